@@ -13,10 +13,7 @@ pub enum Corrupt {
     Magic(u64),
     /// The kernel could not give pages of it: no memory is left, or the file was cut off.
     #[error("the arena is damaged: {pages} of its pages were lost; is the machine out of memory?")]
-    Lost {
-        /// How many.
-        pages: u64,
-    },
+    Lost { pages: u64 },
     /// A table says that it has more entries than there is room for.
     #[error("the arena is damaged: {what} has {count} entries")]
     Count {
@@ -27,12 +24,7 @@ pub enum Corrupt {
     },
     /// A site's length is not that of a patch.
     #[error("the arena is damaged: the site at {address:#x} has a length of {length}")]
-    SiteLength {
-        /// The site.
-        address: u64,
-        /// Its length.
-        length: u32,
-    },
+    SiteLength { address: u64, length: u32 },
     /// A ring's head is where no writer could have put it.
     #[error("the ring is damaged: head {head:#x}, tail {tail:#x}; records up to the head are lost")]
     RingHead {

@@ -79,11 +79,9 @@ pub struct ContextPlan {
     pub clause_locals_bytes: u64,
     /// Key buffer.
     pub key: u64,
-    /// Its size.
     pub key_bytes: u64,
     /// Scratch memory.
     pub scratch: u64,
-    /// Its size.
     pub scratch_bytes: u64,
     /// The two tables of the hash aggregation, which are used in turn; 0: none.
     pub aggregates: [u64; 2],

@@ -64,7 +64,6 @@ pub struct Row {
 /// A probe, as it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// The row.
     pub row: Row,
     /// Hits and missed; `None`: only the program knows.
     pub counts: Option<(u64, u64)>,

@@ -32,9 +32,7 @@ pub struct Record {
     pub epid: u32,
     /// Time stamp counter.
     pub tsc: u64,
-    /// CPU.
     pub cpu: u32,
-    /// Thread.
     pub tid: u32,
     /// What follows the header.
     pub payload: Vec<u8>,

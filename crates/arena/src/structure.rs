@@ -34,7 +34,6 @@ pub trait Structure: Sized {
 pub(crate) trait Plain: Copy + Default {
     /// Reads from the start of `bytes`; zero where they end.
     fn get(bytes: &[u8]) -> Self;
-    /// Appends its bytes.
     fn put(&self, out: &mut Vec<u8>);
 }
 

@@ -1,4 +1,4 @@
-//! The words of one aggregation value: adding up, updating, comparing.
+//! The words of one aggregation value: adding, updating, comparing.
 //!
 //! ```text
 //! count      [count]                      stddev      [count, sum, sum of squares low, high]
@@ -8,7 +8,7 @@
 //!             epoch, wanted epoch]
 //! ```
 //!
-//! All arithmetic wraps: the words may come from a target that scribbled over them.
+//! All arithmetic wraps: the target may have overwritten the words.
 
 use nanoprobe_arena::buckets::{
     self, LogLinear, Magnitudes, QUANTIZE_BUCKETS, QUANTIZE_WORDS, llquantize_bucket, llquantize_buckets,
@@ -67,7 +67,7 @@ pub fn merge(function: AggregatingFunction, words: &mut [u64], other: &[u64]) {
     }
 }
 
-/// Whether an extreme is known to be that of what came since the last `clear()`.
+/// Whether an extreme is known to come from the time since the last `clear()`.
 fn is_of_epoch(words: &[u64]) -> bool {
     word(words, 2) == word(words, 3)
 }
@@ -78,11 +78,13 @@ fn add(words: &mut [u64], other: &[u64]) {
     }
 }
 
-/// What words of the target's have become since they were `before`, to be merged. An extreme is that of its epoch,
-/// which a `clear()` begins: who merges the same one twice changes nothing.
+/// The change of the target's words since they were `before`, ready to be merged. An
+/// extreme belongs to its epoch, which begins with a `clear()`; merging the same extreme
+/// twice changes nothing.
 ///
-/// An update that meets the beginning of an epoch may leave an extreme of the epoch before. It is the update's own
-/// where it is another one than `before`; else nobody knows what the update's value was, and it only counts.
+/// An update at the beginning of an epoch may leave an extreme of the epoch before. If the extreme
+/// differs from `before`, it is the update's own value. If not, the value is unknown, and the
+/// update only counts.
 pub(crate) fn since(function: AggregatingFunction, words: &[u64], before: &[u64]) -> Vec<u64> {
     let mut result: Vec<u64> = (0..words.len())
         .map(|index| word(words, index).wrapping_sub(word(before, index)))
@@ -101,7 +103,8 @@ pub(crate) fn since(function: AggregatingFunction, words: &[u64], before: &[u64]
     result
 }
 
-/// Updates the words as the agent does; `words` must have as many as the function needs, excess is left alone.
+/// Updates the words as the agent does. `words` must have at least as many words as the function
+/// needs; the others stay as they are.
 pub fn update(function: AggregatingFunction, words: &mut [u64], value: i64, weight: i64) {
     let bucket: Option<usize> = match function {
         AggregatingFunction::Count => {
@@ -115,7 +118,7 @@ pub fn update(function: AggregatingFunction, words: &mut [u64], value: i64, weig
         AggregatingFunction::Minimum | AggregatingFunction::Maximum => {
             let wanted = word(words, 3);
             merge(function, words, &[value as u64, 1, wanted, wanted]);
-            // The value before may have been the better one, of the same epoch.
+            // The earlier value may have been the better one, of the same epoch.
             set(words, 2, wanted);
             return;
         }
@@ -141,7 +144,7 @@ pub fn update(function: AggregatingFunction, words: &mut [u64], value: i64, weig
     }
 }
 
-/// How many words a value has: what a new one is made of.
+/// How many words a new value has.
 pub(crate) fn value_words(function: AggregatingFunction) -> usize {
     match function {
         AggregatingFunction::Count => 1,
@@ -153,7 +156,7 @@ pub(crate) fn value_words(function: AggregatingFunction) -> usize {
     }
 }
 
-/// The average, divided by a normalisation factor before it is divided by the count; 0 without a value.
+/// The average: the sum is divided by a normalisation factor, and then by the count; 0 without a value.
 pub fn average(words: &[u64], normal: u64) -> i64 {
     let (count, sum) = (word(words, 0) as i64, word(words, 1) as i64);
     if count == 0 {
@@ -175,8 +178,8 @@ pub fn standard_deviation(words: &[u64], normal: u64) -> u64 {
     average_of_squares.saturating_sub(average * average).isqrt() as u64
 }
 
-/// What the values of one aggregation are sorted by, as DTrace sorts them: distributions by the sum of their labels
-/// times their weights, then by the weight of zero.
+/// The sort value of an aggregation, as in DTrace. Distributions are sorted by the sum of their
+/// labels times their weights, then by the weight of zero.
 pub(crate) fn rank(function: AggregatingFunction, words: &[u64]) -> (i128, i64) {
     match function {
         AggregatingFunction::Count
@@ -204,7 +207,7 @@ pub(crate) fn rank(function: AggregatingFunction, words: &[u64]) -> (i128, i64) 
     }
 }
 
-/// The value that stands for a bucket where distributions are compared.
+/// The value of a bucket in the comparison of distributions.
 fn label(function: AggregatingFunction, bucket: usize) -> Option<i64> {
     match function {
         AggregatingFunction::LinearQuantize { base, step, .. } => {
@@ -292,12 +295,12 @@ mod tests {
         assert_eq!(since(MINIMUM, &[3, 5, 0, 0], &words), [3, 3, 0, 0]);
     }
 
-    /// Words of the target's, as the tracer tells a thread that an epoch begins.
+    /// Words of the target, when the tracer tells a thread that an epoch begins.
     fn begin_epoch(words: &mut [u64]) {
         words[3] += 1;
     }
 
-    /// Of two threads one has met a value since the epoch began, the other has not.
+    /// One of two threads has updated its value since the epoch began, the other has not.
     #[test]
     fn an_extreme_is_that_of_its_epoch() {
         let mut ours = of(MINIMUM, &[5, 3]);
@@ -325,7 +328,7 @@ mod tests {
         );
     }
 
-    /// The thread had read which epoch is wanted when the tracer began another one.
+    /// The thread had read the wanted epoch when the tracer began another one.
     #[test]
     fn an_update_that_meets_the_beginning_of_an_epoch_counts() {
         let before = of(MINIMUM, &[5]);
@@ -335,13 +338,13 @@ mod tests {
             begin_epoch(&mut words);
             let new = since(MINIMUM, &words, &before);
             assert_eq!(new, expected);
-            // What comes next is known, whatever the other may have been.
+            // The next value is known again, whatever this one was.
             let mut sum = vec![0; 4];
             merge(MINIMUM, &mut sum, &new);
             merge(MINIMUM, &mut sum, &of(MINIMUM, &[6]));
             assert_eq!(sum[..2], [if value == 3 { 3 } else { 6 }, 2]);
         }
-        // Nothing was read before the epoch, so the value is of it.
+        // Nothing was read before the epoch, so the value belongs to it.
         let mut words = of(MINIMUM, &[5]);
         begin_epoch(&mut words);
         assert_eq!(since(MINIMUM, &words, &[]), [5, 1, 0, 0]);

@@ -1,4 +1,4 @@
-//! `trace()` of strings and bytes: as text where they are text, else as a dump.
+//! `trace()` of strings and bytes: printed as text if they are text, else as a dump.
 //!
 //! ```text
 //!              0  1  2  3  4  5  6  7  8  9  a  b  c  d  e  f  0123456789abcdef
@@ -11,8 +11,8 @@ use nanoprobe_lang::interpret::Value;
 
 use crate::number::{self, Shape};
 
-/// A string (what is in front of its NUL) in a column of `width` bytes; `room` is what the record keeps for it. Quiet
-/// output has no columns.
+/// A string (the bytes before its NUL) in a column of `width` bytes; `room` is the size of its
+/// field in the record. Quiet output has no columns.
 pub(crate) fn string(out: &mut dyn Write, text: &[u8], room: usize, width: i64, quiet: bool, raw: bool) -> Result<()> {
     let printable = std::str::from_utf8(text).is_ok_and(|text| text.chars().all(is_printable));
     if raw || !printable {
@@ -23,7 +23,8 @@ pub(crate) fn string(out: &mut dyn Write, text: &[u8], room: usize, width: i64, 
     column(out, text, width, quiet)
 }
 
-/// What `tracemem` shows of its bytes: as many as the value behind them says, when it says so and they are there.
+/// The bytes that `tracemem` shows: as many as the recorded value after them says. Without such a
+/// value, or if there are fewer, all.
 pub(crate) fn traced<'v>(mut recorded: impl Iterator<Item = &'v Value>) -> &'v [u8] {
     let bytes = recorded.next().map_or(&[][..], Value::as_bytes);
     let shown = recorded
@@ -32,7 +33,7 @@ pub(crate) fn traced<'v>(mut recorded: impl Iterator<Item = &'v Value>) -> &'v [
     shown.and_then(|shown| bytes.get(..shown)).unwrap_or(bytes)
 }
 
-/// Bytes that may or may not be text: printable ASCII up to the end, or up to NULs only, is text.
+/// Bytes that may or may not be text. Printable ASCII up to the end, or followed only by NULs, is text.
 pub(crate) fn bytes(out: &mut dyn Write, bytes: &[u8], width: i64, quiet: bool, raw: bool) -> Result<()> {
     if bytes.is_empty() {
         return Ok(());
@@ -46,11 +47,11 @@ pub(crate) fn bytes(out: &mut dyn Write, bytes: &[u8], width: i64, quiet: bool, 
     if raw || !is_text || rest.iter().any(|byte| *byte != 0) {
         return dump(out, bytes);
     }
-    // Text that fills its bytes to the last has its column even in quiet output.
+    // Text that fills all of its bytes has its column even in quiet output.
     column(out, text, width, quiet && !rest.is_empty())
 }
 
-/// Bell and backspace are printable enough, as in DTrace.
+/// Bell and backspace count as printable, as in DTrace.
 fn is_printable(character: char) -> bool {
     !character.is_control() || character.is_ascii_whitespace() || matches!(character, '\u{7}' | '\u{8}' | '\u{b}')
 }

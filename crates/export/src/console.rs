@@ -1,13 +1,13 @@
-//! Where the output goes, and what a program asks of whoever runs it.
+//! Where the output goes, and effects outside of it.
 
 use std::io::{Result, Write};
 
-/// What an action asks for besides printing. The output in front of it is already written.
+/// An effect of an action other than printing. The output before it is already written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// `system()`: run this by the shell, and wait for it.
+    /// `system()`: have the shell run this, and wait for it.
     System(String),
-    /// `freopen()`: write to this file from now on; an empty name: where the output went at first.
+    /// `freopen()`: write to this file from now on. An empty name means the first place of the output.
     Reopen(String),
     /// `ftruncate()`: empty the file.
     Truncate,
@@ -15,15 +15,15 @@ pub enum Effect {
     Signal(i32),
 }
 
-/// Where results are written, effects happen, and messages are read.
+/// The place where results are written, effects happen, and messages are read.
 pub trait Console: Write {
-    /// Does what an action asks for.
+    /// Carries out the effect of an action.
     ///
     /// # Errors
     /// The output cannot be written.
     fn act(&mut self, effect: Effect) -> Result<()>;
 
-    /// Says something to the user that is no result.
+    /// Shows the user a message that is not a result.
     fn tell(&mut self, message: &str);
 }
 

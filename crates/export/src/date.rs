@@ -1,6 +1,6 @@
 //! `%Y` and `%T`: `walltimestamp` as a date.
 //!
-//! The calendar is computed here; what the local time is only the caller can know.
+//! This module computes the calendar; only the caller knows the local time.
 
 /// Seconds east of UTC, and the zone's name, at a time in seconds since the epoch.
 pub type LocalTime = fn(i64) -> (i32, &'static str);
@@ -26,7 +26,8 @@ struct Date {
 }
 
 impl Date {
-    /// Days are counted in eras of 400 years from 1 March of the year 0, so that the leap day is a year's last.
+    /// Days are counted in eras of 400 years from 1 March of the year 0, so that the leap day is
+    /// the last day of a year.
     fn new(ns: i64, local: LocalTime) -> Date {
         let seconds = ns.div_euclid(1_000_000_000);
         let (offset, zone) = local(seconds);

@@ -1,6 +1,6 @@
 //! `%S` and `%C`: bytes as C writes them.
 
-/// Printable ASCII as it is; what C has an escape for by that; everything else as three octal digits.
+/// Printable ASCII stays as it is. Other bytes become C's escapes, or else three octal digits.
 pub(crate) fn escaped(bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes.len());
     for byte in bytes {

@@ -7,8 +7,8 @@
 //! | all                              |      frames side by side are in the order of their names
 //! ```
 //!
-//! Browsers show a frame's whole name and share when the pointer rests on it. Frames too narrow to
-//! be seen are left out.
+//! A browser shows a frame's whole name and share when the pointer rests on it. Frames too narrow
+//! to be seen are left out.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -39,7 +39,7 @@ impl FlameGraph {
         FlameGraph { path, title }
     }
 
-    /// Whether the file can be written: better known before the tracing begins than when it is over.
+    /// Whether the file can be written. This is checked before tracing begins, so that no results are lost.
     ///
     /// # Errors
     /// [`Error::File`]
@@ -165,7 +165,6 @@ impl Frame {
     }
 }
 
-/// The picture.
 fn flame_graph(title: &str, stacks: &[Folded]) -> String {
     let mut root = Frame::default();
     stacks.iter().for_each(|stack| root.add(&stack.frames, stack.value));
@@ -240,7 +239,7 @@ impl Picture {
     }
 }
 
-/// A warm colour that is the same for a name in every picture.
+/// A warm colour; a name has the same colour in every picture.
 fn colour(name: &str) -> String {
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -257,7 +256,7 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '&' => out.push_str("&amp;"),
             '"' => out.push_str("&quot;"),
-            // XML has neither other control characters nor these two.
+            // XML allows no other control characters, and neither of these two.
             character if character.is_control() || matches!(character, '\u{fffe}' | '\u{ffff}') => out.push('?'),
             character => out.push(character),
         }
@@ -276,7 +275,7 @@ mod tests {
         }
     }
 
-    /// What a picture says of its frames, in the order of drawing.
+    /// The data of a picture's frames, in the order of drawing.
     fn titles(picture: &str) -> Vec<&str> {
         let parts = picture.split("<title>").skip(1);
         parts.filter_map(|part| part.split("</title>").next()).collect()

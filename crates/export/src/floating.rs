@@ -2,7 +2,7 @@
 
 use crate::number::Shape;
 
-/// A float or a double, of which a record holds the bits as an integer of as many bytes.
+/// A float or a double. A record holds its bits as an integer of the same size.
 pub(crate) fn of_bits(bits: i64, bytes: u8) -> f64 {
     match bytes {
         4 => f64::from(f32::from_bits(bits as u32)),
@@ -10,8 +10,8 @@ pub(crate) fn of_bits(bits: i64, bytes: u8) -> f64 {
     }
 }
 
-/// A number by one of the letters `eEfgG`, with the sign, the precision and the zeros of a shape; spaces are left to
-/// others. No precision is a precision of 6.
+/// A number by one of the letters `eEfgG`, with the sign, the precision and the zeros of a shape.
+/// The caller adds spaces. No precision means a precision of 6.
 pub(crate) fn text(value: f64, letter: char, shape: Shape) -> String {
     let precision = shape.precision.unwrap_or(6);
     let magnitude = value.abs();
@@ -51,7 +51,7 @@ fn exponential(value: f64, precision: usize) -> String {
     }
 }
 
-/// `%g`: so many significant digits, in whichever form its exponent asks for, without zeros at the end.
+/// `%g`: so many significant digits, in the form that fits the exponent, without zeros at the end.
 fn shortest(value: f64, significant: usize, keep_zeros: bool) -> String {
     let scientific = exponential(value, significant - 1);
     let exponent = scientific

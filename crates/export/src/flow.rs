@@ -9,8 +9,8 @@
 //!   0  <- main
 //! ```
 //!
-//! Each thread has its own depth. Several clauses at one entry (or one return) indent only once: an entry looks at the
-//! record before it, a return at the one behind it.
+//! Each thread has its own depth. Several clauses at one entry (or one return) indent only once: an
+//! entry looks at the record before it, a return at the one after it.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ use crate::event::ProbeName;
 #[derive(Clone, Copy, Debug, Default)]
 struct Thread {
     indent: usize,
-    /// The enabling and the probe of the record before.
+    /// The enabled probe and the probe of the record before.
     last: Option<(u32, u32)>,
 }
 
@@ -38,8 +38,8 @@ enum Kind {
 }
 
 impl Flow {
-    /// The text of a record's FUNCTION column. `next` is the enabling and the probe of the thread's next record, where
-    /// there is one already.
+    /// The text of a record's FUNCTION column. `next` is the enabled probe and the probe of the
+    /// thread's next record, if there already is one.
     pub(crate) fn column(&mut self, thread: u32, epid: u32, probe: &ProbeName, next: Option<(u32, u32)>) -> String {
         let state = self.threads.entry(thread).or_default();
         let here = (epid, probe.id);
@@ -67,10 +67,10 @@ impl Flow {
     }
 }
 
-/// Threads that enter without ever returning do not push their output out of sight.
+/// Threads that enter without ever returning must not push their output out of sight.
 const INDENT_MAX: usize = 1024;
 
-/// `entry` and what ends in `-entry` are entries; `carpentry` is none.
+/// `entry` and names that end in `-entry` are entries; `carpentry` is not.
 fn kind(name: &str) -> Kind {
     let is = |word: &str| {
         name.strip_suffix(word)

@@ -1,4 +1,4 @@
-//! The formats of the results, by name: a row for each.
+//! The formats of the results, by name: one row each.
 
 use nanoprobe_lang::options::Options;
 
@@ -9,9 +9,9 @@ use crate::text::Text;
 /// A format that can be asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    /// What the command line calls it.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// Whether a person reads it while it is written: messages, progress and plans are for persons.
+    /// Whether a person reads it while it is written: messages, progress and plans are for people only.
     pub is_for_people: bool,
     make: fn(&Options, bool) -> Box<dyn Sink>,
 }

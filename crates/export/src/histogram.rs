@@ -8,8 +8,9 @@
 //!                8 |                                         0
 //! ```
 //!
-//! Printed are the buckets that hold something and one on either side. 40 characters stand for the sum of all weights;
-//! where there are weights of both signs, 20 on either side of the bar.
+//! The buckets with a value are printed, and one more on either side. 40 characters stand for the
+//! sum of all weights. If there are weights of both signs, there are 20 characters on either side
+//! of the axis.
 
 use std::io::{Result, Write};
 
@@ -17,10 +18,10 @@ use nanoprobe_arena::buckets::{LogLinear, Magnitudes, QUANTIZE_BUCKETS, QUANTIZE
 use nanoprobe_lang::options::{Encoding, Options};
 use nanoprobe_lang::program::AggregatingFunction;
 
-/// Characters of a whole bar.
+/// The length of a whole bar.
 const BAR: usize = 40;
 
-/// Prints a distribution, beginning with a new line; nothing for a function that has none.
+/// Prints a distribution, beginning with a new line; prints nothing for other functions.
 pub(crate) fn distribution(
     out: &mut dyn Write,
     function: AggregatingFunction,
@@ -63,7 +64,7 @@ pub(crate) fn distribution(
                 let bucket = order.get(place).copied().unwrap_or_default();
                 match parameters.magnitudes(bucket) {
                     Some(Magnitudes::Below(1)) => "0".to_owned(),
-                    // Where no negative value is shown, nobody has to be told of them.
+                    // Without negative values, the label needs no `abs()`.
                     Some(Magnitudes::Below(end)) if first >= zero => format!("< {end}"),
                     Some(Magnitudes::Below(end)) => format!("abs() < {end}"),
                     Some(Magnitudes::From(least, Some(_), false)) => least.to_string(),
@@ -82,7 +83,7 @@ pub(crate) fn distribution(
 /// How values and bars are scaled and drawn.
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
-    /// What values are divided by.
+    /// The divisor of the values.
     normal: u64,
     /// `aggzoom`.
     zoom: bool,
@@ -100,7 +101,7 @@ impl Scale {
         }
     }
 
-    /// Of a whole bar, a weight takes its share times the weight by the total.
+    /// The pair (share, total): the bar of a weight is a whole bar times share times weight by total.
     pub(crate) fn total(self, shown: &[i64]) -> (u128, u128) {
         let magnitudes = || shown.iter().map(|weight| u128::from(weight.unsigned_abs()));
         if self.zoom {
@@ -121,7 +122,8 @@ pub(crate) fn heading(out: &mut dyn Write, what: &str, width: usize) -> Result<(
     )
 }
 
-/// `empty`: the buckets printed where all are empty. A label is that of a bucket, and knows the first that is printed.
+/// `empty`: the buckets to print if all are empty. A label is that of a bucket, and knows whether
+/// it is the first.
 fn print(
     out: &mut dyn Write,
     weights: &[i64],
@@ -155,8 +157,9 @@ fn print(
     Ok(())
 }
 
-/// The bar with its line: to the right for positive weights, to the left for negative ones. Of a whole bar it is the
-/// share times the weight by the total. `blocks`: of block elements, where there are only positive weights.
+/// The bar with its line: to the right for positive weights, to the left for negative ones. Its
+/// length is that of a whole bar times the weight by the total. `blocks`: drawn in block elements,
+/// if all weights are positive.
 pub(crate) fn bar(
     weight: i64,
     (share, total): (u128, u128),
@@ -182,7 +185,7 @@ pub(crate) fn bar(
     }
 }
 
-/// A bar in eighths of a character, cut rather than rounded.
+/// A bar in eighths of a character, rounded down.
 fn block_bar(magnitude: u128, total: u128) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (magnitude * 8 * BAR as u128).checked_div(total).unwrap_or(0);

@@ -1,20 +1,18 @@
-//! JSON, written: one value, one line.
+//! Writes JSON: one value, one line.
 //!
-//! Numbers are written whole, up to 64 bits with or without a sign: who reads them as floating point loses the last
-//! bits of addresses and times. Bytes that are not UTF-8 are no JSON string; [`text`] says how they are kept.
+//! Integers are written whole, up to 64 bits with or without a sign. A reader that takes them for
+//! floating point loses the last bits of addresses and times. Bytes that are not UTF-8 cannot be a
+//! JSON string; [`text`] says how they are written.
 
 use std::fmt;
 
-/// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json {
     /// `null`
     Null,
-    /// A number.
     Number(i128),
-    /// A number with a fraction; what is none (infinite, NaN) is written as `null`, since JSON has no name for it.
+    /// A number with a fraction. Infinite and NaN become `null`, since JSON has no name for them.
     Floating(f64),
-    /// A string.
     Text(String),
     /// `[ ... ]`
     List(Vec<Json>),
@@ -46,8 +44,8 @@ macro_rules! numbers {
 
 numbers!(u8 i32 u32 i64 u64);
 
-/// Bytes that are meant as text: a string where they are UTF-8, else `{"text": ..., "hex": ...}`, of which `text` has
-/// U+FFFD in the place of what is none, and `hex` every byte.
+/// Bytes that are meant as text: a string if they are UTF-8, else `{"text": ..., "hex": ...}`.
+/// There `text` has U+FFFD in the place of each bad byte, and `hex` has every byte.
 #[must_use]
 pub fn text(bytes: &[u8]) -> Json {
     match std::str::from_utf8(bytes) {
@@ -103,7 +101,7 @@ fn string(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
             '\n' => f.write_str("\\n")?,
             '\t' => f.write_str("\\t")?,
             '\r' => f.write_str("\\r")?,
-            // Two more that end a line for some who read lines.
+            // Two more characters that some readers take for the end of a line.
             '\0'..' ' | '\u{7f}' | '\u{85}' | '\u{2028}' | '\u{2029}' => write!(f, "\\u{:04x}", u32::from(character))?,
             _ => f.write_char(character)?,
         }

@@ -1,4 +1,4 @@
-//! What actions have recorded, and what was aggregated, as values of JSON.
+//! Recorded data and aggregations as JSON values.
 
 use nanoprobe_arena::buckets::{LogLinear, Magnitudes, QUANTIZE_BUCKETS, quantize_value};
 use nanoprobe_lang::format::{Conversion, Format};
@@ -20,10 +20,10 @@ use crate::stack::{Symbolizer, frame_names, name_of};
 use crate::table::{AggregateTable, Row};
 use crate::typed;
 
-/// What an action has recorded, and the aggregations that it has printed.
+/// The data that actions have recorded, and the aggregations that they have printed.
 type Datum = (Vec<Json>, Vec<AggregationId>);
 
-/// The datum of an action; `None` for one that leaves nothing to be printed.
+/// The datum of an action; `None` for an action that prints nothing.
 pub(crate) fn datum(
     context: &mut Context<'_>,
     (program, table): (&Program, &AggregateTable),
@@ -135,7 +135,7 @@ fn printa(
     Ok((vec![action("printa", members)], printed))
 }
 
-/// Lines of aggregations, as their members.
+/// Lines of aggregations, as members of an object.
 pub(crate) fn sorted(
     context: &mut Context<'_>,
     program: &Program,
@@ -179,7 +179,7 @@ fn is_signed(field: &RecordField) -> bool {
     }
 }
 
-/// A value of an enumeration: its name, or a number where it has none.
+/// A value of an enumeration: its name, or a number if it has no name.
 fn named(of: &Foreign, value: &Value) -> Json {
     let value = value.as_integer();
     of.enumerator(value).map_or_else(|| value.into(), Json::from)
@@ -200,7 +200,7 @@ fn value(value: &Value, signed: bool, symbolizer: &mut dyn Symbolizer) -> Json {
     }
 }
 
-/// A number, or the buckets that hold something.
+/// A number, or the buckets that hold a weight.
 fn aggregated(function: AggregatingFunction, words: &[u64], normal: u64) -> Json {
     let divided = |value: i64| value.wrapping_div((normal as i64).max(1));
     let filled = |(bucket, (from, below)): (usize, (Option<i128>, Option<i128>))| {
@@ -248,13 +248,13 @@ fn aggregated(function: AggregatingFunction, words: &[u64], normal: u64) -> Json
     }
 }
 
-/// The values of a bucket of `quantize`, whose label is that of least magnitude.
+/// The least and the greatest value of a bucket of `quantize`; its label is the one of least magnitude.
 fn power_of_two(bucket: usize) -> (Option<i128>, Option<i128>) {
     let label = i128::from(quantize_value(bucket));
     match label {
         0 => (Some(0), Some(1)),
         1.. => (Some(label), Some(2 * label)),
-        // The least i64 has no bucket of its own and is in the lowest.
+        // The least i64 has no bucket of its own; it is counted in the lowest one.
         _ if bucket == 0 => (Some(i128::from(i64::MIN)), Some(label + 1)),
         _ => (Some(2 * label + 1), Some(label + 1)),
     }

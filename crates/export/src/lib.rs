@@ -1,10 +1,10 @@
-//! What was recorded, in the formats people use: DTrace's text, byte for byte, JSON lines, a flame graph.
+//! Output: writes what was recorded as DTrace's text (byte for byte), JSON lines or a flame graph.
 //!
 //! # Theory of operation
 //!
-//! Records and aggregations come in as bytes that the target may have scribbled over; text goes out through a
-//! [`Write`](std::io::Write). Nothing here knows a process: addresses become names through the caller's
-//! [`Symbolizer`], times become local ones through a function.
+//! Records and aggregations come in as bytes, which the target may have overwritten. Text goes out
+//! through a [`Write`](std::io::Write). Nothing here knows a process: the caller's [`Symbolizer`]
+//! turns addresses into names, and a function of the caller turns times into local ones.
 //!
 //! ```text
 //! rings ------> Event ----------------------> Printer::record --> Sink: columns, trace, printf, ustack, printa
@@ -12,24 +12,27 @@
 //! aggregations of all threads --> Snapshot --> AggregateTable --> Printer::finish --> Sink: what no printa has printed
 //! ```
 //!
-//! A format is an implementation of [`Sink`], in a file of its own: `text` and `json_lines`, each with a row of
-//! [`FORMATS`], and `flame`, which is asked for beside another one.
+//! A format is an implementation of [`Sink`], in its own file. `text` and `json_lines` each have a
+//! row in [`FORMATS`]. `flame` is written in addition to one of them.
 //!
-//! The words of one aggregation value are laid out as `agent/contract.h` says; [`merge`] adds the threads' words up,
-//! [`update`] does what the agent does for the clauses that the tracer runs itself.
+//! `agent/contract.h` says how the words of one aggregation value are laid out. [`merge`] adds
+//! the words of several threads. [`update`] does what the agent does, for the clauses that the
+//! tracer runs itself.
 //!
 //! # Where this differs from DTrace
 //!
-//! * A string is printed as a string when it is empty, and when it is UTF-8 without control characters; DTrace dumps
-//!   the bytes of both.
-//! * A key's integer is printed, and sorted, by the sign of its type; DTrace takes small ones for unsigned, large ones
-//!   for signed, and sorts all as unsigned. Of records this is DTrace's on Linux.
+//! * An empty string, and a string of UTF-8 without control characters, is printed as a string.
+//!   DTrace dumps the bytes of both.
+//! * An integer of a key is printed, and sorted, by the sign of its type. DTrace takes small
+//!   integers for unsigned and large ones for signed, and sorts all as unsigned. For integers in
+//!   records, DTrace on Linux does as we do.
 //! * `llquantize` has illumos' rows, not those of DTrace on Linux, which has rows for negative values.
 //! * `%S` ends at the string's NUL.
 //! * A negative sum is divided as a signed number: by `normalize()`, and for the `avg()` of a `printa` with a format.
-//! * A `quantize` of which only the last bucket holds something is not taken for an empty one.
-//! * Several aggregations in one `printa` are never drawn by `agghist` or `aggpack`; `agghist` draws averages and
-//!   deviations by their values.
+//! * A `quantize` where only the last bucket has a weight is not taken for an empty one.
+//! * `agghist` and `aggpack` never draw several aggregations of one `printa`. `agghist` draws
+//!   averages and deviations by their values.
+#![allow(missing_docs, reason = "an item whose name says what it is has no comment")]
 #![forbid(unsafe_code)]
 
 mod aggregate;
@@ -87,20 +90,14 @@ pub enum Error {
     /// The output could not be written.
     #[error("cannot write output: {0}")]
     Write(#[from] std::io::Error),
-    /// Nor could a file of its own.
+    /// The output could not be written, to a file of its own.
     #[error("cannot write {path}: {error}")]
-    File {
-        /// The file.
-        path: String,
-        /// Why.
-        error: std::io::Error,
-    },
+    File { path: String, error: std::io::Error },
     /// A record is shorter than its clause makes it: the target wrote over it.
     #[error("record of enabled probe {epid} is damaged: it has {bytes} bytes, its clause writes {expected}")]
     Damaged {
-        /// The enabled probe of the record.
+        /// A record is shorter than its clause's layout: the target has overwritten it.
         epid: u32,
-        /// Its length.
         bytes: usize,
         /// The length that its layout asks for.
         expected: u32,

@@ -1,4 +1,5 @@
-//! What goes wrong while tracing, in DTrace's words. The texts have neither the program's name in front nor a newline.
+//! Messages about errors and losses while tracing, in DTrace's words. The texts have neither the
+//! program's name before them nor a newline.
 
 use nanoprobe_lang::interpret::{ClauseFault, FaultKind};
 

@@ -2,7 +2,7 @@
 
 use nanoprobe_lang::format::{Flags, WIDTH_MAX};
 
-/// How one conversion is to be padded.
+/// How one conversion is padded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub flags: Flags,
@@ -28,7 +28,7 @@ impl Shape {
         self
     }
 
-    /// With this precision; what is not positive is none.
+    /// With this precision; zero or less means none.
     pub(crate) fn with_precision(mut self, precision: i64) -> Shape {
         self.precision = u64::try_from(precision)
             .ok()
@@ -72,13 +72,13 @@ pub(crate) fn unsigned(value: u64, base: Base, shape: Shape) -> Vec<u8> {
     };
     let prefix = if shape.flags.alternate { prefix } else { "" };
     if base == Base::Octal && !prefix.is_empty() {
-        // The 0 is a digit: it counts for the precision.
+        // The 0 is a digit, and counts for the precision.
         return number("", format!("0{digits}"), shape);
     }
     number(prefix, digits, shape)
 }
 
-/// Prefix and digits, padded: zeros by the precision, or by the width where the flag says so.
+/// Prefix and digits, padded with zeros: up to the precision, or up to the width if the flag says so.
 fn number(prefix: &str, mut digits: String, shape: Shape) -> Vec<u8> {
     let zeros = match shape.precision {
         Some(precision) => precision,

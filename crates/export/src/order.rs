@@ -1,7 +1,7 @@
 //! The order in which aggregations are printed.
 //!
-//! By aggregation, then by value, then by key - or by key alone, or the other way round, or by another element of the
-//! key first, as the options say. `keys` compares keys.
+//! The options choose the order: by aggregation, then by value, then by key; or by key alone; or in
+//! reverse; or with another element of the key first. `keys` compares keys.
 
 use std::cmp::Ordering;
 
@@ -12,16 +12,16 @@ use crate::aggregate::rank;
 use crate::keys::compare_keys;
 use crate::table::Row;
 
-/// What the options say about order.
+/// The options that decide the order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {
     /// `aggsortkey`: by key instead of value.
     pub by_key: bool,
     /// `aggsortrev`: reversed.
     pub reversed: bool,
-    /// `aggsortpos`: which aggregation of a `printa` decides.
+    /// `aggsortpos`: the aggregation of a `printa` that decides.
     pub position: usize,
-    /// `aggsortkeypos`: which element of the key comes first.
+    /// `aggsortkeypos`: the element of the key that comes first.
     pub key_position: usize,
 }
 

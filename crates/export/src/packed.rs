@@ -9,9 +9,10 @@
 //!              read    0 :  _X_ : 16   | 12
 //! ```
 //!
-//! A bar of `agghist` is a key's share of the sum over all keys; a character of `aggpack` is a bucket's share of the
-//! sum of its distribution. Both sums are those of what is printed; with `aggzoom` the greatest takes nearly all of the
-//! room. `normalize()` divides the values of `agghist`, and nothing of `aggpack`, as in DTrace.
+//! A bar of `agghist` is a key's share of the sum over all keys. A character of `aggpack` is a
+//! bucket's share of the sum of its distribution. Both sums cover what is printed. With `aggzoom`
+//! the greatest value takes nearly all of the room. As in DTrace, `normalize()` divides the values
+//! of `agghist`, but not those of `aggpack`.
 
 use std::io::{Result, Write};
 
@@ -24,14 +25,14 @@ use crate::aggregate::{average, standard_deviation, word};
 use crate::histogram::{self, Scale};
 use crate::table::Row;
 
-/// Width of a string, and of whatever else is not an integer, in a packed key.
+/// The width of strings and all other elements except integers, in a packed key.
 pub(crate) const KEY_WIDTH: usize = 16;
 
 /// How the lines of one aggregation are drawn.
 pub(crate) enum Chart {
     /// `agghist`.
     Bars {
-        /// What a whole bar stands for.
+        /// The value that a whole bar stands for.
         total: u128,
         /// Whether there are positive and negative values.
         signs: (bool, bool),
@@ -41,7 +42,7 @@ pub(crate) enum Chart {
 }
 
 impl Chart {
-    /// The chart that the options ask for, of all lines of one aggregation; `None`: the ordinary form.
+    /// The chart that the options ask for, for all lines of one aggregation; `None`: the ordinary form.
     pub(crate) fn of(options: &Options, function: AggregatingFunction, rows: &[&Row]) -> Option<Chart> {
         match function {
             AggregatingFunction::Count
@@ -69,7 +70,7 @@ impl Chart {
                 };
                 let first = rows.iter().map(|row| filled(row).0).min().unwrap_or(QUANTIZE_ZERO);
                 let last = rows.iter().map(|row| filled(row).1).max().unwrap_or(QUANTIZE_ZERO);
-                // One empty bucket on either side, but that none of negative values is shown where there are none.
+                // One empty bucket on either side, but no negative one if there are no negative values.
                 let first = if first == QUANTIZE_ZERO {
                     first
                 } else {
@@ -112,7 +113,7 @@ impl Chart {
         }
     }
 
-    /// One key's line, from behind the key to its end.
+    /// One key's line, from after the key to its end.
     pub(crate) fn line(
         &self,
         out: &mut dyn Write,
@@ -172,7 +173,7 @@ fn key_width(key: &KeyType) -> usize {
     }
 }
 
-/// A string of a packed key, to the right.
+/// A string of a packed key, aligned to the right.
 pub(crate) fn key_text(out: &mut dyn Write, value: &Value) -> Result<()> {
     let text = value.as_bytes();
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
@@ -180,7 +181,7 @@ pub(crate) fn key_text(out: &mut dyn Write, value: &Value) -> Result<()> {
     write!(out, " {text:>KEY_WIDTH$}")
 }
 
-/// How many characters a label takes: as in DTrace, of which 10 has one digit, and never fewer than four.
+/// How many characters a label takes, as in DTrace: 10 counts as one digit, and the least width is four.
 fn digits(value: i64) -> usize {
     let (mut magnitude, mut count) = (value.unsigned_abs(), 1 + usize::from(value < 0));
     while magnitude > 10 {
@@ -190,7 +191,7 @@ fn digits(value: i64) -> usize {
     count.max(4)
 }
 
-/// The character that stands for a bucket.
+/// The character that represents a bucket.
 fn character(weight: i64, share: u128, total: u128, encoding: Encoding) -> char {
     const NEGATIVE: [char; 6] = ['v', 'v', 'v', 'v', 'V', 'V'];
     const ASCII: [char; 8] = ['_', '_', 'x', 'x', 'x', 'x', 'X', 'X'];

@@ -1,4 +1,4 @@
-//! `print()` of a pointer: where it points to, and what lies there, as DTrace for Linux shows it.
+//! `print()` of a pointer: the address and the value there, as DTrace for Linux shows it.
 //!
 //! ```text
 //! 0x7ffd12345678 = *
@@ -10,9 +10,10 @@
 //!                                             }
 //! ```
 //!
-//! What is zero is left out, of an array of characters all from its first NUL on. Of what lies behind the bytes that
-//! `printsize` allows, and deeper than ten levels, there is `...`. Its dt_print_visit() is the model; but elements of
-//! an array that are structures are shown with their members, and floating-point numbers at all.
+//! Zeros are left out; of an array of characters, everything from its first NUL on. `...` stands
+//! for what lies after the bytes that `printsize` allows, and for what is deeper than ten levels.
+//! DTrace's dt_print_visit() is the model. Unlike there, structures in an array are shown with
+//! their members, and floating-point numbers are shown.
 
 use std::io::{Result, Write};
 
@@ -23,11 +24,11 @@ use nanoprobe_lang::types;
 use crate::printf::name_of_value;
 use crate::typed::{floating, name, unnamed, word};
 
-/// Blanks in front of the outermost type.
+/// Spaces before the outermost type.
 const INDENT: usize = 44;
 const DEPTH_MAX: usize = 10;
 
-/// Prints the address, and the value behind it; no more of it than so many bytes.
+/// Prints the address and the value there, but no more than so many bytes of the value.
 pub(crate) fn print(out: &mut dyn Write, shown: &Type, address: u64, value: &Value, bytes_max: u64) -> Result<()> {
     let bytes = match value {
         Value::Bytes { bytes, .. } => bytes.clone(),
@@ -50,7 +51,7 @@ struct Visit<'a> {
     bytes: &'a [u8],
     /// What is shown of them.
     size: usize,
-    /// Whether what was shown last at a depth is a structure, whose brace is to be closed.
+    /// Whether the last value shown at a depth is a structure, whose brace must be closed.
     opened: [bool; DEPTH_MAX],
     last_depth: usize,
 }
@@ -59,7 +60,7 @@ struct Visit<'a> {
 type Field = Option<(u32, u32)>;
 
 impl Visit<'_> {
-    /// A value and all in it; false when there is no more to be shown.
+    /// A value and all of its parts; false when nothing more is to be shown.
     fn one(&mut self, called: &str, of: &Type, offset: usize, field: Field, depth: usize) -> Result<bool> {
         if offset >= self.size || depth >= DEPTH_MAX {
             writeln!(self.out, "{:indent$}...", "", indent = INDENT + depth)?;
@@ -144,12 +145,12 @@ impl Visit<'_> {
         Ok(true)
     }
 
-    /// The braces between the depth where something was shown last, and this one, at which there is a structure.
+    /// The braces between the depth of the last value and this depth, at which there is a structure.
     fn close(&mut self, depth: usize) -> Result<()> {
         if !self.opened.get(depth).copied().unwrap_or(false) {
             return Ok(());
         }
-        // The outermost structure is opened even if nothing in it is shown.
+        // The outermost structure is opened even if none of its members is shown.
         let from = if depth == 0 {
             self.last_depth.max(1)
         } else {
@@ -164,7 +165,7 @@ impl Visit<'_> {
     }
 }
 
-/// What is neither a structure nor an array.
+/// A value that is neither a structure nor an array.
 fn scalar(of: &Type, bytes: &[u8], value: u64, called: &str) -> String {
     match of {
         Type::Integer(IntegerType { bytes: 1, .. }) if called == "char" => format!("'{}'", char::from(value as u8)),

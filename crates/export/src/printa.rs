@@ -1,8 +1,9 @@
 //! Aggregations as text.
 //!
-//! Without a format a line is the key's elements in columns and the values behind them; a distribution begins on a line
-//! of its own. Several aggregations with the same keys are joined by key, one column each; a key that one of them does
-//! not have is 0 there. With a format each key makes one run of it.
+//! Without a format, a line is the key's elements in columns and then the values; a distribution
+//! begins on its own line. Several aggregations with the same keys are joined by key, one column
+//! each. A key that is missing in one of them has 0 there. With a format, the format is printed
+//! once for each key.
 
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
@@ -22,13 +23,13 @@ use crate::printf::{self, Context, Item, of_enumeration};
 use crate::stack::name_of;
 use crate::table::{AggregateTable, Row, zeros};
 
-/// A key with what each of the printed aggregations has under it.
+/// A key, with the value of each printed aggregation under it.
 struct Line {
     key: Vec<Value>,
     values: Vec<Row>,
 }
 
-/// Prints `ids`, joined when there are several; yields those of which there was something to print.
+/// Prints `ids`, joined when there are several; yields those that had something to print.
 pub(crate) fn print(
     out: &mut dyn Write,
     context: &mut Context<'_>,
@@ -69,7 +70,8 @@ pub(crate) fn print(
     Ok(printed)
 }
 
-/// Prints lines of several aggregations one after the other, each by itself: what is left at the end.
+/// Prints lines of several aggregations one after the other, each by itself: those that no
+/// action has printed.
 pub(crate) fn print_rest(
     out: &mut dyn Write,
     context: &mut Context<'_>,
@@ -118,7 +120,7 @@ fn single(program: &Program, mut rows: Vec<Row>, order: Order) -> Vec<Line> {
 }
 
 fn joined(program: &Program, ids: &[AggregationId], mut found: Vec<Vec<Row>>, order: Order) -> Vec<Line> {
-    // Those that are joined have keys of the same types.
+    // Joined aggregations have keys of the same types.
     let types = ids.first().map(|id| key_types(program, *id)).unwrap_or_default();
     found
         .iter_mut()
@@ -137,7 +139,7 @@ fn joined(program: &Program, ids: &[AggregationId], mut found: Vec<Vec<Row>>, or
         };
         at.ok().and_then(|at| rows.get(at)).cloned().unwrap_or_else(missing)
     };
-    // The aggregation at the option's position decides, then those behind it, coming round.
+    // The aggregation at the option's position decides first, then those after it, then those before it.
     let position = if order.position < ids.len() { order.position } else { 0 };
     let mut lines: Vec<_> = keys
         .into_iter()
@@ -192,7 +194,7 @@ fn formatted(
         if !is_aggregation {
             return keys.next();
         }
-        // More conversions than aggregations repeat the last one.
+        // If there are more conversions than aggregations, the last aggregation is repeated.
         last = values.next().or(last);
         let row: &Row = last?;
         Some(Item::Aggregated {
@@ -217,7 +219,7 @@ fn plain(
     writeln!(out)
 }
 
-/// A key in columns; `packed`, in those of `agghist` and `aggpack`.
+/// A key in columns; `packed`: in those of `agghist` and `aggpack`.
 fn key(
     out: &mut dyn Write,
     context: &mut Context<'_>,
@@ -249,7 +251,7 @@ fn key(
     Ok(())
 }
 
-/// A value, and behind it that of each processor where these are wanted.
+/// A value, followed by that of each processor if the option asks for them.
 fn value_and_parts(out: &mut dyn Write, context: &Context<'_>, program: &Program, row: &Row) -> Result<()> {
     value(out, context, program, row)?;
     let found = program.aggregations.get(row.aggregation.0 as usize);
@@ -269,7 +271,7 @@ fn value_and_parts(out: &mut dyn Write, context: &Context<'_>, program: &Program
     Ok(())
 }
 
-/// The words of a value that a processor has never had, as DTrace shows it.
+/// The words that DTrace shows for a value that a processor never had.
 fn unused(function: AggregatingFunction) -> Vec<u64> {
     let mut words = zeros(function);
     if let Some(first) = words.first_mut() {
@@ -282,7 +284,7 @@ fn unused(function: AggregatingFunction) -> Vec<u64> {
     words
 }
 
-/// A value in its column; a distribution in lines of its own.
+/// A value in its column; a distribution in its own lines.
 fn value(out: &mut dyn Write, context: &Context<'_>, program: &Program, row: &Row) -> Result<()> {
     let function = function(program, row.aggregation);
     match function {
@@ -317,8 +319,8 @@ fn integer_type(key_type: &KeyType) -> IntegerType {
     }
 }
 
-/// An integer of a key, in the column of its type's size: 3, 5, 8 or 16 wide. It is printed by the sign of its type
-/// (DTrace takes what has 4 or 8 bytes for signed and what has fewer for unsigned).
+/// An integer of a key, in the column of its type's size: 3, 5, 8 or 16 wide. It is printed by the
+/// sign of its type (DTrace takes types of 4 or 8 bytes for signed and smaller ones for unsigned).
 fn key_integer(out: &mut dyn Write, value: i64, integer: IntegerType) -> Result<()> {
     let width = match integer.bytes {
         1 => 3,

@@ -1,4 +1,4 @@
-//! Records are read, a [`Sink`] prints them, and what they ask for besides is done.
+//! Reads records, has a [`Sink`] print them, and carries out their other effects.
 
 use nanoprobe_lang::Program;
 use nanoprobe_lang::format::Format;
@@ -35,7 +35,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Dates (`%Y`, `%T`) are in this time.
+    /// Shows dates (`%Y`, `%T`) in this time.
     #[must_use]
     pub fn with_local_time(mut self, local: LocalTime) -> Printer<'a> {
         self.local = local;
@@ -47,15 +47,15 @@ impl<'a> Printer<'a> {
         &self.options
     }
 
-    /// The format.
     pub fn sink(&mut self) -> &mut dyn Sink {
         &mut *self.sink
     }
 
-    /// Prints one record, and does what it asks for. Yields the status of an `exit()`.
+    /// Prints one record and carries out its effects. Yields the status of an `exit()`.
     ///
     /// # Errors
-    /// [`Error::Write`]; [`Error::Damaged`] for a record that is too short, of which nothing has been printed then.
+    /// [`Error::Write`]; [`Error::Damaged`] for a record that is too short. Nothing of such a
+    /// record is printed.
     pub fn record(
         &mut self,
         out: &mut dyn Console,
@@ -101,7 +101,7 @@ impl<'a> Printer<'a> {
                         out.act(Effect::Signal(signal as i32))?;
                     }
                 }
-                // Dealt with before it came here.
+                // The caller has already dealt with these.
                 RecordKind::Speculate(_) | RecordKind::CommitSpeculation(_) | RecordKind::DiscardSpeculation(_) => {}
                 RecordKind::Trace(_)
                 | RecordKind::TraceName { .. }
@@ -170,7 +170,7 @@ impl<'a> Printer<'a> {
         (&mut *self.sink, view)
     }
 
-    /// The text of an action that does something else than print it.
+    /// The text of an action that uses the text and does not print it.
     fn text(
         &mut self,
         format: &Format,
@@ -222,7 +222,7 @@ fn fields<'e>(event: &Event<'e>) -> Result<Vec<Recorded<'e>>, Error> {
 /// SIGSTOP on Linux.
 const SIGSTOP: i32 = 19;
 
-/// Whether a clause records nothing that is printed: it has no line then.
+/// Whether a clause records nothing that is printed: then it has no line.
 fn is_silent(clause: &Clause) -> bool {
     let mut actions = clause.statements.iter().filter_map(|statement| match statement {
         Statement::Record(action) => Some(&action.kind),
@@ -231,7 +231,7 @@ fn is_silent(clause: &Clause) -> bool {
     !clause.statements.is_empty() && actions.all(RecordKind::is_silent)
 }
 
-/// `setopt(name[, value])`, of the options that can change while tracing.
+/// `setopt(name[, value])`, for the options that can change during tracing.
 fn set_option(options: &mut Options, name: &str, value: Option<&str>) -> Result<(), String> {
     let before = options.clone();
     let result = options.set(name, value).map_err(|error| error.to_string());

@@ -1,4 +1,4 @@
-//! Conversions: a format and values make text.
+//! Conversions: a format and values become text.
 
 use std::borrow::Cow;
 use std::io::{Result, Write};
@@ -19,7 +19,7 @@ use crate::histogram::{self, Scale};
 use crate::number::{self, Base, Shape};
 use crate::stack::{self, Symbolizer};
 
-/// The widest field that a `*` can ask for: its number may come from the traced program.
+/// The widest field that a `*` can ask for: the traced program may choose its number.
 const ARGUMENT_MAX: i64 = 65_535;
 
 const SIGNED: IntegerType = IntegerType { bytes: 8, signed: true };
@@ -28,7 +28,7 @@ const UNSIGNED: IntegerType = IntegerType {
     signed: false,
 };
 
-/// What printing needs besides the values.
+/// What printing needs in addition to the values.
 pub(crate) struct Context<'a> {
     pub options: &'a Options,
     pub local: LocalTime,
@@ -73,7 +73,7 @@ pub(crate) enum Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// The same of a value that may have a name.
+    /// The same for a value that may have a name.
     pub(crate) fn named(value: &'a Value, integer: IntegerType, names: Option<&'a Foreign>) -> Item<'a> {
         match (value, names) {
             (Value::Integer(value), Some(of)) => Item::Enumeration(*value, of),
@@ -91,8 +91,8 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Writes a format; `next(true)` is asked for the value of the next aggregation, `next(false)` for the next argument.
-/// A conversion without a value (which the check of the format excludes) writes nothing.
+/// Writes a format. `next(true)` yields the value of the next aggregation, `next(false)` the next
+/// argument. A conversion without a value writes nothing; the check of the format excludes it.
 pub(crate) fn format<'v>(
     out: &mut dyn Write,
     context: &mut Context<'_>,
@@ -155,7 +155,7 @@ fn convert(
         Item::Symbol(address, _) => out.write_all(&integral(context, directive, shape, address as i64, UNSIGNED, 1)),
         Item::Text(text) => out.write_all(&textual(directive, shape, text)),
         Item::Stack(frames) => {
-            // To the left means: indented by the width. An odd meaning, but a useful one.
+            // `-` means here: indented by the width. This is odd but useful.
             let (indent, shape) = if shape.flags.left {
                 (shape.width, Shape { width: 0, ..shape })
             } else {
@@ -183,7 +183,7 @@ fn convert(
     }
 }
 
-/// An integer by any conversion that takes one, divided by `normal`.
+/// An integer by any integer conversion, divided by `normal`.
 fn integral(
     context: &mut Context<'_>,
     directive: &Directive,
@@ -192,7 +192,7 @@ fn integral(
     integer: IntegerType,
     normal: u64,
 ) -> Vec<u8> {
-    // What has no sign has only the bits of its type.
+    // An unsigned number has only the bits of its type.
     let bits = || {
         (normalise(
             value,
@@ -203,7 +203,7 @@ fn integral(
         ) as u64)
             / normal.max(1)
     };
-    // %i, and a size prefix, make a number signed whatever its type is.
+    // %i, and a size prefix, make a number signed, whatever its type is.
     let quotient = || {
         normalise(
             value,
@@ -249,7 +249,7 @@ fn integral(
                 ..shape
             },
         ),
-        // Refused by the check of the format.
+        // The check of the format refuses it.
         Conversion::Stack | Conversion::String | Conversion::EscapedString | Conversion::WideString => Vec::new(),
     }
 }
@@ -286,7 +286,7 @@ pub(crate) fn name_of_value(of: &Foreign, value: i64) -> Cow<'_, str> {
         .map_or_else(|| value.to_string().into(), Cow::Borrowed)
 }
 
-/// The same as a string, for a column.
+/// The same, as a string for a column.
 pub(crate) fn of_enumeration(of: &Foreign, value: &Value) -> Value {
     let name = name_of_value(of, value.as_integer());
     Value::String(name.into_owned().into_bytes())

@@ -1,4 +1,4 @@
-//! Several formats at once: each is told everything.
+//! Several formats at once: each gets every call.
 
 use nanoprobe_lang::interpret::ClauseFault;
 use nanoprobe_lang::options::Options;
@@ -8,7 +8,8 @@ use crate::console::Console;
 use crate::event::{Event, ProbeName};
 use crate::sink::{Action, Ended, Loss, Matched, Sink, Unplaced, View};
 
-/// One after the other. The console is that of all: one of them writes to it, the others to files of their own.
+/// They are called one after the other. They share the console: one of them writes to it, the
+/// others write to their own files.
 #[derive(Default)]
 pub struct Several(pub Vec<Box<dyn Sink>>);
 

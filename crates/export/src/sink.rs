@@ -1,7 +1,7 @@
-//! What a format of output is: one trait, [`Sink`], and a file that implements it.
+//! The trait [`Sink`], which every format of output implements in its own file.
 //!
-//! A sink is told what happens, in the order in which it happens. It writes what its format has to say about that, and
-//! passes over what the format has no words for: every method has a default that does nothing.
+//! A sink gets one call for each thing that happens, in order. It writes what its format has a form
+//! for. Every method has a default that does nothing.
 //!
 //! ```text
 //! list_begins  listed ...                       -l
@@ -14,8 +14,8 @@
 //! losses  unplaced  finish                      the last
 //! ```
 //!
-//! What a record asks for besides (`clear()`, `system()`, `setopt()`) is done once, whatever the
-//! format, by [`Printer`](crate::Printer).
+//! [`Printer`](crate::Printer) carries out the other effects of a record (`clear()`, `system()`,
+//! `setopt()`) once, whatever the format.
 
 use nanoprobe_lang::Program;
 use nanoprobe_lang::interpret::{ClauseFault, Value};
@@ -31,11 +31,11 @@ use crate::printf::Context;
 use crate::stack::Symbolizer;
 use crate::table::AggregateTable;
 
-/// What there is to be seen when something is printed.
+/// What a sink can look at when something is printed.
 pub struct View<'a> {
-    /// The program that is traced by.
+    /// The D program.
     pub program: &'a Program,
-    /// The options as they are now: `setopt()` changes them.
+    /// The current options: `setopt()` changes them.
     pub options: &'a Options,
     /// Dates are in this time.
     pub local: LocalTime,
@@ -58,16 +58,15 @@ impl View<'_> {
 /// A value of a record, with its place there.
 pub type Recorded<'a> = (&'a RecordField, Value);
 
-/// An action that leaves something to be printed.
+/// An action that prints something.
 #[derive(Clone, Copy)]
 pub struct Action<'a> {
-    /// The action.
     pub kind: &'a RecordKind,
     /// What it has recorded.
     pub recorded: &'a [&'a Recorded<'a>],
 }
 
-/// A program of the command line has been matched with the probes that there are.
+/// A program of the command line was matched with the existing probes.
 #[derive(Clone, Debug)]
 pub struct Matched {
     /// `script` or `description`.
@@ -83,31 +82,28 @@ pub struct Matched {
 pub struct Unplaced {
     /// Module and function.
     pub function: String,
-    /// The instruction's address, as far as it is known.
+    /// The instruction's address, if it is known.
     pub site: Option<u64>,
-    /// Why.
     pub reason: String,
-    /// It is probed nevertheless, but fires too early: when the function jumps to another one.
+    /// The place is probed nevertheless, but fires too early: when the function jumps to another one.
     pub is_early_return: bool,
 }
 
 /// Something that was lost.
 #[derive(Clone, Debug)]
 pub struct Loss {
-    /// What, in one or two words.
+    /// What was lost, in one or two words.
     pub kind: &'static str,
-    /// DTrace's word for it, which stands in front of the message where the option `droptags` asks for it.
+    /// DTrace's tag for it. With the option `droptags` it precedes the message.
     pub tag: &'static str,
-    /// How many since the last time.
+    /// How many were lost since the last report.
     pub count: u64,
-    /// The message.
     pub text: String,
 }
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// By itself.
     Status(i32),
     /// By a signal.
     Signal(i32),
@@ -115,9 +111,10 @@ pub enum Ended {
     Unknown,
 }
 
-/// A format of output. Results go to the console given; what a format writes to a file of its own it opens itself.
+/// A format of output. Results go to the given console. If a format writes its own file, it opens
+/// that file itself.
 pub trait Sink {
-    /// Nothing is traced: what comes is the probes that match (`-l`).
+    /// Nothing will be traced: only matching probes follow (`-l`).
     ///
     /// # Errors
     /// Here and below: the output cannot be written.
@@ -138,13 +135,13 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Places that could not be probed, and were not told of before.
+    /// Places that could not be probed, and were not reported before.
     fn refused(&mut self, out: &mut dyn Console, new: &[Unplaced]) -> Result<(), Error> {
         let _ = (out, new);
         Ok(())
     }
 
-    /// A record begins: of a clause that prints something, or is empty.
+    /// A record begins: of a clause that prints something, or that is empty.
     fn record_begins(&mut self, out: &mut dyn Console, options: &Options, event: &Event<'_>) -> Result<(), Error> {
         let _ = (out, options, event);
         Ok(())
@@ -174,7 +171,7 @@ pub trait Sink {
         Ok(())
     }
 
-    /// What was lost since the last time.
+    /// What was lost since the last report.
     fn losses(&mut self, out: &mut dyn Console, losses: &[Loss]) -> Result<(), Error> {
         let _ = (out, losses);
         Ok(())
@@ -198,19 +195,19 @@ pub trait Sink {
         Ok(())
     }
 
-    /// All that was aggregated; the sink leaves out what its actions have printed.
+    /// All aggregations; the sink leaves out those that its actions have printed.
     fn aggregations(&mut self, out: &mut dyn Console, view: &mut View<'_>) -> Result<(), Error> {
         let _ = (out, view);
         Ok(())
     }
 
-    /// No probe had a place in the process. This is the first that was refused.
+    /// No probe could be placed in the process. This is the first refusal.
     fn unplaced(&mut self, out: &mut dyn Console, first: &Unplaced) -> Result<(), Error> {
         let _ = (out, first);
         Ok(())
     }
 
-    /// The last of all: the status with which the command ends.
+    /// The last call: the status with which the command ends.
     fn finish(&mut self, out: &mut dyn Console, status: i32) -> Result<(), Error> {
         let _ = (out, status);
         Ok(())

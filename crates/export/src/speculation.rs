@@ -1,4 +1,4 @@
-//! Speculations: records that wait until somebody knows whether they are wanted.
+//! Speculations: records that wait for a commit or a discard.
 //!
 //! ```text
 //! speculate(id); printf(...)    the record waits under id, at most `specsize` bytes of them
@@ -6,10 +6,11 @@
 //! discard(id)                   they are forgotten; id is free again
 //! ```
 //!
-//! The target says which numbers are taken, counts the bytes under them, and ends each but once (a later commit or
-//! discard has the number 0); the records wait here. The bound here is for a target that counts wrongly. Records of
-//! several threads come in the order of their time but for those of different rounds of reading, so one may come after
-//! the commit that it precedes: such a straggler shares the fate of the others.
+//! The target decides which numbers are taken, counts the bytes under them, and ends each only once
+//! (a later commit or discard has the number 0). The records wait here. The bound here protects
+//! against a target that counts wrongly. Records of several threads come in the order of their
+//! time, except between two rounds of reading. So a record may arrive after the commit that it
+//! precedes: such a late record is treated like the others of its speculation.
 
 use std::collections::HashMap;
 
@@ -17,7 +18,7 @@ use nanoprobe_lang::interpret::read_field;
 use nanoprobe_lang::layout::RecordLayout;
 use nanoprobe_lang::program::{Clause, RecordKind, Statement};
 
-/// Records that wait, each with something of the caller's.
+/// Waiting records, each with the caller's own data.
 #[derive(Debug)]
 pub struct Speculations<T> {
     bytes_max: u64,
@@ -38,7 +39,7 @@ struct Closed {
     committed: bool,
 }
 
-/// Whether a clause has to do with speculations at all: the records of others are printed as they come.
+/// Whether a clause uses speculations at all: the records of other clauses are printed at once.
 #[must_use]
 pub fn is_speculative(clause: &Clause) -> bool {
     clause.statements.iter().any(|statement| match statement {
@@ -50,12 +51,12 @@ pub fn is_speculative(clause: &Clause) -> bool {
     })
 }
 
-/// What became of a record.
+/// The result for a record.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Taken<T> {
     /// To be printed now, in this order.
     pub print: Vec<T>,
-    /// The speculations that are free again.
+    /// The speculations that have become free.
     pub freed: Vec<i64>,
 }
 
@@ -71,13 +72,13 @@ impl<T> Speculations<T> {
         }
     }
 
-    /// Records that found no room under their speculation.
+    /// The number of records that found no room under their speculation.
     #[must_use]
     pub fn drops(&self) -> u64 {
         self.drops
     }
 
-    /// Takes a record (with its header) of a clause, and the caller's view of it.
+    /// Takes a record (with its header) of a clause, with the caller's own data.
     pub fn take(&mut self, clause: &Clause, layout: &RecordLayout, record: &[u8], time: u64, view: T) -> Taken<T> {
         let number = |statement: usize| {
             let field = layout.fields.iter().find(|field| field.statement == statement)?;
@@ -117,7 +118,7 @@ impl<T> Speculations<T> {
         taken
     }
 
-    /// Keeps a record; yields it when its speculation was committed meanwhile.
+    /// Keeps a record; yields it if its speculation was committed meanwhile.
     fn keep(&mut self, id: i64, bytes: u64, time: u64, view: T) -> Option<T> {
         if let Some(closed) = self.closed.get(&id).filter(|closed| time <= closed.time) {
             return closed.committed.then_some(view);
@@ -135,7 +136,7 @@ impl<T> Speculations<T> {
         None
     }
 
-    /// Whether this is news: the number is one, and was not closed since.
+    /// Whether the number is valid and its speculation was still open.
     fn close(&mut self, id: i64, time: u64, committed: bool) -> bool {
         if id <= 0 || self.closed.get(&id).is_some_and(|closed| time <= closed.time) {
             return false;

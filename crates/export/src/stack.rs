@@ -8,24 +8,24 @@ use crate::number::{self, Shape};
 
 /// Names for addresses of the target.
 pub trait Symbolizer {
-    /// The address as DTrace writes it: ``module`function+0x1f``, ``module`function`` at its first byte,
-    /// ``module`0x4005d0`` where no function is known, `0x4005d0` where nothing is.
+    /// The address as DTrace writes it: ``module`function+0x1f``; ``module`function`` at its first
+    /// byte; ``module`0x4005d0`` where no function is known; `0x4005d0` where no module is known.
     fn symbolize(&mut self, address: u64) -> String;
 
-    /// Likewise of a return address. Behind a call that does not return there may be another function already, of which
-    /// it is the first byte; it belongs to the call all the same.
+    /// The same for a return address. After a call that does not return, the return address may be
+    /// the first byte of another function. It still belongs to the function with the call.
     fn symbolize_return(&mut self, address: u64) -> String {
         self.symbolize(address)
     }
 
-    /// The address without any name, as `noresolve` has it: `module:0x1f`, the place in the
-    /// mapping, or the address itself.
+    /// The address without a function's name, as with `noresolve`: `module:0x1f` with the place in
+    /// the mapping, or the address itself.
     fn unresolved(&mut self, address: u64) -> String {
         format!("{address:#x}")
     }
 
-    /// The address that stands for all those of which the same name is printed: the start of the function, or of the
-    /// module; the address itself where none is known.
+    /// One address for all those that have the same printed name: the start of the function, or of
+    /// the module. The address itself if neither is known.
     fn start_of(&mut self, address: u64, kind: SymbolKind) -> u64;
 }
 
@@ -39,8 +39,8 @@ pub(crate) fn name_of(symbolizer: &mut dyn Symbolizer, address: u64, kind: Symbo
     }
 }
 
-/// The names of a stack's frames, innermost first, up to the first zero: where the thread was, then
-/// where its calls return to.
+/// The names of a stack's frames, innermost first, up to the first zero. The first address is where
+/// the thread was; the others are return addresses.
 pub(crate) fn frame_names<'a>(
     frames: &'a [u64],
     symbolizer: &'a mut dyn Symbolizer,

@@ -1,8 +1,8 @@
-//! All aggregations of a session, as the tracer knows them.
+//! All aggregations of a session, on the tracer's side.
 //!
-//! The tracer reads what is new in the target's tables into a [`Snapshot`], each count once, and adds that to the
-//! [`AggregateTable`]. So `clear()` makes words zeros there, and `trunc()` forgets them: what they have taken away is
-//! nowhere any more.
+//! The tracer reads what is new in the target's tables into a [`Snapshot`], each count once, and
+//! adds the snapshot to the [`AggregateTable`]. `clear()` sets the words there to zero, and
+//! `trunc()` removes them, so the removed values are gone everywhere.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
@@ -15,13 +15,13 @@ use crate::stack::Symbolizer;
 
 type Identity = (u32, Vec<u8>);
 
-/// Whose value, of which processor, and its words.
+/// The aggregation and key of a value, its processor, and its words.
 type OfProcessor = ((Identity, u32), Vec<u64>);
 
 /// An integer of a key.
 const PROCESSOR_BYTES: usize = 8;
 
-/// What threads and enablings have aggregated since somebody asked for it last.
+/// What threads and enabled probes have aggregated since the last request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     words: BTreeMap<Identity, Vec<u64>>,
@@ -33,8 +33,9 @@ impl Snapshot {
         Snapshot::default()
     }
 
-    /// Adds one thread's (or enabling's) value words under a key. False when that cannot be: no such aggregation, a key
-    /// that is none of its; the caller reports a damaged arena. Words that are missing are zeros.
+    /// Adds the value words of one thread (or enabled probe) under a key. False: there is no
+    /// such aggregation, or the key does not fit it; the caller reports a damaged arena.
+    /// Missing words are zeros.
     #[must_use = "false means that the arena is damaged"]
     pub fn add(&mut self, program: &Program, aggregation: u32, key: &[u8], words: &[u64]) -> bool {
         let Some(found) = program.aggregations.get(aggregation as usize) else {
@@ -47,8 +48,9 @@ impl Snapshot {
         true
     }
 
-    /// Adds what value words have become since they were `before`, which was added; empty: nothing was. So a key whose
-    /// words have only begun another epoch does not come back. False as for [`Snapshot::add`].
+    /// Adds the change of value words since they were `before`, which was added earlier; empty:
+    /// nothing was added. So a key whose words have only begun another epoch does not come back.
+    /// False as for [`Snapshot::add`].
     #[must_use = "false means that the arena is damaged"]
     pub fn add_since(
         &mut self,
@@ -66,7 +68,7 @@ impl Snapshot {
         })
     }
 
-    /// Adds all of another one.
+    /// Adds all values of another snapshot.
     pub fn append(&mut self, program: &Program, other: Snapshot) {
         if self.words.is_empty() {
             *self = other;
@@ -79,7 +81,7 @@ impl Snapshot {
         }
     }
 
-    /// Takes one aggregation's values out.
+    /// Takes the values of one aggregation out.
     #[must_use]
     pub fn split_off(&mut self, id: AggregationId) -> Snapshot {
         let mut words = self.words.split_off(&(id.0, Vec::new()));
@@ -104,7 +106,7 @@ impl Snapshot {
     }
 
     /// `@aggregation[key] = function(value, weight)`, for clauses that the tracer runs itself.
-    /// False when there is no such aggregation.
+    /// False: there is no such aggregation.
     pub fn update(&mut self, program: &Program, id: AggregationId, key: &[u8], value: i64, weight: i64) -> bool {
         let Some(found) = program.aggregations.get(id.0 as usize) else {
             return false;
@@ -113,8 +115,9 @@ impl Snapshot {
         true
     }
 
-    /// Makes one of the keys whose addresses have the same name: those in one function, for `usym`, or in one module,
-    /// for `umod`. As in DTrace, that is the consumer's work: the agent knows no names.
+    /// Merges the keys whose addresses have the same name: addresses in one function, for `usym`,
+    /// or in one module, for `umod`. As in DTrace, the consumer does this, because the agent
+    /// knows no names.
     #[must_use]
     pub fn with_symbols(self, program: &Program, symbolizer: &mut dyn Symbolizer) -> Snapshot {
         let is_symbol = |key_type: &KeyType| matches!(key_type, KeyType::Symbol(_));
@@ -139,7 +142,8 @@ impl Snapshot {
         merged
     }
 
-    /// Without the processors that are the last element of some keys, and what each of these has.
+    /// The lines without the processors that are the last element of some keys, and the values
+    /// of each processor.
     fn apart(self, program: &Program) -> (Snapshot, Vec<OfProcessor>) {
         let is_apart = |id: u32| program.aggregations.get(id as usize).filter(|found| found.by_processor);
         let mut whole = Snapshot::new();
@@ -165,13 +169,13 @@ impl Snapshot {
     }
 }
 
-/// Whether an aggregation is of minima or maxima, whose values a `clear()` must reach where they are kept.
+/// Whether an aggregation has minima or maxima. A `clear()` must then reset the values in the target, too.
 fn is_extreme(program: &Program, id: AggregationId) -> bool {
     let found = program.aggregations.get(id.0 as usize).map(|found| found.function);
     matches!(found, Some(AggregatingFunction::Minimum | AggregatingFunction::Maximum))
 }
 
-/// Where in a key's bytes the addresses lie that are printed as names.
+/// The offsets in a key's bytes of the addresses that are printed as names.
 fn symbols_in(types: &[KeyType], bytes: &[u8]) -> Vec<(usize, SymbolKind)> {
     let mut offset = 0;
     let mut found = Vec::new();
@@ -193,7 +197,7 @@ fn symbols_in(types: &[KeyType], bytes: &[u8]) -> Vec<(usize, SymbolKind)> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     words: Vec<u64>,
-    /// By processor, where that is the key's last element (`aggpercpu`).
+    /// By processor, if that is the key's last element (`aggpercpu`).
     parts: BTreeMap<u32, Vec<u64>>,
     normal: u64,
 }
@@ -201,15 +205,14 @@ struct Entry {
 /// One line of an aggregation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Whose.
     pub aggregation: AggregationId,
     /// The elements of its key.
     pub key: Vec<Value>,
     /// The value words since the last `clear()`.
     pub words: Vec<u64>,
-    /// Those of each processor that has any (`aggpercpu`).
+    /// The words of each processor that has any (`aggpercpu`).
     pub parts: BTreeMap<u32, Vec<u64>>,
-    /// What values are divided by; 1 when `normalize()` has not said otherwise.
+    /// The divisor of the values; 1 without a `normalize()`.
     pub normal: u64,
 }
 
@@ -220,18 +223,19 @@ pub struct AggregateTable {
     begun: Vec<Epoch>,
 }
 
-/// Minima and maxima begin anew: who keeps their words is told by this (`agent/contract.h`, "Value words").
+/// Minima and maxima that begin again. It tells the owner of their words to reset them
+/// (`agent/contract.h`, "Value words").
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Epoch {
     aggregation: AggregationId,
     /// The keys that a `trunc()` has left.
     kept: BTreeSet<Vec<u8>>,
-    /// Behind them is the processor, of which they do not tell.
+    /// The processor follows them; the actions do not name it.
     by_processor: bool,
 }
 
 impl Epoch {
-    /// Whether it begins for this key.
+    /// Whether it begins again for this key.
     #[must_use]
     pub fn is_of(&self, aggregation: u32, key: &[u8]) -> bool {
         let key = match self.by_processor {
@@ -306,14 +310,14 @@ impl AggregateTable {
             .collect()
     }
 
-    /// The lines of all aggregations but those that have been printed.
+    /// The lines of all aggregations except those that have been printed.
     pub(crate) fn rest(&self, program: &Program, printed: &BTreeSet<AggregationId>) -> Vec<Row> {
         let ids = (0..program.aggregations.len()).filter_map(|id| u32::try_from(id).ok());
         let left = ids.map(AggregationId).filter(|id| !printed.contains(id));
         left.flat_map(|id| self.rows(program, id)).collect()
     }
 
-    /// The minima and maxima that were cleared or truncated since this was last asked.
+    /// The minima and maxima that were cleared or truncated since the last call.
     #[must_use]
     pub fn take_epochs(&mut self) -> Vec<Epoch> {
         std::mem::take(&mut self.begun)
@@ -330,7 +334,8 @@ impl AggregateTable {
         }
     }
 
-    /// `trunc(@a[, count])`: keys and values go, but for the `count` greatest (or, negative, the `-count` least).
+    /// `trunc(@a[, count])`: removes keys and values, except the `count` greatest (or, if negative,
+    /// the `-count` least).
     pub fn truncate(&mut self, program: &Program, id: AggregationId, count: i64) {
         let Some(found) = program.aggregations.get(id.0 as usize) else {
             return;
@@ -352,7 +357,8 @@ impl AggregateTable {
             if count < 0 { order } else { order.reverse() }
         });
         let kept = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-        // Keys of names are those of many addresses; which stay cannot be told where addresses are kept.
+        // A key with a name stands for many addresses. So the target, which keeps addresses, cannot
+        // tell which keys stay.
         let has_symbols = found.keys.iter().any(|key| matches!(key, KeyType::Symbol(_)));
         if is_extreme(program, id) && (kept == 0 || !has_symbols) {
             let kept = order.iter().take(kept).map(|(_, _, (_, key))| key.clone()).collect();
@@ -372,7 +378,7 @@ impl AggregateTable {
         });
     }
 
-    /// `normalize(@a, factor)`: the values there are now are printed divided by it. 0 is taken for 1.
+    /// `normalize(@a, factor)`: the current values are printed divided by it. 0 is taken for 1.
     pub fn normalize(&mut self, id: AggregationId, factor: u64) {
         self.of_mut(id).for_each(|entry| entry.normal = factor.max(1));
     }

@@ -5,8 +5,8 @@
 //!  13  75978                     strlen:entry           3479933
 //! ```
 //!
-//! The header comes before the first record, the columns before each, a new line after each; none of them when quiet.
-//! What is no result is a message to the user.
+//! The header comes before the first record, the columns before each record, and a new line after
+//! it. Quiet output has none of them. Everything that is not a result is a message to the user.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -28,9 +28,9 @@ use crate::printf::{self, Context, formatted, integer_type};
 use crate::sink::{Action, Ended, Loss, Matched, Sink, Unplaced, View};
 use crate::typed;
 
-/// What has been printed so far.
+/// The current state of the output.
 pub struct Text {
-    /// Whether the command line wants to be told nothing (`-q`), or all (`-v`).
+    /// Whether the command line asks for no messages (`-q`), or for all (`-v`).
     is_quiet: bool,
     is_verbose: bool,
     /// `droptags`.
@@ -41,7 +41,7 @@ pub struct Text {
 }
 
 impl Text {
-    /// Nothing is printed yet. These are the options with which the tracing begins.
+    /// Nothing is printed yet. These are the options at the beginning of the tracing.
     pub fn new(options: &Options, is_verbose: bool) -> Text {
         Text {
             is_quiet: options.quiet,
@@ -86,7 +86,7 @@ impl Sink for Text {
         Ok(())
     }
 
-    /// With `-v` each of them, otherwise how many there are.
+    /// With `-v` each of them, otherwise their number.
     fn refused(&mut self, out: &mut dyn Console, new: &[Unplaced]) -> Result<(), Error> {
         if self.is_verbose {
             for refused in new {
@@ -223,12 +223,12 @@ impl Sink for Text {
         Ok(())
     }
 
-    /// As in DTrace: what comes next does not stand in the line of the terminal's `^C`.
+    /// As in DTrace: the output continues after the line with the terminal's `^C`.
     fn interrupted(&mut self, out: &mut dyn Console) -> Result<(), Error> {
         Ok(writeln!(out)?)
     }
 
-    /// As in DTrace: whatever was traced, in quiet mode, too. What is left of the aggregations begins a line.
+    /// As in DTrace, in quiet mode, too: the remaining aggregations begin on a new line.
     fn ended(&mut self, out: &mut dyn Console) -> Result<(), Error> {
         Ok(writeln!(out)?)
     }
@@ -259,8 +259,8 @@ fn trace(out: &mut dyn Write, context: &mut Context<'_>, field: &RecordField, va
     Ok(())
 }
 
-/// An integer in the column of its type, which has room for the longest number of the type but for the sign of the
-/// small ones: DTrace's on Linux.
+/// An integer in the column of its type. As in DTrace on Linux, the column has room for the longest
+/// number of the type, but for small types not for the sign.
 fn integer(out: &mut dyn Write, value: i64, integer: IntegerType, quiet: bool) -> Result<(), Error> {
     let width = match (integer.bytes, integer.signed) {
         _ if quiet => 0,

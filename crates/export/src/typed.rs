@@ -8,10 +8,11 @@
 //!                      }
 //! ```
 //!
-//! Types have the names that the source has for them: `ushort_t`, `request_t {`, as far as these are known.
+//! Types have their names in the source: `ushort_t`, `request_t {`, if these are known.
 //!
-//! An enumeration's value is shown by name, where it has one, in a bit-field, too. A structure's members stand four
-//! columns deeper than its name; the elements of an array stand in one line, unless they are structures.
+//! A value of an enumeration is shown by name, if it has one; in a bit-field, too. A
+//! structure's members are indented by four columns. The elements of an array are on one line,
+//! unless they are structures.
 
 use std::io::{ErrorKind, Result, Write};
 
@@ -21,12 +22,12 @@ use nanoprobe_lang::types;
 
 use crate::printf::name_of_value;
 
-/// The most bytes that one value is shown in: the types of a damaged program may nest without an end.
+/// The most bytes that are printed for one value: the types of a damaged program may nest endlessly.
 const SHOWN_BYTES_MAX: usize = 1 << 20;
 /// How deep structures are shown.
 const DEPTH_MAX: usize = 32;
 
-/// A writer that refuses to write more than so many bytes.
+/// A writer that accepts no more than so many bytes.
 struct Limited<'a> {
     out: &'a mut dyn Write,
     left: usize,
@@ -97,10 +98,10 @@ fn print_whole(out: &mut dyn Write, shown: &Type, value: &Value) -> Result<()> {
     }
 }
 
-/// A declaration of a type and a name, as DTrace writes it: the name behind all of the type.
+/// A declaration of a type and a name, as DTrace writes it: the name after the whole type.
 pub(crate) fn name(of: &Type, member: &str) -> String {
     let of = types::shown_name(of);
-    // What has no name of its own any more was most likely C's.
+    // `int8_t` and `int16_t` without a typedef were most likely C's `char` and `short`.
     let of = match (of.strip_prefix("int8_t"), of.strip_prefix("int16_t")) {
         (Some(rest), _) => format!("char{rest}"),
         (_, Some(rest)) => format!("short{rest}"),
@@ -115,7 +116,7 @@ pub(crate) fn name(of: &Type, member: &str) -> String {
     format!("{of}{space}{member}")
 }
 
-/// Of a structure without a name the space in front of its name stays, as in DTrace: `struct  {`.
+/// As in DTrace, a structure without a name keeps the space before the name: `struct  {`.
 fn nameless(of: &str) -> Option<String> {
     ["struct", "union", "enum"].into_iter().find_map(|keyword| {
         let rest = of.strip_prefix(keyword)?;
@@ -162,7 +163,7 @@ pub(crate) fn word(bytes: &[u8]) -> u64 {
         .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// What lies in memory; `depth` is that of the line it begins in.
+/// A value in memory; `depth` is that of the line where the value begins.
 fn of_bytes(out: &mut dyn Write, of: &Type, bytes: &[u8], depth: usize, outermost: bool) -> Result<()> {
     match unnamed(of) {
         Type::Integer(integer) => number(out, word(bytes), *integer),
@@ -188,7 +189,7 @@ fn of_foreign(out: &mut dyn Write, of: &Foreign, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// The name of a value, else the value.
+/// The name of a value, or else the value.
 fn enumeration(out: &mut dyn Write, of: &Foreign, value: i64) -> Result<()> {
     write!(out, "{}", name_of_value(of, value))
 }
@@ -233,7 +234,7 @@ fn members(out: &mut dyn Write, structure: &Structure, bytes: &[u8], depth: usiz
             Some(bits) => {
                 let value = word(here) >> bits.shift & (u64::MAX >> (64 - bits.width.clamp(1, 64)));
                 write!(out, " :{} = ", bits.width)?;
-                // Where the unit is of another size than the type, it has the names, too.
+                // If the unit has another size than the type, its values have the names, too.
                 match (member_type, unnamed(shown)) {
                     (Type::Foreign(foreign), _) | (_, Type::Foreign(foreign)) => {
                         let unused = 64 - bits.width.clamp(1, 64);

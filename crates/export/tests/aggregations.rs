@@ -1,5 +1,5 @@
-//! Whole outputs of aggregations, compared byte for byte with the files in `golden/`: every function, its keys, their
-//! order, and what the consumer's actions do to them.
+//! Whole outputs of aggregations, compared byte for byte with the files in `golden/`: every
+//! function, its keys, their order, and the effects of the consumer's actions.
 #![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
 
 mod support;
@@ -234,7 +234,7 @@ fn clear_and_truncate() {
     }
     assert_eq!(shrink(&mut session, truncate(sum, Some(3))), "c 2\nb 3\na 4\n");
     assert_eq!(shrink(&mut session, truncate(sum, Some(-2))), "c 2\nb 3\n");
-    // what is gone comes back when it is updated again, and begins anew
+    // a removed key comes back with its next update, and begins anew
     session.aggregate(sum, &[string("d")], 10, 1);
     assert_eq!(
         shrink(&mut session, plain(RecordKind::Clear(AggregationId(sum)))),

@@ -1,4 +1,4 @@
-//! Whatever the target has written over: text comes out, or an error.
+//! Whatever the target overwrites, the result is text or an error.
 #![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
 
 mod support;
@@ -33,7 +33,7 @@ const FUNCTIONS: [Function; 9] = [
     },
 ];
 
-/// A clause that records one of everything.
+/// A clause with one of every kind of action.
 fn clause() -> Clause {
     let values = vec![
         (Type::I32, integer(0)),
@@ -70,7 +70,7 @@ fn clause() -> Clause {
     }
 }
 
-/// Prints a record of these bytes; what was printed, or why not.
+/// Prints a record of these bytes; yields the output or the error.
 fn print(record: &[u8], options: &[&str]) -> Result<String, Error> {
     let mut session = Session::new(options);
     session.aggregation(Function::Sum, &[KeyType::String]);

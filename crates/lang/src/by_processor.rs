@@ -1,11 +1,12 @@
-//! The options `cpu` and `aggpercpu`: what they make of a program.
+//! The options `cpu` and `aggpercpu`: how they change a program.
 //!
 //! ```text
 //! cpu=2        clause /predicate/  ->  clause /cpu == 2 && predicate/
 //! aggpercpu    @a[key]             ->  @a[key, cpu], of which only what prints knows: Aggregation::by_processor
 //! ```
 //!
-//! Both are of DTrace, which traces by processors; here threads record, so the processor is asked for.
+//! Both options are DTrace's. DTrace traces by processor; here each thread records, so the program
+//! asks for the processor.
 
 use crate::MacroValues;
 use crate::options::Options;
@@ -17,14 +18,14 @@ use crate::source::Span;
 
 const INT: IntegerType = IntegerType { bytes: 4, signed: true };
 
-/// Changes a program as its options, or those of the command line, say.
+/// Changes a program as the options of the text, or those of the command line, say.
 pub(crate) fn apply(program: &mut Program, macros: &MacroValues) {
     let mut options = Options {
         processor: macros.processor,
         by_processor: macros.by_processor,
         ..Options::default()
     };
-    // The command line wins. What is wrong with a pragma is said where all of them are read.
+    // The command line wins. Errors in a pragma are reported where all pragmas are read.
     for pragma in &program.pragmas {
         let is_given = match pragma.name.as_str() {
             "cpu" => macros.processor.is_none(),

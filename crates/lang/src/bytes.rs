@@ -1,23 +1,24 @@
-//! Texts of any bytes, as strings.
+//! Strings that can hold any bytes.
 //!
-//! A D text need not be UTF-8: scripts of old have names in Latin-1, and a string may hold anything
-//! (`"\xff"`). While it is a string in here, a byte that is none of a UTF-8 character stands as one
-//! character of its own, of those that Unicode gives to nobody:
+//! A D text need not be UTF-8: old scripts have names in Latin-1, and a string may hold any byte
+//! (`"\xff"`). Inside the compiler such a text is a Rust string. A byte that is not part of a UTF-8
+//! character becomes one character of its own, from a range of Unicode that is for private use:
 //!
 //! ```text
 //! 'a' e9 '"'       "a\u{10ffe9}\""        and back
 //! ```
 //!
-//! A text that has such characters itself is taken byte by byte, so that every text comes back as it was.
+//! A text that already has such characters is converted byte by byte, so that every text can be
+//! converted back exactly.
 
 use std::borrow::Cow;
 
-/// What is added to a byte, 0x80 to 0xff, that stands alone.
+/// This is added to a byte, 0x80 to 0xff, that is not part of a UTF-8 character.
 const STAND_IN: u32 = 0x10_ff00;
-/// The first byte of all characters from U+100000 on, in UTF-8.
+/// The first byte, in UTF-8, of all characters from U+100000 on.
 const HIGH: u8 = 0xf4;
 
-/// The string that stands for these bytes.
+/// The string that represents these bytes.
 #[must_use]
 pub fn text_of(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
@@ -33,7 +34,7 @@ pub fn text_of(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes that a string stands for.
+/// The bytes that a string represents.
 #[must_use]
 pub fn bytes_of(text: &str) -> Cow<'_, [u8]> {
     if !text.as_bytes().contains(&HIGH) {
@@ -49,7 +50,8 @@ pub fn bytes_of(text: &str) -> Cow<'_, [u8]> {
     Cow::Owned(bytes)
 }
 
-/// The string as people read it: what is no character is one that says so.
+/// The string for people to read: a byte that is no character is shown as
+/// the replacement character.
 #[must_use]
 pub fn readable(text: &str) -> String {
     let shown = |character: char| byte_of(character).map_or(character, |_| char::REPLACEMENT_CHARACTER);

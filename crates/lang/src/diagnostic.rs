@@ -1,14 +1,14 @@
-//! What the front end says about a program that it does not accept.
+//! Diagnostics: why the front end refuses a program.
 //!
-//! Every diagnostic has a stable tag: DTrace's own (`D_SYNTAX`, `D_IDENT_UNDEF`, ...: its manual
-//! and its test suite name them) where DTrace has one, and one of ours, beginning with `N_`, for
-//! what exists in D and is not there yet, and for our own limits. Nothing is dropped or guessed:
-//! what is not supported is refused by name.
+//! Every diagnostic has a stable tag. Where DTrace has a tag (`D_SYNTAX`, `D_IDENT_UNDEF`, ...: its
+//! manual and its test suite name them), it is DTrace's. Our own tags begin with `N_`: for what D
+//! has and nanoprobe has not yet, and for our own limits. Nothing is dropped or guessed: what is
+//! not supported is refused by name.
 
 use crate::source::{Source, Span};
 use std::fmt;
 
-/// The tags that are ours, and what they refuse. Those that stand for something of D go away when it comes.
+/// Our own tags, and what they refuse. A tag for a missing part of D goes away when that part is added.
 pub const OWN_TAGS: &[(&str, &str)] = &[
     ("N_ACTION", "an action of D that is not there: stack, panic, chill, ..."),
     (
@@ -57,7 +57,7 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ),
 ];
 
-/// One thing wrong with a program.
+/// One error in a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Stable, for tests and scripts: `D_...` as in DTrace, `N_...` ours.
@@ -84,14 +84,14 @@ impl Diagnostic {
         }
     }
 
-    /// The same with a remedy.
+    /// The same diagnostic with a remedy.
     #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> Diagnostic {
         self.help = Some(help.into());
         self
     }
 
-    /// The same with a place that explains it.
+    /// The same diagnostic with a place that explains it.
     #[must_use]
     pub fn with_related(mut self, span: Span, message: impl Into<String>) -> Diagnostic {
         self.related.push((span, message.into()));

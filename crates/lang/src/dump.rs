@@ -1,6 +1,6 @@
-//! A program as text: for tests, and for people who want to see what a clause became.
+//! A program as text, for tests and for people who want to see what a clause became.
 //!
-//! Every operand is followed by its type where the type is not plain from what it is made of:
+//! Every operand is followed by its type, where the type does not follow from the operands:
 //!
 //! ```text
 //! global int64_t ts[string, int]

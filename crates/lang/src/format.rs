@@ -10,10 +10,10 @@
 //! conversion  a A c C d i e E f g G k o p s S T u wc ws x X Y %
 //! ```
 //!
-//! Parsing finds what is wrong with the text; [`Format::check`] what is wrong with the arguments. Both answer with
-//! DTrace's tags. Rendering is the business of `export`. Manual: "Output Formatting".
+//! Parsing finds errors in the text; [`Format::check`] finds errors in the arguments. Both use
+//! DTrace's tags. `export` renders. Manual: "Output Formatting".
 //!
-//! As in DTrace a precision of 0 is no precision: `%.0s` prints the whole string.
+//! As in DTrace a precision of 0 is the same as none: `%.0s` prints the whole string.
 
 mod check;
 
@@ -21,22 +21,24 @@ use crate::program::Foreign;
 
 pub use check::check_joined;
 
-/// The widest field that a format can ask for: more is a mistake, not a wish.
+/// The widest field that a format can ask for: a wider one is taken for a mistake.
 pub const WIDTH_MAX: u32 = 16_777_215;
 
 /// A parsed format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// As written, escapes already replaced.
+    /// The text as written, with escapes already replaced.
     pub text: String,
     /// Literal text and conversions, in order; adjacent literals are joined, so that two never follow each other.
     pub pieces: Vec<Piece>,
-    /// Of each argument that is a value of an enumeration of the program's, what has its names: `%s` prints them.
+    /// For each argument that is a value of one of the program's enumerations: the enumeration,
+    /// whose names `%s` prints.
     pub names: Vec<Option<Foreign>>,
 }
 
 impl Format {
-    /// Of each argument, in order, the conversion that prints it; `None` of what is a width or a precision.
+    /// For each argument, in order, the conversion that prints it; `None`: the argument is a width
+    /// or a precision.
     pub fn conversions(&self) -> impl Iterator<Item = Option<Conversion>> + '_ {
         let directives = self.pieces.iter().filter_map(|piece| match piece {
             Piece::Directive(directive) => Some(directive),
@@ -56,7 +58,7 @@ impl Format {
 /// Part of a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Copied as it is (`%%` has become `%`).
+    /// Text that is copied (`%%` has become `%`).
     Literal(String),
     /// A conversion.
     Directive(Directive),
@@ -65,13 +67,12 @@ pub enum Piece {
 /// A conversion with its modifiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directive {
-    /// Which conversion of the format this is, from 1, `%%` counted: what messages call it.
+    /// The number of this conversion in the format, from 1. Messages name it; `%%` counts, too.
     pub number: u32,
     /// Which flags are set.
     pub flags: Flags,
     /// The minimum width.
     pub width: Dimension,
-    /// The precision.
     pub precision: Dimension,
     /// The size prefix.
     pub size: Size,
@@ -82,7 +83,7 @@ pub struct Directive {
 }
 
 impl Directive {
-    /// Size and letter, as messages write it: `lld`.
+    /// Size and letter, as messages write them: `lld`.
     pub fn name(&self) -> String {
         format!("{}{}", self.size.text(), self.letter)
     }
@@ -107,7 +108,7 @@ pub struct Flags {
     pub alternate: bool,
     /// `+`: a sign in front of positive numbers.
     pub plus: bool,
-    /// `-`: to the left. Of `-` and `0` the last one counts.
+    /// `-`: aligned to the left. Of `-` and `0` the last one counts.
     pub left: bool,
     /// `0`: padded with zeros.
     pub zero: bool,
@@ -119,7 +120,7 @@ pub struct Flags {
     pub aggregation: bool,
 }
 
-/// What stands between the width and the conversion.
+/// The size prefix between the width and the conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Size {
     /// Nothing: any width.
@@ -153,7 +154,7 @@ impl Size {
 /// What a conversion does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Conversion {
-    /// `%a`, `%A`: an address as symbol (``module`symbol+offset``).
+    /// `%a`, `%A`: an address as a symbol (``module`symbol+offset``).
     Address,
     /// `%c`: a byte as a character.
     Character,
@@ -167,11 +168,11 @@ pub enum Conversion {
     Octal,
     /// `%x`: hexadecimal, unsigned.
     Hexadecimal,
-    /// `%X`: the same with capitals.
+    /// `%X`: hexadecimal in capitals.
     HexadecimalUpper,
-    /// `%p`: an address as `%x` does it.
+    /// `%p`: an address, printed like `%x`.
     Pointer,
-    /// `%e`, `%E`, `%f`, `%g`, `%G`: floating point, which no D expression here has.
+    /// `%e`, `%E`, `%f`, `%g`, `%G`: floating point. No D expression here has such a type.
     Float,
     /// `%k`: a stack.
     Stack,
@@ -190,14 +191,14 @@ pub enum Conversion {
 }
 
 impl Conversion {
-    /// Whether it writes a number.
+    /// Whether the conversion writes a number.
     #[must_use]
     pub fn is_of_integers(self) -> bool {
         use Conversion::{Decimal, Hexadecimal, HexadecimalUpper, Octal, Unsigned};
         matches!(self, Decimal | Unsigned | Octal | Hexadecimal | HexadecimalUpper)
     }
 
-    /// The conversion of a size and a letter, as DTrace's dictionary pairs them.
+    /// The conversion of a size and a letter. The pairs are those of DTrace's dictionary.
     fn find(size: Size, letter: char) -> Option<Conversion> {
         let conversion = match (size, letter) {
             (Size::Any | Size::Short | Size::Long | Size::LongLong, 'd' | 'i') => Conversion::Decimal,
@@ -223,13 +224,13 @@ impl Conversion {
     }
 }
 
-/// What is wrong with a format or its arguments.
+/// An error in a format or its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FormatError {
-    /// DTrace's tag: `D_PRINTF_...`, or `D_SYNTAX` for a malformed conversion (which DTrace leaves untagged).
+    /// DTrace's tag: `D_PRINTF_...`, or `D_SYNTAX` for a malformed conversion (DTrace has no tag for it).
     pub tag: &'static str,
-    /// For people; without the tag and the place.
+    /// The message for people, without the tag and the place.
     pub message: String,
 }
 
@@ -247,8 +248,8 @@ impl Format {
     /// Parses the text of a format.
     ///
     /// # Errors
-    /// `D_PRINTF_FMT_EMPTY` for an empty text; `D_SYNTAX` for a conversion that is unknown, cut short, says something
-    /// twice, or is wider than [`WIDTH_MAX`].
+    /// `D_PRINTF_FMT_EMPTY` for an empty text. `D_SYNTAX` for a conversion that is unknown, cut
+    /// short, contradictory, or wider than [`WIDTH_MAX`].
     pub fn parse(text: &str) -> Result<Format, FormatError> {
         if text.is_empty() {
             return Err(FormatError::new(

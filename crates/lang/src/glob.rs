@@ -1,11 +1,11 @@
 //! Probe-field matching: DTrace's globs.
 //!
-//! `*` matches any text, `?` any one character, `[a-z]` one of a set, `[!a-z]` one not of the set, `\x` the character
-//! x. An empty pattern matches everything; a `[` without its `]` matches nothing. `.` and `/` are like any other
-//! character. Manual: "Program Structure", Probe Descriptions.
+//! `*` matches any text, `?` any one character, `[a-z]` one of a set, `[!a-z]` one not of the set,
+//! `\x` the character x. An empty pattern matches everything; a `[` without its `]` matches
+//! nothing. `.` and `/` are ordinary characters. Manual: "Program Structure", Probe Descriptions.
 //!
-//! Only the last `*` seen is ever retried (a `*` behind it matches whatever the earlier ones could), so a match takes
-//! at most pattern x text steps and no recursion.
+//! Only the last `*` seen is ever retried: it matches whatever an earlier `*` could. So a match
+//! takes at most pattern x text steps and no recursion.
 
 /// Whether `text` matches `pattern`.
 pub fn matches(pattern: &str, text: &str) -> bool {
@@ -13,7 +13,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
         return true;
     }
     let (mut pattern_rest, mut text_rest) = (pattern, text);
-    // What follows the last `*`, and the text at which to try it next.
+    // The pattern after the last `*`, and the text at which to try it next.
     let mut retry: Option<(&str, &str)> = None;
     loop {
         if let Some(after) = pattern_rest.strip_prefix('*') {
@@ -41,7 +41,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Whether a pattern is a plain name: it matches one text only, [`literal`] of it.
+/// Whether a pattern is a plain name. A plain name matches one text only: its [`literal`].
 pub fn is_literal(pattern: &str) -> bool {
     !pattern.is_empty() && !pattern.contains(['*', '?', '['])
 }
@@ -63,7 +63,8 @@ pub fn literal(pattern: &str) -> Option<String> {
     Some(text)
 }
 
-/// Matches one character against the first element of a pattern, which is not a star; what follows the element.
+/// Matches one character against the first element of a pattern, which is not a star; yields the
+/// pattern after the element.
 fn match_one(pattern: &str, character: char) -> Option<&str> {
     let mut rest = pattern.chars();
     let matched = match rest.next()? {
@@ -75,8 +76,8 @@ fn match_one(pattern: &str, character: char) -> Option<&str> {
     matched.then_some(rest.as_str())
 }
 
-/// Matches one character against the set behind a `[`. A `]` that comes first belongs to the set; a `-` that comes
-/// first or last is a `-`.
+/// Matches one character against the set after a `[`. A `]` that comes first belongs to the set; a
+/// `-` that comes first or last is a `-`.
 fn match_set(pattern: &str, character: char) -> Option<&str> {
     let (negated, set) = match pattern.strip_prefix('!') {
         Some(set) => (true, set),
@@ -106,7 +107,7 @@ fn match_set(pattern: &str, character: char) -> Option<&str> {
     }
 }
 
-/// The text behind its first character.
+/// The text after its first character.
 fn skip(text: &str) -> &str {
     let mut rest = text.chars();
     rest.next();
@@ -163,7 +164,7 @@ mod tests {
         }
     }
 
-    /// A definition that is slow and plainly right: a star is nothing, or a character and a star.
+    /// A slow but plainly correct definition: a star is nothing, or a character and a star.
     fn slow(pattern: &str, text: &str) -> bool {
         if let Some(after) = pattern.strip_prefix('*') {
             return slow(after, text) || (!text.is_empty() && slow(pattern, skip(text)));
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn many_stars_stay_cheap() {
-        // 2^30 steps for a recursive matcher; 60 x 60 for this one.
+        // A recursive matcher takes 2^30 steps, this one 60 x 60.
         let pattern = "*a".repeat(30) + "b";
         assert!(!matches(&pattern, &"a".repeat(60)));
     }

@@ -1,19 +1,21 @@
 //! The reference interpreter of the program form.
 //!
-//! Two uses: the tracer runs by it the clauses that no thread of the target runs (BEGIN, END, ERROR, tick-N,
-//! profile-N), and tests hold the code generator against it. So it follows the machine code in everything that can be
-//! seen from outside: the order of evaluation (the value before the place's keys; keys, value, weight of an
-//! aggregation), where strings are cut, what a fault leaves behind, which bytes a record holds.
+//! It has two uses. The tracer interprets the clauses that no thread of the target runs (BEGIN,
+//! END, ERROR, tick-N, profile-N). And tests compare the code generator with it. So it does what
+//! the machine code does in everything that can be observed: the order of evaluation (the value
+//! before the place's keys; keys, value, weight of an aggregation), where strings are cut, what
+//! remains after a fault, which bytes a record holds.
 //!
-//! It knows no process: variables, built-in variables, memory, stacks and aggregations are the [`World`]'s.
+//! It knows no process: [`World`] provides variables, built-in variables, memory, stacks and aggregations.
 //!
 //! # Scratch memory
 //!
-//! In the target `copyin` yields an address in scratch memory, and a program may well turn it into a pointer and load
-//! from it. Here scratch memory is a buffer of the interpreter that appears at [`SCRATCH_ADDRESS`], which no program on
-//! x86-64 can have anything at (it is no canonical address): loads from there are served from the buffer, all others by
-//! the world. A clause starts with empty scratch memory; an address kept from an earlier clause faults or reads what is
-//! there now, as in the target.
+//! In the target `copyin` yields an address in scratch memory, and a program may turn it into a
+//! pointer and load from it. Here scratch memory is a buffer of the interpreter that appears at
+//! [`SCRATCH_ADDRESS`]. That is not a canonical address of x86-64, so no program can have memory
+//! there. The buffer serves loads from there, and the world all others. A clause starts with empty
+//! scratch memory. As in the target, an address kept from an earlier clause faults, or reads what
+//! is there now.
 
 mod addresses;
 mod arithmetic;
@@ -36,10 +38,10 @@ use evaluate::Evaluator;
 /// Where scratch memory appears to lie.
 pub const SCRATCH_ADDRESS: u64 = 0x4e50_0000_0000_0000;
 
-/// The longest record that is made here: no ring would have room for more, and the size is the program's to choose.
+/// The longest record that is made here. The program chooses the size, and no ring would have room for more.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
 
-/// What can go wrong while a clause runs; the codes are `enum np_fault`'s.
+/// What can go wrong while a clause runs; the codes are those of `enum np_fault`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum FaultKind {
     /// There is no memory at the address, or it cannot be read.
@@ -57,7 +59,8 @@ pub enum FaultKind {
     /// An impossible number of bytes.
     #[error("invalid size")]
     BadSize,
-    /// An operation that makes no sense here (a register in BEGIN, a program form that contradicts itself).
+    /// An operation that makes no sense here, such as a register in BEGIN, or a program form
+    /// that contradicts itself.
     #[error("illegal operation")]
     Illegal,
     /// A code that no version of the agent writes.
@@ -105,12 +108,11 @@ impl FaultKind {
     }
 }
 
-/// A fault, as the operation sees it that fails.
+/// A fault before its place is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fault {
-    /// Which.
     pub kind: FaultKind,
-    /// The address, where there is one.
+    /// The address, for a bad address.
     pub value: u64,
 }
 
@@ -129,10 +131,9 @@ impl Fault {
     }
 }
 
-/// A fault with its place: what `struct np_error` holds.
+/// A fault with its place: the content of `struct np_error`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClauseFault {
-    /// What went wrong.
     pub fault: Fault,
     /// Index of the statement in the clause, from 1; 0: the predicate.
     pub action: u32,
@@ -143,33 +144,34 @@ pub struct ClauseFault {
 pub struct Outcome {
     /// Whether the predicate held.
     pub fired: bool,
-    /// The payload of the record: the bytes behind the header, as [`record_layout`] lays them out, gaps zeroed. `None`
-    /// when the clause records nothing.
+    /// The payload of the record: the bytes after the header, laid out by [`record_layout`], with
+    /// zeros in the gaps. `None`: the clause records nothing.
     pub payload: Option<Vec<u8>>,
     /// The status of an `exit()`.
     pub exit: Option<i32>,
 }
 
-/// All that a clause deals with. Strings are without their NUL.
+/// What a clause acts on. Strings are without their NUL.
 pub trait World {
     /// The value of a built-in variable: [`Value::Integer`] or [`Value::String`].
     ///
     /// # Errors
-    /// [`FaultKind::Illegal`] for one that means nothing where the clause runs.
+    /// [`FaultKind::Illegal`] for a variable that has no meaning where the clause runs.
     fn builtin(&mut self, builtin: Builtin) -> Result<Value, Fault>;
 
     /// `uregs[index]`.
     ///
     /// # Errors
-    /// [`FaultKind::Illegal`] where there are no registers, or not this one.
+    /// [`FaultKind::Illegal`] where there are no registers, or no such register.
     fn register(&mut self, index: i64) -> Result<i64, Fault>;
 
-    /// A variable; with `key` ([`key`]'s encoding, without the thread's id) an element of an associative array. `None`
-    /// when it was never assigned.
+    /// A variable; with `key` (encoded by [`key`], without the thread's id) an element of an
+    /// associative array. `None`: it was never assigned.
     fn get(&mut self, scope: Scope, variable: VariableId, key: Option<&[u8]>) -> Option<Value>;
 
-    /// Assigns a variable or an element; the value is already cut and normalised. `None` deletes the element (the zero
-    /// of an integer, the string NULL). No room is no fault: it is counted as a dynamic variable drop.
+    /// Assigns a variable or an element; the value is already cut and normalised. `None` deletes
+    /// the element (so does the integer 0, or the string NULL). Missing room is not a fault: it is
+    /// counted as a dynamic variable drop.
     fn set(&mut self, scope: Scope, variable: VariableId, key: Option<&[u8]>, value: Option<Value>);
 
     /// Fills `bytes` from the target's memory at `address`.
@@ -178,7 +180,7 @@ pub trait World {
     /// [`Fault::bad_address`].
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Fault>;
 
-    /// Where global variables lie in the target, those without keys; `None` where there is none.
+    /// Where the target has its global variables that are not arrays; `None`: there are none.
     fn globals_address(&self) -> Option<u64> {
         None
     }
@@ -219,7 +221,7 @@ pub trait World {
     /// The path of an open file, or of a folder ([`crate::program::Function::Path`]).
     ///
     /// # Errors
-    /// [`FaultKind::Illegal`] where the clause belongs to nobody who has files.
+    /// [`FaultKind::Illegal`] where the clause does not belong to a process with files.
     fn path(&mut self, descriptor: i64) -> Result<Vec<u8>, Fault> {
         let _ = descriptor;
         Err(Fault::new(FaultKind::Illegal))
@@ -233,30 +235,30 @@ pub trait World {
         Err(Fault::new(FaultKind::Illegal))
     }
 
-    /// `speculation()`: the number of a speculation that was free, and is not any more; 0: there is none.
+    /// `speculation()`: the number of a free speculation, which is now taken; 0: none is free.
     fn speculation(&mut self) -> i64 {
         0
     }
 
-    /// Whether `speculation()` has given this number away, nobody has committed or discarded it yet, and there is room
-    /// under it for a record of so many bytes, which then count. That there is no room is a drop.
+    /// Whether the number is that of a taken speculation, and it has room for a record of so many
+    /// bytes. The room is then used. A lack of room counts as a drop.
     fn speculate(&mut self, id: i64, bytes: u64) -> bool {
         let _ = (id, bytes);
         false
     }
 
-    /// Commits or discards the speculation: whether there was one.
+    /// Commits or discards the speculation; yields whether there was one.
     fn end_speculation(&mut self, id: i64) -> bool {
         let _ = id;
         false
     }
 
-    /// The largest number that `speculation()` gives away.
+    /// The largest number that `speculation()` yields.
     fn speculations(&self) -> u64 {
         0
     }
 
-    /// Bytes of scratch memory of a clause.
+    /// The size of a clause's scratch memory.
     fn scratch_bytes(&self) -> usize {
         64 << 10
     }
@@ -270,7 +272,7 @@ pub trait World {
 /// Runs a clause once.
 ///
 /// # Errors
-/// The fault that ended it. What came before has been done; the record is not written.
+/// The fault that ended the clause. What came before it has been done; the record is not written.
 pub fn run_clause<W: World + ?Sized>(
     clause: &Clause,
     program: &Program,
@@ -324,7 +326,7 @@ pub fn run_clause<W: World + ?Sized>(
                 let recorded = record(&mut evaluator, &layout, index, &action.kind, payload).map_err(at)?;
                 match action.kind {
                     RecordKind::Exit(_) => outcome.exit = recorded.map(|status| status as i32),
-                    // Not a fault: the clause just ends, and what it has recorded goes nowhere.
+                    // Not a fault: the clause just ends, and its record is dropped.
                     RecordKind::Speculate(_) if !evaluator.world().speculate(recorded.unwrap_or(0), bytes) => {
                         return Ok(outcome);
                     }
@@ -340,7 +342,7 @@ pub fn run_clause<W: World + ?Sized>(
             }
         }
     }
-    // Behind all that may fail: a record that is not written ends nothing.
+    // This comes after everything that may fail: a clause whose record is not written ends no speculation.
     for (statement, id) in ended {
         let field = layout.fields.iter().find(|field| field.statement == statement);
         if let (false, Some(field), Some(payload)) = (evaluator.world().end_speculation(id), field, payload.as_mut()) {
@@ -366,7 +368,7 @@ fn record<W: World + ?Sized>(
     let mut last = None;
     for field in layout.fields.iter().filter(|field| field.statement == statement) {
         let start = field.offset.saturating_sub(RECORD_HEADER_BYTES) as usize;
-        // A string's field is whole words; what a string may have is not.
+        // The field of a string is whole words, but the option `strsize` limits the string itself.
         let bytes = match field.kind {
             FieldKind::String => (field.bytes as usize).min(evaluator.string_limit()),
             _ => field.bytes as usize,

@@ -1,7 +1,8 @@
 //! Where values lie: the storage of variables, and the payload of records.
 //!
-//! One description for three readers: the code generator writes values at these offsets in the target, the interpreter
-//! writes the same bytes in the tracer, and the printer reads them back. Everything is aligned to 8 bytes.
+//! Three parts share this description. The code generator writes values at these offsets in the
+//! target, the interpreter writes the same bytes in the tracer, and the printer reads them back.
+//! Everything is aligned to 8 bytes.
 //!
 //! ```text
 //! a record    0          8          16        24                           bytes
@@ -23,17 +24,17 @@ use crate::program::{
 /// The options that decide sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
-    /// Bytes of a string with its NUL (option `strsize`).
+    /// The size of a string with its NUL (option `strsize`).
     pub strsize: u32,
-    /// Frames of a `ustack()` that does not say how many (option `ustackframes`).
+    /// The number of frames of a `ustack()` that does not say how many (option `ustackframes`).
     pub ustackframes: u32,
-    /// Likewise of a `jstack()` (option `jstackframes`).
+    /// The same of a `jstack()` (option `jstackframes`).
     pub jstackframes: u32,
-    /// The most frames of any stack, whatever it says itself (option `maxframes`).
+    /// The most frames of any stack, whatever its call says (option `maxframes`).
     pub maxframes: u32,
 }
 
-/// The number of frames of a `jstack()` that does not say how many.
+/// Stands for the number of frames of a `jstack()` that does not say how many.
 pub const JSTACK_FRAMES: u32 = u32::MAX;
 
 impl Limits {
@@ -42,14 +43,14 @@ impl Limits {
         round_up(self.strsize).max(8)
     }
 
-    /// Where in the storage of a string variable the word lies that tells NULL from the empty
-    /// string, in bytes: behind the text. 0: as it was in the beginning, which is NULL for a
-    /// thread's variables and the empty string for others; 1: the opposite.
+    /// Where a string variable has the word that tells NULL from the empty string: the offset in
+    /// bytes, after the text. 0: the initial state, which is NULL for a thread's variables and the
+    /// empty string for others; 1: the opposite.
     pub fn string_mark(self) -> u32 {
         self.string_bytes()
     }
 
-    /// Bytes that a string may have, its NUL among them: what is longer is cut to one less.
+    /// The most bytes of a string with its NUL; a longer one is cut to one byte less.
     pub fn string_limit(self) -> u32 {
         self.strsize.max(2)
     }
@@ -78,7 +79,7 @@ impl Default for Limits {
     }
 }
 
-/// The offset of a variable that has no fixed place: an associative array.
+/// The offset of an associative array, which has no fixed place.
 pub const NO_OFFSET: u32 = u32::MAX;
 
 /// Byte offsets of scalar variables, indexed by `VariableId`; [`NO_OFFSET`] for associative arrays.
@@ -86,15 +87,15 @@ pub const NO_OFFSET: u32 = u32::MAX;
 pub struct Storage {
     /// Offsets of global variables.
     pub globals: Vec<u32>,
-    /// Bytes of all global scalars.
+    /// The size of all global scalars.
     pub globals_bytes: u32,
     /// Offsets of `self->` variables in a thread's block.
     pub thread_locals: Vec<u32>,
-    /// Bytes of all `self->` scalars of one thread.
+    /// The size of all `self->` scalars of one thread.
     pub thread_locals_bytes: u32,
     /// Offsets of `this->` variables.
     pub clause_locals: Vec<u32>,
-    /// Bytes of all `this->` scalars.
+    /// The size of all `this->` scalars.
     pub clause_locals_bytes: u32,
 }
 
@@ -134,8 +135,8 @@ fn place(variables: &[Variable], limits: Limits) -> (Vec<u32>, u32) {
     (offsets, end)
 }
 
-/// Bytes that a value of this type takes up as an element of an associative array. The agent tells
-/// a string from a word by its size, so a string is never as short as a word.
+/// The size of a value of this type as an element of an associative array. The agent tells a string
+/// from a word by its size, so a string is never as short as a word.
 pub fn element_bytes(value_type: &Type, limits: Limits) -> u32 {
     match value_type {
         Type::String => value_bytes(value_type, limits).max(16),
@@ -143,9 +144,9 @@ pub fn element_bytes(value_type: &Type, limits: Limits) -> u32 {
     }
 }
 
-/// Bytes that a value of this type takes up in storage: 8 for an integer, a pointer and bytes of unknown size (held as
-/// their address); `strsize` rounded up for a string; the size rounded up for bytes of a known size; 0 for void.
-/// Always a multiple of 8.
+/// The size of a value of this type in storage. An integer, a pointer and bytes of unknown size
+/// (held as their address) take 8; a string takes `strsize` rounded up; bytes of a known size take
+/// that, rounded up; void takes 0. Always a multiple of 8.
 pub fn value_bytes(value_type: &Type, limits: Limits) -> u32 {
     match value_type {
         Type::Void | Type::Structure(_) | Type::Array { .. } | Type::Foreign(_) => 0,
@@ -155,15 +156,15 @@ pub fn value_bytes(value_type: &Type, limits: Limits) -> u32 {
     }
 }
 
-/// `struct np_record`: what precedes a record's fields.
+/// `struct np_record`: the header before a record's fields.
 pub const RECORD_HEADER_BYTES: u32 = 24;
 
-/// What the record of a clause looks like.
+/// The fields of a clause's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordLayout {
     /// In the order of the statements, and of the arguments within a statement.
     pub fields: Vec<RecordField>,
-    /// The whole record with its header, a multiple of 8.
+    /// The size of the record with its header, a multiple of 8.
     pub bytes: u32,
 }
 
@@ -174,15 +175,15 @@ pub struct RecordField {
     pub statement: usize,
     /// Index among the values that this action records.
     pub argument: usize,
-    /// From the record's start (so at least [`RECORD_HEADER_BYTES`]), a multiple of 8.
+    /// Offset from the record's start (so at least [`RECORD_HEADER_BYTES`]), a multiple of 8.
     pub offset: u32,
-    /// A multiple of 8, but for [`FieldKind::Bytes`], which has the value's own size.
+    /// The size: a multiple of 8, except for [`FieldKind::Bytes`], where it is the value's own size.
     pub bytes: u32,
     /// How to read it.
     pub kind: FieldKind,
 }
 
-/// How a field's bytes are to be read.
+/// How to read a field's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldKind {
     /// 8 bytes, extended from this type. A pointer is an unsigned integer of 8 bytes.
@@ -198,7 +199,7 @@ pub enum FieldKind {
     Bytes,
 }
 
-/// The layout of the record that `clause` writes. Also defined (header only) where [`Clause::records`] is false.
+/// The layout of the record that `clause` writes. If [`Clause::records`] is false, it is the header only.
 pub fn record_layout(clause: &Clause, limits: Limits) -> RecordLayout {
     let mut layout = RecordLayout {
         fields: Vec::new(),
@@ -227,7 +228,7 @@ pub fn record_layout(clause: &Clause, limits: Limits) -> RecordLayout {
     layout
 }
 
-/// The expressions whose values an action records, in the order of its fields. A stack's field has none.
+/// The expressions whose values an action records, in the order of its fields. The field of a stack has none.
 pub fn recorded_values(kind: &RecordKind) -> &[Expression] {
     match kind {
         RecordKind::Trace(value)
@@ -257,7 +258,7 @@ pub fn recorded_values(kind: &RecordKind) -> &[Expression] {
     }
 }
 
-/// How a recorded expression's value is kept, and in how many bytes.
+/// The kind and the size of the field for a recorded expression.
 fn stack_field(frames: u32, limits: Limits) -> (FieldKind, u32) {
     let frames = limits.stack_frames(frames);
     (FieldKind::Stack { frames }, frames.saturating_add(1).saturating_mul(8))
@@ -271,7 +272,7 @@ fn value_field(value: &Expression, limits: Limits) -> (FieldKind, u32) {
         Type::Integer(integer) => (FieldKind::Integer(*integer), 8),
         Type::String => (FieldKind::String, limits.string_bytes()),
         Type::Bytes { size: Some(size) } => (FieldKind::Bytes, *size),
-        // Refused by the type checker for void and what is in memory; an address for bytes of unknown size.
+        // The type checker refuses void and values in memory; bytes of unknown size are held as an address.
         Type::Pointer(_)
         | Type::Void
         | Type::Bytes { size: None }
@@ -287,7 +288,7 @@ fn value_field(value: &Expression, limits: Limits) -> (FieldKind, u32) {
     }
 }
 
-/// To a multiple of 8; sizes near 4 GiB stay below it.
+/// Rounds up to a multiple of 8; sizes near 4 GiB do not overflow.
 fn round_up(bytes: u32) -> u32 {
     bytes.saturating_add(7) & !7
 }

@@ -4,9 +4,10 @@
 //! Source text --lexer--> tokens --parser--> syntax tree --check, lower--> Program --(codegen | interpret)--> ...
 //! ```
 //!
-//! [`compile`] is the whole front end. It knows no process and no machine: everything it needs from
-//! outside is the text and the values of the macro arguments ([`MacroValues`]). What a text names
-//! of the traced program's types and variables it asks for ([`target`]).
+//! [`compile`] is the whole front end. It knows no process and no machine. From outside it needs
+//! only the text and the values of the macro arguments ([`MacroValues`]). It asks [`target`] for
+//! the types and variables of the traced program that a text names.
+#![allow(missing_docs, reason = "an item whose name says what it is has no comment")]
 #![forbid(unsafe_code)]
 
 mod by_processor;
@@ -43,21 +44,22 @@ use lexer::MacroState;
 use std::collections::HashSet;
 use std::rc::Rc;
 
-/// The longest text of one source, in bytes. Longer ones are a mistake (a binary file, a log).
+/// The most bytes of one source. A longer one is a mistake (a binary file, a log).
 const MAXIMUM_SOURCE_BYTES: usize = 16 << 20;
 
-/// Compiles `sources`, in order, into one program: they share variables, aggregations, types and macro arguments.
+/// Compiles `sources`, in order, into one program. They share variables, aggregations, types
+/// and macro arguments.
 ///
 /// # Errors
 ///
-/// Everything found wrong, in the order of the text; at least one diagnostic. While the text has syntax errors, nothing
-/// else is looked for.
+/// All errors found, in the order of the text; at least one diagnostic. A text with syntax errors
+/// is not checked further.
 pub fn compile(sources: &[Source], macros: &MacroValues) -> Result<Program, Vec<Diagnostic>> {
     let none: Rc<dyn Target> = Rc::new(NoTarget);
     compile_for(sources, macros, &none)
 }
 
-/// As [`compile`], for a program to trace whose types are asked for where the text names them.
+/// As [`compile`], with a program to trace. Its types are looked up where the text names them.
 ///
 /// # Errors
 ///
@@ -116,7 +118,7 @@ pub fn compile_for(
     Ok(program)
 }
 
-/// What is wrong with a text that is longer than any program.
+/// The error of a text that is longer than any program.
 fn too_long(source: &Source, index: u32) -> Option<Diagnostic> {
     let span = Span {
         source: index,
@@ -127,7 +129,7 @@ fn too_long(source: &Source, index: u32) -> Option<Diagnostic> {
     (source.text.len() > MAXIMUM_SOURCE_BYTES).then(|| Diagnostic::new("N_SOURCE_LENGTH", span, message))
 }
 
-/// The probe descriptions of a text, as `-l -n` takes it: a program's, or descriptions without any clause.
+/// The probe descriptions of a text for `-l -n`: those of a program, or descriptions without any clause.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! Libraries: texts of `-L` whose declarations every program may use. They come in front of it,
-//! each behind those that it depends on:
+//! Libraries: texts of `-L` whose declarations every program may use. They precede the program,
+//! each after those that it depends on:
 //!
 //! ```text
 //! lib/request.d      #pragma D depends_on library types.d        a library of the same folder
@@ -7,29 +7,28 @@
 //!                    inline string method[struct request *r] = stringof(r->method);
 //! ```
 //!
-//! As in DTrace a library is compiled whole and its clauses are of no effect; one
-//! whose dependencies are not there is passed over, one that has another error is an
-//! error of the program's.
+//! As in DTrace, a library is compiled as a whole and its clauses have no effect. A library with a
+//! missing dependency is skipped; any other error in a library is an error of the program.
 
 use crate::diagnostic::Diagnostic;
 use crate::source::{Source, Span};
 use std::collections::HashMap;
 
-/// Something that a text cannot do without: `#pragma D depends_on class name`.
+/// A requirement of a text: `#pragma D depends_on class name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dependency {
     /// `library`, `provider` or `module`.
     pub class: String,
-    /// Its name; a library's is that of its file.
+    /// Its name; the name of a library is that of its file.
     pub name: String,
     /// Where it is said.
     pub span: Span,
 }
 
-/// Providers that there are without any process.
+/// Providers that exist without any process.
 const PROVIDERS: [&str; 3] = ["dtrace", "pid", "profile"];
 
-/// The first dependency that is not met by `loaded`, the libraries in front of `source`.
+/// The first dependency that is missing from `loaded`, the libraries before `source`.
 pub(crate) fn unmet(source: &Source, dependencies: &[Dependency], loaded: &[&Source]) -> Option<Diagnostic> {
     dependencies.iter().find_map(|dependency| {
         let Dependency { class, name, span } = dependency;
@@ -58,18 +57,15 @@ pub(crate) fn unmet(source: &Source, dependencies: &[Dependency], loaded: &[&Sou
 /// Why libraries have no order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OrderError {
-    /// One depends on a library that is not there.
+    /// A library depends on another one that is not there.
     Missing {
-        /// The path of the one.
+        /// The path of the library.
         library: String,
         /// The path where the other one would be.
         wanted: String,
     },
-    /// One depends on itself, through others or at once.
-    Circular {
-        /// Its path.
-        library: String,
-    },
+    /// A library depends on itself, perhaps through others.
+    Circular { library: String },
 }
 
 impl std::fmt::Display for OrderError {
@@ -85,10 +81,10 @@ impl std::fmt::Display for OrderError {
     }
 }
 
-/// Libraries, each behind those that it depends on; else as they came.
+/// The libraries, each after those that it depends on, and otherwise in their order.
 ///
 /// # Errors
-/// Dependencies that are missing or go in a circle.
+/// Dependencies that are missing or circular.
 pub fn ordered(libraries: Vec<Source>) -> Result<Vec<Source>, OrderError> {
     let by_name: HashMap<&str, usize> = libraries.iter().map(|one| one.name.as_str()).zip(0..).collect();
     let mut wanted = Vec::with_capacity(libraries.len());
@@ -141,7 +137,7 @@ fn dependencies(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The path of a file in the folder of another.
+/// The path of a file in the directory of another.
 fn beside(path: &str, name: &str) -> String {
     match path.rsplit_once('/') {
         Some((folder, _)) => format!("{folder}/{name}"),
@@ -215,7 +211,7 @@ mod tests {
         assert_eq!((refused[0].tag, refused[0].span.source), ("D_IDENT_UNDEF", 0));
     }
 
-    /// Wherever it stands in a library: as in DTrace, which compiles all of it.
+    /// An error anywhere in a library counts: DTrace, too, compiles all of it.
     #[test]
     fn functions_that_there_are_not_are_refused_in_libraries() {
         for text in [
@@ -236,7 +232,7 @@ mod tests {
             let refused = compile(&sources, &MacroValues::default()).map_err(|all| (all[0].tag, all[0].span.source));
             assert_eq!(refused.map(|_| ()), Err(("D_FUNC_UNDEF", 0)), "{text}");
         }
-        // What depends on the program that is traced is not wrong for that.
+        // A failure that depends on the traced program is not an error of the library.
         let sources = [
             library("right", "pid1:a.out:f:entry { trace(args[0]); }"),
             Source::new("script", "BEGIN { exit(0); }"),

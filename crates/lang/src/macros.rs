@@ -1,11 +1,12 @@
 //! Macro arguments: `$target`, `$pid`, `$1`, `$$1`, ... (the Scripting chapter of the DTrace guide).
 //!
-//! The values are the caller's; the front end only replaces. A script argument `$1` is replaced by what its text is (an
-//! integer, or an identifier in a probe description); `$$1` is always its text as a string.
+//! The caller provides the values; the front end only replaces the names. A script argument `$1` is
+//! replaced by its text (an integer, or an identifier in a probe description); `$$1` is always its
+//! text as a string.
 
 use crate::options::SelfScope;
 
-/// What the macro arguments stand for. `None`: not known, and a program that uses it is refused (`D_MACRO_UNDEF`).
+/// The values of the macro arguments. `None`: unknown; a program that uses it is refused (`D_MACRO_UNDEF`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MacroValues {
     /// `$target`: the process given by `-p` or `-c`.
@@ -38,17 +39,19 @@ pub struct MacroValues {
     pub default_arguments: bool,
     /// `-x argref`: arguments need not be used. The pragma does the same.
     pub unused_arguments: bool,
-    /// `-x strsize`: what `sizeof` says of a string. `None`: the pragma's, or the default.
+    /// `-x strsize`: the `sizeof` of a string. `None`: as the pragma says, or the default.
     pub string_bytes: Option<u32>,
-    /// `-x scratchsize`, which bounds what `alloca` and its kin may take. `None`: the pragma's, or all there is.
+    /// `-x scratchsize`: the limit for `alloca` and the like. `None`: as the pragma says, or all of
+    /// the scratch memory.
     pub scratch_bytes: Option<u64>,
     /// `-x cpu`: the processor that is traced. The pragma does the same.
     pub processor: Option<u32>,
-    /// `-x aggpercpu`: aggregations are also those of each processor. The pragma does the same.
+    /// `-x aggpercpu`: aggregations are also kept for each processor. The pragma does the same.
     pub by_processor: bool,
-    /// `-x self`: whose `self->` variables are. `None`: the pragma's, or the default.
+    /// `-x self`: whether `self->` variables belong to threads or goroutines. `None`: as the pragma
+    /// says, or the default.
     pub self_scope: Option<SelfScope>,
-    /// `-x empty`: a text may hold nothing. The pragma does the same.
+    /// `-x empty`: a text may be empty. The pragma does the same.
     pub empty: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Options: `-x name[=value]` on the command line, `#pragma D option name[=value]` in a program.
 //!
-//! One table ([`rows`]) and one typed result ([`Options`]); the same rules for both ways in. Values
-//! are of five kinds:
+//! One table ([`rows`]) and one typed result ([`Options`]) serve both the command line and the
+//! pragmas. Values are of five kinds:
 //!
 //! ```text
 //! switch   nothing, yes/no, enable/disable, enabled/disabled, true/false, on/off, set/unset; a number is "on"
@@ -11,10 +11,11 @@
 //! word     one of a few
 //! ```
 //!
-//! Defaults are DTrace's, but for `bufsize`, which is a thread's here and a CPU's there (1m instead of 4m), `aggsize`
-//! likewise, and `ustackframes` (100, as DTrace on Linux; 20 elsewhere). A rate without a unit is in hz, as the manual
-//! says; illumos takes it for ns. Options of DTrace that mean nothing here are taken and ignored when they cannot
-//! change a result (`cleanrate`, `bufresize`), refused otherwise. Manual: "Options and Tunables".
+//! The defaults are DTrace's, except three. `bufsize` and `aggsize` are per thread here and per CPU
+//! in DTrace, so they are smaller (1m instead of 4m). `ustackframes` is 100, as in DTrace on Linux;
+//! elsewhere it is 20. A rate without a unit is in hz, as the manual says; illumos takes it for ns.
+//! Options of DTrace without a meaning here are accepted and ignored if they cannot change a result
+//! (`cleanrate`, `bufresize`), and refused otherwise. Manual: "Options and Tunables".
 
 mod error;
 mod interval;
@@ -39,15 +40,15 @@ pub enum BufferPolicy {
     Ring,
 }
 
-/// Whether all threads of a running program stand still while probes are written into its text.
+/// Whether all threads of a running program are stopped while probes are written into its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StopPolicy {
-    /// Few probes together with what needs a stop anyway, all others while the program runs.
+    /// A few probes are written while a stop is needed for other reasons; all others are written
+    /// while the program runs.
     #[default]
     Auto,
-    /// Always.
     Always,
-    /// Never. Signal actions still take a short stop, the first and the last time.
+    /// Never. The first and the last change of signal actions still take a short stop.
     Never,
 }
 
@@ -61,11 +62,10 @@ pub enum EvaluationTime {
     PreInitialization,
     /// After them.
     PostInitialization,
-    /// At main.
     Main,
 }
 
-/// What the bars of aggregations are drawn with.
+/// The characters that draw the bars of aggregations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encoding {
     /// Bars of ASCII, the lines of `aggpack` in block elements.
@@ -77,39 +77,40 @@ pub enum Encoding {
     Utf8,
 }
 
-/// Whether names of C++ and Rust are shown as their sources have them. Descriptions match them either way.
+/// Whether names of C++ and Rust are shown as in their sources. Descriptions match both forms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Demangle {
-    /// In stacks and wherever an address is printed; a probe's function is shown as its description matched it.
+    /// In stacks and wherever an address is printed. The function of a probe is shown as its
+    /// description matched it.
     #[default]
     Auto,
-    /// Also the functions of probes.
+    /// Everywhere, including the functions of probes.
     Always,
-    /// Nowhere.
     Never,
 }
 
-/// How return probes see that a function returns.
+/// How return probes detect that a function returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReturnForm {
-    /// Every `ret` of the function is probed, and at its jumps to other functions (tail calls) the
-    /// return address is replaced: it returns when these do. Where its ways out cannot all be
-    /// found, the address is replaced at the entry.
+    /// Every `ret` of the function is probed. At its jumps to other functions (tail calls) the
+    /// return address is replaced, so the function returns when those functions do. If not all
+    /// exits can be found, the return address is replaced at the entry.
     #[default]
     Auto,
-    /// Every way out of the function is probed: at a jump to another function it returns before
-    /// that does, as in DTrace.
+    /// Every exit of the function is probed. As in DTrace, a jump to another function counts as a
+    /// return, before the other function runs.
     Exits,
     /// The return address is replaced, as kretprobes do.
     Address,
-    /// As `Auto`, but where nobody can tell at such a jump where the return address is, it is replaced at the entry.
+    /// As `Auto`, but if the place of the return address is not known at such a jump, the return
+    /// address is replaced at the entry.
     Value,
 }
 
 /// Whose `self->` variables are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SelfScope {
-    /// In programs of Go the goroutine's, elsewhere the thread's.
+    /// The variables belong to goroutines in Go programs, and to threads elsewhere.
     #[default]
     Task,
     /// The thread's.
@@ -119,7 +120,7 @@ pub enum SelfScope {
 /// The options of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// No header, no columns, no messages but the program's own output (`-q`).
+    /// No header and no columns: only the program's own output (`-q`).
     pub quiet: bool,
     /// Entries and returns indented (`-F`).
     pub flow_indent: bool,
@@ -127,7 +128,7 @@ pub struct Options {
     pub destructive: bool,
     /// Always dump bytes, even when they look like a string.
     pub raw_bytes: bool,
-    /// Unmatched probe descriptions are no error (`-Z`).
+    /// Probe descriptions without a match are not an error (`-Z`).
     pub allow_unmatched: bool,
     /// Missing macro arguments are 0 or "".
     pub default_arguments: bool,
@@ -137,21 +138,21 @@ pub struct Options {
     pub sort_by_key: bool,
     /// Aggregations sorted in reverse.
     pub sort_reversed: bool,
-    /// Index of the aggregation by whose values a `printa` of several is sorted.
+    /// Index of the aggregation whose values sort a `printa` of several aggregations.
     pub sort_position: usize,
-    /// Index of the key element by which sorting starts.
+    /// Index of the key element that sorting compares first.
     pub sort_key_position: usize,
-    /// Bytes of a thread's ring.
+    /// The size of a thread's ring.
     pub buffer_bytes: u64,
-    /// What to do when it is full.
+    /// What to do when the ring is full.
     pub buffer_policy: BufferPolicy,
-    /// Records are put into the order of their time, whichever thread they are from; else none carries a time.
+    /// Records of all threads are sorted by time. If false, no record carries a time.
     pub temporal: bool,
-    /// Bytes of a thread's table of aggregations.
+    /// The size of a thread's table of aggregations.
     pub aggregation_bytes: u64,
     /// Bytes for associative arrays.
     pub dynamic_bytes: u64,
-    /// Bytes of a string with its NUL.
+    /// The size of a string with its NUL.
     pub string_bytes: u32,
     /// Frames of a `ustack()`.
     pub stack_frames: u32,
@@ -159,40 +160,40 @@ pub struct Options {
     pub jstack_frames: u32,
     /// `maxframes`: the most frames of any stack.
     pub stack_frames_max: u32,
-    /// `scratchsize`: bytes that a clause may take by `alloca`, `copyin` and `copyinstr` at a time;
-    /// all there are when not given.
+    /// `scratchsize`: the bytes that a clause may take by `alloca`, `copyin` and `copyinstr` at a
+    /// time. `None`: all of the scratch memory.
     pub scratch_bytes: Option<u64>,
     /// `verbose`: the compiled program is printed (`-S`).
     pub listing: bool,
-    /// Spaces in front of a frame.
+    /// The number of spaces before a frame.
     pub stack_indent: u32,
-    /// How often records are read, in ns.
+    /// The period at which records are read, in ns.
     pub switch_ns: u64,
-    /// How often aggregations are read, in ns.
+    /// The period at which aggregations are read, in ns.
     pub aggregation_ns: u64,
-    /// How often drops are looked for, in ns.
+    /// The period at which drops are looked for, in ns.
     pub status_ns: u64,
-    /// Taken and ignored: dynamic variables are never cleaned here, and speculations at once.
+    /// Accepted and ignored: dynamic variables need no cleaning here, and speculations are cleaned at once.
     pub clean_ns: u64,
     /// How many speculations there may be at a time.
     pub speculations: u64,
-    /// Bytes of the records of one speculation.
+    /// The size of the records of one speculation.
     pub speculation_bytes: u64,
-    /// Bars that are scaled to the longest of them rather than to their sum.
+    /// Bars are scaled to the longest one and not to their sum.
     pub zoom_distributions: bool,
-    /// `agghist`: counts, sums and averages as bars, one line for each key.
+    /// `agghist`: counts, sums and averages are drawn as bars, one line for each key.
     pub bar_lines: bool,
-    /// `aggpack`: distributions in one line for each key.
+    /// `aggpack`: a distribution is one line for each key.
     pub packed_lines: bool,
-    /// `aggpercpu`: aggregations are printed for each processor, too.
+    /// `aggpercpu`: aggregations are also printed for each processor.
     pub by_processor: bool,
-    /// Of so many processors there is a line then; not an option, but the machine's.
+    /// The number of processors of the machine, for `aggpercpu`. It is not an option.
     pub processors: u32,
-    /// `cpu`: what is traced happens on this processor.
+    /// `cpu`: only what happens on this processor is traced.
     pub processor: Option<u32>,
     /// `noresolve`: stacks are addresses.
     pub no_names: bool,
-    /// `printsize`: bytes of what a pointer given to `print()` points to.
+    /// `printsize`: how many bytes `print()` shows of what a pointer points to.
     pub print_bytes: u64,
     /// The characters of bars.
     pub encoding: Encoding,
@@ -200,22 +201,22 @@ pub struct Options {
     pub drop_tags: bool,
     /// When a started program is instrumented.
     pub evaluation_time: EvaluationTime,
-    /// The tactic of patching that is forced, by name; `patch` knows the names.
+    /// The name of the patching tactic that is forced; `patch` knows the names.
     pub tactic: Option<String>,
-    /// Whether all threads stand still while probes are written.
+    /// Whether all threads are stopped while probes are written.
     pub stop: StopPolicy,
-    /// How return probes see that a function returns.
+    /// How return probes detect that a function returns.
     pub return_form: ReturnForm,
     /// Whose `self->` variables are.
     pub self_scope: SelfScope,
-    /// Whether names are shown as the sources have them.
+    /// Whether names are shown as in the sources.
     pub demangle: Demangle,
-    /// Calls of one thread whose return addresses may be replaced at the same time.
+    /// The most calls of one thread whose return addresses are replaced at the same time.
     pub active_calls: u32,
-    /// The form of the tactic `trap` that is forced, by name; `patch` knows the names.
+    /// The name of the form of the tactic `trap` that is forced; `patch` knows the names.
     pub trap: Option<String>,
-    /// What all probes together may take of a processor's time, in hundredths of a percent; those
-    /// over it are turned off.
+    /// The share of one processor's time, in hundredths of a percent, that all probes together may
+    /// take. Probes above it are turned off.
     pub max_cost: Option<u32>,
 }
 
@@ -275,11 +276,11 @@ impl Default for Options {
     }
 }
 
-/// `printsize` when nobody says otherwise.
+/// The default of `printsize`.
 const PRINT_BYTES: u64 = 8192;
 
 impl Options {
-    /// What the layout of values depends on.
+    /// The options that decide the layout of values.
     pub fn limits(&self) -> Limits {
         Limits {
             strsize: self.string_bytes,

@@ -1,12 +1,12 @@
 //! Probe descriptions: `provider:module:function:name`.
 //!
-//! Fields are filled from the right: `read:entry` is a function and a name, `BEGIN` a name. What is left out matches
-//! everything, and so do globs where they match.
+//! Fields are filled from the right: `read:entry` is a function and a name, `BEGIN` a name. An
+//! omitted field matches everything, and so may a glob.
 //!
-//! Names of C++ and Rust have `::` in them, which is two separators. Where all four fields are
-//! written there is one way to read that: provider and module are in front of the first two colons,
-//! the name is behind the last, and the function is what remains, in which every colon must be one
-//! of a pair:
+//! Names of C++ and Rust have `::` in them, which is two separators. A description with all
+//! four fields can be read in one way only. Provider and module are before the first two
+//! colons, the name is after the last, and the function is the rest, in which every colon must
+//! be one of a pair:
 //!
 //! ```text
 //!   pid7 : a.out : ns::Box::area : entry       pid7 :: ns::area : entry       pid7 : a.out : ns::f :
@@ -16,10 +16,10 @@ use crate::diagnostic::Diagnostic;
 use crate::program::ProbeDescription;
 use crate::source::Span;
 
-/// A description from its text, macro arguments already replaced.
+/// A description from its text, with macro arguments already replaced.
 ///
 /// # Errors
-/// `D_PDESC_INVAL`: more than four fields, and not for `::` in the function.
+/// `D_PDESC_INVAL`: more than four fields, and the additional colons are not `::` in the function.
 pub fn parse(text: &str, span: Span) -> Result<ProbeDescription, Diagnostic> {
     let fields: Vec<&str> = text.split(':').collect();
     let field = |from_right: usize| -> String {
@@ -56,7 +56,7 @@ pub fn parse(text: &str, span: Span) -> Result<ProbeDescription, Diagnostic> {
     })
 }
 
-/// Somebody has written a name of C++ or Rust in full.
+/// A full name of C++ or Rust.
 pub fn ended_by(sign: char, text: &str, span: Span) -> Diagnostic {
     let message = format!("a probe description cannot have `{sign}` in it, as behind {text}");
     Diagnostic::new("D_PDESC_INVAL", span, message).with_help(
@@ -65,10 +65,11 @@ pub fn ended_by(sign: char, text: &str, span: Span) -> Diagnostic {
     )
 }
 
-/// The probe of a number: those of the provider `dtrace` have the same in every session, as in DTrace.
+/// The probe of a number. As in DTrace, those of the provider `dtrace` have the same numbers
+/// in every session.
 ///
 /// # Errors
-/// `N_PROBE_ID`: any other, which another probe has the next time.
+/// `N_PROBE_ID`: any other number. It belongs to another probe in the next session.
 pub fn numbered(id: u64, span: Span) -> Result<ProbeDescription, Diagnostic> {
     match id {
         1 => parse("dtrace:::BEGIN", span),
@@ -83,14 +84,14 @@ pub fn numbered(id: u64, span: Span) -> Result<ProbeDescription, Diagnostic> {
     }
 }
 
-/// Whether a text is names with `::` between them.
+/// Whether a text consists of names with `::` between them.
 fn is_scoped(function: &str) -> bool {
     let is_name = |part: &str| !part.is_empty() && !part.contains(':');
     function.contains("::") && function.split("::").all(is_name)
 }
 
 impl std::fmt::Display for ProbeDescription {
-    /// With all four fields, as it can be written again.
+    /// With all four fields, in a form that can be parsed again.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}:{}:{}", self.provider, self.module, self.function, self.name)
     }
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(fields("pid1:a.out:ns::Box*::f:"), ["pid1", "a.out", "ns::Box*::f", ""]);
         assert_eq!(fields("pid1::a::b::c:entry"), ["pid1", "", "a::b::c", "entry"]);
         assert_eq!(fields(":lib:a::b:"), ["", "lib", "a::b", ""]);
-        // As ever, and as DTrace reads it.
+        // The usual reading, and DTrace's.
         assert_eq!(fields("std::f:entry"), ["std", "", "f", "entry"]);
     }
 

@@ -1,15 +1,16 @@
 //! The program form: what the front end hands to the code generator and to the interpreter.
 //!
-//! Everything is resolved: names are indices, every expression carries its type, implicit conversions are explicit
-//! [`ExpressionKind::Cast`]s, compound assignments and increments are explicit nodes. Nothing here knows a process.
+//! Everything is resolved: names are indices, every expression carries its type, implicit
+//! conversions are explicit [`ExpressionKind::Cast`]s, compound assignments and increments are
+//! explicit nodes. Nothing here knows a process.
 //!
-//! Integer semantics: a value of an integer type is held in 64 bits, sign- or zero-extended from
-//! its width according to its type. Operators work on 64 bits, as DTrace's do, whatever the C types
-//! of their operands are; the C type of the result decides whether they are signed, and it is what
-//! the value is cut to where it is stored, recorded or cast ([`ExpressionKind::Narrow`]).
-//! Arithmetic wraps. Shifts use the low 6 bits of the count (5 where the program form has a shift
-//! of a narrower type, which the front end does not make). Division and remainder by zero are the
-//! run-time fault "divide by zero"; `MIN / -1` yields `MIN`, `MIN % -1` yields 0.
+//! Integer semantics. A value of an integer type is held in 64 bits, sign- or zero-extended from
+//! its width according to its type. As in DTrace, operators work on 64 bits, whatever the C types
+//! of their operands are. The C type of the result decides whether the operation is signed. The
+//! result is cut to this type where it is stored, recorded or cast ([`ExpressionKind::Narrow`]).
+//! Arithmetic wraps. Shifts use the low 6 bits of the count (5 for a shift of a narrower type,
+//! which the front end does not make). Division and remainder by zero are the run-time fault
+//! "divide by zero"; `MIN / -1` yields `MIN`, `MIN % -1` yields 0.
 //!
 //! | file | holds |
 //! |---|---|
@@ -53,34 +54,34 @@ pub struct AggregationId(pub u32);
 /// A compiled D program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
-    /// In the order of the text: clauses on one probe are carried out in this order.
+    /// In the order of the text: clauses on one probe run in this order.
     pub clauses: Vec<Clause>,
     /// Shared by all threads; indexed by [`VariableId`].
     pub globals: Vec<Variable>,
     /// `self->`: one for each thread.
     pub thread_locals: Vec<Variable>,
-    /// `this->`: they live as long as one firing of a probe, across its clauses. Names with a `%`
-    /// are the front end's own.
+    /// `this->`: they live as long as one firing of a probe, across its clauses. The front end
+    /// makes the names with a `%`.
     pub clause_locals: Vec<Variable>,
     /// Indexed by [`AggregationId`].
     pub aggregations: Vec<Aggregation>,
     /// `#pragma D option name[=value]`, in order of appearance.
     pub pragmas: Vec<Pragma>,
-    /// Where the program's goroutines are found, once the text has asked for them.
+    /// Where Go's runtime keeps goroutines, if the text needs to know.
     pub goroutines: Option<Goroutines>,
-    /// `self->` is a goroutine's, and a thread's that executes none.
+    /// Whether `self->` variables belong to the goroutine (to the thread, while it runs none).
     pub self_is_task: bool,
 }
 
-/// Where Go's runtime keeps the goroutine that a thread executes: offsets in bytes, each from what
-/// the one before has led to.
+/// Where Go's runtime keeps the goroutine that a thread runs. Each is an offset in bytes from the
+/// address that the one before has led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Goroutines {
-    /// From the thread pointer: the `g` of the stack that is in use.
+    /// From the thread pointer: the `g` of the current stack.
     pub slot: i64,
     /// In a `g`: its `m`.
     pub m: u16,
-    /// In an `m`: the `g` of the goroutine that it executes, also while it is on a stack of the runtime's or of C's.
+    /// In an `m`: the `g` of the goroutine that it runs, even while it is on a stack of the runtime or of C.
     pub current: u16,
     /// In a `g`: its number.
     pub number: u16,
@@ -89,31 +90,30 @@ pub struct Goroutines {
 /// `#pragma D option name[=value]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pragma {
-    /// As written; known to [`crate::options::Options`].
+    /// The name as written; [`crate::options::Options`] knows it.
     pub name: String,
-    /// After the `=`, quotes removed.
+    /// The text after the `=`, without quotes.
     pub value: Option<String>,
-    /// Where.
     pub span: Span,
 }
 
-/// One clause: its probes, its condition, what it does.
+/// One clause: its probes, its condition, its statements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clause {
     /// At least one.
     pub probes: Vec<ProbeDescription>,
     /// Evaluated first; zero ends the clause.
     pub predicate: Option<Expression>,
-    /// Carried out in order, until one faults.
+    /// Executed in order, until one faults.
     pub statements: Vec<Statement>,
-    /// The clause as it was written. Clauses that an `if` was taken apart into share it, and share the spans of their
-    /// probe descriptions: who counts what the user wrote counts distinct spans.
+    /// The clause as it was written. Clauses that an `if` was split into share it, and share the
+    /// spans of their probe descriptions. So to count what the user wrote, count distinct spans.
     pub span: Span,
 }
 
 impl Clause {
-    /// Whether firing this clause writes a record: it has a data-recording action, or has no statement at all (then a
-    /// bare record makes the consumer print the probe's columns).
+    /// Whether firing this clause writes a record: it has an action that records, or no statement
+    /// at all (then a bare record makes the consumer print the probe's columns).
     pub fn records(&self) -> bool {
         self.statements.is_empty() || self.statements.iter().any(|s| matches!(s, Statement::Record(_)))
     }
@@ -158,22 +158,20 @@ pub struct ProbeDescription {
     pub provider: String,
     /// The library or program.
     pub module: String,
-    /// The function.
     pub function: String,
     /// `entry`, `return`, an offset, `tick-1s`, ...
     pub name: String,
-    /// Where.
     pub span: Span,
 }
 
-/// A variable of the program's.
+/// A variable of the program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variable {
-    /// As written, without `self->` or `this->`.
+    /// The name as written, without `self->` or `this->`.
     pub name: String,
-    /// The type of the value (of an element, for an associative array).
+    /// The type of the value; for an associative array, of an element.
     pub value_type: Type,
-    /// The types of the keys of an associative array, of which a structure or array has an element
-    /// for each of its words; `None` for a scalar.
+    /// The types of the keys of an associative array; a structure or array has one key for each of
+    /// its words. `None`: a scalar.
     pub keys: Option<Vec<Type>>,
 }

@@ -1,7 +1,8 @@
-//! Provider definitions alone, for who makes a header and an object of them (`-h`, `-G`): a program
-//! that traces has none.
+//! Provider definitions alone, for the options that make a header and an object of them (`-h`,
+//! `-G`). A program that traces has none.
 //!
-//! Nothing is resolved: the types of the parameters are those of the program that is compiled with the header.
+//! Nothing is resolved: the types of the parameters are those of the program that is compiled
+//! with the header.
 
 use crate::diagnostic::Diagnostic;
 use crate::lexer::MacroState;
@@ -13,22 +14,19 @@ use std::collections::HashSet;
 
 /// The most characters of a provider's or probe's name, as in DTrace.
 pub const NAME_MAX: usize = 63;
-/// The most arguments of a probe: as many as notes are read of, and as sys/sdt.h has.
+/// The most arguments of a probe: as many as are read from notes, and as sys/sdt.h has.
 pub const ARGUMENTS_MAX: usize = 12;
 
-/// What texts define.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Providers {
-    /// In order; those of one name are one.
+    /// In order; definitions of the same name are merged.
     pub list: Vec<Provider>,
-    /// There is a clause, too, which is of no account to a header or an object.
+    /// Whether the text also has a clause. A header or an object ignores it.
     pub has_clauses: bool,
 }
 
-/// A provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
-    /// As written.
     pub name: String,
     /// In order, each name once.
     pub probes: Vec<Probe>,
@@ -43,7 +41,7 @@ pub struct Probe {
     pub arguments: Vec<String>,
 }
 
-/// The providers that texts define.
+/// The providers that the texts define.
 ///
 /// # Errors
 ///
@@ -77,7 +75,7 @@ pub fn providers(sources: &[Source], macros: &MacroValues) -> Result<Providers, 
 }
 
 impl Providers {
-    /// Adds a definition; what does not go with one of before.
+    /// Adds a definition, unless it contradicts an earlier one.
     fn add(&mut self, source: &Source, definition: ProviderDefinition) -> Vec<Diagnostic> {
         let known = self.list.iter().position(|known| known.name == definition.name);
         let number = known.unwrap_or_else(|| {
@@ -148,7 +146,7 @@ mod tests {
                 "provider p { probe a(Oid, const zval *v, LWLockMode mode, void (*f)(Oid)); };",
                 "p a(Oid; const zval *v; LWLockMode mode; void (*f)(Oid))",
             ),
-            // Names that are D's words, a definition in two parts, one without its semicolon.
+            // Names that are keywords of D, a definition in two parts, one without its semicolon.
             (
                 "typedef int number; provider p { probe return(number self); };\nprovider p { probe b(); }",
                 "p return(number self) b()",

@@ -1,14 +1,13 @@
-//! Where text comes from: sources and spans.
+//! Sources, and places in them.
 //!
-//! Several texts (`-n` and `-s` arguments) form one program. A [`Span`] says which of them and which bytes; the text
-//! itself stays with the caller.
+//! Several texts (`-n` and `-s` arguments) form one program. A [`Span`] says which text and which
+//! bytes; the text itself stays with the caller.
 
 /// A range of bytes in one of the sources of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span {
     /// Index of the source in the list given to [`crate::compile`].
     pub source: u32,
-    /// First byte.
     pub start: u32,
     /// First byte after it; `start == end` is a place between two bytes (the end of the text).
     pub end: u32,
@@ -32,18 +31,18 @@ impl Span {
     }
 }
 
-/// What a part of a source is copied from.
+/// The origin of a part of a source, as a preprocessor's line says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin<'a> {
-    /// The file, where it is not the source itself.
+    /// The file; none: the source itself.
     pub file: Option<&'a str>,
-    /// The number there of the part's first line.
+    /// The number of the part's first line in that file.
     pub first_line: u32,
     /// The part: bytes of the source.
     pub text: std::ops::Range<usize>,
 }
 
-/// `# 12 "file.h" 1`: the number that the next line has, in which file.
+/// `# 12 "file.h" 1`: the number of the next line, and the file.
 fn marker(line: &str) -> Option<(u32, &str)> {
     let (number, rest) = line.strip_prefix("# ")?.split_once(' ')?;
     let (file, _) = rest.trim_start().strip_prefix('"')?.split_once('"')?;
@@ -53,7 +52,7 @@ fn marker(line: &str) -> Option<(u32, &str)> {
 /// A text to compile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
-    /// What messages call it: a file's name, or `<-n 1>`.
+    /// The name in messages: a file's name, or `<-n 1>`.
     pub name: String,
     /// The D text.
     pub text: String,
@@ -98,7 +97,7 @@ impl Source {
         (line, column)
     }
 
-    /// Where a byte of a preprocessed text comes from, as the preprocessor's lines (`# 12 "file.h"`) tell.
+    /// The origin of a byte of a preprocessed text, from the preprocessor's lines (`# 12 "file.h"`).
     #[must_use]
     pub fn origin(&self, offset: u32) -> Origin<'_> {
         let offset = (offset as usize).min(self.text.len());
@@ -124,7 +123,7 @@ impl Source {
         origin
     }
 
-    /// The text of a span of this source; empty when it is not one of its spans.
+    /// The text of a span of this source; empty: the span is not within the source.
     #[must_use]
     pub fn slice(&self, span: Span) -> &str {
         self.text.get(span.range()).unwrap_or_default()

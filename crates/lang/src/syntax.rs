@@ -1,8 +1,8 @@
-//! The syntax tree: what the text says, before anything has a type.
+//! The syntax tree: the text before anything has a type.
 //!
-//! Names are still text here; macro arguments are already replaced (the lexer does that, as in DTrace, so that `$1` can
-//! stand for an identifier as well as for a number). The depth of every expression is bounded by
-//! [`crate::parser::MAXIMUM_NESTING`], so whoever walks a tree may recurse.
+//! Names are still text. Macro arguments are already replaced: as in DTrace the lexer does that, so
+//! `$1` can stand for an identifier or a number. [`crate::parser::MAXIMUM_NESTING`] bounds the
+//! depth of every expression, so code that walks a tree may recurse.
 
 use crate::program::{BinaryOperator, IntegerType, LogicalOperator, ProbeDescription};
 use crate::source::Span;
@@ -18,9 +18,9 @@ pub enum Item {
     Inline(Inline),
     /// `translator output < input > { ... };`
     Translator(Translator),
-    /// What a header declares and D has no use for.
+    /// A header's declaration that D cannot use.
     PassedOver,
-    /// `provider name { probes };`: of no program that traces.
+    /// `provider name { probes };`: not in a program that traces.
     Provider(ProviderDefinition),
 }
 
@@ -42,7 +42,6 @@ pub struct DeclaredProbe {
     pub name: String,
     /// Where each parameter is written.
     pub arguments: Vec<Span>,
-    /// The name.
     pub span: Span,
 }
 
@@ -66,21 +65,17 @@ pub enum Statement {
     Expression(Node),
     /// `if (condition) ... else ...`
     If {
-        /// The condition.
         condition: Node,
-        /// Carried out when it is not zero.
+        /// Executed if the condition is not zero.
         then: Vec<Statement>,
-        /// Carried out when it is zero.
+        /// Executed if the condition is zero.
         otherwise: Vec<Statement>,
     },
 }
 
-/// An expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// What it is.
     pub kind: NodeKind,
-    /// Where.
     pub span: Span,
     /// Levels of nesting, 1 for a leaf.
     pub depth: u16,
@@ -90,7 +85,7 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the fields are the operands, in order")]
 pub enum NodeKind {
-    /// A name; with a backquote in it a symbol of a module.
+    /// A name; a name with a backquote is a symbol of a module.
     Identifier(String),
     /// `self->name` or `this->name`.
     Local {
@@ -171,7 +166,7 @@ pub enum NodeKind {
 }
 
 impl Node {
-    /// A node, with its depth from those of its operands.
+    /// A node; its depth follows from its operands.
     #[must_use]
     pub fn new(kind: NodeKind, span: Span) -> Node {
         let below = match &kind {
@@ -228,7 +223,7 @@ pub enum LocalScope {
     Clause,
 }
 
-/// Operators in front of an operand, without `++` and `--`.
+/// Operators before an operand, without `++` and `--`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the operators")]
 pub enum PrefixOperator {
@@ -240,18 +235,18 @@ pub enum PrefixOperator {
     AddressOf,
 }
 
-/// An integer constant, which finds its type by its value and its spelling, as in C.
+/// An integer constant. As in C, its value and its spelling decide its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntegerLiteral {
     /// The value's bits.
     pub value: u64,
-    /// Spelled in decimal (then it never becomes unsigned by itself).
+    /// Whether it is spelled in decimal (such a constant does not become unsigned by itself).
     pub decimal: bool,
     /// Suffix `u`.
     pub unsigned: bool,
     /// Suffix `l` or `ll`.
     pub long: bool,
-    /// The value is negative: only of macro arguments (`$1` may be `-5`).
+    /// Whether the value is negative: only macro arguments can be (`$1` may be `-5`).
     pub negative: bool,
 }
 
@@ -278,7 +273,6 @@ pub struct Declaration {
     pub base: BaseType,
     /// None in `struct s { ... };`.
     pub declarators: Vec<Declarator>,
-    /// The whole.
     pub span: Span,
 }
 
@@ -291,20 +285,17 @@ pub struct Inline {
     pub declarator: Declarator,
     /// What it stands for.
     pub value: Node,
-    /// The whole.
     pub span: Span,
 }
 
 /// `translator output < input name > { member = value; ... };`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Translator {
-    /// What is made.
     pub output: TypeName,
-    /// What it is made of, and how the values call it.
+    /// The input type, and its name in the expressions.
     pub input: TypeName,
     /// Members with their values.
     pub members: Vec<(String, Node, Span)>,
-    /// The whole.
     pub span: Span,
 }
 
@@ -313,21 +304,21 @@ pub struct Translator {
 pub struct Declarator {
     /// What is declared; empty in a type name.
     pub name: String,
-    /// What is done to the base type, from the base outwards.
+    /// The steps from the base type to the declared type, from the base outwards.
     pub derived: Vec<Derived>,
-    /// What GNU C says of it, around it and in front of the type.
+    /// GNU C's attributes around the declarator and before the type.
     pub attributes: Attributes,
     /// Where the name is.
     pub span: Span,
 }
 
-/// What `__attribute__((...))` and `_Alignas` say of a type, or of what is declared, that changes
-/// where things lie. All other attributes say nothing to D.
+/// The `__attribute__((...))` and `_Alignas` of a type, or of a declared name, that change the
+/// layout. D ignores all other attributes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attributes {
     /// `packed`.
     pub packed: bool,
-    /// `aligned(n)`, each; none: `aligned` alone.
+    /// One for each `aligned(n)`; none for `aligned` alone.
     pub aligned: Vec<Option<Node>>,
     /// `mode(DI)`: another size.
     pub mode: Option<(String, Span)>,
@@ -336,7 +327,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// Those of another list, too.
+    /// Adds the attributes of another list.
     pub fn add(&mut self, other: &Attributes) {
         self.packed |= other.packed;
         self.aligned.extend(other.aligned.iter().cloned());
@@ -345,7 +336,7 @@ impl Attributes {
     }
 }
 
-/// One step from a type to a type made of it.
+/// One step from a type to a type derived from it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Derived {
     /// `*`
@@ -360,16 +351,15 @@ pub enum Derived {
     Function,
 }
 
-/// A type without a name declared: of a cast, a key, a parameter.
+/// A type without a declared name: of a cast, a key, a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypeName {
     /// The type it begins with.
     pub base: BaseType,
-    /// What is done to it, from the base outwards.
+    /// The steps from the base type, from the base outwards.
     pub derived: Vec<Derived>,
-    /// Of a key of an inline, what its value calls it; else empty.
+    /// For a key of an inline, its name in the inline's value; else empty.
     pub name: String,
-    /// Where.
     pub span: Span,
 }
 
@@ -380,13 +370,12 @@ pub struct MemberDeclaration {
     pub base: BaseType,
     /// Each with the width of a bit-field; none for a structure or union without a name.
     pub declarators: Vec<(Declarator, Option<Node>)>,
-    /// What GNU C says of a structure or union without a name, in front of it.
+    /// GNU C's attributes before a structure or union without a name.
     pub attributes: Attributes,
-    /// The whole.
     pub span: Span,
 }
 
-/// A type that is not made of another.
+/// A type that is not derived from another.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BaseType {
     /// `void`
@@ -405,7 +394,6 @@ pub enum BaseType {
     Aggregate {
         /// `struct` or `union`.
         keyword: &'static str,
-        /// Its tag.
         tag: String,
         /// Where they are given.
         members: Option<Vec<MemberDeclaration>>,
@@ -414,7 +402,7 @@ pub enum BaseType {
         /// `#pragma pack(n)`.
         pack: Option<u32>,
     },
-    /// `enum tag`, with its enumerators where they are given.
+    /// `enum tag`, with its enumerators if they are given.
     Enumeration {
         /// Its tag; may be empty.
         tag: String,
@@ -422,7 +410,7 @@ pub enum BaseType {
         enumerators: Vec<(String, Option<Node>, Span)>,
         /// `packed`: as narrow as its values allow.
         attributes: Attributes,
-        /// In a header, where it may be as wide as its values need, as to gcc.
+        /// Whether it is in a header. As in gcc, it may then be as wide as its values need.
         included: bool,
     },
 }

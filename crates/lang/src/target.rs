@@ -1,6 +1,7 @@
-//! What a program in D may ask about the program that it traces: its types, parameters and variables.
+//! Questions that the front end asks about the traced program: its types, parameters and variables.
 //!
-//! The front end knows no process. Where a text names something that D itself does not have, it asks [`Target`]:
+//! The front end knows no process. When a text names something that D itself does not have, the
+//! front end asks [`Target`]:
 //!
 //! ```text
 //! struct request *, (PyObject *)arg0, enum color    -> tagged, named
@@ -9,20 +10,20 @@
 //! RED                                               -> enumerator
 //! ```
 //!
-//! It asks no earlier: a text without such names never makes anybody open a file. Manual: "Structs
-//! and Unions", "pid Provider".
+//! It does not ask earlier: for a text without such names no file is opened. Manual: "Structs and
+//! Unions", "pid Provider".
 
 use crate::program::{Goroutines, ProbeDescription, Type};
 
-/// The program that is traced, as far as its types are known.
+/// The traced program, as far as its types are known.
 pub trait Target {
-    /// `struct tag`, `union tag`, `enum tag`; the tag may have a module in front: `` a.out`request ``.
+    /// `struct tag`, `union tag`, `enum tag`; the tag may have a module before it: `` a.out`request ``.
     ///
     /// # Errors
     /// Why it is not known.
     fn tagged(&self, keyword: &str, tag: &str) -> Result<Type, Unknown>;
 
-    /// A typedef or a base type by its name, perhaps with a module in front.
+    /// A typedef or a base type by its name, perhaps with a module before it.
     ///
     /// # Errors
     /// Why it is not known.
@@ -31,7 +32,7 @@ pub trait Target {
     /// An enumerator's value.
     fn enumerator(&self, name: &str) -> Option<i64>;
 
-    /// `args[]` of a clause with these probes: it must be the same at all of them.
+    /// `args[]` of a clause with these probes: the types must be the same at all of them.
     ///
     /// # Errors
     /// Why it is not known.
@@ -43,10 +44,10 @@ pub trait Target {
     /// Why it is not known.
     fn variable(&self, name: &str) -> Result<Variable, Unknown>;
 
-    /// Where goroutines are found in the program that these probes are of; `None`: it is none of Go's.
+    /// Where the program of these probes keeps its goroutines; `None`: it is not a Go program.
     ///
     /// # Errors
-    /// Why it is not known of one of Go's.
+    /// For a Go program: why this is not known.
     fn goroutines(&self, probes: &[ProbeDescription]) -> Result<Option<Goroutines>, Unknown> {
         let _ = probes;
         Ok(None)
@@ -56,15 +57,14 @@ pub trait Target {
 /// One of `args[]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Argument {
-    /// As in the source; may be empty.
+    /// The name in the source; may be empty.
     pub name: String,
-    /// Its type.
     pub value_type: Type,
-    /// Where it is when the probe fires.
+    /// The place of the argument when the probe fires.
     pub place: ArgumentPlace,
 }
 
-/// Where an argument is when the probe fires. Words are those of `arg0` to `arg9`: the integer
+/// The place of an argument when the probe fires. Words are those of `arg0` to `arg9`: the integer
 /// registers in the order of the ABI, then the stack; at a return the exit's offset, rax, rdx.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ArgumentPlace {
@@ -72,9 +72,9 @@ pub enum ArgumentPlace {
     Words(u8),
     /// In memory, at the address in this word.
     Behind(u8),
-    /// On the stack, so many bytes above the return address' end.
+    /// On the stack, so many bytes above the end of the return address.
     Stack(u32),
-    /// Where D cannot read it, with the reason.
+    /// In a place that D cannot read, with the reason.
     Unreadable(String),
 }
 
@@ -87,7 +87,7 @@ pub struct Variable {
     pub value_type: Option<Type>,
 }
 
-/// Something is not known, and why.
+/// The reason why something is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Unknown {
@@ -120,7 +120,7 @@ impl Unknown {
     }
 }
 
-/// No program, or one of which nothing is known.
+/// No program, or one without any information.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTarget;
 

@@ -1,4 +1,5 @@
-//! Types: names, ranks, compatibility. As in DTrace: C's rules on LP64, but for the integral promotions.
+//! Types: names, ranks, compatibility. As in DTrace, the rules are C's on LP64, without
+//! the integral promotions.
 
 use crate::program::{Foreign, ForeignKind, IntegerType, Structure, Type};
 pub use crate::program::{size_of, step_of};
@@ -11,7 +12,8 @@ fn foreign(name: &str, kind: ForeignKind) -> Type {
     Type::Foreign(Foreign::new(name.to_owned(), kind))
 }
 
-/// Whether a type is that of something in memory.
+/// Whether a type is only known by the place where it lies: a structure, an array, or a foreign
+/// type other than an enumeration.
 #[must_use]
 pub fn is_aggregate(of: &Type) -> bool {
     match of {
@@ -44,7 +46,7 @@ pub fn named(name: &str) -> Option<Type> {
         "_Float32" => foreign("float", ForeignKind::Floating(4)),
         "_Float64" | "_Float32x" => foreign("double", ForeignKind::Floating(8)),
         "_Float64x" => foreign("long double", ForeignKind::Floating(16)),
-        // Three words; what is in them is the compiler's.
+        // Three words; only the compiler knows their content.
         "__builtin_va_list" => Type::Array {
             of: Box::new(integer(8, false)),
             count: 3,
@@ -54,8 +56,8 @@ pub fn named(name: &str) -> Option<Type> {
     })
 }
 
-/// A type that most programs know by this name, or scripts for another system (`user_addr_t`): what
-/// the text or the traced program says of it comes first.
+/// A type that most programs know by this name, or that scripts for another system use
+/// (`user_addr_t`). A definition in the text or in the traced program takes precedence.
 #[must_use]
 pub fn customary(name: &str) -> Option<Type> {
     Some(match name {
@@ -107,7 +109,7 @@ fn name_by<'a>(of: &'a Type, of_structure: &dyn Fn(&'a Structure) -> &'a str) ->
         Type::Structure(structure) => of_structure(structure).to_owned(),
         Type::Foreign(foreign) => foreign.name().to_owned(),
         Type::Array { of, count } => {
-            // The dimensions stand in the order of the declaration.
+            // The dimensions are in the order of the declaration.
             let (mut element, mut dimensions) = (of.as_ref(), format!("[{count}]"));
             while let Type::Array { of, count } = element {
                 dimensions.push_str(&format!("[{count}]"));
@@ -118,7 +120,7 @@ fn name_by<'a>(of: &'a Type, of_structure: &dyn Fn(&'a Structure) -> &'a str) ->
     }
 }
 
-/// As [`name`], of an integer type.
+/// As [`name`], for an integer type.
 #[must_use]
 pub fn integer_name(of: IntegerType) -> &'static str {
     match (of.bytes, of.signed) {
@@ -133,8 +135,8 @@ pub fn integer_name(of: IntegerType) -> &'static str {
     }
 }
 
-/// The type of what an operator makes of both: the one of higher rank, as in DTrace. Ranks go by width, unsigned above
-/// signed; nothing becomes an `int` for being narrower, as it would in C.
+/// The type of an operation on two integers: the type of higher rank, as in DTrace. Ranks go by
+/// width, unsigned above signed. Unlike in C, a narrow type does not become an `int`.
 #[must_use]
 pub fn common(left: IntegerType, right: IntegerType) -> IntegerType {
     match left.bytes.cmp(&right.bytes) {
@@ -147,8 +149,8 @@ pub fn common(left: IntegerType, right: IntegerType) -> IntegerType {
     }
 }
 
-/// In which type two are compared: by C's conversions, for which what is narrower than `int` is one
-/// first. So no sign is lost that need not be.
+/// The type in which two integers are compared. As in C, a type narrower than `int` becomes an
+/// `int` first, so the sign is only lost where it must be.
 #[must_use]
 pub fn compared(left: IntegerType, right: IntegerType) -> IntegerType {
     const INT: IntegerType = IntegerType { bytes: 4, signed: true };
@@ -156,7 +158,7 @@ pub fn compared(left: IntegerType, right: IntegerType) -> IntegerType {
     common(promoted(left), promoted(right))
 }
 
-/// The narrowest type that holds the values of both, for keys, whose values are 64 bits wide anyway.
+/// The narrowest type that holds the values of both. It is for keys, whose values have 64 bits anyway.
 #[must_use]
 pub fn union_of_keys(left: IntegerType, right: IntegerType) -> IntegerType {
     if left == right {
@@ -167,7 +169,7 @@ pub fn union_of_keys(left: IntegerType, right: IntegerType) -> IntegerType {
     }
     let (signed, unsigned) = if left.signed { (left, right) } else { (right, left) };
     match (signed.bytes, unsigned.bytes) {
-        // No type holds both; as with C's conversions, the sign is lost.
+        // No type holds both; as in C's conversions, the sign is lost.
         (_, 8) => unsigned,
         (signed_bytes, bytes) => IntegerType {
             bytes: signed_bytes.max(bytes * 2),
@@ -193,7 +195,7 @@ pub fn is_scalar(of: &Type) -> bool {
     matches!(of, Type::Integer(_) | Type::Pointer(_))
 }
 
-/// Whether this is `char *`, which D takes for a string where it needs one.
+/// Whether this is `char *`, which D accepts as a string.
 #[must_use]
 pub fn is_character_pointer(of: &Type) -> bool {
     matches!(of, Type::Pointer(Some(to)) if matches!(to.as_ref(), Type::Integer(IntegerType { bytes: 1, .. })))

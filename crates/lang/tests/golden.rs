@@ -1,12 +1,12 @@
-//! Scripts and what the front end makes of them.
+//! Scripts, and the programs or errors that the front end makes of them.
 //!
-//! `tests/golden/tst.what.d` compiles, `err.D_TAG.what.d` is refused with that tag first; `.out` beside it has the
-//! program's dump or the diagnostics. `BLESS=1 cargo test -p nanoprobe-lang` writes the `.out` files anew.
+//! `tests/golden/tst.what.d` compiles; `err.D_TAG.what.d` is refused, and that tag comes first. The
+//! `.out` file beside it has the program's dump or the diagnostics.
+//! `BLESS=1 cargo test -p nanoprobe-lang` writes the `.out` files anew.
 //!
-//! Every script is compiled with `$target` 1234, `$pid` 99, `$1` and so on from lines
-//! `/* argument: TEXT */`, and is divided into several sources at lines
-//! `/* source */`. One that begins with `/* typed target */` is compiled for a
-//! program whose types are known (`typed_target`).
+//! Every script is compiled with `$target` 1234 and `$pid` 99; lines `/* argument: TEXT */` give
+//! `$1` and so on. Lines `/* source */` divide a script into several sources. A script that begins
+//! with `/* typed target */` is compiled for a program whose types are known (`typed_target`).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

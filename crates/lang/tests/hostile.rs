@@ -1,5 +1,5 @@
-//! Texts that no one would write: the front end answers every one, with a program that keeps its promises or with
-//! diagnostics that point into the text.
+//! Texts that nobody would write. The front end answers every one with a program that keeps its
+//! promises, or with diagnostics that point into the text.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -9,7 +9,7 @@ use nanoprobe_lang::diagnostic::OWN_TAGS;
 use nanoprobe_lang::{MacroValues, Source, compile, dump};
 use proptest::prelude::*;
 
-/// Words that occur in D, so that random sequences of them get past the first token now and then.
+/// Words that occur in D, so that random sequences of them sometimes get past the first token.
 const WORDS: &[&str] = &[
     "BEGIN",
     "END",
@@ -112,7 +112,7 @@ const WORDS: &[&str] = &[
     "\0",
 ];
 
-/// Compiles and checks what must hold of any answer.
+/// Compiles, and checks what must hold for any answer.
 fn answer(text: &str) {
     let macros = MacroValues {
         target: Some(1),
@@ -193,7 +193,7 @@ const DECLARED: &str = "struct s { int a : 3; unsigned b : 5; char t[8]; union {
     translator struct o < int z > { i = z; };
     struct s w[struct s]; struct o r; struct o f[int]; self struct s e;\n";
 
-/// Ways to what structures hold, and what is done with them.
+/// Paths to parts of structures, and operations on them.
 const STRUCTURES: &[&str] = &[
     "v",
     "w[v]",
@@ -300,7 +300,8 @@ const EXPRESSION: &[&str] = &[
     ",",
 ];
 
-/// Every script of the golden files, cut off at every byte, and with every byte replaced in turn by a few others.
+/// Every script of the golden files: cut off at every byte, and with every byte replaced in turn by
+/// a few others.
 #[test]
 fn damaged_scripts() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
@@ -329,7 +330,7 @@ fn damaged_scripts() {
     }
 }
 
-/// Depth in every form that has it, far beyond the limit.
+/// Every nested form, nested far beyond the limit.
 #[test]
 fn depth_is_refused_not_survived_by_luck() {
     let deep = |open: &str, close: &str| format!("BEGIN {{ x = {}1{}; }}", open.repeat(50_000), close.repeat(50_000));
@@ -381,7 +382,7 @@ fn depth_is_refused_not_survived_by_luck() {
     }
 }
 
-/// Many statements, clauses, variables: no limit, and no more than linear work for each.
+/// Many statements, clauses, variables: there is no limit, and each takes no more than linear work.
 #[test]
 fn width_is_accepted() {
     let many = (0..20_000).map(|n| format!("x{n} = {n}; ")).collect::<String>();
@@ -394,7 +395,8 @@ fn width_is_accepted() {
     assert_eq!(program.clauses[0].statements.len(), 20_000);
 }
 
-/// Forms in which a part is named several times: none of them grows faster than the text, at any depth of nesting.
+/// Forms in which a part is named several times: none of them grows faster than the text, at any
+/// depth of nesting.
 #[test]
 fn nesting_costs_no_more_than_its_text() {
     const DEPTH: usize = 28;

@@ -1,5 +1,6 @@
-//! The chapters of `docs/d` say what is so: their programs compile, or are refused with the tag in the fence (```` ```d
-//! N_ACTION ````), their tables name every tag and every option there is. `BLESS` writes the tables of options.
+//! Checks the chapters of `docs/d`. Their programs compile, or are refused with the tag in the
+//! fence (```` ```d N_ACTION ````). Their tables name every tag and every option. `BLESS` writes
+//! the tables of options.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -127,7 +128,7 @@ fn every_tag_of_ours_is_there_with_its_meaning() {
     }
 }
 
-/// Of a message that begins with a tag in brackets, the tag.
+/// The tag of a message that begins with one in brackets.
 fn unbracketed(part: &str) -> &str {
     let tag = part.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     tag.map_or(part, |(tag, _)| tag)
@@ -136,7 +137,7 @@ fn unbracketed(part: &str) -> &str {
 #[test]
 fn every_tag_of_dtrace_s_is_there() {
     let mut used = BTreeSet::new();
-    // Descriptions are matched, and refused, by the session.
+    // The session, and not the compiler, matches and refuses descriptions.
     let mut folders = vec![root().join("crates/lang/src"), root().join("crates/session/src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -146,11 +147,11 @@ fn every_tag_of_dtrace_s_is_there() {
                 continue;
             }
             let text = std::fs::read_to_string(&path).unwrap();
-            // Tags are whole string literals: every second part between quotes, if not every one, is looked at.
+            // Tags are whole string literals, so the text is split at its quotes.
             let is_tag = |part: &&str| {
                 part.starts_with("D_") && part.bytes().all(|byte| byte == b'_' || byte.is_ascii_uppercase())
             };
-            // A message of the session's begins with its tag, in brackets.
+            // A message of the session begins with its tag in brackets.
             used.extend(text.split('"').map(unbracketed).filter(is_tag).map(str::to_owned));
         }
     }
@@ -164,7 +165,7 @@ fn a_chapter_has_15_kilobytes_at_most() {
     }
 }
 
-/// What stands in front of the tables that follow from the rows of the options.
+/// The line before the tables that are made from the rows of the options.
 const TABLES: &str = "<!-- The tables are made of crates/lang/src/options/table by BLESS. -->\n";
 
 fn option_tables() -> String {

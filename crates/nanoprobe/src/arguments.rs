@@ -1,14 +1,15 @@
 //! The command line: dtrace(1)'s flags, in dtrace's order.
 //!
-//! The order matters: several `-n` and `-s` make one program, in the order in which they stand. Hence the flags are
-//! read by clap as raw occurrences (`LowArguments`) and then put in order by their positions ([`Arguments`]).
+//! The order matters: several `-n` and `-s` form one program, in the order in which they are given.
+//! So clap reads the flags as raw occurrences (`LowArguments`), and their positions then put them
+//! in order ([`Arguments`]).
 
 use std::borrow::Cow;
 
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser};
 use nanoprobe_export::{FORMATS, Format};
 
-/// What the command was asked to do.
+/// What the command is asked to do.
 #[derive(Debug)]
 pub struct Arguments {
     pub programs: Vec<ProgramText>,
@@ -29,7 +30,7 @@ pub struct Arguments {
     pub flame_graph: Option<String>,
     /// `--format`
     pub format: Format,
-    /// `-C`: what the preprocessor is given besides the script.
+    /// `-C`: further arguments for the preprocessor.
     pub preprocessor: Option<Vec<String>>,
     /// `-L`: folders of libraries.
     pub libraries: Vec<String>,
@@ -46,7 +47,6 @@ pub enum ProgramText {
     Inline(String),
     /// `-P`, `-m`, `-f`: a description that ends early, and perhaps a predicate and a body.
     Short {
-        /// As given.
         text: String,
         /// The colons that the description lacks.
         colons: &'static str,
@@ -55,21 +55,20 @@ pub enum ProgramText {
     Script(String),
     /// A script that the command carries.
     Carried {
-        /// What it is called in messages.
+        /// Its name in messages.
         name: String,
-        /// The text.
         text: Cow<'static, str>,
     },
 }
 
 impl ProgramText {
-    /// Whether `-f PIC` was a flag of the compiler's.
+    /// Whether `-f PIC` was meant for the compiler.
     pub fn is_position_independence(&self) -> bool {
         matches!(self, ProgramText::Short { text, .. } if text.eq_ignore_ascii_case("pic"))
     }
 }
 
-/// The flags as they stand.
+/// The flags as given.
 #[derive(Parser, Debug)]
 #[command(
     name = "nanoprobe",
@@ -253,7 +252,8 @@ pub fn parse_trace(words: &[String]) -> Result<Arguments, clap::Error> {
     })
 }
 
-/// The options that are long for flags of what comes before options are read: the preprocessor, and libraries.
+/// Reads the options that are long forms of flags and must be known before all others: the
+/// preprocessor, and libraries.
 fn take_early_options(low: &mut LowArguments) {
     for option in std::mem::take(&mut low.option) {
         match option.split_once('=') {
@@ -273,7 +273,7 @@ fn take_early_options(low: &mut LowArguments) {
     }
 }
 
-/// `-x`, and the flags that are short for one.
+/// `-x`, and the flags that are short forms of one.
 fn options(low: &LowArguments) -> Vec<String> {
     let mut options = low.option.clone();
     options.extend(low.flow_indent.then(|| "flowindent".to_owned()));
@@ -281,7 +281,7 @@ fn options(low: &LowArguments) -> Vec<String> {
     options
 }
 
-/// dtrace's flags that cannot be had here, and why.
+/// dtrace's flags that do not exist here, and why.
 fn refusal(low: &LowArguments) -> Option<&'static str> {
     let refusals = [
         (
@@ -296,7 +296,7 @@ fn refusal(low: &LowArguments) -> Option<&'static str> {
     refusals.into_iter().find_map(|(is_given, why)| is_given.then_some(why))
 }
 
-/// What the preprocessor is given, when it is to run.
+/// The preprocessor's arguments, if it is to run.
 fn preprocessor(low: &LowArguments) -> Option<Vec<String>> {
     if !low.preprocess {
         return None;
@@ -333,9 +333,9 @@ fn programs_in_order(matches: &ArgMatches, low: &LowArguments) -> Vec<ProgramTex
     programs.into_iter().map(|(_, program)| program).collect()
 }
 
-/// The probes of `-i 1-3`, and perhaps a predicate and a body, by their numbers.
+/// The probes of `-i 1-3` by their numbers, perhaps with a predicate and a body.
 fn of_range(text: &str) -> String {
-    /// More than any session has that gives probes the same numbers again.
+    /// More than the number of probes that have the same numbers in every session.
     const RANGE_MAX: u64 = 1000;
     let end = text.find(|character: char| !character.is_ascii_digit() && character != '-');
     let (range, rest) = text.split_at(end.unwrap_or(text.len()));

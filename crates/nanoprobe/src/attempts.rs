@@ -1,4 +1,4 @@
-//! Attaching to a process that executes another program at that very moment is begun anew, with what it is now.
+//! Retries an attachment when the process executes another program meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -6,28 +6,28 @@ use nanoprobe_session::SessionError;
 
 use crate::interrupt;
 
-/// How often, for one that does not stop executing programs; and for how long, where each attempt takes many seconds.
+/// The limits for a process that keeps executing programs: how many attempts, and how long if each
+/// takes many seconds.
 const ATTEMPTS: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(30);
-/// For how long one is waited for whose libraries are not there.
+/// How long to wait for a process whose libraries are not loaded yet.
 const PATIENCE_WITH_LIBRARIES: Duration = Duration::from_secs(3);
 /// These take some milliseconds.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What an attempt is told.
+/// What an attempt is told about the retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The first.
     pub is_first: bool,
-    /// Another may follow, where the process is still being started.
+    /// Another attempt may follow, if the process is still being started.
     pub may_wait: bool,
 }
 
-/// Attaches and runs by `attempt`. Until the probes are in place, nothing has been printed and nothing of ours has been
-/// left, so the next attempt is as good as the first.
+/// Attaches and runs by `attempt`. Until the probes are in place, nothing was printed and nothing
+/// of ours is left in the process. So a later attempt is as good as the first.
 ///
 /// # Errors
-/// What the last attempt says.
+/// The error of the last attempt.
 pub fn persistently<T>(mut attempt: impl FnMut(Attempt) -> Result<T, anyhow::Error>) -> Result<T, anyhow::Error> {
     let begun = Instant::now();
     let mut starting_since: Option<Instant> = None;
@@ -56,7 +56,8 @@ pub fn persistently<T>(mut attempt: impl FnMut(Attempt) -> Result<T, anyhow::Err
     }
 }
 
-/// What was not found is not there: whatever else the process needs has not come.
+/// The error when the waiting ends: what was not found counts as missing, although libraries may
+/// still be on their way.
 fn settled(error: anyhow::Error) -> anyhow::Error {
     match error.downcast() {
         Ok(SessionError::Starting { error: Some(found), .. }) => (*found).into(),

@@ -1,4 +1,5 @@
-//! `nanoprobe bench`: hands over to `nanoprobe-bench`, the program beside this one that measures what a probe costs.
+//! `nanoprobe bench`: hands over to `nanoprobe-bench`, the program beside this one that measures
+//! the cost of probes.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -14,7 +15,7 @@ use crate::output::message;
 /// The program's name, and its package's.
 const PROGRAM: &str = "nanoprobe-bench";
 
-/// Becomes that program, with these arguments. The nanoprobe that it measures is this one.
+/// Becomes that program, with these arguments. That program measures this nanoprobe.
 pub fn run(arguments: &[String]) -> ExitCode {
     let Err(error) = hand_over(arguments);
     message(format_args!("{error:#}"));

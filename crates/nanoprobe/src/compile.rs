@@ -1,4 +1,4 @@
-//! From the command line's texts to a program, with diagnostics that show the line.
+//! From the command line's texts to a program; diagnostics show the line.
 
 mod drawing;
 mod names;
@@ -19,7 +19,7 @@ use crate::libraries;
 use crate::output::{message, tell};
 use crate::preprocess;
 
-/// The texts, as sources, in order, behind the libraries. `-n` texts are named as dtrace names them in messages.
+/// The texts as sources, in order, after the libraries. `-n` texts have dtrace's names for them in messages.
 pub fn sources(arguments: &Arguments) -> Result<Vec<Source>, String> {
     if arguments.programs.is_empty() {
         return Ok(Vec::new());
@@ -49,7 +49,7 @@ pub fn sources(arguments: &Arguments) -> Result<Vec<Source>, String> {
     Ok(sources)
 }
 
-/// A probe description that ends early, with the colons that it lacks; what follows it, a predicate or a body, stays.
+/// A probe description that ends early, with the colons that it lacks. A predicate or a body after it stays.
 fn full(text: &str, colons: &str) -> Result<String, String> {
     const FIELDS_MAX: usize = 4;
     let end = text.find(|character: char| character.is_whitespace() || matches!(character, '/' | '{'));
@@ -64,7 +64,7 @@ fn full(text: &str, colons: &str) -> Result<String, String> {
     Ok(format!("{description}{colons}{rest}"))
 }
 
-/// The program, or nothing after printing what is wrong.
+/// The program; or nothing, after its errors were printed.
 pub fn shown(sources: &[Source], compiled: Result<Program, Vec<Diagnostic>>) -> Option<Program> {
     match compiled {
         Ok(program) => Some(program),
@@ -77,7 +77,7 @@ pub fn shown(sources: &[Source], compiled: Result<Program, Vec<Diagnostic>>) -> 
     }
 }
 
-/// The options of the command line, over those of the program's pragmas, over the defaults.
+/// The options: the command line overrides the program's pragmas, and these override the defaults.
 pub fn options(arguments: &Arguments, program: &Program) -> Result<Options, String> {
     let mut options = Options::default();
     for pragma in &program.pragmas {
@@ -94,7 +94,7 @@ pub fn options(arguments: &Arguments, program: &Program) -> Result<Options, Stri
             .set(name, value)
             .map_err(|error| format!("failed to set -x {name}: {error}"))?;
     }
-    // As in DTrace, by these names only.
+    // As in DTrace, only these names are accepted.
     let is_plain = |term: String| matches!(term.as_str(), "dumb" | "sun" | "sun-color");
     if options.encoding == Encoding::Auto && std::env::var("TERM").is_ok_and(is_plain) {
         options.encoding = Encoding::Ascii;
@@ -112,14 +112,15 @@ pub fn options(arguments: &Arguments, program: &Program) -> Result<Options, Stri
     Ok(options)
 }
 
-/// How many processors the machine has, whichever we may run on.
+/// How many processors the machine has, including those where this process may not run.
 fn processors() -> u32 {
-    // SAFETY: asks for a number.
+    // SAFETY: the call only returns a number.
     let found = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     u32::try_from(found).unwrap_or(1).max(1)
 }
 
-/// What is wrong: on a terminal that can show it with the line, drawn; else in one line, in DTrace's words.
+/// Prints the errors: drawn with their line if the terminal can show that, else on one line,
+/// in DTrace's words.
 pub fn show(sources: &[Source], diagnostic: &Diagnostic) {
     let index = diagnostic.span.source as usize;
     let Some(source) = sources.get(index) else {
@@ -142,7 +143,8 @@ pub fn show(sources: &[Source], diagnostic: &Diagnostic) {
     }
 }
 
-/// What is wrong with a description, once it is known what there is: the same without the line.
+/// Prints an error of a description, which is found when the existing probes are known: the same,
+/// without the line.
 pub fn show_at(sources: &[Source], span: Span, error: &SessionError) {
     let error = error.to_string();
     let (tag, text) = match error.split_once("] ") {
@@ -155,13 +157,13 @@ pub fn show_at(sources: &[Source], span: Span, error: &SessionError) {
     }
 }
 
-/// How many lines of its file a part of a text has in front of it.
+/// How many lines of its file come before a part of a text.
 fn lines_before(origin: &Origin<'_>) -> usize {
     (origin.first_line as usize).saturating_sub(1)
 }
 
-/// A message with its place and its tag, as dtrace says it with `-x errtags`: of a script by its line, of a text of the
-/// command line by the text. What was included has its own file's line.
+/// A message with its place and its tag, as dtrace prints it with `-x errtags`: the line for a
+/// script, the text for a text of the command line. Included text has the line of its own file.
 fn placed(source: &Source, start: u32, tag: &str, text: &str) -> String {
     let origin = source.origin(start);
     let before = source.text.get(origin.text.start..start as usize).unwrap_or_default();
@@ -176,7 +178,7 @@ fn placed(source: &Source, start: u32, tag: &str, text: &str) -> String {
         None if has_lines => format!("line {line}:"),
         None => String::new(),
     };
-    // As in DTrace: where there is no line, the part of the clause is named.
+    // As in DTrace: without a line, the part of the clause is named.
     let part = match line.is_empty() && origin.file.is_none() {
         true => place::part_of_clause(program_text, start as usize, tag).map(|part| format!("in {part}:")),
         false => None,

@@ -1,5 +1,5 @@
-//! Ctrl-C, and the other ways of being asked to end: noted, and looked at between two steps, and
-//! within those that take long.
+//! Ctrl-C and the other requests to end. A request is noted; the tracer looks for it between two
+//! steps, and within long steps.
 
 use nanoprobe_session::interrupt::{self, End};
 use nanoprobe_session::progress::{Work, doing};
@@ -11,8 +11,8 @@ extern "C" fn note(_signal: i32) {
         return;
     };
     crate::progress::erase_at_end();
-    // SAFETY: both calls may be made by a handler of signals. Nobody else has the number of a child
-    // that was not collected.
+    // SAFETY: a signal handler may make both calls. No other process has the number of a child that
+    // was not waited for.
     unsafe {
         if let Some(command) = command {
             libc::kill(command, libc::SIGKILL);
@@ -21,12 +21,12 @@ extern "C" fn note(_signal: i32) {
     }
 }
 
-/// Does what may take long (it reads debug information) while there is nothing to be taken back: who asks to end then
-/// ends at once. `command`: what was started, and is killed.
+/// Runs a function that may take long (it reads debug information) while nothing has to be undone:
+/// a request to end then ends the process at once. `command`: the started command, which is killed.
 pub fn at_once<T>(command: Option<i32>, work: impl FnOnce() -> T) -> T {
     let _reading = doing(Work::Reading, 0);
     interrupt::harmless(command, || {
-        // One that came before this waited for nothing else.
+        // An earlier request waited only for this.
         if requested() {
             note(0);
         }
@@ -45,8 +45,8 @@ pub fn survive_file_limit() {
     let _ = unsafe { sigaction(Signal::SIGXFSZ, &action) };
 }
 
-/// From now on SIGINT, SIGTERM, SIGHUP and SIGXCPU (ulimit -t) end tracing, not the tracer: its probes must be taken
-/// out first. SIGHUP stays ignored where it was (nohup).
+/// From now on SIGINT, SIGTERM, SIGHUP and SIGXCPU (ulimit -t) end the tracing and not the process:
+/// its probes must be taken out first. SIGHUP stays ignored if it was (nohup).
 pub fn install() {
     crate::memory::reserve();
     let action = SigAction::new(SigHandler::Handler(note), SaFlags::empty(), SigSet::empty());
@@ -57,17 +57,18 @@ pub fn install() {
             && let Ok(before) = before
             && matches!(before.handler(), SigHandler::SigIgn)
         {
-            // SAFETY: puts back what was there.
+            // SAFETY: restores the earlier action.
             let _ = unsafe { sigaction(signal, &before) };
         }
     }
-    // A reader of our output that goes away must not kill us while probes are in place: writing fails instead.
+    // A reader of our output that goes away must not kill us while probes are in place: the
+    // write fails instead.
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     // SAFETY: ignoring a signal runs no code.
     let _ = unsafe { sigaction(Signal::SIGPIPE, &ignore) };
 }
 
-/// Whether somebody asked to end.
+/// Whether an end was requested.
 pub fn requested() -> bool {
     interrupt::requested()
 }

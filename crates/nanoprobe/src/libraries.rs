@@ -1,4 +1,4 @@
-//! The folders of `-L`: their `.d` files are libraries.
+//! The directories of `-L`: their `.d` files are libraries.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -7,11 +7,12 @@ use nanoprobe_lang::Source;
 use nanoprobe_lang::bytes::{bytes_of, text_of};
 use nanoprobe_lang::libraries::ordered;
 
-/// The libraries of these folders, each behind those that it depends on. As in DTrace a folder or a file that cannot be
-/// read is none, and of files of one name that of the first folder counts.
+/// The libraries of these directories, each after those that it depends on. As in DTrace, an
+/// unreadable directory or file is skipped, and of files with the same name the one in the
+/// first directory counts.
 ///
 /// # Errors
-/// What is wrong with their order.
+/// Dependencies that are missing or circular.
 pub fn read(folders: &[String]) -> Result<Vec<Source>, String> {
     let mut libraries: Vec<Source> = Vec::new();
     for folder in folders {

@@ -1,7 +1,7 @@
-//! The command. The only room that prints or exits.
+//! The command. This is the only crate that prints or exits.
 //!
-//! Exit status as dtrace's: 0 when all went well, the status of an `exit()` in D, 1 when something failed, 2 for a
-//! wrong command line.
+//! The exit status is dtrace's: 0 on success, the status of an `exit()` in D, 1 after an error, 2
+//! for a wrong command line.
 
 mod arguments;
 mod attempts;
@@ -32,7 +32,7 @@ use request::Request;
 #[global_allocator]
 static MEMORY: memory::Reserving = memory::Reserving;
 
-/// Below this the main thread's stack (ulimit -s) may not do for reading programs and planning probes.
+/// A smaller stack of the main thread (ulimit -s) may not suffice for reading programs and planning probes.
 const STACK_ENOUGH: u64 = 4 << 20;
 const STACK_BYTES: usize = 8 << 20;
 
@@ -69,7 +69,7 @@ fn run() -> ExitCode {
     let request = match request::parse(&words) {
         Ok(request) => request,
         Err(error) => {
-            // Printing can only fail when nobody listens.
+            // Printing can only fail when there is no reader.
             let _ = error.print();
             return if error.use_stderr() {
                 ExitCode::from(2)
@@ -84,7 +84,7 @@ fn run() -> ExitCode {
             ExitCode::SUCCESS
         }
         Request::Print(text) => {
-            // Nobody may be listening any more.
+            // The reader may be gone.
             let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
             ExitCode::SUCCESS
         }

@@ -1,13 +1,14 @@
-//! What happens when no memory can be had, under `ulimit -v` or `-d` for instance.
+//! What to do when memory runs out, for example under `ulimit -v` or `-d`.
 //!
-//! By default a Rust program aborts then, and our patches would stay in the traced program's text. So a reserve is kept
-//! while we trace: the first request that fails gives it back, and asks for the end of tracing, as Ctrl-C does. When
-//! even that is used up the command says so and ends with status 1; `nanoprobe restore` takes back what is left.
+//! By default a Rust program then aborts, and our patches would stay in the traced program's text.
+//! So a reserve is kept while we trace. The first failing request frees the reserve, and asks for
+//! the end of tracing, as Ctrl-C does. When the reserve is used up, too, the command says so and
+//! ends with status 1; `nanoprobe restore` then takes the probes back.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Address space that is kept back: nothing of it is touched. Taking all probes back takes less.
+/// Reserved address space, which is never touched. Taking all probes back needs less.
 const RESERVE_BYTES: usize = 32 << 20;
 const MESSAGE: &[u8] =
     b"nanoprobe: out of memory; is it limited (ulimit -v, ulimit -d)? If a process was being traced: \
@@ -22,7 +23,7 @@ fn reserve_layout() -> Option<Layout> {
     Layout::from_size_align(RESERVE_BYTES, 4096).ok()
 }
 
-/// Keeps a reserve from now on, where there is as much.
+/// Keeps a reserve from now on, if there is enough memory.
 pub fn reserve() {
     let Some(layout) = reserve_layout() else { return };
     // SAFETY: the layout has a size.
@@ -34,8 +35,8 @@ pub fn reserve() {
 fn give_back(reserve: *mut u8) -> bool {
     match reserve_layout() {
         Some(layout) if !reserve.is_null() => {
-            // SAFETY: it came from `reserve`, by that layout, and whoever took it off the static is
-            // the only one to have it.
+            // SAFETY: the block came from `reserve`, with that layout. Taking it off the static
+            // makes this its only owner.
             unsafe { System.dealloc(reserve, layout) };
             true
         }
@@ -43,7 +44,7 @@ fn give_back(reserve: *mut u8) -> bool {
     }
 }
 
-/// Tries again with the reserve given back. Ends the process when that is not enough.
+/// Frees the reserve and tries again. Ends the process when that is not enough.
 fn again(request: impl Fn() -> *mut u8) -> *mut u8 {
     if give_back(RESERVE.swap(std::ptr::null_mut(), Ordering::AcqRel)) {
         nanoprobe_session::interrupt::request();
@@ -52,17 +53,17 @@ fn again(request: impl Fn() -> *mut u8) -> *mut u8 {
             return block;
         }
     }
-    // SAFETY: writes bytes of ours, and ends without running anything that may want memory.
+    // SAFETY: writes our own bytes, and exits without running code that may need memory.
     unsafe {
         libc::write(2, MESSAGE.as_ptr().cast(), MESSAGE.len());
         libc::_exit(1)
     }
 }
 
-// SAFETY: every block comes from the system's allocator, and goes back to it, by the layout that was asked for.
+// SAFETY: every block comes from the system's allocator, and is returned to it with the same layout.
 unsafe impl GlobalAlloc for Reserving {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise, handed on.
+        // SAFETY: passes on the caller's promise.
         let request = || unsafe { System.alloc(layout) };
         let block = request();
         if block.is_null() { again(request) } else { block }
@@ -76,7 +77,7 @@ unsafe impl GlobalAlloc for Reserving {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // SAFETY: as above; a request that failed has left the block as it was.
+        // SAFETY: as above; a failed request leaves the block as it was.
         let request = || unsafe { System.realloc(block, layout, bytes) };
         let moved = request();
         if moved.is_null() { again(request) } else { moved }

@@ -1,4 +1,5 @@
-//! What goes to the terminal: messages on stderr, with our name in front, and results to stdout or the file of `-o`.
+//! Output to the terminal: messages on stderr, with our name before them, and results to stdout or
+//! the file of `-o`.
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
@@ -14,15 +15,15 @@ use nanoprobe_target::Exit;
 
 use crate::progress;
 
-/// `nanoprobe: text` on stderr, by one write: lines of others come before it or behind it.
+/// `nanoprobe: text` on stderr, in one write, so that lines of other processes do not mix with it.
 pub fn message(text: impl Display) {
     tell(&format!("nanoprobe: {}\n", readable(&text.to_string())));
 }
 
-/// A text on stderr, by one write.
+/// A text on stderr, in one write.
 pub fn tell(text: &str) {
     progress::erase();
-    // Nobody is left to tell when stderr is gone.
+    // When stderr is gone, nothing can be reported.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
@@ -30,11 +31,10 @@ pub fn tell(text: &str) {
 pub struct Stream {
     /// Standard output, or the file of `-o`.
     first: Writer,
-    /// That file's name.
     path: Option<String>,
     /// The file of a `freopen()`.
     reopened: Option<BufWriter<File>>,
-    /// Who gets the signals of `stop()` and `raise()`.
+    /// The process that gets the signals of `stop()` and `raise()`.
     target: Option<i32>,
 }
 
@@ -70,7 +70,7 @@ impl Stream {
         self.target = pid;
     }
 
-    /// What went wrong, with the file that it was about.
+    /// An error with the name of its file.
     fn told(&self, error: io::Error) -> io::Error {
         match (&self.reopened, &self.path) {
             (None, Some(path)) => io::Error::new(
@@ -103,7 +103,7 @@ impl Write for Stream {
 }
 
 impl Console for Stream {
-    /// What fails is told, and the tracing goes on.
+    /// A failure is reported, and the tracing goes on.
     fn act(&mut self, effect: Effect) -> io::Result<()> {
         self.flush()?;
         match effect {
@@ -120,7 +120,7 @@ impl Console for Stream {
             Effect::Truncate => {
                 let file = match (&mut self.reopened, &mut self.first) {
                     (Some(file), _) | (None, Writer::File(file)) => file,
-                    // A terminal or a pipe has nothing that could be taken back.
+                    // Output to a terminal or a pipe cannot be taken back.
                     (None, Writer::Terminal(_)) => return Ok(()),
                 };
                 file.get_ref().set_len(0)?;
@@ -146,7 +146,7 @@ impl Stream {
         };
         let sent = Signal::try_from(number).and_then(|signal| kill(nix::unistd::Pid::from_raw(pid), signal));
         match sent {
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             Ok(()) | Err(Errno::ESRCH) => {}
             Err(error) => message(format_args!(
                 "cannot send signal {number} to pid {pid}: {}",
@@ -156,7 +156,7 @@ impl Stream {
     }
 }
 
-/// Names for addresses, by what the session knows of the target.
+/// Names for addresses, from what the session knows of the target.
 pub struct Names<'a>(pub &'a Session);
 
 impl Symbolizer for Names<'_> {
@@ -188,7 +188,7 @@ pub fn probe_name(probe: &Probe) -> ProbeName {
     }
 }
 
-/// Says what a detachment left.
+/// Reports what a detachment left in the process.
 pub fn detached(detached: &Detached) {
     if detached.damaged > 0 {
         message(format_args!(
@@ -226,10 +226,10 @@ pub fn printer<'a>(program: &'a Program, options: &Options, sink: Box<dyn Sink>)
     Printer::new(program, options, sink).with_local_time(local_time)
 }
 
-/// Seconds east of UTC and the zone's name at a time, by libc.
+/// Seconds east of UTC and the zone's name at a time, from libc.
 fn local_time(seconds: i64) -> (i32, &'static str) {
-    // SAFETY: all fields of tm may be zero (the zone a null pointer), and localtime_r writes only into it; none of our
-    // threads changes TZ meanwhile.
+    // SAFETY: all fields of tm may be zero (the zone a null pointer), and localtime_r writes only
+    // into it. None of our threads changes TZ meanwhile.
     let (offset, zone) = unsafe {
         let mut time: libc::tm = std::mem::zeroed();
         if libc::localtime_r(&seconds, &mut time).is_null() {
@@ -242,6 +242,6 @@ fn local_time(seconds: i64) -> (i32, &'static str) {
         };
         (time.tm_gmtoff as i32, zone.to_str().unwrap_or("UTC").to_owned())
     };
-    // Zones have a handful of names in all.
+    // There are only a handful of names of zones.
     (offset, Box::leak(zone.into_boxed_str()))
 }

@@ -1,5 +1,5 @@
-//! `-l -p PID` without a program: the probes that the program has put on itself by libnanoprobe, as
-//! /sys/kernel/debug/kprobes/list shows the kernel's.
+//! `-l -p PID` without a program: lists the probes that the program has put on itself by
+//! libnanoprobe, as /sys/kernel/debug/kprobes/list lists the kernel's.
 
 use std::io::Write;
 
@@ -53,7 +53,7 @@ pub fn print(pid: i32, out: &mut dyn Write) -> Result<u8, anyhow::Error> {
     Ok(0)
 }
 
-/// What lies in the mappings of that name: one for each copy of the library.
+/// The tables in the mappings of that name: one for each copy of the library.
 fn lists(process: &Process, map: &Map) -> Result<Vec<Vec<Listed>>, anyhow::Error> {
     let is_list = |kind: &MappingKind| match kind {
         MappingKind::File { path, .. } => path.as_os_str().as_encoded_bytes().ends_with(NAME.as_bytes()),
@@ -71,7 +71,7 @@ fn lists(process: &Process, map: &Map) -> Result<Vec<Vec<Listed>>, anyhow::Error
         .collect()
 }
 
-/// A letter of `enum np_kind`; what is none of them is not printed as it is.
+/// A letter of `enum np_kind`; an unknown one is not printed as it is.
 fn kind(kind: u8) -> char {
     match kind {
         b'k' | b'j' | b'r' | b'h' | b'w' => char::from(kind),

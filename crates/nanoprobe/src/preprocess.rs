@@ -4,14 +4,15 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What every script may rely on, as with dtrace; and the names that cpp would otherwise put numbers for.
+/// Definitions that every script may rely on, as with dtrace; and names that cpp would otherwise
+/// replace by numbers.
 ///
-/// Headers are told that they are read by a compiler of GNU C: otherwise they leave out attributes
-/// and flexible arrays, and structures lie elsewhere than in the program (`struct epoll_event` is
-/// packed, `struct inotify_event` ends with no element).
+/// Headers must see a compiler of GNU C. Otherwise they leave out attributes and flexible arrays,
+/// and structures are laid out differently from the program's (`struct epoll_event` is packed,
+/// `struct inotify_event` ends with an array without elements).
 const ALWAYS: [&str; 10] = [
     "-D__SUNW_D=1",
-    // D 1.13, as -V has it: eight bits of the major number, twelve of the minor, twelve of the micro.
+    // D 1.13, as in -V: eight bits for the major number, twelve for the minor, twelve for the micro.
     "-D__SUNW_D_VERSION=0x0100d000",
     "-D__SUNW_D_64=1",
     "-D__NANOPROBE__=1",
@@ -23,11 +24,11 @@ const ALWAYS: [&str; 10] = [
     "-std=gnu11",
 ];
 
-/// The preprocessed text, by `cpp` or by another program that takes its flags. Files in `#include "..."` are looked for
-/// beside the script.
+/// The text as preprocessed by `cpp`, or by another program with the same flags. Files in
+/// `#include "..."` are searched beside the script.
 ///
 /// # Errors
-/// A message: there is no preprocessor, or it has found something wrong and said so on stderr.
+/// A message: there is no preprocessor, or it found an error and printed it on stderr.
 pub fn run(path: &str, text: Vec<u8>, given: &[String], program: Option<&str>) -> Result<Vec<u8>, String> {
     let folder = Path::new(path).parent().filter(|_| path != "-");
     let folder = folder
@@ -46,10 +47,10 @@ pub fn run(path: &str, text: Vec<u8>, given: &[String], program: Option<&str>) -
             format!("-C: failed to run the C preprocessor, {program} ({error}); cpp comes with gcc or clang")
         })?;
     let input = child.stdin.take();
-    // cpp may write before it has read everything: one of us has to do two things at a time.
+    // cpp may write before it has read everything, so a thread writes while this one reads.
     let writer = std::thread::spawn(move || {
         let text = without_interpreter(text);
-        // Whatever cpp does not want to read it has complained about.
+        // If cpp did not read everything, it has printed why.
         let _ = input.map(|mut input| input.write_all(&text));
     });
     let output = child.wait_with_output();
@@ -63,7 +64,8 @@ pub fn run(path: &str, text: Vec<u8>, given: &[String], program: Option<&str>) -
     Ok(output.stdout)
 }
 
-/// A `#!` line is no directive of the preprocessor's; its line stays, so that the others keep their numbers.
+/// The preprocessor has no `#!` directive. Its line stays as an empty one, so that the other lines
+/// keep their numbers.
 fn without_interpreter(mut text: Vec<u8>) -> Vec<u8> {
     if text.starts_with(b"#!") {
         let end = text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len());

@@ -1,12 +1,12 @@
-//! One line on a terminal's standard error that says what takes so long, from a third of a second on; it is gone when
-//! that is over, or something else is to be said.
+//! A line on a terminal's standard error that says what takes so long. It appears after a third of
+//! a second, and is removed when the step ends or another message comes.
 //!
 //! ```text
 //! nanoprobe: planning 12345 of 79000 functions ...
 //! ```
 //!
-//! [`line`] makes it, and knows no terminal. A thread looks ten times a second what is done
-//! ([`nanoprobe_session::progress`]).
+//! [`line`] makes the text, and knows no terminal. A thread looks ten times a second at the
+//! current step ([`nanoprobe_session::progress`]).
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_session::progress::{self, State, Work};
 
-/// Who waits for less need not be told why.
+/// A shorter wait needs no explanation.
 const SILENT: Duration = Duration::from_millis(300);
 const PERIOD: Duration = Duration::from_millis(100);
-/// To the line's begin, and all of it away.
+/// Goes to the start of the line and clears it.
 const ERASE: &[u8] = b"\r\x1b[K";
-/// Columns of a terminal that does not say how many it has.
+/// The width of a terminal that does not report its width.
 const COLUMNS: usize = 80;
 
-/// Whether the line stands on the terminal. Who holds this writes.
+/// Whether the line is on the terminal. Its lock must be held to write.
 static LINE: Mutex<bool> = Mutex::new(false);
-/// The same, for a handler of signals.
+/// The same, for a signal handler.
 static STANDS: AtomicBool = AtomicBool::new(false);
 
-/// What is shown of a state, in so many columns; one stays free, where the cursor is.
+/// The text for a state, in so many columns; one column stays free for the cursor.
 pub fn line(state: State, columns: usize) -> String {
     let (verb, things) = match state.work {
         Work::Reading => ("reading symbols and debug information", ""),
@@ -50,7 +50,7 @@ pub fn line(state: State, columns: usize) -> String {
     text.chars().take(columns.saturating_sub(1)).collect()
 }
 
-/// Shows the line while it lives.
+/// Shows the line while the value exists.
 #[must_use]
 pub struct Shown {
     over: Arc<AtomicBool>,
@@ -58,7 +58,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// On a terminal that understands more than text, unless nobody wants to be told anything.
+    /// Only on a terminal that can clear a line, and only if messages are wanted.
     pub fn start(quiet: bool) -> Option<Shown> {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         if quiet || is_dumb || !std::io::stderr().is_terminal() {
@@ -80,7 +80,7 @@ impl Drop for Shown {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It cannot have panicked, and there would be nothing to do about it.
+            // The thread cannot have panicked, and nothing could be done about it.
             let _ = thread.join();
         }
         erase();
@@ -99,14 +99,14 @@ fn show(over: &AtomicBool) {
         if since.get_or_insert_with(Instant::now).elapsed() + PERIOD >= SILENT {
             let mut stands = held();
             let text = [ERASE, line(state, columns()).as_bytes()].concat();
-            // Nobody is left to be told when stderr is gone.
+            // When stderr is gone, nothing can be reported.
             *stands = std::io::stderr().write_all(&text).is_ok();
             STANDS.store(*stands, Ordering::Release);
         }
     }
 }
 
-/// Takes the line away, if it stands: something else is to be written.
+/// Removes the line, if it is there, before another message is written.
 pub fn erase() {
     if !STANDS.load(Ordering::Acquire) {
         return;
@@ -118,10 +118,10 @@ pub fn erase() {
     STANDS.store(false, Ordering::Relaxed);
 }
 
-/// Likewise, in a handler of signals that ends this process.
+/// The same, in a signal handler that ends this process.
 pub fn erase_at_end() {
     if STANDS.load(Ordering::Relaxed) {
-        // SAFETY: writes bytes of a constant; a handler may do that.
+        // SAFETY: writes constant bytes, which a signal handler may do.
         unsafe { libc::write(libc::STDERR_FILENO, ERASE.as_ptr().cast(), ERASE.len()) };
     }
 }
@@ -133,7 +133,7 @@ fn held() -> MutexGuard<'static, bool> {
 fn columns() -> usize {
     // SAFETY: all fields may be zero.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: fills in one winsize of ours.
+    // SAFETY: fills in our own winsize.
     let known = unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &raw mut size) } == 0;
     match usize::from(size.ws_col) {
         columns @ 1.. if known => columns,

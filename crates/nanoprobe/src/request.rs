@@ -1,11 +1,11 @@
-//! What the command was asked to do: to trace, or something smaller.
+//! What the command is asked to do: to trace, or something smaller.
 
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::arguments::{Arguments, LowArguments, parse_trace};
 use crate::tools;
 
-/// What is made of provider definitions.
+/// What to make of provider definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Product {
     /// `-h`
@@ -26,7 +26,7 @@ pub enum Request {
     },
     /// With the arguments after the word `bench`.
     Bench(Vec<String>),
-    /// Text that was asked for.
+    /// A text to print.
     Print(String),
     Version,
 }
@@ -34,7 +34,7 @@ pub enum Request {
 /// Reads the command line.
 ///
 /// # Errors
-/// Clap's error, which knows its own exit status and whether it is the help that was asked for.
+/// Clap's error; it knows its exit status, and whether help was asked for.
 pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
     if words.get(1).is_some_and(|word| word == "bench") {
         return Ok(Request::Bench(words.get(2..).unwrap_or_default().to_vec()));
@@ -57,7 +57,7 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
             tools::Wanted::Print(text) => Request::Print(text),
         });
     }
-    // `cost` takes the flags of tracing: it is asked about what is about to be traced.
+    // `cost` takes the flags of tracing, so that it can be asked about the same tracing.
     let is_cost = words.get(1).is_some_and(|word| word == "cost");
     let words = words.iter().enumerate().filter(|(index, _)| !(is_cost && *index == 1));
     let words: Vec<String> = words.map(|(_, word)| word.clone()).collect();
@@ -72,7 +72,7 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
         _ => None,
     };
     if let Some(product) = product {
-        // Builds hand over what the compiler is told: -fPIC.
+        // Builds pass flags for the compiler here: -fPIC.
         arguments.programs.retain(|program| !program.is_position_independence());
         return Ok(Request::Provide(product, arguments));
     }

@@ -1,7 +1,7 @@
-//! `nanoprobe tools` and `nanoprobe tool NAME`: the D scripts of `tools/`, which the command carries.
+//! `nanoprobe tools` and `nanoprobe tool NAME`: the D scripts of `tools/`, which are part of the command.
 //!
-//! A script takes its arguments as macro variables. What was not given has a default, so that the script itself need
-//! not know; a function may be named without its module.
+//! A script takes its arguments as macro variables. A missing argument has a default, so the script
+//! itself need not know about it. A function may be given without its module.
 
 use std::borrow::Cow;
 
@@ -10,12 +10,12 @@ use clap::error::ErrorKind;
 
 use crate::arguments::{Arguments, LowArguments, ProgramText, parse_trace};
 
-/// A script, and what it is given.
+/// A script and its arguments.
 #[derive(Debug)]
 pub struct Tool {
-    /// As it is asked for.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// The D text; it begins with a comment that is its help.
+    /// The D text; its first comment is its help.
     pub text: &'static str,
     arguments: &'static [Argument],
 }
@@ -25,22 +25,22 @@ pub struct Tool {
 enum Argument {
     /// `[MODULE:]FUNCTION`.
     Function,
-    /// The same; when it is not given, this, in which `$1` is the first argument.
+    /// The same. The default is this, in which `$1` is the first argument.
     OtherFunction(&'static str),
-    /// Anything; when it is not given, this.
+    /// Any text, with this default.
     Default(&'static str),
-    /// A whole number of what is named; when it is not given, this.
+    /// A whole number of the things named first, with this default.
     Number(&'static str, &'static str),
-    /// A time in this unit, or with a unit of its own; when it is not given, this.
+    /// A time in this unit, or with a unit of its own, with this default.
     Time(Unit, &'static str),
-    /// An expression of D, which is put into the text; when it is not given, this.
+    /// An expression of D that is inserted into the text, with this default.
     Expression(&'static str),
-    /// One of these; when it is not given, the first.
+    /// One of these words; the first is the default.
     OneOf(&'static [&'static str]),
 }
 use Argument::{Default, Expression, Function, Number, OneOf, OtherFunction, Time};
 
-/// What a script counts a time in.
+/// The unit in which a script counts a time.
 #[derive(Debug, Clone, Copy)]
 enum Unit {
     Microseconds,
@@ -74,7 +74,7 @@ macro_rules! tool {
     };
 }
 
-/// All of them, as they are listed.
+/// All of them, in the order of the list.
 pub static TOOLS: [Tool; 16] = [
     tool!("argcount", Function, Expression("arg0"), OneOf(&["entry", "return"])),
     tool!("argdist", Function, Expression("arg0"), OneOf(&["entry", "return"])),
@@ -102,14 +102,13 @@ pub static TOOLS: [Tool; 16] = [
 /// What was asked for.
 #[derive(Debug)]
 pub enum Wanted {
-    /// To run it.
     Run(Box<Arguments>),
     /// To print its help, or the list.
     Print(String),
 }
 
 impl Tool {
-    /// The comment that the script begins with.
+    /// The comment at the begin of the script.
     fn help(&self) -> String {
         let comment = self.text.split("*/").next().unwrap_or_default();
         let lines = comment.lines().filter(|line| !line.starts_with("/*"));
@@ -123,7 +122,7 @@ impl Tool {
         self.help().lines().next().unwrap_or_default().to_owned()
     }
 
-    /// The script's arguments in full.
+    /// The script's arguments, with defaults.
     fn complete(&self, given: &[String]) -> Result<Vec<String>, String> {
         if let Some(surplus) = given.get(self.arguments.len()) {
             return Err(format!("one argument too many: {surplus}"));
@@ -154,7 +153,7 @@ impl Tool {
         Ok(complete)
     }
 
-    /// The script with its expressions put in: a macro variable could only be a name, a number or a text.
+    /// The script with its expressions inserted: a macro variable could only be a name, a number or a text.
     fn filled_in(&self, complete: &[String]) -> Cow<'static, str> {
         let mut text = Cow::Borrowed(self.text);
         for (index, argument) in self.arguments.iter().enumerate() {
@@ -165,7 +164,7 @@ impl Tool {
         text
     }
 
-    /// What is wrong with how it was asked for, and how it is asked for.
+    /// An error in the command line of a tool, with its usage.
     fn misused(&self, what: &str) -> clap::Error {
         let help = self.help();
         let usage = help
@@ -180,7 +179,7 @@ impl Tool {
     }
 }
 
-/// `module:function`. The colons of C++ and Rust, which stand in pairs, belong to the function.
+/// `module:function`. The colons of C++ and Rust, which come in pairs, belong to the function.
 fn function(given: &str) -> Result<String, String> {
     let single = given.match_indices(':').map(|(at, _)| at).filter(|&at| {
         let pairs = given.as_bytes();
@@ -196,7 +195,7 @@ fn function(given: &str) -> Result<String, String> {
     }
 }
 
-/// A whole number, small enough that a script can make nanoseconds of it.
+/// A whole number, small enough for the script to convert it to nanoseconds.
 fn number(what: &str, given: &str) -> Result<String, String> {
     match given.parse::<u32>() {
         Ok(_) => Ok(given.to_owned()),
@@ -207,7 +206,7 @@ fn number(what: &str, given: &str) -> Result<String, String> {
     }
 }
 
-/// A time as a whole number of units. A number alone is one of them already.
+/// A time as a whole number of units. A number without a unit is in these units.
 fn time(unit: Unit, given: &str) -> Result<String, String> {
     let digits = given.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let nanoseconds = match &given[digits.len()..] {
@@ -233,7 +232,6 @@ fn time(unit: Unit, given: &str) -> Result<String, String> {
     })
 }
 
-/// The list.
 pub fn list() -> String {
     let lines = TOOLS.iter().map(|tool| format!("{}\n", tool.summary()));
     lines.collect::<String>() + "\nnanoprobe tool NAME -h tells more of one.\n"

@@ -35,7 +35,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             match error.downcast_ref() {
-                // As at any other interruption.
+                // As after any other interruption.
                 Some(SessionError::Interrupted) => return ExitCode::SUCCESS,
                 Some(SessionError::AtDescription { span, error }) => compile::show_at(&sources, *span, error),
                 _ => message(format_args!("{error}")),
@@ -73,13 +73,13 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
     };
     let mut macros = macro_values(arguments);
     macros.target = acquired.process().map(|process| i64::from(process.pid()));
-    // It lives as long as the session: the types of what is compiled read on from it.
+    // It lives as long as the session, because the types of the compiled program refer to it.
     let traced = Rc::new(TracedProgram::new(&acquired));
     let target: Rc<dyn Target> = traced.clone();
     let compiled = interrupt::at_once(acquired.command(), || {
         nanoprobe_lang::compile_for(sources, &macros, &target)
     });
-    // What is wrong may be so of the old program only.
+    // The error may only be one with the old program.
     traced.check_program()?;
     if compiled.is_err() && now.may_wait {
         traced.check_started()?;
@@ -114,12 +114,12 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
         message("--flamegraph draws counts and sums by stacks, and there are none: @[ustack()] = count();");
         return Ok(2);
     }
-    // Better told now than when the tracing is over.
+    // Report this now, before results would be lost.
     if let Some(path) = &arguments.flame_graph {
         FlameGraph::check(path)?;
     }
     let mut session = Session::open(program, options.clone(), acquired)?;
-    // Types and addresses are those of the program that is now to be traced.
+    // Types and addresses are those of the program that will now be traced.
     traced.check_program()?;
     if arguments.list {
         return print_list(arguments, &options, session);

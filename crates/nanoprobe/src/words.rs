@@ -1,11 +1,11 @@
-//! A command's words, for `-c`.
+//! Splits the command of `-c` into words.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use nanoprobe_lang::bytes::bytes_of;
 
-/// The words of a command, with the shell's quotes.
+/// The words of a command, with the shell's rules for quotes.
 pub fn split(command: &str) -> Result<Vec<OsString>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,4 +1,5 @@
-//! The command without a target. (Its being here also has the command built before the whole-program tests run.)
+//! The command without a target. (Being in this crate, these tests also have the command built
+//! before the whole-program tests run.)
 
 use std::process::{Command, Output};
 
@@ -30,7 +31,7 @@ fn a_program_without_a_target_prints_and_exits_with_its_status() {
     assert_eq!(output.status.code(), Some(7));
 }
 
-/// Options may stand behind arguments, as in `script.d 5 -p PID`; what follows `--` are arguments.
+/// Options may come after arguments, as in `script.d 5 -p PID`; after `--` there are only arguments.
 #[test]
 fn options_stand_behind_arguments_too() {
     let program = "BEGIN { printf(\"%d %d\\n\", $1, $2); exit(0); }";
@@ -44,7 +45,7 @@ fn options_stand_behind_arguments_too() {
     assert_eq!(text(&nanoprobe(&["-qn", program, "--", "5", "-6"]).stdout), "5 -6\n\n");
 }
 
-/// END, and ERROR for what fails there, come behind an `exit()`; what they say of the status is the last word.
+/// END, and ERROR for failures there, run after an `exit()`; the last status that they set counts.
 #[test]
 fn the_status_of_end_and_of_error_counts() {
     for (program, status) in [
@@ -82,7 +83,8 @@ fn a_group_and_a_session_outside_the_pid_namespace_are_0() {
     );
 }
 
-/// Keys by `vtimestamp` are one for each firing in DTrace's suite: they were all 0 in the tracer's clauses.
+/// In DTrace's suite keys by `vtimestamp` differ in each firing; in the tracer's clauses they once
+/// were all 0.
 #[test]
 fn vtimestamp_in_the_tracers_clauses_is_the_tracers() {
     let program =
@@ -94,7 +96,7 @@ fn vtimestamp_in_the_tracers_clauses_is_the_tracers() {
     );
 }
 
-/// Where nobody draws on a terminal: one line, in DTrace's words.
+/// Where the terminal cannot show drawings: one line, in DTrace's words.
 #[test]
 fn a_mistake_is_one_line() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -128,7 +130,8 @@ fn a_mistake_is_one_line() {
     }
 }
 
-/// Whatever else is wrong with the clause; a type of a module's is not defined by the text; nobody samples themselves.
+/// These are reported whatever else is wrong with the clause. A text cannot define a type of a
+/// module; the tracer cannot sample its own threads.
 #[test]
 fn what_is_not_there_is_told_first() {
     for (program, right) in [
@@ -159,7 +162,7 @@ fn what_is_not_there_is_told_first() {
     }
 }
 
-/// A library is no program: nothing of it is enabled.
+/// A library is not a program: nothing of it is enabled.
 #[test]
 fn libraries_match_no_probes() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -181,7 +184,7 @@ fn libraries_match_no_probes() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// Listed without a rate, and by ranges of numbers.
+/// Probes are listed without a rate, and by ranges of numbers.
 #[test]
 fn listings_of_the_tracers_probes() {
     let names = |arguments: &[&str]| -> Vec<String> {
@@ -273,7 +276,7 @@ fn an_empty_program_is_an_error() {
         nanoprobe(&["-x", "empty", "-e", "-n", "/* nothing */"]).status.code(),
         Some(0)
     );
-    // It compiles, but it would wait for ever.
+    // The program compiles, but it would wait for ever.
     let endless = nanoprobe(&["-x", "empty", "-n", "int x;"]);
     let expected = "nanoprobe: description 'int x;' matched 0 probes\nnanoprobe: no probes matched\n";
     assert_eq!(
@@ -391,7 +394,7 @@ fn the_option_verbose_is_the_listing() {
     assert!(text(&output.stderr).contains("exit 3"));
 }
 
-/// As with getopt, what follows a flag that takes a value is that value, whatever it looks like.
+/// As with getopt, the word after a flag with a value is that value, whatever it looks like.
 #[test]
 fn a_value_may_begin_with_a_hyphen() {
     for (arguments, expected) in [

@@ -1,4 +1,5 @@
-//! What probes take, and the limit to it, on a program with a function that is called all the time and one that is not.
+//! The cost of probes, and the limit on it, for a program with a function that is called all the
+//! time and one that is not.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -8,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_tests::in_time::{EndsInTime, InTime, TimeLimit};
 
-/// Calls hot() with 1, 2, 3, ..., and cold() after each five thousand, from the first line of its input to the second.
-/// Prints where hot() lies, and at the end how often both were called.
+/// Calls hot() with 1, 2, 3, ..., and cold() after each five thousand, from the first line of its
+/// input to the second. Prints the address of hot(), and at the end how often both were called.
 const PROGRAM: &str = r#"
 #include <poll.h>
 #include <stdio.h>
@@ -84,7 +85,7 @@ impl Program {
         input.write_all(b"x").expect("writing");
     }
 
-    /// The bytes of hot(), as they are in memory now: `mov` and `ret`.
+    /// The bytes of hot() as they are now in memory: `mov` and `ret`.
     fn text(&self) -> [u8; 4] {
         let mut memory = File::open(format!("/proc/{}/mem", self.pid())).expect("its memory");
         let mut bytes = [0; 4];
@@ -93,7 +94,7 @@ impl Program {
         bytes
     }
 
-    /// Ends it: how often hot() and cold() were called.
+    /// Ends the program; yields how often hot() and cold() were called.
     fn finish(mut self) -> (u64, u64) {
         drop(self.input.take());
         let _limit = TimeLimit::new(self.child.id().cast_signed(), "its last line is waited for");
@@ -136,11 +137,11 @@ fn a_probe_over_budget_is_turned_off_and_its_counts_are_exact_up_to_then() {
     let original = program.text();
     let folder = tempfile::tempdir().expect("a folder");
     let (errors, results) = (folder.path().join("errors"), folder.path().join("results"));
-    // Arguments go 1, 2, 3, ...: the greatest that was seen is the number of calls that were.
+    // Arguments are 1, 2, 3, ...: the greatest one seen is the number of calls seen.
     let text = "pid$target:busy:hot:entry { @hot[\"calls\"] = count(); @last[\"last\"] = max(arg0); }
                 pid$target:busy:cold:entry { @cold[\"cold\"] = count(); }";
-    // A processor that does nothing but call hot() without a probe, a nanosecond each, calls cold() 200,000 times a
-    // second: that is a fifth of what all may take.
+    // A processor that only calls hot() without a probe, a nanosecond each, calls cold() 200,000
+    // times a second. That is a fifth of the limit.
     let mut tracer = nanoprobe()
         .args(["-q", "-v", "-x", "maxcost=0.2%", "-n", text, "-p", &program.pid(), "-o"])
         .arg(&results)
@@ -154,7 +155,7 @@ fn a_probe_over_budget_is_turned_off_and_its_counts_are_exact_up_to_then() {
     assert!(said.contains("% of a processor, all may take 0.2 %"), "{said}");
     assert!(!said.contains("cold:entry is off"), "{said}");
     assert_eq!(program.text(), original, "off means the original bytes");
-    // It goes on without the probe for a while.
+    // The program goes on without the probe for a while.
     std::thread::sleep(Duration::from_millis(300));
     let (hots, colds) = program.finish();
     assert!(tracer.wait_in_time().expect("its end").success());
@@ -208,7 +209,7 @@ fn cost_tells_what_a_program_would_take_and_runs_nothing_of_it() {
         let number = line.split_whitespace().next().expect("a number").replace(',', "");
         number.parse().expect("a number")
     };
-    // Five thousand calls of the one to each of the other.
+    // One call of the one for five thousand calls of the other.
     let ratio = rate("hot") / rate("cold");
     assert!((4500.0..5500.0).contains(&ratio), "{stdout}");
     assert!(stdout.contains("all of 2 probes hit"), "{stdout}");

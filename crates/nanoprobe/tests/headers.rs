@@ -1,4 +1,4 @@
-//! `-C`: what scripts include of C's headers lies where the compiler has it.
+//! `-C`: the layout of C's headers in a script is the compiler's.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Whether there is a compiler; it brings the preprocessor.
+/// Whether there is a compiler, which brings the preprocessor.
 fn has_gcc() -> bool {
     let found = Command::new("gcc").arg("--version").output_in_time().is_ok();
     if !found {
@@ -41,7 +41,8 @@ fn compiled(folder: &Path, source: &str) -> String {
     program.to_string_lossy().into_owned()
 }
 
-/// Sizes and offsets by gcc and by the script are the same. `types`: each with its members, by their names in C.
+/// Sizes and offsets from gcc and from the script are the same. `types`: each with its members, by
+/// their names in C.
 fn assert_laid_out(prelude: &str, types: &[(&str, &[&str])]) {
     if !has_gcc() {
         return;
@@ -202,8 +203,8 @@ struct usual { char a; long b; };
     );
 }
 
-/// A call's arguments by the types of the system's headers: a packed structure, bit-fields that cross their units,
-/// `errno` and other names that these headers have macros for.
+/// The arguments of a call, with the types of the system's headers: a packed structure, bit-fields
+/// that cross their units, `errno` and other names for which these headers have macros.
 #[test]
 fn a_live_call_is_read_by_the_types_of_headers() {
     if !has_gcc() {
@@ -268,7 +269,7 @@ pid$target:a.out:take:entry
     );
 }
 
-/// What is wrong is told by the file and the line that it stands in.
+/// An error names the file and the line where it is.
 #[test]
 fn errors_have_the_place_that_they_were_included_from() {
     if !has_gcc() {

@@ -1,4 +1,4 @@
-//! `--format json`: every line by itself, read by somebody else's parser. The schema is in `docs/json.md`.
+//! `--format json`: each line is valid JSON for an independent parser. The schema is in `docs/json.md`.
 
 use std::process::{Command, Output};
 
@@ -14,7 +14,7 @@ fn nanoprobe(arguments: &[&str]) -> Output {
         .expect("running nanoprobe")
 }
 
-/// The lines of a run, none of which is anything but an object with a type.
+/// The lines of a run; each must be an object with a type.
 fn lines(arguments: &[&str]) -> Vec<Value> {
     let output = nanoprobe(arguments);
     let text = String::from_utf8(output.stdout).expect("UTF-8");

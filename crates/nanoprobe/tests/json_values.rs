@@ -1,4 +1,4 @@
-//! `--format json`: the bounds of distributions, and what every action of a live process leaves.
+//! `--format json`: the bounds of distributions, and the records of every action in a live process.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use nanoprobe_tests::in_time::InTime;
 
 use serde_json::{Value, json};
 
-/// The lines of a run that says nothing on standard error.
+/// The lines of a run that prints nothing on standard error.
 fn lines(arguments: &[&str]) -> Vec<Value> {
     let output = Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
         .args(["--format", "json"])
@@ -54,7 +54,7 @@ fn written(value: i64) -> String {
     }
 }
 
-/// Every value is in the one bucket whose bounds it lies between, and no two buckets share a value.
+/// Every value is in the one bucket whose bounds include it, and no two buckets share a value.
 #[test]
 fn bounds_hold_what_was_counted() {
     for function in [
@@ -103,7 +103,7 @@ fn bounds_hold_what_was_counted() {
     }
 }
 
-/// Weights, also those that take away, and what normalize() divides.
+/// Weights, including negative ones, and the values that normalize() divides.
 #[test]
 fn weights_are_signed_and_normalised() {
     let program = "BEGIN {
@@ -123,7 +123,7 @@ fn weights_are_signed_and_normalised() {
     assert_eq!(value("@ll"), Some(json!([{"from": 10, "below": 20, "count": -20}])));
 }
 
-/// The extremes of what is no distribution.
+/// The extreme values of aggregations other than distributions.
 #[test]
 fn extremes_are_whole() {
     let program = "BEGIN { x = -9223372036854775807 - 1;
@@ -136,7 +136,7 @@ fn extremes_are_whole() {
     assert_eq!(found[4]["key"], json!([i64::MIN, 1_u64 << 63, -1, 255]));
 }
 
-/// Each action that leaves something in a record of a process, and those that leave nothing.
+/// The actions that leave data in a record of a process, and those that leave none.
 #[test]
 fn every_action_of_a_process() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -194,7 +194,7 @@ fn every_action_of_a_process() {
     assert!(Path::new(&out).exists());
 }
 
-/// What was speculated is a record of its own when it is committed, and nothing when it is not.
+/// A speculated record is printed when it is committed, and never when it is not.
 #[test]
 fn speculations() {
     let program = r#"
@@ -209,7 +209,7 @@ fn speculations() {
     assert_eq!(full, [&json!([{"action": "trace", "value": "kept"}])], "{lines:?}");
 }
 
-/// What a conversion prints as a floating-point number is one, and the values around it stay in their places.
+/// A floating-point conversion yields a floating-point number, and the values around it stay in their places.
 #[test]
 fn floating_point() {
     let program = r#"

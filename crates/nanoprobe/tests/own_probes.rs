@@ -1,4 +1,4 @@
-//! `nanoprobe -l -p PID` shows the probes that a program has put on itself: this test's.
+//! `nanoprobe -l -p PID` shows the probes that a program has put on itself; here, that program is this test.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a panic is how a test fails")]
 
 use std::ffi::c_void;
@@ -16,10 +16,10 @@ use nanoprobe::api::{
 };
 use nanoprobe::c::{Probe, Registers, Watchpoint};
 
-/// One list for the process: one test at a time.
+/// The process has only one list, so one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The calling test runs alone. A test that failed before says nothing about it.
+/// Lets the calling test run alone, even after another one failed.
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -42,7 +42,7 @@ extern "C" fn own_third(value: u64) -> u64 {
 }
 
 unsafe extern "C" fn nested(_: *mut Probe, _: *mut Registers) -> i32 {
-    // Its own instruction, in its own handler: missed.
+    // The probe's own handler executes the probed instruction: a missed hit.
     own_first(1);
     0
 }
@@ -63,8 +63,8 @@ fn probe(function: extern "C" fn(u64) -> u64, flags: u32) -> Probe {
 }
 
 fn list(pid: u32) -> Output {
-    // Whoever may be asked for our memory, where the system restricts that to parents.
-    // SAFETY: the call takes numbers.
+    // Lets any process trace this one, if the system restricts that to parents. SAFETY: the
+    // call takes numbers.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
     Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
         .args(["-l", "-p", &pid.to_string()])
@@ -72,7 +72,7 @@ fn list(pid: u32) -> Output {
         .expect("running nanoprobe")
 }
 
-/// The rows, each as its words.
+/// The rows, each split into its words.
 fn rows() -> Vec<Vec<String>> {
     let output = list(std::process::id());
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -96,7 +96,7 @@ fn each_is_shown_with_its_counts_until_it_is_gone() {
     let module = std::env::current_exe().unwrap();
     let module = module.file_name().unwrap().to_string_lossy().into_owned();
     let (mut first, mut second) = (probe(own_first, 0), probe(own_second, 4));
-    // SAFETY: whole structures, which stay where they are until they are unregistered.
+    // SAFETY: the structures are complete, and stay in place until they are unregistered.
     unsafe {
         assert_eq!(np_register_probe(&mut first), 0);
         assert_eq!(np_register_probe(&mut second), 0);
@@ -139,7 +139,7 @@ fn each_is_shown_with_its_counts_until_it_is_gone() {
     assert_eq!(np_unregister_probe(&mut second), 0);
     assert_eq!(np_unhook(own_second as *mut c_void), 0);
     assert_eq!(rows(), Vec::<Vec<String>>::new());
-    // Its place, and so its counters, are another's now.
+    // Another probe now has its place, and so its counters.
     let mut again = probe(own_second, 0);
     // SAFETY: as above.
     assert_eq!(unsafe { np_register_probe(&mut again) }, 0);
@@ -163,7 +163,7 @@ fn a_watchpoint_is_shown() {
         user: null_mut(),
         reserved: [null_mut(); 4],
     };
-    // SAFETY: a whole structure, which stays where it is until it is unregistered.
+    // SAFETY: the structure is complete, and stays in place until it is unregistered.
     let error = unsafe { np_register_watchpoint(&mut watch) };
     if error == -16 || error == -17 || error == -20 {
         return left_out(
@@ -182,7 +182,7 @@ fn a_watchpoint_is_shown() {
     assert_eq!(np_unregister_watchpoint(&mut watch), 0);
 }
 
-/// Whoever looks while the list changes sees what does not change, as it is.
+/// A reader sees the unchanging entries correctly while the list changes.
 #[test]
 fn it_may_change_meanwhile() {
     let _alone = alone();

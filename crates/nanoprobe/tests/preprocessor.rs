@@ -68,7 +68,7 @@ fn scripts_go_through_the_preprocessor() {
     assert!(text(&failed.stderr).contains("Preprocessor failed to process input program"));
 }
 
-/// What the guide promises of every script, and headers of the C library's that scripts include.
+/// The definitions that the guide promises every script, and headers of the C library that scripts include.
 #[test]
 fn the_preprocessor_knows_the_machine_and_reads_system_headers() {
     if Command::new("cpp").arg("--version").output_in_time().is_err() {

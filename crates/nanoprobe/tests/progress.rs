@@ -1,4 +1,5 @@
-//! A terminal is told what takes long before there is anything to print, in one line, which is gone then.
+//! Steps that take long before anything is printed are named on one line of the terminal, which
+//! is removed afterwards.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -8,18 +9,18 @@ use std::process::{Command, Stdio};
 use nanoprobe_tests::in_time::InTime;
 use nanoprobe_tests::program::program;
 
-/// Both ends of a pseudo-terminal: ours, and that of who is run.
+/// Both ends of a pseudo-terminal: ours, and that of the command.
 fn terminal() -> (File, OwnedFd) {
     let (mut ours, mut theirs) = (-1, -1);
     let none = std::ptr::null_mut();
-    // SAFETY: writes two numbers of ours; names, modes and sizes are not given.
+    // SAFETY: writes two numbers of ours; name, mode and size are null.
     let result = unsafe { libc::openpty(&raw mut ours, &raw mut theirs, none, none.cast(), none.cast()) };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: both are open, and nobody else's.
+    // SAFETY: both descriptors are open, and have no other owner.
     unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
 }
 
-/// What is written to standard error, a terminal of this kind, while every function of a program is probed.
+/// The output on standard error, a terminal of this kind, while every function of a program is probed.
 fn told(term: &str, arguments: &[&str], probed: &str) -> String {
     let (mut ours, theirs) = terminal();
     let program = env!("CARGO_BIN_EXE_nanoprobe");
@@ -41,14 +42,14 @@ fn told(term: &str, arguments: &[&str], probed: &str) -> String {
     let reader = std::thread::spawn(move || {
         let mut text = Vec::new();
         let mut bytes = [0; 4096];
-        // It is an error when nobody has the other end any more.
+        // Reading fails once the other end is closed everywhere.
         while let Ok(count @ 1..) = ours.read(&mut bytes) {
             text.extend_from_slice(&bytes[..count]);
         }
         String::from_utf8_lossy(&text).into_owned()
     });
     let status = command.status_in_time().expect("running nanoprobe");
-    // Its end of the terminal.
+    // The command's end of the terminal.
     drop(command);
     let text = reader.join().expect("reading the terminal");
     assert!(status.success(), "{text}");
@@ -69,7 +70,7 @@ fn a_terminal_sees_how_far_it_has_come() {
         numbers.is_some_and(|(done, of)| done.parse::<u64>().is_ok_and(|done| done <= of.parse().unwrap_or(0)))
     };
     assert!(lines.iter().any(|line| counted(&line)), "{text:?}");
-    // Each is taken away before anything else is written, and nothing is left of the last.
+    // Each line is removed before anything else is written, and nothing of the last one remains.
     let is_work = |line: &str| line.starts_with("nanoprobe: ") && line.ends_with(" ...");
     for line in &lines {
         assert!(is_work(line) || !line.contains(" ..."), "{line:?} in {text:?}");

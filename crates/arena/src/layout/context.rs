@@ -64,7 +64,6 @@ structure! {
         thread_key: u64,
         /// Address of the scratch memory.
         scratch: u64,
-        /// Its size.
         scratch_bytes: u64,
         /// How much of it is taken.
         scratch_used: u64,
@@ -72,7 +71,6 @@ structure! {
         key: u64,
         /// How much of it is in use.
         key_bytes: u64,
-        /// Its size.
         key_capacity: u64,
         /// Address of the [`AggregateTable`] that the thread uses; 0: none.
         aggregates: u64,
@@ -114,54 +112,36 @@ structure! {
         returns_missed: u64,
         /// The end of the stack on which handlers of small stacks' probes run.
         handler_stack: u64,
-        /// Zero.
         reserved0: u64,
         /// Address of the thread-local variables' storage.
         locals: u64,
-        /// Its size.
         locals_bytes: u64,
         /// Address of the clause-local variables' storage.
         clause_locals: u64,
-        /// Zero.
         reserved1: [u64; 23],
         /// Bytes consumed; the tracer's.
         ring_tail: u64,
-        /// Zero.
         reserved2: [u64; 7],
         /// Address of the [`AggregateTable`] that the thread moves to with its next aggregation; 0: none.
         aggregates_wanted: u64,
-        /// Zero.
         reserved3: [u64; 7],
     }
 }
 structure! {
     /// The registers of a full frame, below [`Frame`].
     FrameBelow = "np_frame_below" {
-        /// Register.
         r14: u64,
-        /// Register.
         r13: u64,
-        /// Register.
         r12: u64,
-        /// Register.
         r11: u64,
-        /// Register.
         r10: u64,
-        /// Register.
         r9: u64,
-        /// Register.
         r8: u64,
-        /// Register.
         rbp: u64,
-        /// Register.
         rdi: u64,
-        /// Register.
         rsi: u64,
-        /// Register.
         rdx: u64,
-        /// Register.
         rcx: u64,
-        /// Register.
         rbx: u64,
     }
 }
@@ -170,9 +150,7 @@ structure! {
     Frame = "np_frame" {
         /// `lahf` in ah, `seto` in al.
         flags: u64,
-        /// Register.
         r15: u64,
-        /// Register.
         rax: u64,
     }
 }
@@ -181,7 +159,6 @@ structure! {
     Enabling = "np_enabling" {
         /// What records carry.
         epid: u32,
-        /// The probe.
         probe_id: u32,
         /// Address of the probed instruction.
         site: u64,
@@ -197,7 +174,6 @@ structure! {
         name: u64,
         /// From the context to this enabling's static aggregation slots.
         slot_base: u64,
-        /// Zero.
         reserved: u64,
     }
 }
@@ -208,11 +184,8 @@ structure! {
         epid: u32,
         /// Header included, a multiple of 8.
         bytes: u32,
-        /// When.
         tsc: u64,
-        /// Where.
         cpu: u32,
-        /// Who.
         tid: u32,
     }
 }

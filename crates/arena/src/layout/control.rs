@@ -98,9 +98,7 @@ structure! {
 structure! {
     /// The arena's head. The part up to `missed_without_context` is frozen.
     Control = "np_control" {
-        /// [`MAGIC`].
         magic: u64,
-        /// [`VERSION`].
         version: u32,
         /// Size of this structure.
         control_bytes: u32,
@@ -126,7 +124,6 @@ structure! {
         regions_offset: u64,
         /// Bit k: `actions[k]` was replaced and must be put back.
         action_mask: u32,
-        /// Zero.
         reserved0: u32,
         /// The program's own actions, by `SLOT_*`.
         actions: [SignalAction; 5],
@@ -234,11 +231,9 @@ structure! {
     Region = "np_region" {
         /// Where it begins.
         address: u64,
-        /// Its size.
         bytes: u64,
         /// `REGION_*`.
         kind: u32,
-        /// Zero.
         reserved: u32,
     }
 }
@@ -260,7 +255,6 @@ structure! {
 structure! {
     /// Readable memory of the target.
     Range = "np_range" {
-        /// First byte.
         start: u64,
         /// First byte behind it.
         end: u64,

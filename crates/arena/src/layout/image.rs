@@ -61,7 +61,6 @@ pub const TABLE_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 structure! {
     /// The first bytes of the agent's image.
     Image = "np_image" {
-        /// [`MAGIC`].
         magic: u64,
         /// Address of the [`Control`].
         control: u64,
@@ -87,7 +86,6 @@ structure! {
         thunks: u64,
         /// Of a library in the program itself; 0: there is none.
         fault_hook: u64,
-        /// Likewise.
         event_hook: u64,
         /// Address of [`Readers`]; 0: no table's memory is used again.
         readers: u64,
@@ -109,7 +107,6 @@ structure! {
     Readers = "np_readers" {
         /// To which count those add that begin: 0 or 1.
         phase: u32,
-        /// Zero.
         reserved: u32,
         /// How many are in the midst of it; atomic.
         inside: [u64; 2],
@@ -133,9 +130,7 @@ structure! {
 structure! {
     /// The head of the pool of instances (`struct np_return_pool`).
     Returns = "np_returns" {
-        /// [`MAGIC`].
         magic: u64,
-        /// [`VERSION`].
         version: u32,
         /// Instances of a thread.
         maxactive: u32,
@@ -147,9 +142,7 @@ structure! {
         events: u32,
         /// The last of them for which all unwinders are hooked.
         answered: u32,
-        /// Zero.
         reserved0: u32,
-        /// Zero.
         reserved: [u64; 3],
     }
 }
@@ -158,35 +151,20 @@ structure! {
     Registers = "np_registers" {
         /// `lahf` in ah, `seto` in al.
         flags: u64,
-        /// Register.
         r15: u64,
-        /// Register.
         r14: u64,
-        /// Register.
         r13: u64,
-        /// Register.
         r12: u64,
-        /// Register.
         r11: u64,
-        /// Register.
         r10: u64,
-        /// Register.
         r9: u64,
-        /// Register.
         r8: u64,
-        /// Register.
         rbp: u64,
-        /// Register.
         rdi: u64,
-        /// Register.
         rsi: u64,
-        /// Register.
         rdx: u64,
-        /// Register.
         rcx: u64,
-        /// Register.
         rbx: u64,
-        /// Register.
         rax: u64,
     }
 }
@@ -202,7 +180,6 @@ structure! {
 structure! {
     /// Head of a table of [`Redirect`]s, which follow it, sorted by `from`.
     RedirectTable = "np_redirect_table" {
-        /// Entries.
         count: u64,
         /// Address of another table, whose entries hold where none of these does; 0: there is none.
         older: u64,
@@ -267,7 +244,6 @@ structure! {
         blocked: u16,
         /// Whether something is held since the thread has looked.
         disturbed: u32,
-        /// Zero.
         reserved: u32,
     }
 }
@@ -276,11 +252,9 @@ structure! {
     Held = "np_held" {
         /// `HELD_*` in the low two bits.
         state: u32,
-        /// Its number.
         signal: u32,
         /// The thread that it was sent to; 0: the process.
         thread: u32,
-        /// Zero.
         reserved: u32,
         /// The kernel's siginfo.
         information: [u64; 16],
@@ -297,9 +271,7 @@ structure! {
         size: u8,
         /// One of `enum np_condition`.
         condition: u8,
-        /// Register.
         destination: u8,
-        /// Register.
         source: u8,
         /// Register of the memory operand.
         base: u8,
@@ -315,7 +287,6 @@ structure! {
         flags: u8,
         /// Bytes of the instruction.
         length: u8,
-        /// Zero.
         reserved0: u8,
         /// Ranges behind the structure.
         inside_count: u16,

@@ -32,7 +32,6 @@ structure! {
         used: u64,
         /// Number of buckets - 1.
         bucket_mask: u64,
-        /// Zero.
         reserved: u64,
     }
 }
@@ -58,7 +57,6 @@ structure! {
         used: u64,
         /// Number of buckets - 1.
         bucket_mask: u64,
-        /// Zero.
         reserved: u64,
     }
 }
@@ -93,14 +91,12 @@ structure! {
     UnwindTable = "np_unwind_table" {
         /// [`UnwindModule`]s that follow, sorted by start.
         module_count: u64,
-        /// Zero.
         reserved: u64,
     }
 }
 structure! {
     /// An executable mapping and its rows.
     UnwindModule = "np_unwind_module" {
-        /// First byte.
         start: u64,
         /// First byte behind it.
         end: u64,

@@ -1,4 +1,4 @@
-//! Programs, records and aggregations by hand, and golden files.
+//! Hand-made programs, records and aggregations, and golden files.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::fmt::Write as _;
@@ -167,7 +167,7 @@ impl Symbolizer for Names {
     }
 }
 
-/// A program whose records and aggregations a test makes up.
+/// A program with made-up records and aggregations.
 pub struct Session {
     pub program: Program,
     pub options: Options,
@@ -258,7 +258,7 @@ impl Session {
         self.events.push((probe, clause, layout, record));
     }
 
-    /// What is printed for the records (all from one thread), and at the end for the aggregations.
+    /// The output for the records (all from one thread), and at the end for the aggregations.
     pub fn output(&mut self) -> String {
         self.written("text")
     }

@@ -62,7 +62,7 @@ impl Checker {
         })
     }
 
-    /// The first argument of `clear` and its kin.
+    /// The first argument of `clear`, `trunc` and the like.
     pub(super) fn aggregation_argument(
         &mut self,
         name: &str,
@@ -107,7 +107,8 @@ impl Checker {
     }
 }
 
-/// The tags of an action on aggregations: wrong number of arguments, wrong kind of argument.
+/// The tags of the errors of an action on aggregations: wrong number of arguments, wrong
+/// kind of argument.
 fn tags(name: &str) -> [&'static str; 2] {
     match name {
         "printa" => ["D_PRINTA_PROTO", "D_PRINTA_AGGARG"],

@@ -1,4 +1,4 @@
-//! Actions: the statements that record, or ask the consumer for something.
+//! Actions: the statements that record data, or ask the consumer to do something.
 
 use super::names::{self, Callable};
 use super::subroutines::{check_count, incompatible_argument};
@@ -98,7 +98,8 @@ impl Checker {
         }
     }
 
-    /// `tracemem(address, size[, shown])`: a copy of constant size, of which some is shown.
+    /// `tracemem(address, size[, shown])`: a copy of constant size, of which the first `shown`
+    /// bytes are printed.
     fn tracemem(&mut self, arguments: &[Node], span: Span) -> Checked<RecordKind> {
         let (address, size, shown) = match arguments {
             [address, size] => (address, size, None),
@@ -168,7 +169,7 @@ impl Checker {
         Ok(RecordKind::Printf { format, arguments })
     }
 
-    /// A format and its arguments, of `printf` and those that take the same.
+    /// A format and its arguments, of `printf` and the actions like it.
     pub(super) fn formatted(
         &mut self,
         name: &'static str,
@@ -179,7 +180,7 @@ impl Checker {
             return Err(super::subroutines::count_mismatch(name, 0, "at least 1", span));
         };
         let mut format = match &first.kind {
-            // The one empty format that means something: standard output.
+            // The one empty format that has a meaning: output goes back to standard output.
             NodeKind::String(text) if text.is_empty() && name == "freopen" => Format {
                 text: String::new(),
                 pieces: Vec::new(),
@@ -218,13 +219,13 @@ impl Checker {
             if let NodeKind::Identifier(variable) = &node.kind
                 && let Some(of) = self.scope.floats.get(variable)
             {
-                // Nothing is ever assigned to it: it is 0.
+                // Nothing is ever assigned to this variable: it is 0.
                 format.names.push(None);
                 types.push(Type::Foreign(of.clone()));
                 resolved.push(constant::integer(0, constant::UNSIGNED_LONG, node.span));
                 continue;
             }
-            // To DTrace NULL is a number where one is asked for.
+            // As in DTrace, NULL is accepted where a number is expected.
             if matches!(&node.kind, NodeKind::Identifier(variable) if variable == "NULL")
                 && format
                     .conversions()
@@ -270,7 +271,7 @@ impl Checker {
         Ok((format, resolved))
     }
 
-    /// `print(value)`: what is recorded is the value or its bytes; the type says how they are shown.
+    /// `print(value)`: the value or its bytes are recorded; the type says how to show them.
     fn print(&mut self, arguments: &[Node], span: Span) -> Checked<RecordKind> {
         check_count("print", arguments, 1..=1, span)?;
         let [node] = arguments else {
@@ -346,7 +347,8 @@ impl Checker {
         Ok(RecordKind::Printa { format, aggregations })
     }
 
-    /// The number of frames of `ustack([frames[, strsize]])`; 0 or [`JSTACK_FRAMES`]: as many as the option says.
+    /// The number of frames of `ustack([frames[, strsize]])`. 0 or [`JSTACK_FRAMES`]: the option
+    /// says how many.
     pub(super) fn stack_frames(&mut self, name: &str, arguments: &[Node], span: Span) -> Checked<u32> {
         if arguments.len() > 2 {
             return Err(Diagnostic::new(
@@ -379,7 +381,7 @@ impl Checker {
         }
         if let Some(node) = arguments.get(1) {
             let value = self.expression(node)?;
-            // Room for the names of an interpreter's frames, which are never recorded here.
+            // Room for the names of an interpreter's frames. They are never recorded here.
             if constant::wide_value(&value).is_none_or(|value| value < 0) {
                 return Err(Diagnostic::new(
                     "D_USTACK_STRSIZE",
@@ -414,8 +416,8 @@ fn format_error(error: FormatError, span: Span) -> Diagnostic {
     Diagnostic::new(error.tag, span, error.message)
 }
 
-/// What an action prints of an address, if it is one of these. `sym`, `func` and `mod` are the
-/// kernel's in DTrace; here there is only the program.
+/// What an action prints of an address, if it is one of these actions. In DTrace `sym`, `func` and
+/// `mod` are for addresses of the kernel; here every address is one of the program.
 fn symbol_kind(name: &str) -> Option<SymbolKind> {
     Some(match name {
         "uaddr" => SymbolKind::Address,
@@ -425,7 +427,8 @@ fn symbol_kind(name: &str) -> Option<SymbolKind> {
     })
 }
 
-/// The arguments of a node that calls `uaddr` or one of its kin: in a key, an address that is printed as a name.
+/// The arguments of a node that calls `uaddr` or an action like it. In a key, that is an address
+/// that is printed as a name.
 pub(super) fn symbol_arguments(node: &Node) -> Option<(&str, SymbolKind, &[Node])> {
     match &node.kind {
         NodeKind::Call { function, arguments } => match &function.kind {
@@ -436,7 +439,8 @@ pub(super) fn symbol_arguments(node: &Node) -> Option<(&str, SymbolKind, &[Node]
     }
 }
 
-/// Whether a node calls `ustack` or `jstack`: in a key, a stack rather than a value. Which, and its arguments.
+/// The name and the arguments of a node that calls `ustack` or `jstack`. In a key, that is a stack
+/// and not a value.
 pub(super) fn stack_arguments(node: &Node) -> Option<(&str, &[Node])> {
     match &node.kind {
         NodeKind::Call { function, arguments } => match &function.kind {
@@ -455,7 +459,7 @@ fn names_of(of: &Type) -> Option<Foreign> {
     }
 }
 
-/// Whether a node is the call of an action, which has no value.
+/// Whether a node is a call of an action, which has no value.
 fn is_action(node: &Node) -> bool {
     action_call(node).is_some()
 }

@@ -15,7 +15,7 @@ use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 use crate::types;
 
-/// The name of the aggregation that a node is, or an element of.
+/// The name of the aggregation that a node names, with or without keys.
 pub(super) fn named(node: &Node) -> Option<&str> {
     match &node.kind {
         NodeKind::Aggregation(name) => Some(name),
@@ -24,7 +24,7 @@ pub(super) fn named(node: &Node) -> Option<&str> {
     }
 }
 
-/// The name, its place and the keys of `@name[keys]`; `None` of anything else.
+/// The name, its place and the keys of `@name[keys]`; `None` of any other node.
 pub(super) fn target(node: &Node) -> Checked<Option<(&str, Span, &[Node])>> {
     match &node.kind {
         NodeKind::Aggregation(name) => Ok(Some((name, node.span, &[]))),
@@ -60,7 +60,7 @@ impl Checker {
             )
         };
         let NodeKind::Call { function, arguments } = &right.kind else {
-            // What is wrong with the value itself is told first: `@a = nothing` is an unknown name.
+            // An error in the value itself is reported first: `@a = nothing` is an unknown name.
             self.operand(right)?;
             return Err(no_function());
         };
@@ -137,7 +137,8 @@ impl Checker {
         Ok((vec![KeyExpression::Value(value)], key_type, node.span))
     }
 
-    /// The aggregation of this name: new, or the same function, parameters and kinds of keys as before.
+    /// The aggregation of this name. It is new, or has the same function, parameters and kinds of
+    /// keys as before.
     fn same_aggregation(
         &mut self,
         name: &str,
@@ -178,8 +179,9 @@ impl Checker {
                 // A stack in a key says how many frames it has: stacks of several depths are keys of one aggregation.
                 (KeyType::UserStack { .. }, KeyType::UserStack { .. }) => {}
                 (known, key) => {
-                    // The key holds 64 bits: the type only says how they are printed, and must print all values; by
-                    // name only where all assignments have the same names.
+                    // The key holds 64 bits. The type only says how they are printed, and must be
+                    // able to print all values. An enumeration prints names only where all
+                    // assignments have the same names.
                     if let Some((left, right)) = integer_of(known).zip(integer_of(key)) {
                         *known = KeyType::Integer(types::union_of_keys(left, right));
                         continue;
@@ -251,7 +253,7 @@ impl Checker {
         Ok((function, value, weight))
     }
 
-    /// The value that is aggregated: an integer, or an address.
+    /// The value to aggregate: an integer, or an address.
     fn aggregated(&mut self, name: &str, node: &Node) -> Checked<Expression> {
         if self.is_dynamic(node) {
             return Err(Diagnostic::new(
@@ -299,7 +301,7 @@ pub(super) fn dynamic_key(name: &str, index: usize, span: Span) -> Diagnostic {
     Diagnostic::new("D_KEY_TYPE", span, message)
 }
 
-/// The integers that a key is made of.
+/// The integers that make up a key.
 fn integer_of(of: &KeyType) -> Option<IntegerType> {
     match of {
         KeyType::Integer(integer) => Some(*integer),
@@ -333,7 +335,7 @@ pub(crate) fn function_name(of: AggregatingFunction) -> &'static str {
     }
 }
 
-/// The error of another function, or of the same with other parameters.
+/// The error of an assignment with another function, or with other parameters.
 fn redefined(name: &str, before: AggregatingFunction, now: AggregatingFunction, span: Span) -> Diagnostic {
     use AggregatingFunction as F;
     let parameter = |tag, text: &str, expected: i64, found: i64| {

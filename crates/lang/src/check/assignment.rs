@@ -1,4 +1,4 @@
-//! Assignments: `=`, `+=` and its kin, `++`, `--`.
+//! Assignments: `=`, `+=` and the like, `++`, `--`.
 
 use super::variables::{Designator, designator};
 use super::{Checked, Checker};
@@ -21,7 +21,7 @@ impl Checker {
         self.assignment(left, right, span).map(|(effect, _)| effect)
     }
 
-    /// The same; of a structure also where it then lies.
+    /// The same; for a structure also the place where it then lies.
     fn assignment(&mut self, left: &Node, right: &Node, span: Span) -> Checked<(Expression, Option<Expression>)> {
         if let Some(name) = super::aggregations::named(left) {
             return Err(Diagnostic::new(
@@ -65,7 +65,7 @@ impl Checker {
         Ok((behind(before, effect, span), whole))
     }
 
-    /// What is assigned. `a = b = c` of structures is `b = c, a = b`.
+    /// The value to assign. `a = b = c` of structures is `b = c, a = b`.
     fn assigned_operand(&mut self, right: &Node, before: &mut Option<Expression>) -> Checked<Expression> {
         let right = self.chosen(right)?;
         let NodeKind::Assign {
@@ -107,14 +107,15 @@ impl Checker {
             return Ok((assigned.effect, Some(assigned.whole)));
         }
         let from = match of {
-            // Told as what it is: it has no value.
+            // Reported as what it is: an operand without a value.
             Type::Structure(_) => memory::placed(from)?,
             _ => from,
         };
         Ok((self.variables.assign_place(place, to, from, span)?, None))
     }
 
-    /// `x = from` where `x` is a structure: of the same type; 0 frees one of a thread, and one of an associative array.
+    /// `x = from` where `x` is a structure: `from` has the same type. 0 frees a thread's structure,
+    /// or one in an associative array.
     fn assign_whole(&mut self, place: Place, to: Type, from: Expression, span: Span) -> Checked<Assigned> {
         let is_dynamic = is_dynamic(&place);
         let to = self.variables.operand(place, to, span);
@@ -135,8 +136,8 @@ impl Checker {
         Ok(self.variables.assign_bytes(to, memory::placed(from)?, span))
     }
 
-    /// `left operator= right`. The value handed on has the type in which the operation is carried out: the common type
-    /// of both sides; that of a shift has its own type.
+    /// `left operator= right`. The result has the type in which the operation is carried out: the
+    /// common type of both sides, or for a shift the type of the left side.
     pub(super) fn assign_operator(
         &mut self,
         operator: BinaryOperator,
@@ -149,7 +150,7 @@ impl Checker {
         let (value, (place, to)) = match target {
             Some(target) => {
                 self.check_assignable(&target)?;
-                // It is read, too: so it must exist.
+                // The variable is read, too, so it must exist.
                 if self.variables.known(target.scope, target.name).is_none() {
                     return Err(self.unassigned(&target));
                 }
@@ -179,7 +180,8 @@ impl Checker {
             let message = format!("operator {mark} requires operands of known size");
             return Err(Diagnostic::new("D_OP_VFPTR", span, message));
         }
-        // `i += i++`: the left side is read first. It is where nothing on the right can change it that it need not be.
+        // `i += i++` reads the left side first. The left side stays where it is when nothing on the
+        // right can change it.
         let read = Expression {
             kind: ExpressionKind::Variable(place.clone()),
             value_type: to.clone(),
@@ -292,14 +294,16 @@ impl Checker {
                 })
     }
 
-    /// `*p`, `p[i]`: what can be assigned in scratch memory. That it lies there shows at run time.
+    /// `*p`, `p[i]`: these can be assigned in scratch memory only. Whether they lie there is
+    /// checked at run time.
     fn memory(&mut self, mark: &str, left: &Node) -> Checked<Assignable> {
         let (part, bits) = self.assigned_part(mark, left)?;
         let assignable = self.variables.assignable(part, bits, left.span)?;
         assignable.ok_or_else(|| not_assignable(mark, left))
     }
 
-    /// A part of something, or what a pointer points to, where it lies; of a bit-field its unit, and where in it.
+    /// A part of a structure or array, or what a pointer points to, where it lies. Of a bit-field:
+    /// its unit, and the bits in it.
     fn assigned_part(&mut self, mark: &str, left: &Node) -> Checked<(Expression, Option<Bits>)> {
         match &left.kind {
             _ if super::aggregations::named(left).is_some() => Err(not_assignable(mark, left)),

@@ -1,4 +1,4 @@
-//! What GNU C's attributes make of a type: its alignment, its size.
+//! How GNU C's attributes change a type's alignment and size.
 
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
@@ -8,9 +8,9 @@ use crate::program::{Foreign, ForeignKind, IntegerType, Type, alignment_of, size
 use crate::source::Span;
 use crate::syntax::{Attributes, BaseType, Derived};
 
-/// `aligned` without a number: the most that the machine has.
+/// `aligned` without a number: the greatest alignment of the machine.
 const MOST: u64 = 16;
-/// The most that is taken.
+/// The greatest alignment that is accepted.
 const ALIGNMENT_MAX: i128 = 1 << 16;
 
 impl Checker {
@@ -36,7 +36,8 @@ impl Checker {
         Ok(most)
     }
 
-    /// The alignment of what a declaration makes of a type: a typedef may have one of its own.
+    /// The alignment of the type that a declaration makes from another: a typedef may have
+    /// its own alignment.
     pub(super) fn alignment(&self, base: &BaseType, derived: &[Derived], resolved: &Type) -> u64 {
         let is_array = |step: &Derived| matches!(step, Derived::Array(_) | Derived::ArrayOfUnknownSize);
         let own = match base {
@@ -98,7 +99,7 @@ pub(super) fn in_mode(of: &Type, mode: &str, span: Span) -> Checked<Type> {
     }
 }
 
-/// A type of C's that D knows by its size only.
+/// A type of C that D knows only by its size.
 pub(super) fn opaque(name: &str, bytes: u32) -> Type {
     Type::Foreign(Foreign::new(name.to_owned(), ForeignKind::Opaque(bytes)))
 }

@@ -1,6 +1,6 @@
-//! bpftrace's words for what D has by another name: what to write instead.
+//! Hints for users of bpftrace: what to write in D in the place of bpftrace's names.
 
-/// Of a variable that is not known.
+/// The hint for an unknown variable.
 pub(super) fn variable(name: &str) -> Option<&'static str> {
     Some(match name {
         "comm" => "that is bpftrace's; in D it is execname",
@@ -16,7 +16,7 @@ pub(super) fn variable(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Of a function that is not known.
+/// The hint for an unknown function.
 pub(super) fn function(name: &str) -> Option<&'static str> {
     Some(match name {
         "hist" => "that is bpftrace's; in D it is quantize(value)",

@@ -1,7 +1,7 @@
-//! Strings as the arrays of characters that DTrace takes them for: `s[i]`, `*s`, `s + i`.
+//! Strings indexed like arrays of characters, as in DTrace: `s[i]`, `*s`, `s + i`.
 //!
-//! A string is a value here, not memory, so both are parts of it, as `substr( )` gives them, and nothing behind its end
-//! can be read:
+//! A string is a value here, not memory. So these expressions are parts of it, as `substr( )` gives
+//! them, and nothing after its end can be read:
 //!
 //! ```text
 //! s + i       substr(s, i)                      a string; "" behind the end
@@ -41,8 +41,8 @@ impl Checker {
         Ok(characters::character_at(string, index, span))
     }
 
-    /// `string[index] = right` of a variable: the string goes to scratch memory, is changed there, and comes back.
-    /// `None`: that is something else.
+    /// `string[index] = right` of a variable: the string is copied to scratch memory, changed
+    /// there, and copied back. `None`: the assignment is of another form.
     pub(super) fn assign_character(&mut self, left: &Node, right: &Node, span: Span) -> Option<Checked<Expression>> {
         let NodeKind::Index { base, indices } = &left.kind else {
             return None;
@@ -74,7 +74,7 @@ impl Checker {
         let index = self.expression(index)?;
         let string = reading(place.clone(), Type::String, span);
         let mut before = None;
-        // As everywhere, the right side first.
+        // As in every assignment, the right side comes first.
         let (value, string, index) = match has_effects(&value) || has_effects(&string) || has_effects(&index) {
             true => {
                 let value = self.variables.kept_operand(value, &mut before)?;

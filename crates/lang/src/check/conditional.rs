@@ -1,8 +1,8 @@
-//! `if` and `else`, taken apart into clauses.
+//! `if` and `else`, split into clauses.
 //!
-//! A record has a fixed layout, which conditional actions would not have. So, as in illumos' DTrace, a clause with `if`
-//! becomes several clauses on the same probes; conditions are kept in clause-local variables, which live as long as one
-//! firing of the probe:
+//! A record has a fixed layout, so no action in it can be conditional. As in illumos' DTrace, a
+//! clause with `if` therefore becomes several clauses on the same probes. Clause-local variables
+//! hold the conditions, because they live as long as one firing of the probe:
 //!
 //! ```text
 //! probe /p/ { a; if (c) { b } else { d } e }
@@ -15,8 +15,8 @@
 //! probe /!this->%error && this->%condition_0/                           { this->%error = 1; e; this->%error = 0 }
 //! ```
 //!
-//! A fault ends its own clause only; `%error` stays 1 then, and the rest of the statements is not carried out, as it
-//! would not be in one clause. These variables are temporaries: no text has a name for them.
+//! A fault ends only its own clause. `%error` then stays 1, so the rest of the statements is
+//! skipped, as it would be in one clause. These variables are temporaries: no text can name them.
 
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
@@ -30,18 +30,18 @@ use crate::source::Span;
 use crate::syntax::{self, Node};
 use crate::types;
 
-/// The most conditions in one clause: each is a variable and up to three clauses.
+/// The most conditions in one clause: each one is a variable and up to three clauses.
 const MAXIMUM_CONDITIONS: usize = 100;
 
-/// A condition that holds for a part of the statements.
+/// A condition under which some of the statements are executed.
 #[derive(Clone)]
 struct Guard {
     condition: Place,
-    /// Whether it is to be non-zero.
+    /// Whether the condition must be non-zero.
     holds: bool,
 }
 
-/// The clause that is being taken apart.
+/// The clause that is being split.
 struct Parts<'c> {
     clause: &'c syntax::Clause,
     error: Place,
@@ -57,7 +57,7 @@ impl Checker {
             conditions: 0,
         };
         let mut guards = Vec::new();
-        // The first part has no guard at all: it must be carried out for %error to be this firing's.
+        // The first part has no guard: it must always run, to set %error for this firing.
         let mut statements = Vec::new();
         if let Some(predicate) = &clause.predicate {
             match self
@@ -77,7 +77,7 @@ impl Checker {
         }
     }
 
-    /// The statements of a block; `first`: nothing of the clause has been carried out yet.
+    /// The statements of a block; `first`: nothing of the clause has been executed yet.
     fn block(&mut self, parts: &mut Parts<'_>, guards: &[Guard], body: &[syntax::Statement], mut first: bool) {
         let mut statements = Vec::new();
         for statement in body {
@@ -167,7 +167,7 @@ impl Checker {
         ))
     }
 
-    /// Keeps a condition in a temporary: `this->%condition_N = value != 0`.
+    /// Stores a condition in a temporary: `this->%condition_N = value != 0`.
     fn condition(&mut self, parts: &mut Parts<'_>, value: Expression) -> Checked<(Statement, Place)> {
         let span = value.span;
         if parts.conditions >= MAXIMUM_CONDITIONS {
@@ -185,13 +185,13 @@ impl Checker {
         Ok((set(&condition, truth), condition))
     }
 
-    /// Clauses share these: each writes them before it reads them.
+    /// Clauses share these variables: each clause writes them before it reads them.
     fn hidden(&mut self, purpose: Purpose) -> Place {
         self.variables.shared(purpose, Type::I32)
     }
 }
 
-/// Whether a value is 0 or 1 anyway.
+/// Whether a value is always 0 or 1.
 fn is_truth(value: &Expression) -> bool {
     match &value.kind {
         ExpressionKind::Logical { .. }

@@ -1,6 +1,8 @@
-//! `?:` with a constant in front: what is chosen stands in its place, and the other operand is never looked at.
+//! `?:` with a constant condition: only the chosen operand is compiled, and the other one is
+//! never looked at.
 //!
-//! So has DTrace, and scripts that take options are built on it, since elsewhere an action can be no operand:
+//! DTrace does the same, and scripts that take options depend on it: otherwise an action can not
+//! be an operand.
 //!
 //! ```text
 //! inline int OPT_time = 0;
@@ -12,7 +14,7 @@ use crate::lower::constant;
 use crate::syntax::{Node, NodeKind, PrefixOperator};
 
 impl Checker {
-    /// What a node stands for.
+    /// What a node becomes when its condition is constant.
     pub(super) fn chosen<'n>(&mut self, node: &'n Node) -> Checked<&'n Node> {
         let mut node = node;
         while let NodeKind::Conditional {
@@ -27,7 +29,8 @@ impl Checker {
         Ok(node)
     }
 
-    /// Whether a constant condition holds; `None` of all others, which are not resolved for it.
+    /// Whether a constant condition holds; `None` for any other condition, which is
+    /// not resolved here.
     fn constant_condition(&mut self, condition: &Node) -> Checked<Option<bool>> {
         if !self.is_constant(condition) {
             return Ok(None);
@@ -36,7 +39,7 @@ impl Checker {
         Ok(constant::wide_value(&value).map(|value| value != 0))
     }
 
-    /// Whether an expression is made of integer constants and inlines of them.
+    /// Whether an expression consists of integer constants, and of inlines of such expressions.
     fn is_constant(&self, node: &Node) -> bool {
         match &node.kind {
             NodeKind::Integer(_) => true,

@@ -1,4 +1,5 @@
-//! What is known while a text is gone through: what its names mean, its types, the clause at hand, its options.
+//! What the checker knows while it goes through a text: the meaning of names, the types, the
+//! current clause, the options.
 
 use super::inlines::InlineFunction;
 use super::shown::Shown;
@@ -19,13 +20,13 @@ pub(super) struct KnownAggregation {
     pub(super) span: Span,
 }
 
-/// What names stand for, but for variables and types.
+/// The meaning of names other than those of variables and types.
 #[derive(Default)]
 pub(super) struct Scope {
     pub(super) aggregations: HashMap<String, KnownAggregation>,
-    /// Declared variables of floating point, which nothing can be assigned to.
+    /// Declared variables of floating point. Nothing can be assigned to them.
     pub(super) floats: HashMap<String, Foreign>,
-    /// What `extern` declares: the program's variables, by their names alone.
+    /// The program's variables that `extern` declares, by their names without a backquote.
     pub(super) externals: HashMap<String, Type>,
     pub(super) enumerators: HashMap<String, i128>,
     pub(super) inlines: HashMap<String, Expression>,
@@ -33,45 +34,45 @@ pub(super) struct Scope {
     /// Inlines that are translations: what they translate to and from.
     pub(super) inline_translations: HashMap<String, (TypeName, Node)>,
     pub(super) translators: Vec<translators::Known>,
-    /// The parameters of the inline, or the input of the translator, whose value is at hand.
+    /// The parameters of the inline, or the input of the translator, that is being evaluated.
     pub(super) bound: Vec<(String, Expression)>,
 }
 
 /// The types of the text.
 #[derive(Default)]
 pub(super) struct Types {
-    /// Typedefs.
     pub(super) named: HashMap<String, Type>,
-    /// Of typedefs that have an alignment of their own.
+    /// Typedefs that have their own alignment.
     pub(super) alignments: HashMap<String, u64>,
-    /// Typedefs of function types, which are void to D: only pointers to them are of use.
+    /// Typedefs of function types. In D these are void: only pointers to them are useful.
     pub(super) functions: HashSet<String>,
-    /// By their tags, enumerations whose values are not an `int`.
+    /// Enumerations with values that are not an `int`, by their tags.
     pub(super) enumerations: HashMap<String, IntegerType>,
     /// By keyword and tag: `struct s`.
     pub(super) structures: HashMap<String, Structure>,
-    /// Why structures that were only named are not known.
+    /// For structures without a definition: why they are not known.
     pub(super) unknown: HashMap<String, Unknown>,
-    /// What `print()` shows of the types that the text names.
+    /// How `print()` shows the types that the text names.
     pub(super) shown: Shown,
 }
 
-/// The clause that is checked; outside of clauses nothing.
+/// The clause that is being checked; empty outside of clauses.
 #[derive(Default)]
 pub(super) struct ClauseContext {
-    /// It is carried out by the tracer, at every one of its probes.
+    /// Whether the tracer executes the clause, at every one of its probes.
     pub(super) in_tracer: bool,
     pub(super) probes: Vec<ProbeDescription>,
-    /// Its `args[]`, once they were asked for.
+    /// The clause's `args[]`, once they have been looked up.
     pub(super) arguments: Option<Result<Vec<Argument>, Unknown>>,
-    /// What stands where a value is wanted and has none: reported when nothing else refuses it (`void_operand`).
+    /// Operands without a value where a value is wanted. They are reported when nothing else is
+    /// wrong with the clause (`void_operand`).
     pub(super) without_value: Option<Diagnostic>,
 }
 
-/// The options that change what a text means.
+/// The options that change the meaning of a text.
 #[derive(Default)]
 pub(super) struct Settings {
-    /// `version` asks for D 1.0.
+    /// `version` selects D 1.0.
     pub(super) is_1_0: bool,
     /// `strsize`
     pub(super) string_bytes: u32,
@@ -82,7 +83,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Those of the text.
+    /// The options of the text.
     pub(super) fn of(pragmas: &[Pragma], options: &Options) -> Settings {
         let is_1_0 = pragmas.iter().any(|pragma| {
             let version = pragma.value.as_deref().unwrap_or_default();
@@ -96,7 +97,7 @@ impl Settings {
         }
     }
 
-    /// Those that were given outside of the text count for more.
+    /// Options from outside of the text override those in it.
     pub(super) fn given(&mut self, macros: &MacroValues) {
         self.string_bytes = macros.string_bytes.unwrap_or(self.string_bytes);
         self.scratch_bytes = macros.scratch_bytes.or(self.scratch_bytes);

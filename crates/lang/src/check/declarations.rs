@@ -45,7 +45,7 @@ impl Checker {
         Ok(())
     }
 
-    /// `extern type name;`: a variable of the program's, which then needs no backquote and no debug
+    /// `extern type name;`: a variable of the program. It then needs neither a backquote nor debug
     /// information. A function may be declared, too; D cannot call it.
     fn external(&mut self, declaration: &Declaration) -> Checked<()> {
         let base = self.base(&declaration.base, declaration.span)?;
@@ -62,7 +62,7 @@ impl Checker {
                     self.derive(base.clone(), rest, span)?;
                     continue;
                 }
-                // As many elements as the program has.
+                // As many elements as the variable has in the program.
                 Some((Derived::ArrayOfUnknownSize, rest)) => Type::Array {
                     of: Box::new(self.derive(base.clone(), rest, span)?),
                     count: 0,
@@ -95,7 +95,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A global name that is not taken by what every program knows.
+    /// A global name that is not the name of something that D itself provides.
     pub(super) fn check_new_name(&self, name: &str, span: Span) -> Checked<()> {
         let taken = names::is_variable(name)
             || self.is_function(name)
@@ -120,7 +120,7 @@ impl Checker {
         for declarator in &declaration.declarators {
             let name = &declarator.name;
             let defined = match declarator.derived.split_last() {
-                // Nothing can be done with it but to point to it.
+                // Such a type can only be pointed to.
                 Some((Derived::Function, rest)) => {
                     self.derive(base.clone(), rest, declarator.span)?;
                     self.types.functions.insert(name.clone());
@@ -235,7 +235,7 @@ impl Checker {
         }
     }
 
-    /// Yields the names with their values, and the least and the greatest of these.
+    /// Yields the names with their values, and the least and the greatest value.
     fn enumerators(
         &mut self,
         enumerators: &[(String, Option<Node>, Span)],
@@ -252,7 +252,7 @@ impl Checker {
                 next = value;
             }
             let fits = wide || i32::try_from(next).is_ok();
-            // Beyond 63 bits by its bits.
+            // A value of more than 63 bits is taken by its bits.
             let value = i64::try_from(next)
                 .ok()
                 .or_else(|| u64::try_from(next).ok().map(|bits| bits as i64));
@@ -274,7 +274,7 @@ impl Checker {
         matches!(base, BaseType::Named(name) if self.types.functions.contains(name))
     }
 
-    /// As [`Checker::derive`], of a member or a typedef, which may be an array without elements.
+    /// As [`Checker::derive`], for a member or a typedef, which may be an array without elements.
     pub(super) fn derive_member(&mut self, base: Type, derived: &[Derived], span: Span) -> Checked<Type> {
         let without = match derived.split_last() {
             Some((Derived::ArrayOfUnknownSize, rest)) => Some(rest),
@@ -294,13 +294,13 @@ impl Checker {
         }
     }
 
-    /// What is made of a type by stars and brackets.
+    /// The type that stars and brackets make of another.
     pub(super) fn derive(&mut self, base: Type, derived: &[Derived], span: Span) -> Checked<Type> {
         let mut result = base;
         let mut steps = derived.iter().peekable();
         while let Some(step) = steps.next() {
             result = match step {
-                // Nothing calls what it points to.
+                // D never calls a function through a pointer, so this is a pointer to anything.
                 Derived::Function if steps.next_if(|next| matches!(next, Derived::Pointer)).is_some() => {
                     Type::Pointer(None)
                 }
@@ -338,7 +338,8 @@ impl Checker {
 /// The least value and the greatest.
 type Range = (i128, i128);
 
-/// What holds the values of an enumeration: an `int`, unless a value needs more, or it is packed.
+/// The type that holds the values of an enumeration: an `int`, unless a value needs more bits or
+/// the enumeration is packed.
 fn integer_of((least, most): Range, packed: bool) -> IntegerType {
     let holds = |of: &IntegerType| {
         let bits = 8 * u32::from(of.bytes) - u32::from(of.signed);
@@ -346,7 +347,8 @@ fn integer_of((least, most): Range, packed: bool) -> IntegerType {
     };
     let sizes: &[u8] = if packed { &[1, 2, 4, 8] } else { &[4, 8] };
     let of = |signed| move |bytes: &u8| IntegerType { bytes: *bytes, signed };
-    // D's enumerators are `int`s wherever that is possible; of a packed one gcc prefers no sign.
+    // D's enumerators are `int`s wherever that is possible. For a packed enumeration gcc prefers
+    // an unsigned type.
     let mut candidates = sizes.iter().flat_map(|bytes| [of(!packed)(bytes), of(packed)(bytes)]);
     candidates.find(holds).unwrap_or(IntegerType { bytes: 8, signed: true })
 }
@@ -369,7 +371,7 @@ pub(super) fn redeclared(name: &str, span: Span) -> Diagnostic {
     Diagnostic::new("D_DECL_IDRED", span, format!("identifier redeclared: {name}"))
 }
 
-/// A value of an enumeration of the program's as the integer that it is.
+/// A value of one of the program's enumerations, as an integer.
 pub(super) fn as_integer(of: &Type) -> Type {
     match of {
         Type::Foreign(foreign) => foreign.integer().map_or_else(|| of.clone(), Type::Integer),

@@ -12,7 +12,7 @@ use crate::syntax::{Declarator, Derived, TypeName};
 use crate::types;
 
 impl Checker {
-    /// `base` is the type that it begins with, and how that is shown.
+    /// `base` is the type that the declaration begins with, and how that type is shown.
     pub(super) fn declare(
         &mut self,
         scope: Scope,
@@ -32,7 +32,7 @@ impl Checker {
                     ),
                 ));
             }
-            // What the type is of, and that is all: D cannot call it.
+            // A function is recorded by name only: D cannot call it.
             Some((Derived::Function, rest)) if scope == Scope::Global => {
                 return self.derive(base.clone(), rest, span).map(|_| ());
             }
@@ -77,7 +77,7 @@ impl Checker {
         self.declare_as((scope, shown), (value_type, keys), declarator)
     }
 
-    /// A variable of this type, which is not held member by member.
+    /// A variable of this type that is stored as a whole, not member by member.
     fn declare_as(
         &mut self,
         (scope, shown): (Scope, &Type),
@@ -116,7 +116,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A variable whose structures are held member by member.
+    /// A variable whose structures are stored member by member.
     fn declare_by_member(
         &mut self,
         scope: Scope,

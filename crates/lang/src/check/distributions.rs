@@ -1,4 +1,4 @@
-//! The parameters of `lquantize` and `llquantize`: constants, within the bounds that DTrace gives them.
+//! The parameters of `lquantize` and `llquantize`: constants, within the same bounds as in DTrace.
 
 use super::subroutines::{count_mismatch, incompatible_argument};
 use super::{Checked, Checker};
@@ -9,12 +9,13 @@ use crate::source::Span;
 use crate::syntax::Node;
 
 impl Checker {
-    /// A constant parameter; `None`: it is no integer constant.
+    /// A constant parameter; `None`: the parameter is not an integer constant.
     fn parameter(&mut self, node: &Node) -> Checked<Option<i128>> {
         Ok(constant::wide_value(&self.expression(node)?))
     }
 
-    /// Checks the type of a parameter that DTrace's prototype has as an integer, before anything else is.
+    /// Checks that a parameter is an integer, as DTrace's prototype says. This check comes
+    /// before all others.
     pub(super) fn integer_parameter(&mut self, name: &str, arguments: &[Node], index: usize) -> Checked<()> {
         let Some(node) = arguments.get(index) else {
             return Ok(());

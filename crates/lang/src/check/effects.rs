@@ -1,4 +1,4 @@
-//! Actions that do something: to the process, to the output, to the options.
+//! Actions with effects: on the process, the output or the options.
 
 use super::subroutines::{check_count, incompatible_argument};
 use super::{Checked, Checker};
@@ -18,7 +18,7 @@ impl Checker {
             "freopen" => {
                 let (format, values) = self.formatted("freopen", arguments, span)?;
                 if format.text == "." {
-                    // Elsewhere it is what the empty name becomes.
+                    // DTrace itself uses this name for the empty one.
                     let message = "freopen( ) argument #1 cannot be \".\"";
                     return Err(Diagnostic::new("D_FREOPEN_INVALID", span, message)
                         .with_help("\"\" is where the output went at first"));
@@ -55,7 +55,7 @@ impl Checker {
     }
 }
 
-/// The first thing in a program that only the option `destructive` permits: its name and where it is.
+/// The first thing in a program that needs the option `destructive`: its name and where it is.
 #[must_use]
 pub fn destructive(program: &Program) -> Option<(&'static str, Span)> {
     let mut statements = program.clauses.iter().flat_map(|clause| &clause.statements);
@@ -66,7 +66,7 @@ pub fn destructive(program: &Program) -> Option<(&'static str, Span)> {
     })
 }
 
-/// The refusal of a program that needs the option `destructive` and has not got it.
+/// The refusal of a program that needs the option `destructive` and does not set it.
 #[must_use]
 pub fn not_permitted(name: &str, span: Span) -> Diagnostic {
     Diagnostic::new(

@@ -12,7 +12,8 @@ use crate::syntax::{IntegerLiteral, Node, NodeKind};
 use crate::types;
 
 impl Checker {
-    /// An expression as an operand: a structure or an array is still where it lies ([`super::memory`]).
+    /// An expression as an operand. A structure or an array stays where it lies
+    /// ([`super::memory`]).
     pub(super) fn operand(&mut self, node: &Node) -> Checked<Expression> {
         let node = self.chosen(node)?;
         let span = node.span;
@@ -67,7 +68,7 @@ impl Checker {
                     return Err(Diagnostic::new("D_CAST_INVAL", span, message));
                 }
                 let operand = self.placed_operand(operand)?;
-                // What has the type already stays where it lies.
+                // A value that already has the type stays where it lies.
                 if types::is_aggregate(&to) && operand.value_type == to {
                     return Ok(operand);
                 }
@@ -91,7 +92,7 @@ impl Checker {
             }
             NodeKind::Sizeof(operand) => {
                 if matches!(&operand.kind, NodeKind::Identifier(name) if name == "NULL") {
-                    // DTrace's is an `int`.
+                    // In DTrace the result is an `int`.
                     return Ok(constant::integer(4, constant::UNSIGNED_LONG, span));
                 }
                 let operand = self.measured(operand, span)?;
@@ -123,7 +124,7 @@ impl Checker {
         }
     }
 
-    /// A name. User's variables come first, as in DTrace: they may hide what is built in later.
+    /// A name. The user's variables come first, as in DTrace: they may hide later built-in names.
     fn identifier(&mut self, name: &str, node: &Node) -> Checked<Expression> {
         let span = node.span;
         if let Some((_, bound)) = self.scope.bound.iter().rev().find(|(parameter, _)| parameter == name) {
@@ -176,7 +177,7 @@ impl Checker {
                 span,
             });
         }
-        // A program is only executed where no interrupt is served.
+        // The statement is only executed where no interrupt is being served.
         if name == "ipl" {
             return Ok(constant::integer(0, names::UNSIGNED, span));
         }
@@ -217,7 +218,7 @@ impl Checker {
             )
             .with_help(format!("call it: {name}(...)")));
         }
-        // A name that nothing else explains may be an enumerator of the program's.
+        // A name without any other meaning may be one of the program's enumerators.
         let unknown = match self.variable_of(node) {
             Err(unknown) if unknown.tag == "D_IDENT_UNDEF" => unknown,
             found => return found,
@@ -348,7 +349,8 @@ impl Checker {
         })
     }
 
-    /// The size of a value of this type; a string's is the room that it has in a variable.
+    /// The size of a value of this type. The size of a string is the room that it has
+    /// in a variable.
     fn sizeof(&self, of: &Type, span: Span) -> Checked<Expression> {
         let size = match of {
             Type::String => Some(u64::from(self.settings.string_bytes)),
@@ -398,7 +400,7 @@ impl Checker {
     }
 }
 
-/// A constant of the type that C gives it.
+/// A constant, of the type that C gives it.
 pub(super) fn literal(of: IntegerLiteral, span: Span) -> Expression {
     let fits_int = of.value <= i32::MAX as u64;
     let fits_unsigned = of.value <= u64::from(u32::MAX);
@@ -426,7 +428,7 @@ pub(super) fn literal(of: IntegerLiteral, span: Span) -> Expression {
     constant::integer(value, constant_type, span)
 }
 
-/// A variable of floating point where D would have to compute with it.
+/// The error of a variable of floating point that D would have to compute with.
 pub(super) fn float_as_value(name: &str, span: Span) -> Diagnostic {
     unsupported(
         "N_FLOAT",

@@ -9,7 +9,7 @@ use crate::syntax::Node;
 use crate::types;
 
 impl Checker {
-    /// `fds[n].member`: what the kernel says of an open file.
+    /// `fds[n].member`: what the kernel knows of an open file.
     pub(super) fn file(&mut self, indices: &[Node], member: &str, span: Span) -> Checked<Expression> {
         let [index] = indices else {
             return Err(Diagnostic::new("D_PROTO_LEN", span, "fds[ ] has one index"));
@@ -36,7 +36,7 @@ impl Checker {
             value_type: Type::String,
             span,
         };
-        // A negative number means a folder, which is none of the program's descriptors.
+        // A negative number means a directory, and is not a descriptor of the program.
         let index = convert::to_integer(convert::to_integer(index, names::UNSIGNED), constant::LONG);
         let path = call(Function::Path, index);
         Ok(match part {

@@ -1,8 +1,8 @@
-//! What the traced program gives: `args[]`, its types by name, its variables, its enumerators.
+//! What the traced program provides: `args[]`, its types by name, its variables, its enumerators.
 //!
-//! All of it comes by way of [`crate::target::Target`], when the text names it and at no other
-//! time. A structure by value is where the ABI has it: in memory it is an address as any other
-//! ([`super::memory`]); in registers it has no address, and a member of it is cut out of the word
+//! All of it comes from [`crate::target::Target`], and only when the text names it. A structure
+//! passed by value lies where the ABI puts it. In memory it has an address like any other
+//! ([`super::memory`]). In registers it has no address, and a member is cut out of the word
 //! that holds it:
 //!
 //! ```text
@@ -48,7 +48,7 @@ impl Checker {
             let message = "args[ ] may not be referenced outside of a probe clause";
             return Err(Diagnostic::new("D_ARGS_NONE", span, message));
         }
-        // As in DTrace: the probes of these providers have no arguments with types.
+        // As in DTrace, the arguments of these providers' probes have no types.
         if self.clause_at_hand.in_tracer {
             let message = format!(
                 "index {number} is out of range for args[ ]: this clause runs in the tracer, not in a thread of the target"
@@ -78,7 +78,7 @@ impl Checker {
         typed_value(argument, span)
     }
 
-    /// A structure of the program's, when the text does not define one of this name.
+    /// A structure of the program, when the text does not define one of this name.
     pub(super) fn foreign_structure(&mut self, keyword: &str, tag: &str, name: &str) -> Option<Structure> {
         if tag.is_empty() || self.later.defines(name) {
             return None;
@@ -93,7 +93,7 @@ impl Checker {
         }
     }
 
-    /// Adds why the program does not tell of a structure to the error that it is not known.
+    /// Adds to the error of an unknown structure why the program does not provide it.
     pub(super) fn with_reason(&self, error: Diagnostic, structure: &Structure) -> Diagnostic {
         match self.types.unknown.get(structure.name()) {
             Some(unknown) if matches!(error.tag, "D_OP_INCOMPLETE" | "D_OFFSETOF_TYPE") => match &unknown.help {
@@ -104,30 +104,30 @@ impl Checker {
         }
     }
 
-    /// `enum tag`, which the text does not define.
+    /// `enum tag`, when the text does not define it.
     pub(super) fn foreign_enumeration(&self, tag: &str) -> Type {
         let found = self.target().and_then(|target| target.tagged("enum", tag));
-        // As in C, a value of an enumeration that nobody knows is an int.
+        // As in C, a value of an unknown enumeration is an int.
         found.unwrap_or(Type::I32)
     }
 
-    /// A type by its name, which D does not know.
+    /// A type by its name, when D does not know it.
     pub(super) fn foreign_type(&self, name: &str, span: Span) -> Checked<Type> {
         let found = self.target().and_then(|target| target.named(name));
         found.map_err(|unknown| Diagnostic::from((unknown, span)))
     }
 
-    /// A variable of the program's: a name with a backquote in it.
+    /// A variable of the program: a name with a backquote in it.
     pub(super) fn symbol(&self, name: &str, span: Span) -> Checked<Expression> {
         self.symbol_as(name, None, span)
     }
 
-    /// The same of a name that `extern` has declared.
+    /// A variable of the program that `extern` has declared.
     pub(super) fn external_symbol(&self, name: &str, of: &Type, span: Span) -> Checked<Expression> {
         self.symbol_as(&format!("`{name}"), Some(of), span)
     }
 
-    /// `&symbol` of one that has no type, such as a function: where it is.
+    /// `&symbol` of a symbol without a type, such as a function: its address.
     pub(super) fn address_of_symbol(&self, name: &str, span: Span) -> Option<Expression> {
         let found = self.target().and_then(|target| target.variable(name)).ok()?;
         let address = constant::integer(found.address as i64, constant::UNSIGNED_LONG, span);
@@ -149,7 +149,7 @@ impl Checker {
     }
 }
 
-/// The value of an argument, from where it is.
+/// The value of an argument, read from the place where it is.
 fn typed_value(argument: &Argument, span: Span) -> Checked<Expression> {
     let word = |index: u8| Expression {
         kind: ExpressionKind::Builtin(Builtin::Argument(index)),

@@ -1,4 +1,5 @@
-//! What is assigned where: only to say, of a use before the first assignment, that there is a later one.
+//! Where each name is first assigned. The only use: to say, of a use before the first assignment,
+//! that there is a later one.
 
 use crate::source::Span;
 use crate::syntax::{BaseType, Item, LocalScope, Node, NodeKind, Statement};
@@ -8,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 #[derive(Debug, Default)]
 pub(super) struct Later {
     first: HashMap<String, Span>,
-    /// `struct tag`, `enum tag` of the types whose definitions are in the text.
+    /// `struct tag`, `enum tag` of the types that the text defines.
     defined: HashSet<String>,
 }
 
@@ -65,7 +66,8 @@ impl Later {
         }
     }
 
-    /// Assignments that are statements, or operands of such ones: the common ones.
+    /// Finds assignments that are statements, or operands of such statements: these are
+    /// the common ones.
     fn expression(&mut self, node: &Node) {
         match &node.kind {
             NodeKind::Assign { left, right, .. } => {

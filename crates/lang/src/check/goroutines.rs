@@ -1,7 +1,7 @@
 //! `goid`, and `self->` of goroutines.
 //!
-//! A goroutine goes from thread to thread, so what it keeps for itself is found by its number. Which program it is,
-//! is asked when a text has `goid` or `self->` in it, and at no other time.
+//! A goroutine moves from thread to thread, so its `self->` variables are found by its number. The
+//! traced program is only asked when a text has `goid` or `self->` in it.
 
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
@@ -21,7 +21,7 @@ impl Checker {
         }
     }
 
-    /// Makes sure that `goid` has a meaning where it stands.
+    /// Makes sure that `goid` has a meaning in this clause.
     pub(super) fn needs_goroutines(&mut self, span: Span) -> Checked<()> {
         let is_sampled = |probe: &ProbeDescription| probe.name.starts_with("profile-");
         if self.clause_at_hand.in_tracer && self.clause_at_hand.probes.iter().any(is_sampled) {
@@ -40,7 +40,8 @@ impl Checker {
         }
     }
 
-    /// Decides whose `self->` variables are, once all of the text is known.
+    /// Decides whether `self->` variables belong to goroutines or to threads, once all of the
+    /// text is known.
     pub(super) fn choose_task(&mut self) {
         let first = self.variables.first_thread_local();
         let Some(span) = first.filter(|_| self.settings.self_scope == SelfScope::Task) else {
@@ -74,7 +75,7 @@ impl Checker {
     }
 }
 
-/// Where a clause about threads that are sampled names a `self->` variable.
+/// The place where a clause on sampled threads names a `self->` variable.
 fn sampled_self(clause: &Clause) -> Option<Span> {
     if !clause.probes.iter().any(|probe| probe.name.starts_with("profile-")) {
         return None;

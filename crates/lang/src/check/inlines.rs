@@ -1,4 +1,4 @@
-//! `inline`: names for expressions, with parameters and without.
+//! `inline`: names for expressions, with and without parameters.
 
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
@@ -8,7 +8,8 @@ use crate::source::Span;
 use crate::syntax::{Derived, Inline, Node};
 use crate::types;
 
-/// The most nodes that an inline may expand to: inlines of inlines would double with every line.
+/// The most nodes that an inline may expand to: with inlines of inlines, the size could double
+/// with every line.
 pub(super) const MAXIMUM_INLINE: usize = 256;
 
 impl Checker {
@@ -27,7 +28,7 @@ impl Checker {
                 result,
                 value: inline.value.clone(),
             };
-            // What is wrong with it is wrong where it is declared, not only where it is used.
+            // Errors are reported where the inline is declared, not only where it is used.
             let stand_ins = function.parameters.iter();
             let stand_ins = stand_ins.map(|(_, of)| placeholder(of, inline.span)).collect();
             self.expand(&declarator.name, &function, stand_ins, inline.span)?;
@@ -54,7 +55,7 @@ impl Checker {
             return Ok(());
         }
         let value = if types::is_aggregate(&to) {
-            // It stays where it lies.
+            // The operand stays where it lies.
             let value = self.operand(&inline.value)?;
             if value.value_type != to {
                 let from = types::name(&value.value_type);
@@ -82,7 +83,7 @@ impl Checker {
         Ok(value)
     }
 
-    /// The value of an inline with its parameters replaced by these expressions, which have their types.
+    /// The value of an inline, with these typed expressions in the place of its parameters.
     fn expand(
         &mut self,
         name: &str,
@@ -97,7 +98,8 @@ impl Checker {
         value.map(|value| Expression { span, ..value })
     }
 
-    /// `f[argument, ...]` of an inline with parameters; `None` where the name is not that of one.
+    /// `f[argument, ...]` of an inline with parameters; `None`: the name is not that of
+    /// such an inline.
     pub(super) fn inline_call(&mut self, name: &str, arguments: &[Node], span: Span) -> Option<Checked<Expression>> {
         let function = self.scope.inline_functions.get(name)?.clone();
         Some(self.expanded(name, &function, arguments, span))
@@ -134,7 +136,7 @@ impl Checker {
     }
 }
 
-/// Nodes of an expression.
+/// The number of nodes of an expression.
 pub(super) fn nodes(of: &Expression) -> usize {
     1 + of.operands().into_iter().map(nodes).sum::<usize>()
 }
@@ -147,7 +149,8 @@ pub(super) struct InlineFunction {
     value: Node,
 }
 
-/// A parameter's value while the inline is only declared: of its type, and nothing that is known.
+/// The value of a parameter while the inline is only declared: it has the parameter's type, and
+/// is not constant.
 fn placeholder(of: &Type, span: Span) -> Expression {
     let builtin = match of {
         Type::String => Builtin::ExecName,

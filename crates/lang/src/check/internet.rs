@@ -1,24 +1,25 @@
-//! What D knows of internet addresses without any program's types: `struct in6_addr`, `in6_addr_t`, and the families.
+//! Internet addresses that D knows without any program's types: `struct in6_addr`, `in6_addr_t`,
+//! and the families.
 //!
-//! On every system D has them from its kernel's types, whose names of the bytes differ; here all of
-//! them are there, one upon the other:
+//! Elsewhere D takes these types from the kernel, and each system names the bytes differently. Here
+//! all the names are there, as unions:
 //!
 //! ```text
 //! in6_u.u6_addr8     DTrace for Linux        __in6_u.__u6_addr8   the C library
 //! _S6_un._S6_u8      illumos                 __u6_addr.__u6_addr8 FreeBSD, macOS
 //! ```
 //!
-//! A definition in the text, or of the traced program, comes first.
+//! A definition in the text, or of the traced program, takes precedence.
 
 use crate::program::{Declared, IntegerType, Packing, Structure, Type, alignment_of};
 
-/// The tag of the address that `inet_ntoa6( )` takes.
+/// The tag of the structure that `inet_ntoa6( )` takes.
 pub(super) const ADDRESS: &str = "struct in6_addr";
 
-/// The typedef of it.
+/// The name of its typedef.
 pub(crate) const ADDRESS_NAME: &str = "in6_addr_t";
 
-/// The unions' names, and those of their members of one, two and four bytes.
+/// The names of the unions, and of their members of one, two and four bytes.
 const UNIONS: [(&str, [&str; 3]); 4] = [
     ("in6_u", ["u6_addr8", "u6_addr16", "u6_addr32"]),
     ("__in6_u", ["__u6_addr8", "__u6_addr16", "__u6_addr32"]),

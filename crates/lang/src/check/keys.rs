@@ -1,12 +1,12 @@
-//! Structures and arrays as keys: they are their words.
+//! Structures and arrays as keys: a key consists of their words.
 //!
 //! ```text
 //! int x[struct s, int];    x[s, 1]     the element [word 0 of s, word 1 of s, 1]
 //! @[s] = count()                       the key of two words, printed as so many bytes
 //! ```
 //!
-//! As in DTrace all bytes count, those between the members, too. Where the size is no multiple of 8
-//! the last word has zeros behind it.
+//! As in DTrace all bytes count, including those between the members. Where the size is not a
+//! multiple of 8, the last word is filled with zeros.
 
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
@@ -21,23 +21,23 @@ use crate::source::Span;
 use crate::syntax::Node;
 use crate::types;
 
-/// Bytes of a structure that is a key, at most.
+/// The most bytes that a structure may have as a key.
 const BYTES_MAX: u64 = 128;
 
 /// An element of a key.
 pub(super) enum KeyElement {
-    /// An integer, a pointer or a string; of an enumeration of the program's with its type.
+    /// An integer, a pointer or a string; for an enumeration of the program, with its type.
     Value(Expression),
     /// A structure, or an array: its words, its size in bytes, and its type.
     Words(Vec<Expression>, u32, Type),
 }
 
 impl Checker {
-    /// What a key is made of.
+    /// The values that a key consists of.
     pub(super) fn key_element(&mut self, node: &Node) -> Checked<KeyElement> {
         let found = self.operand(node)?;
         match &found.value_type {
-            // An array of characters is its text.
+            // An array of characters is taken as its text.
             Type::Array { of, .. } if size_of(of) == Some(1) && !matches!(of.as_ref(), Type::Structure(_)) => {
                 let text = match self.variables.gathered(&found)? {
                     Some(bytes) => bytes,
@@ -78,7 +78,8 @@ impl Checker {
         Ok(KeyElement::Words(words, u32::try_from(size).unwrap_or(0), of))
     }
 
-    /// A structure whose parts may be read one by one: where it lies, or a copy, which is made after `before`.
+    /// A structure whose parts can be read one by one: where it lies, or a copy that is
+    /// made after `before`.
     fn repeatable(&mut self, found: Expression, before: &mut Option<Expression>) -> Checked<Expression> {
         let of = found.value_type.clone();
         let bytes = match self.variables.gathered(&found)? {
@@ -94,8 +95,8 @@ impl Checker {
         Ok(self.variables.copied(bytes, &of, before))
     }
 
-    /// The keys of an element; with the types of the array's keys and where they were fixed, if it
-    /// exists. Behind them the types of the keys, as they were written.
+    /// The keys of an element. If the array exists: with the types of its keys and the place where
+    /// they were fixed. The last results are the types of the keys as written.
     pub(super) fn keys(
         &mut self,
         name: &str,
@@ -125,7 +126,8 @@ impl Checker {
                 }
             };
             if let Some((wanted, first)) = wanted {
-                // An integer key is its 64 bits, whatever its width: nothing is cut to the width of the first use.
+                // An integer key is its 64 bits, whatever its width: a key is never cut to the
+                // width of the first use.
                 let is_right = match (&of, wanted) {
                     (Type::Integer(_), Type::Integer(_) | Type::Pointer(_)) => true,
                     (of, wanted) => of == wanted,
@@ -154,7 +156,7 @@ impl Checker {
     }
 }
 
-/// The error of as many keys as there should not be; an array's and an aggregation's alike.
+/// The error of a wrong number of keys, for an array and for an aggregation.
 pub(super) fn length_mismatch(name: &str, passed: usize, expected: usize, span: Span) -> Diagnostic {
     let plural = if passed == 1 { "" } else { "s" };
     Diagnostic::new(
@@ -164,7 +166,7 @@ pub(super) fn length_mismatch(name: &str, passed: usize, expected: usize, span: 
     )
 }
 
-/// The error of a key of another type than the first use's.
+/// The error of a key whose type differs from the first use.
 pub(super) fn key_mismatch(name: &str, index: usize, wanted: &Type, found: &Type, span: Span) -> Diagnostic {
     Diagnostic::new(
         "D_PROTO_ARG",

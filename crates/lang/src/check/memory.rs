@@ -1,14 +1,15 @@
-//! Members and elements: of what lies in the target's memory, and of variables.
+//! Members and elements, both in the target's memory and of variables.
 //!
-//! A structure or an array is no value. While an expression is resolved it is known by where it lies:
+//! A structure or an array is not a value. While an expression is resolved, it is represented by
+//! the place where it lies:
 //!
 //! ```text
 //! *p, p->m, p[i]     ExpressionKind::Load(address), of the structure's or array's type
 //! x, x.m, x[i]       ExpressionKind::Variable(Place::Field), likewise
 //! ```
 //!
-//! Whoever wants a value gets one of these: the member or element (an integer or a
-//! pointer), the bytes ([`Checker::bytes`]), or, of an array, the address of its
+//! A caller that wants a value asks for one of these: the member or element (an integer
+//! or a pointer), the bytes ([`Checker::bytes`]), or, for an array, the address of its
 //! first element ([`Checker::expression`]).
 
 use super::{Checked, Checker, names};
@@ -23,23 +24,24 @@ use crate::syntax::{Node, NodeKind};
 use crate::types;
 
 impl Checker {
-    /// The value of an expression; an array becomes the address of its first element.
+    /// The value of an expression; an array is the address of its first element.
     pub(super) fn expression(&mut self, node: &Node) -> Checked<Expression> {
         readable(decayed(self.placed_operand(node)?))
     }
 
-    /// What a node is, with a place of its own. An array of an associative array has none: a copy of it.
+    /// A node, with the place where it lies. An array in an associative array has no place: a
+    /// copy is made.
     pub(super) fn placed_operand(&mut self, node: &Node) -> Checked<Expression> {
         let found = self.operand(node)?;
         self.variables.placed(found)
     }
 
-    /// The value of an expression; a structure or an array becomes its bytes.
+    /// The value of an expression; a structure or an array is its bytes.
     pub(super) fn bytes(&mut self, node: &Node) -> Checked<Expression> {
         Ok(self.shown_bytes(node)?.0)
     }
 
-    /// Likewise, with the type that it had.
+    /// The same, with the type that it had.
     pub(super) fn shown_bytes(&mut self, node: &Node) -> Checked<(Expression, Type)> {
         let found = self.operand(node)?;
         let shown = found.value_type.clone();
@@ -52,7 +54,7 @@ impl Checker {
         Ok(value_of(part, bits, span))
     }
 
-    /// A member; of a bit-field, its unit and where in it the field lies.
+    /// A member. Of a bit-field: its unit, and where in the unit the field lies.
     pub(super) fn member_in_unit(
         &mut self,
         base: &Node,
@@ -140,7 +142,7 @@ impl Checker {
         self.variables.member(base, name, &found, span)
     }
 
-    /// Whether the text has given a name a meaning of its own.
+    /// Whether the text has given a name its own meaning.
     pub(super) fn is_declared(&self, name: &str) -> bool {
         self.variables.known(Scope::Global, name).is_some()
             || self.scope.inlines.contains_key(name)

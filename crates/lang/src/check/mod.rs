@@ -1,16 +1,19 @@
-//! Syntax tree to typed operands: names become variables, everything gets a type, mistakes are
-//! found. What an operation on such operands is in the program, [`crate::lower`] knows.
+//! From the syntax tree to typed operands: names become variables, everything gets a type, mistakes
+//! are found. [`crate::lower`] knows what an operation on these operands becomes in the program.
 //!
-//! The text is gone through once, in order, and so are its meanings, as in DTrace: a variable
-//! exists from its first assignment or declaration on, its type is the type of what was first
-//! assigned, and a use before that is an error (with a hint when the assignment comes later).
+//! The checker goes through the text once, in order, and names get their meanings in that order,
+//! as in DTrace. A variable exists from its first assignment or declaration on, and its type is
+//! the type of the first value assigned. A use before that is an error, with a hint when an
+//! assignment comes later.
 //!
 //! | file | checks |
 //! |---|---|
-//! | `declarations`, `declared_variables`, `structures`, `attributes`, `inlines` | `int x;`, `typedef`, `enum`, `struct`, `inline` |
+//! | `declarations`, `declared_variables`, `structures`, `attributes` | `int x;`, `typedef`, `enum`, `struct` |
+//! | `inlines` | `inline` |
 //! | `statements` | clauses and statements; `conditional` takes `if` apart |
 //! | `actions`, `aggregations`, `effects`, `speculations` | what only a statement can be |
-//! | `expressions`, `operators`, `assignment`, `subroutines` | values; a row for each subroutine in `subroutine_table` |
+//! | `expressions`, `operators`, `assignment`, `subroutines` | values |
+//! | `subroutine_table` | a row for each subroutine |
 //! | `constant_conditional` | `?:` with a constant before it |
 //! | `variables` | places that can be read and assigned |
 //! | `keys` | structures and arrays as keys |
@@ -23,9 +26,8 @@
 //! | `names` | the names every program knows |
 //! | `forward_uses`, `bpftrace_hints` | what to do about a name that is not known |
 //!
-//! [`context`] holds what is known while a text is gone through. Every function that checks answers
-//! with the first thing wrong; the statements of a clause are checked independently of each other,
-//! so that each can have its own.
+//! [`context`] holds what is known so far. Every function that checks returns the first error. The
+//! statements of a clause are checked independently, so each one can report an error.
 
 mod action_arguments;
 mod actions;
@@ -83,10 +85,11 @@ type Checked<T> = Result<T, Diagnostic>;
 
 /// Checks the items of all sources, in order.
 ///
-/// `macros`: with the options that were given outside of the text, and count for more than those in it.
+/// `macros`: includes the options that were given outside of the text. They override those
+/// in the text.
 ///
 /// # Errors
-/// Everything found wrong.
+/// All errors found.
 pub fn check(
     items: &[Item],
     pragmas: Vec<Pragma>,
@@ -127,7 +130,7 @@ pub fn check(
         }
     }
     checker.choose_task();
-    // The parts that an `if` was taken apart into write their records each for itself.
+    // Each of the clauses that an `if` was split into writes its own records.
     for clause in &checker.program.clauses {
         if let Err(diagnostic) = speculations::check_order(clause) {
             checker.diagnostics.push(diagnostic);
@@ -151,9 +154,9 @@ struct Checker {
     types: Types,
     clause_at_hand: ClauseContext,
     settings: Settings,
-    /// What is assigned further on.
+    /// What is assigned further on in the text.
     later: Later,
-    /// What knows the traced program.
+    /// Answers questions about the traced program.
     program_traced: Option<Rc<dyn Target>>,
 }
 
@@ -168,7 +171,7 @@ impl Checker {
         }
     }
 
-    /// Checks the options, so that the error is at the line that sets them.
+    /// Checks the options, so that an error names the line that sets the option.
     fn pragmas(&mut self, pragmas: Vec<Pragma>) {
         let mut options = Options::default();
         for pragma in &pragmas {

@@ -1,4 +1,5 @@
-//! The names that every program knows: variables, registers, functions. And those that D has and we have not yet.
+//! The names that every program knows: variables, registers, functions. Also the names that D has
+//! and nanoprobe has not yet.
 
 use super::subroutine_table::subroutine;
 use crate::lower::constant::{INT, LONG, UNSIGNED_LONG};
@@ -9,7 +10,7 @@ pub(super) const UNSIGNED: IntegerType = IntegerType {
     signed: false,
 };
 
-/// A variable of the tracer's and its type.
+/// A variable that the tracer provides, and its type.
 pub(super) fn builtin(name: &str) -> Option<(Builtin, Type)> {
     let integer = |builtin, of| Some((builtin, Type::Integer(of)));
     let string = |builtin| Some((builtin, Type::String));
@@ -45,8 +46,8 @@ pub(super) fn builtin(name: &str) -> Option<(Builtin, Type)> {
 /// `PR_MODEL_LP64`.
 pub(super) const LP64: i64 = 2;
 
-/// What a member of one of DTrace's structures about the process, the thread or the CPU is here: `curpsinfo->pr_fname`.
-/// `None`: there is no such variable.
+/// What a member of one of DTrace's structures about the process, the thread or the CPU is here:
+/// `curpsinfo->pr_fname`. `None`: there is no such member.
 pub(super) fn information(variable: &str, member: &str) -> Option<Option<(Builtin, Type)>> {
     Some(match (variable, member) {
         ("curpsinfo", "pr_pid") => builtin("pid"),
@@ -69,7 +70,7 @@ pub(super) fn information(variable: &str, member: &str) -> Option<Option<(Builti
     })
 }
 
-/// `PR_MODEL_...`: data models, of which all processes here have the same one, `curpsinfo->pr_dmodel`.
+/// `PR_MODEL_...`: data models. All processes here have the same one, `curpsinfo->pr_dmodel`.
 pub(super) fn data_model(name: &str) -> Option<i64> {
     Some(match name {
         "PR_MODEL_UNKNOWN" => 0,
@@ -79,7 +80,7 @@ pub(super) fn data_model(name: &str) -> Option<i64> {
     })
 }
 
-/// A variable whose value is a string that the kernel is asked for: of what, and with which argument.
+/// A variable whose value is a string from the kernel: what to ask for, and with which argument.
 pub(super) fn asked_for(name: &str) -> Option<(Function, Option<i64>)> {
     Some(match name {
         "cwd" => (Function::Path, Some(CURRENT_FOLDER)),
@@ -89,7 +90,7 @@ pub(super) fn asked_for(name: &str) -> Option<(Function, Option<i64>)> {
     })
 }
 
-/// What a member of `fds[n]` takes of the file's path; `None`: all of it.
+/// Which part of the file's path a member of `fds[n]` is; `None`: all of it.
 pub(super) fn of_file(member: &str) -> Option<Option<Function>> {
     Some(match member {
         "fi_pathname" => None,
@@ -99,12 +100,12 @@ pub(super) fn of_file(member: &str) -> Option<Option<Function>> {
     })
 }
 
-/// Whether D gives a name a meaning as a variable.
+/// Whether D defines a variable of this name.
 pub(super) fn is_variable(name: &str) -> bool {
     name == "ipl" || builtin(name).is_some() || asked_for(name).is_some() || missing_variable(name).is_some()
 }
 
-/// Variables of D that are not there, with what to use instead.
+/// Variables of D that nanoprobe does not have, and what to use instead.
 pub(super) fn missing_variable(name: &str) -> Option<&'static str> {
     Some(match name {
         "curthread" => "use pid, tid, execname, uid, gid, cpu",
@@ -121,8 +122,9 @@ pub(super) fn missing_variable(name: &str) -> Option<&'static str> {
     })
 }
 
-/// `R_...`: the index of a register in `uregs[]`, numbered as by DTrace on x86-64 (sys/regset.h), with its names for
-/// the program counter, the stack pointer and so on. The names of 32 bits mean the whole registers, as in DTrace.
+/// `R_...`: the index of a register in `uregs[]`, numbered as in DTrace on x86-64 (sys/regset.h),
+/// with its names for the program counter, the stack pointer and so on. As in DTrace, the names of
+/// 32 bits mean the whole registers.
 pub(super) fn register(name: &str) -> Option<i64> {
     let name = name.strip_prefix("R_")?;
     const REGISTERS: [&str; 28] = [
@@ -187,7 +189,7 @@ pub(super) fn fault(name: &str) -> Option<i64> {
     i64::try_from(index).ok()
 }
 
-/// How a name may be called.
+/// How a function may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Callable {
     /// A value: in expressions.
@@ -196,16 +198,17 @@ pub(super) enum Callable {
     Action,
     /// An aggregating function: `@a = f(...)`.
     Aggregating,
-    /// D has it, we have not yet; as what D has it.
+    /// A function that D has and nanoprobe has not yet; what kind of function it is in D.
     Missing(&'static str),
 }
 
-/// Whether a function came to D with version 1.1: to a text for an earlier one its name is like any other.
+/// Whether a function came to D with version 1.1. A text for an earlier version may use
+/// its name for anything.
 pub(super) fn came_with_1_1(name: &str) -> bool {
     name == "freopen" || subroutine(name).is_some_and(|row| row.since_1_1)
 }
 
-/// What a function's name stands for.
+/// The meaning of a function's name.
 pub(super) fn callable(name: &str) -> Option<Callable> {
     Some(match name {
         _ if subroutine(name).is_some() => Callable::Subroutine,
@@ -241,7 +244,7 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
     })
 }
 
-/// What a user program's tracer has in the place of a function of D that it has not.
+/// What to use in the place of a function of D that does not exist for user programs.
 pub(super) fn instead_of(name: &str) -> Option<&'static str> {
     Some(match name {
         "stack" => "the kernel's stacks are not there; the program's is ustack( )",

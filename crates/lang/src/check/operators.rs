@@ -1,4 +1,4 @@
-//! Operators without effects: what operands they take, what they yield.
+//! Operators without effects: the operands that they take, and their results.
 
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
@@ -112,7 +112,7 @@ impl Checker {
         let mut action = None;
         for node in [then, otherwise] {
             if let Some((name, arguments)) = super::actions::action_call(node) {
-                // Its own mistakes are told first.
+                // The operand's own errors are reported first.
                 self.action(name, arguments, node.span)?;
                 action = action.or(Some(node.span));
             }
@@ -153,7 +153,7 @@ impl Checker {
                 (then, coerce::assign(otherwise, &to).ok_or(incompatible)?)
             }
             (Type::Pointer(_) | Type::Bytes { .. }, Type::Pointer(_) | Type::Bytes { .. }) => {
-                // As in DTrace it points to what one of them does, where the other points to nothing in particular.
+                // As in DTrace, a pointer to void takes the type of the other operand.
                 let to = match (&then.value_type, &otherwise.value_type) {
                     (known @ Type::Pointer(Some(_)), Type::Pointer(None) | Type::Bytes { .. })
                     | (Type::Pointer(None) | Type::Bytes { .. }, known @ Type::Pointer(Some(_))) => known.clone(),

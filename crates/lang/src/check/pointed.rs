@@ -1,4 +1,4 @@
-//! What `print()` shows after a pointer: the thing that it points to.
+//! What `print()` shows for a pointer: the value that it points to.
 
 use super::{Checked, Checker};
 use crate::lower::effects::has_effects;
@@ -7,7 +7,7 @@ use crate::program::{Expression, Type, size_of};
 use crate::syntax::{Node, NodeKind};
 
 impl Checker {
-    /// What a pointer points to, where that has a type and a size: its value, its type.
+    /// The value that a pointer points to, and its type, if that type has a size.
     pub(super) fn behind_pointer(&mut self, node: &Node, pointer: &Expression) -> Checked<Option<(Expression, Type)>> {
         const BYTES_MAX: u64 = 64 << 10;
         let Type::Pointer(Some(to)) = &pointer.value_type else {
@@ -28,7 +28,7 @@ impl Checker {
     }
 }
 
-/// Whether nothing is assigned or chosen in it.
+/// Whether the expression holds neither an assignment nor a conditional.
 fn is_plain(node: &Node) -> bool {
     match &node.kind {
         NodeKind::Integer(_) | NodeKind::String(_) | NodeKind::Identifier(_) | NodeKind::Local { .. } => true,

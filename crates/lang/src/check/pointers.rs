@@ -10,7 +10,7 @@ use crate::syntax::{Node, NodeKind};
 use crate::types;
 
 impl Checker {
-    /// `&a[n]` of an array of n elements: where it ends, as in C. There is nothing to be read.
+    /// `&a[n]` of an array of n elements: its end, as in C. Nothing can be read there.
     fn behind_the_last(&mut self, element: &Node, span: Span) -> Checked<Option<Expression>> {
         let NodeKind::Index { base, indices } = &element.kind else {
             return Ok(None);
@@ -29,7 +29,7 @@ impl Checker {
         pointer_arithmetic(BinaryOperator::Add, first, index, span).map(Some)
     }
 
-    /// `&*pointer`, `&pointer[index]`, and of D's own arrays and structures elements and members:
+    /// `&*pointer`, `&pointer[index]`, and elements and members of D's own arrays and structures:
     /// nothing else in D has an address.
     pub(super) fn address_of(&mut self, operand: &Node, span: Span) -> Checked<Expression> {
         if super::aggregations::named(operand).is_some() {
@@ -68,7 +68,7 @@ impl Checker {
             return Ok(convert::cast(address, Type::Pointer(Some(Box::new(to)))));
         }
         let inner = match convert::uncut(operand).kind {
-            // A pointer is loaded as a number, then made a pointer.
+            // A pointer is loaded as a number and then converted to a pointer.
             ExpressionKind::Cast(inner) if matches!(inner.kind, ExpressionKind::Load(_)) => inner.kind,
             kind => kind,
         };
@@ -90,7 +90,7 @@ impl Checker {
         }
     }
 
-    /// What the address of is taken, which is no bit-field.
+    /// The operand of `&`, which is not a bit-field.
     fn addressed(&mut self, operand: &Node, span: Span) -> Checked<Expression> {
         let NodeKind::Member { base, name, arrow } = &operand.kind else {
             return self.operand(operand);

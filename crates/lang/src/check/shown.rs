@@ -1,4 +1,4 @@
-//! The types that `print()` shows: by the names that the text, or the program's source, has for them.
+//! The types that `print()` shows, by the names that the text, or the program's source, gives them.
 //!
 //! ```text
 //! typedef struct pair { ushort_t a; enum color c; } pair_t;
@@ -6,7 +6,8 @@
 //! print(*(pair_t *)arg0)      pair_t {  ushort_t a = 0x1  enum color c = RED  }
 //! ```
 //!
-//! For all else a typedef is what it stands for, and an enumeration of the text an `int`.
+//! Everywhere else a typedef is the type that it stands for, and an enumeration of the text
+//! is an `int`.
 
 use std::collections::HashMap;
 
@@ -16,21 +17,21 @@ use crate::source::Span;
 use crate::syntax::{BaseType, Derived, LocalScope, Node, NodeKind, PrefixOperator, TypeName};
 use crate::types;
 
-/// Types of the text that are shown otherwise than they are.
+/// Types of the text whose shown form differs from the type itself.
 #[derive(Default)]
 pub(super) struct Shown {
     /// Typedefs of enumerations.
     pub typedefs: HashMap<String, Type>,
-    /// By their tags; the last one without a tag by "".
+    /// Enumerations by their tags; the last one without a tag is under "".
     enumerations: HashMap<String, Type>,
     /// The enumerations by their enumerators.
     enumerators: HashMap<String, Type>,
-    /// Of variables that were declared.
+    /// The types of declared variables.
     pub variables: HashMap<(Scope, VariableId), Type>,
 }
 
 impl Checker {
-    /// A type that a declaration or a cast begins with, which is `resolved`.
+    /// The type at the begin of a declaration or a cast; `resolved` is the type itself.
     pub(super) fn shown_base(&self, base: &BaseType, resolved: &Type) -> Type {
         match base {
             BaseType::Integer(integer) => Foreign::named(in_c(*integer), resolved.clone()),
@@ -51,18 +52,18 @@ impl Checker {
         }
     }
 
-    /// What is made of it by stars and brackets, which is `resolved`.
+    /// The type that stars and brackets make of another; `resolved` is the type itself.
     pub(super) fn shown_derived(&mut self, base: Type, derived: &[Derived], resolved: &Type) -> Type {
         if let [rest @ .., Derived::Function, Derived::Pointer] = derived {
             let result = self.shown_derived(base, rest, &Type::Void);
             return Foreign::named(format!("{} (*)()", types::shown_name(&result)), resolved.clone());
         }
-        // What is wrong with it was found when the type itself was made.
+        // Errors in it were found when the type itself was made.
         self.derive_member(base, derived, Span::default())
             .unwrap_or_else(|_| resolved.clone())
     }
 
-    /// A type name, which is `resolved`.
+    /// A type name; `resolved` is the type itself.
     fn shown_type_name(&mut self, name: &TypeName, resolved: &Type) -> Type {
         let Ok(base) = self.base(&name.base, name.span) else {
             return resolved.clone();
@@ -71,7 +72,7 @@ impl Checker {
         self.shown_derived(base, &name.derived, resolved)
     }
 
-    /// An enumeration of the text, with the enumerators as the text has them: a type to be shown, and of no value.
+    /// An enumeration of the text, with its enumerators: a type that is shown, and has no value.
     pub(super) fn show_enumeration(&mut self, tag: &str, integer: IntegerType, names: Vec<(String, i64)>) {
         let name = if tag.is_empty() {
             "enum".to_owned()
@@ -86,16 +87,17 @@ impl Checker {
         self.types.shown.enumerations.insert(tag.to_owned(), of);
     }
 
-    /// The type of an expression, as it is shown; `resolved` is what it is.
+    /// The shown type of an expression; `resolved` is the type itself.
     pub(super) fn shown_type(&mut self, node: &Node, resolved: &Type) -> Type {
         let found = self.shown_node(node, resolved);
-        // Of what is not known by another name, or not for certain, the type itself.
+        // An expression without a name for its type, or without a certain one, shows
+        // the type itself.
         found
             .filter(|found| size_of(found) == size_of(resolved))
             .unwrap_or_else(|| resolved.clone())
     }
 
-    /// The type of what a pointer points to, as it is shown; `resolved` is what it is.
+    /// The shown type of what a pointer points to; `resolved` is the type itself.
     pub(super) fn shown_pointed(&mut self, pointer: &Node, resolved: &Type) -> Type {
         let of = Type::Pointer(Some(Box::new(resolved.clone())));
         match self.shown_node(pointer, &of) {
@@ -158,7 +160,7 @@ impl Checker {
     }
 }
 
-/// An integer type by C's words for it.
+/// An integer type by its name in C.
 const fn in_c(of: IntegerType) -> &'static str {
     match (of.bytes, of.signed) {
         (1, true) => "char",
@@ -172,7 +174,8 @@ const fn in_c(of: IntegerType) -> &'static str {
     }
 }
 
-/// The name that DTrace has for the type of a variable that every program knows, where it is not that of its bits.
+/// The name that DTrace has for the type of a built-in variable, where it is not the name
+/// of its bits.
 fn of_builtin(name: &str) -> Option<&'static str> {
     Some(match name {
         "pid" | "ppid" => "pid_t",

@@ -1,7 +1,8 @@
-//! Speculations: `speculate`, `commit`, `discard`, and what may stand beside them in a clause.
+//! Speculations: `speculate`, `commit`, `discard`, and which actions may be in the same clause.
 //!
-//! A clause writes one record, to one place. So `speculate()` must come before anything that records, and nothing that
-//! records may stand beside `commit()`. Manual: "Speculative Tracing".
+//! A clause writes one record, to one place. So `speculate()` must come before all
+//! actions that record, and no clause may have both `commit()` and an action that
+//! records. Manual: "Speculative Tracing".
 
 use super::subroutines::check_count;
 use super::{Checked, Checker};

@@ -10,8 +10,8 @@ use crate::syntax::{self, Node, NodeKind};
 use crate::types;
 
 impl Checker {
-    /// A library's clause is never enabled, but what is wrong with it is told, as in DTrace; of
-    /// what depends on the traced program nobody can say that it is wrong.
+    /// A library's clause is never enabled, but its errors are reported, as in DTrace. What depends
+    /// on the traced program is not checked.
     pub(super) fn clause_of_library(&mut self, clause: &syntax::Clause) {
         let (clauses, diagnostics) = (self.program.clauses.len(), self.diagnostics.len());
         self.clause(clause);
@@ -44,8 +44,9 @@ impl Checker {
             statements: Vec::new(),
             span: clause.span,
         };
-        // What the statements assign is known to the predicate (`/i < 10/ { i++; }`), and, when they do not know a
-        // variable, what the predicate makes is known to them (`/i++ < 10/ { trace(i); }`). So has DTrace.
+        // Variables that the statements assign are known to the predicate (`/i < 10/ { i++; }`). If
+        // the statements then lack a variable, those that the predicate makes are known to them
+        // (`/i++ < 10/ { trace(i); }`). DTrace does the same.
         let before = self.diagnostics.len();
         let mut statements = self.statements(&clause.body);
         let mut errors = self.diagnostics.split_off(before);
@@ -68,7 +69,7 @@ impl Checker {
         self.program.clauses.push(resolved);
     }
 
-    /// Those of the statements that can be resolved; what is wrong with the others is told.
+    /// The statements that can be resolved; the errors of the others are reported.
     fn statements(&mut self, body: &[syntax::Statement]) -> Vec<Statement> {
         let mut statements = Vec::with_capacity(body.len());
         for statement in body {
@@ -85,7 +86,7 @@ impl Checker {
     pub(super) fn predicate(&mut self, node: &Node) -> Checked<crate::program::Expression> {
         let predicate = self.predicate_value(node);
         let predicate = match predicate {
-            // Here the type is what is wrong with it.
+            // Here the error is in the type.
             Ok(value) if value.value_type != crate::program::Type::Void => self.settled(Ok(value))?,
             other => {
                 self.clause_at_hand.without_value = None;
@@ -107,14 +108,14 @@ impl Checker {
 
     fn predicate_value(&mut self, node: &Node) -> Checked<crate::program::Expression> {
         let found = self.placed_operand(node)?;
-        // Its address would be no condition.
+        // The address of an array would be no condition.
         if matches!(found.value_type, crate::program::Type::Array { .. }) {
             return Ok(found);
         }
         memory::readable(memory::decayed(found))
     }
 
-    /// A statement that is not `if`.
+    /// A statement other than `if`.
     pub(super) fn statement(&mut self, node: &Node) -> Checked<Statement> {
         let statement = self.unsettled_statement(node);
         self.settled(statement)
@@ -156,7 +157,8 @@ impl Checker {
     }
 }
 
-/// Whether a probe can only be one of the tracer's: BEGIN, END, ERROR, tick-..., profile-....
+/// Whether a description can only match probes of the tracer itself: BEGIN, END,
+/// ERROR, tick-..., profile-....
 fn fires_in_tracer(probe: &ProbeDescription) -> bool {
     let name = probe.name.as_str();
     match probe.provider.as_str() {
@@ -168,7 +170,8 @@ fn fires_in_tracer(probe: &ProbeDescription) -> bool {
     }
 }
 
-/// A name with blanks, or a `:` too many, cannot have come this far; an empty description can.
+/// A name with blanks, or with one `:` too many, was refused earlier. An empty
+/// description is possible.
 fn check_probe(probe: &ProbeDescription) -> Checked<()> {
     let fields = [&probe.provider, &probe.module, &probe.function, &probe.name];
     if fields.iter().all(|field| field.is_empty()) {

@@ -10,11 +10,11 @@ use crate::source::Span;
 use crate::syntax::{Declarator, MemberDeclaration, Node};
 use crate::types;
 
-/// The most bytes of a structure or array: what one record can still hold.
+/// The most bytes of a structure or array: as much as one record can hold.
 const MAXIMUM_BYTES: u64 = 1 << 20;
 
 impl Checker {
-    /// `struct tag`, with its members where they are given.
+    /// `struct tag`, with its members if the text gives them.
     pub(super) fn structure(
         &mut self,
         (keyword, tag): (&str, &str),
@@ -96,7 +96,7 @@ impl Checker {
                     let message = format!("cannot have void member: {name}");
                     return Err(Diagnostic::new("D_DECL_VOIDOBJ", declarator.span, message));
                 }
-                // It has no size that `sizeof` would tell, and room in a structure all the same.
+                // `sizeof` refuses it, but it takes room in a structure.
                 Type::String => {}
                 _ => complete(&member_type, name, declarator.span)?,
             }

@@ -1,14 +1,15 @@
-//! The subroutines: a row for each, from which the checker, the messages and the tests of the reference follow.
+//! The subroutines, one row each. The checker, the messages and the tests of the reference follow
+//! from these rows.
 //!
-//! A new one has its row here, its function in [`Function`], its code in the interpreter and the code generator, and
-//! its line in `docs/d`.
+//! A new subroutine has its row here, its function in [`Function`], its code in the interpreter and
+//! in the code generator, and its line in `docs/d`.
 
 use crate::program::{Function, IntegerType, Type};
 
-/// What a subroutine takes, as DTrace's prototypes have it.
+/// What a subroutine takes, as in DTrace's prototypes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    /// `uintptr_t`; a pointer will do.
+    /// `uintptr_t`; a pointer is accepted.
     Address,
     /// `size_t`
     Size,
@@ -16,18 +17,18 @@ pub(super) enum Kind {
     Text,
     /// An integer, cut to this type.
     Integer(IntegerType),
-    /// A pointer: to anything, or to something of so many bytes.
+    /// A pointer to anything, or to something of so many bytes.
     Pointer(Option<u64>),
 }
 
-/// What a subroutine yields.
+/// The result of a subroutine.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Yields {
-    /// Nothing, or bytes whose number the arguments say.
+    /// Nothing, or bytes; the arguments say how many.
     Nothing,
     String,
     Integer(IntegerType),
-    /// Of memory that has no type.
+    /// A pointer to memory that has no type.
     Pointer,
 }
 
@@ -46,7 +47,7 @@ impl Yields {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subroutine {
     pub(super) name: &'static str,
-    /// As the reference names it, in the first column of a table.
+    /// Its name in the reference, in the first column of a table.
     #[cfg_attr(not(test), allow(dead_code, reason = "a test compares it with the reference"))]
     pub(super) shown: &'static str,
     pub(super) function: Function,
@@ -54,7 +55,7 @@ pub(super) struct Subroutine {
     /// How many of the last parameters may be left out.
     pub(super) optional: usize,
     pub(super) yields: Yields,
-    /// It came with D 1.1: to a text for an earlier version its name is like any other.
+    /// The subroutine came with D 1.1. A text for an earlier version may use its name for anything.
     pub(super) since_1_1: bool,
 }
 

@@ -12,7 +12,7 @@ use crate::syntax::{Node, NodeKind};
 use crate::types;
 
 impl Checker {
-    /// The name that a call calls, and how it may be called.
+    /// The function that a call names, and how it may be called.
     pub(super) fn callee<'n>(&self, function: &'n Node) -> Checked<(&'n str, Callable)> {
         let NodeKind::Identifier(name) = &function.kind else {
             return Err(Diagnostic::new(
@@ -86,21 +86,22 @@ impl Checker {
         Ok(self.finish_call(name, signature, resolved, span))
     }
 
-    /// Refuses a call of an action where a value is wanted: DTrace takes it for a value of type void.
+    /// Refuses a call of an action where a value is wanted: in DTrace its type is void.
     fn no_action(&mut self, name: &str, arguments: &[Node], index: usize) -> Checked<()> {
         if let Some(node) = arguments.get(index)
             && let NodeKind::Call { function, arguments } = &node.kind
             && let Ok((action, Callable::Action)) = self.callee(function)
         {
-            // Its own mistakes are told first.
+            // The action's own errors are reported first.
             self.action(action, arguments, node.span)?;
             return Err(incompatible_argument(name, index, "a value", &Type::Void, node.span));
         }
         Ok(())
     }
 
-    /// A number of bytes of scratch memory, of which the option `scratchsize` grants at most `limit`, rounded up as
-    /// scratch memory is: more is refused at once where it is a constant, else no memory is large enough.
+    /// A number of bytes of scratch memory, rounded up as scratch memory is. The option
+    /// `scratchsize` grants at most `limit`. A constant above the limit is refused at once;
+    /// otherwise the call fails at run time.
     pub(super) fn within_scratch(&mut self, name: &str, size: Expression, limit: u64) -> Checked<Expression> {
         let (span, limit) = (size.span, limit.next_multiple_of(8));
         if let Some(bytes) = constant::value(&size) {
@@ -136,7 +137,7 @@ impl Checker {
         ))
     }
 
-    /// What a call becomes when its arguments are known to fit.
+    /// The operation of a call whose arguments are known to fit.
     fn finish_call(
         &mut self,
         name: &str,
@@ -153,7 +154,8 @@ impl Checker {
             ("rindex", 2) => arguments.push(number(i64::from(i32::MAX))),
             ("index", 2) => arguments.push(number(0)),
             ("inet_ntoa", _) => arguments.insert(0, number(2)),
-            // With another number than 0 an IPv4 address in one of IPv6 is written as inet_ntop( ) does.
+            // If the second argument is not 0, an IPv4 address in an IPv6 one is written as
+            // inet_ntop( ) does.
             ("inet_ntoa6", 2) if arguments.pop().as_ref().and_then(constant::value) != Some(0) => {
                 function = Function::AddressToString;
                 arguments.insert(0, number(10));
@@ -175,11 +177,12 @@ impl Checker {
         }
     }
 
-    /// `strtok(string, separators)`: the string goes to a variable of its own, off which this call and those with NULL
-    /// take their tokens. It lives as long as the clause-local ones, as DTrace's position in the string does.
+    /// `strtok(string, separators)`. A hidden variable holds the string; this call and the calls
+    /// with NULL take their tokens off it. The variable lives as long as clause-local ones, as
+    /// DTrace's position in the string does.
     fn token(&mut self, arguments: Vec<Expression>, span: Span) -> Expression {
         let place = self.variables.shared(Purpose::Token, Type::String);
-        // A string was given: without one there are no tokens.
+        // Remembers that a string was given: without one there are no tokens.
         let given = self.variables.shared(Purpose::TokenGiven, Type::I64);
         let string = |kind| Expression {
             kind,
@@ -226,7 +229,7 @@ impl Checker {
         }
     }
 
-    /// An argument of a subroutine, converted.
+    /// An argument of a subroutine, converted to the parameter's type.
     fn argument(&mut self, name: &str, arguments: &[Node], index: usize, parameter: Kind) -> Checked<Expression> {
         let Some(node) = arguments.get(index) else {
             return Err(count_mismatch(name, arguments.len(), "more", Span::default()));
@@ -243,7 +246,7 @@ impl Checker {
         let argument = self.expression(node)?;
         let found = argument.value_type.clone();
         let converted = match (parameter, &found) {
-            // DTrace's prototypes have `const char *`, which an address of anything is compatible with.
+            // DTrace's prototype is `const char *`, which accepts any address.
             (Kind::Text, Type::Pointer(None) | Type::Bytes { .. }) if !convert::is_null(&argument) => {
                 Some(convert::to_string(argument))
             }
@@ -251,10 +254,10 @@ impl Checker {
             (Kind::Integer(to), Type::Integer(_)) => {
                 Some(convert::to_integer(convert::received(argument, to), constant::LONG))
             }
-            // The constant 0 is a pointer to anything.
+            // The constant 0 is accepted as a pointer to anything.
             (Kind::Pointer(_), Type::Integer(_)) if convert::is_null(&argument) => Some(convert::to_address(argument)),
             (Kind::Pointer(None), Type::Pointer(_) | Type::Bytes { .. }) => Some(convert::to_address(argument)),
-            // Only to read from: a string is no memory that could be written.
+            // For reading only: a string is not memory that could be written.
             (Kind::Pointer(None), Type::String) if (name, index) == ("bcopy", 0) => Some(characters::address(argument)),
             (Kind::Pointer(None), Type::String) if (name, index) == ("copyout", 0) => {
                 Some(characters::address(characters::copied(argument)))
@@ -344,7 +347,7 @@ pub(super) fn incompatible_argument(name: &str, index: usize, wanted: &str, foun
     )
 }
 
-/// A function of D that is not there yet.
+/// The error of a function of D that nanoprobe does not have yet.
 pub(super) fn missing(name: &str, what: &str, span: Span) -> Diagnostic {
     let tag = if what == "action" { "N_ACTION" } else { "N_SUBROUTINE" };
     let missing = Diagnostic::new(tag, span, format!("the {what} {name}( ) is not supported yet"));

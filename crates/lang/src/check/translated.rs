@@ -1,4 +1,4 @@
-//! `left = xlate <to>(operand)`: a translation that is assigned, member by member.
+//! `left = xlate <to>(operand)`: assigns a translation, member by member.
 //!
 //! ```text
 //! translator struct out < struct in *i > { a = i->x; name = i->text; };
@@ -31,7 +31,7 @@ impl Checker {
         let (known, mut input, pointed) = self.translation(to, operand, span)?;
         let mut before = None;
         let whole = match has_effects(&held) {
-            // As everywhere, the right side first.
+            // As in every assignment, the right side comes first.
             true => {
                 input = self.variables.kept_operand(input, &mut before)?;
                 self.variables.repeatable(held, Keep::All, &mut before)
@@ -42,7 +42,7 @@ impl Checker {
         if whole.value_type != Type::Structure(output.clone()) {
             return Err(incompatible(&types::name(&whole.value_type), "=", output.name(), span));
         }
-        // All is read before anything is assigned: the input may be the structure itself.
+        // All members are read before the first is assigned: the input may be the structure itself.
         let mut given = Vec::with_capacity(values.len());
         for (name, value) in values {
             let is_kept = matches!(

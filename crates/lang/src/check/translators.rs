@@ -1,8 +1,8 @@
 //! Translators: `translator output < input name > { member = expression; ... };` and `xlate <output>(value)`.
 //!
-//! A translator makes no structure. `xlate <T *>(e)->m` is the expression that the translator gives
-//! for `m`, with `e` in the place of its input, and `v = xlate <T>(e)` assigns these expressions to
-//! the members of `v` one by one:
+//! A translator makes no structure. `xlate <T *>(e)->m` is the translator's expression for `m`,
+//! with `e` in the place of its input. `v = xlate <T>(e)` assigns these expressions to the members
+//! of `v` one by one:
 //!
 //! ```text
 //! translator struct out < struct in *i > { a = i->x + 1; };
@@ -11,7 +11,8 @@
 //! v = xlate <struct out>(p)       v.a = p->x + 1, and every other member 0
 //! ```
 //!
-//! So the input is evaluated as often as the members taken ask for it, as with an inline's parameters.
+//! So the input is evaluated once for each use of it in the chosen members, as with
+//! an inline's parameters.
 
 use super::inlines::{MAXIMUM_INLINE, nodes};
 use super::{Checked, Checker};
@@ -67,7 +68,7 @@ impl Checker {
                 .collect(),
             span,
         };
-        // What is wrong with it is wrong where it is declared, not only where it is used.
+        // Errors are reported where the translator is declared, not only where it is used.
         for (name, value, at) in &translator.members {
             let stand_in = stand_in(&known.input, span);
             self.conversion(&known, name, value, stand_in, *at)?;
@@ -117,7 +118,8 @@ impl Checker {
                 Err(incompatible())
             };
         }
-        // As in DTrace a string may stand for an array of characters, and for nothing else that is not one.
+        // As in DTrace, a string is accepted for an array of characters. No other value is accepted
+        // for an array or a structure.
         coerce::assign(value, &found.member_type).ok_or_else(incompatible)
     }
 
@@ -148,7 +150,8 @@ impl Checker {
         Ok(Expression { span, ..value })
     }
 
-    /// The members of `left = xlate <to>(operand)`, and the values of those that the translator gives.
+    /// The members of `left = xlate <to>(operand)`, and the values that the translator gives to
+    /// some of them.
     pub(super) fn translated_members(
         &mut self,
         known: &Known,
@@ -161,7 +164,7 @@ impl Checker {
         }
         let mut values: Vec<(String, Expression)> = Vec::new();
         for (name, value) in &known.members {
-            // Of a member that is given twice the first counts.
+            // If a member is given twice, the first one counts.
             if values.iter().all(|(given, _)| given != name) {
                 values.push((name.clone(), self.conversion(known, name, value, input.clone(), span)?));
             }
@@ -174,7 +177,7 @@ impl Checker {
         self.translation(to, operand, span).map(|_| ())
     }
 
-    /// What is wrong with `xlate <to>(operand)` where neither a member is taken nor a structure assigned.
+    /// The error of `xlate <to>(operand)` that neither takes a member nor assigns a structure.
     pub(super) fn untaken(&mut self, to: &TypeName, operand: &Node, span: Span) -> Diagnostic {
         self.translation(to, operand, span).err().unwrap_or_else(|| whole(span))
     }
@@ -217,7 +220,7 @@ impl Checker {
     }
 }
 
-/// `xlate` where neither a member is taken nor a structure assigned.
+/// `xlate` that neither takes a member nor assigns a structure.
 fn whole(span: Span) -> Diagnostic {
     Diagnostic::new(
         "D_CG_DYN",
@@ -240,7 +243,7 @@ fn not_a_structure(name: &str, span: Span) -> Diagnostic {
     Diagnostic::new("D_XLATE_SOU", span, message)
 }
 
-/// The input while the translator is only declared: of its type, and nothing that is known.
+/// The input while the translator is only declared: it has the input's type, and is not constant.
 fn stand_in(of: &Type, span: Span) -> Expression {
     let argument = |value_type: Type| Expression {
         kind: ExpressionKind::Builtin(if value_type == Type::String {

@@ -1,4 +1,5 @@
-//! Variables: global, `self->`, `this->`; scalars and associative arrays; and who may be assigned.
+//! Variables: global, `self->`, `this->`; scalars and associative arrays; and which
+//! can be assigned.
 
 use super::forward_uses::name_of;
 use super::{Checked, Checker, names};
@@ -10,7 +11,7 @@ use crate::program::{Expression, Place, Scope, Type, Variable};
 use crate::source::Span;
 use crate::syntax::{LocalScope, Node, NodeKind};
 
-/// An operand that can stand to the left of an assignment, before it is known whether it exists.
+/// An operand that can stand on the left of an assignment, before it is known whether it exists.
 pub(super) struct Designator<'n> {
     pub(super) scope: Scope,
     pub(super) name: &'n str,
@@ -87,7 +88,7 @@ impl Checker {
         }
     }
 
-    /// The place that a designator names; a variable that does not exist is made, with this type.
+    /// The place that a designator names. A variable that does not exist is made, with this type.
     pub(super) fn place_or_new(&mut self, designator: &Designator<'_>, value_type: &Type) -> Checked<(Place, Type)> {
         self.check_assignable(designator)?;
         if let Some(found) = self.place(designator)? {
@@ -171,12 +172,12 @@ impl Checker {
         Ok((place, value_type))
     }
 
-    /// Whether a name is a function's in the version of D that the text asks for.
+    /// Whether a name is that of a function in the version of D that the text selects.
     pub(super) fn is_function(&self, name: &str) -> bool {
         names::callable(name).is_some() && !(self.settings.is_1_0 && names::came_with_1_1(name))
     }
 
-    /// Refuses to assign what the tracer provides.
+    /// Refuses an assignment to a variable that the tracer provides.
     pub(super) fn check_assignable(&self, designator: &Designator<'_>) -> Checked<()> {
         let name = designator.name;
         if designator.scope != Scope::Global || self.variables.known(Scope::Global, name).is_some() {
@@ -185,7 +186,7 @@ impl Checker {
         if self.scope.floats.contains_key(name) {
             return Err(super::expressions::float_as_value(name, designator.span));
         }
-        // As in DTrace the inline of a constant is the constant.
+        // As in DTrace, an inline of a constant is that constant.
         let is_constant = self
             .scope
             .inlines
@@ -240,7 +241,7 @@ impl Checker {
         self.hint(Diagnostic::new("D_VAR_UNDEF", designator.span, message), designator)
     }
 
-    /// What to do, where the variable is assigned somewhere: otherwise it is more likely a misspelt name.
+    /// The hint for an unknown variable: that it is assigned later, or else that the name may be misspelt.
     fn hint(&self, diagnostic: Diagnostic, designator: &Designator<'_>) -> Diagnostic {
         let Some(assigned) = self.later.first(&designator.text) else {
             return match super::bpftrace_hints::variable(designator.name).filter(|_| designator.scope == Scope::Global)

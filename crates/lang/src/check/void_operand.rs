@@ -1,10 +1,10 @@
-//! What has no value where a value is wanted: actions, aggregating functions, aggregations.
+//! Operands without a value where a value is wanted: actions, aggregating functions, aggregations.
 //!
-//! For DTrace these are expressions like any others, of the type `void` or of none ("dynamic"); so
-//! it is the place where they stand that says what is wrong: as a key `D_KEY_TYPE`, as an argument
-//! `D_PROTO_ARG`, in a predicate `D_PRED_SCALAR`. Here a call of an action therefore resolves to an
-//! expression of the type `void`, and its own refusal is kept aside: it is told when the whole
-//! statement holds nothing that refuses it earlier.
+//! To DTrace these are ordinary expressions, of the type `void` or of none ("dynamic"). So the
+//! place where they stand decides the error: as a key `D_KEY_TYPE`, as an argument `D_PROTO_ARG`,
+//! in a predicate `D_PRED_SCALAR`. Here a call of an action therefore resolves to an expression of
+//! the type `void`, and its own error is set aside. That error is reported only when the rest of
+//! the statement holds no other error.
 
 use super::names::{self, Callable};
 use super::{Checked, Checker, aggregations};
@@ -15,7 +15,7 @@ use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 
 impl Checker {
-    /// A result, or what was kept aside of an expression in it that has no value.
+    /// A result, or the error that was set aside for an operand without a value.
     pub(super) fn settled<T>(&mut self, result: Checked<T>) -> Checked<T> {
         let kept = self.clause_at_hand.without_value.take();
         let value = result?;
@@ -28,7 +28,7 @@ impl Checker {
         self.nothing(Diagnostic::new("D_CG_EXPR", span, message))
     }
 
-    /// `count();`: a call of an aggregating function that is assigned to no aggregation.
+    /// `count();`: a call of an aggregating function that is not assigned to an aggregation.
     pub(super) fn aggregating_call(&mut self, name: &str, span: Span) -> Expression {
         let message = format!("aggregating function {name}( ) may not be called from a D expression");
         self.nothing(Diagnostic::new("D_CG_EXPR", span, message).with_help(format!("@ = {name}(...);")))
@@ -44,7 +44,7 @@ impl Checker {
         Ok(self.nothing(Diagnostic::new("D_OP_DYN", span, message).with_help(help)))
     }
 
-    /// An aggregation that nothing further up assigns. DTrace has a name that is not known here.
+    /// An aggregation that is not assigned before this. DTrace calls it an unknown name.
     pub(super) fn unknown_aggregation(&self, name: &str, span: Span) -> Diagnostic {
         let diagnostic = Diagnostic::new(
             "D_IDENT_UNDEF",
@@ -59,8 +59,8 @@ impl Checker {
         }
     }
 
-    /// Whether a node is of no type: an aggregation, an element of one, the call of an aggregating function, one of
-    /// DTrace's structures as a whole.
+    /// Whether a node has no type: an aggregation, an element of one, the call of an aggregating
+    /// function, or one of DTrace's structures as a whole.
     pub(super) fn is_dynamic(&self, node: &Node) -> bool {
         if aggregations::named(node).is_some() {
             return true;
@@ -77,7 +77,7 @@ impl Checker {
         }
     }
 
-    /// An expression of the type void; the first of them is told.
+    /// An expression of the type void; the first one is reported.
     fn nothing(&mut self, refusal: Diagnostic) -> Expression {
         let span = refusal.span;
         self.clause_at_hand.without_value.get_or_insert(refusal);

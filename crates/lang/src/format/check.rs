@@ -1,10 +1,10 @@
-//! Whether a format and its arguments fit.
+//! Whether a format fits its arguments.
 
 use super::{Conversion, Dimension, Directive, Format, FormatError, Size};
 use crate::program::{AggregatingFunction, Aggregation, ForeignKind, IntegerType, KeyType, Type};
 
 impl Format {
-    /// Checks the arguments of a `printf`, or of what takes the same: their number and types.
+    /// Checks the number and the types of the arguments of `printf` and the actions like it.
     /// Arguments are counted from 2: the format is the first.
     ///
     /// # Errors
@@ -20,8 +20,9 @@ impl Format {
         Ok(())
     }
 
-    /// Checks the aggregations of a `printa`: their keys against each other and against the conversions. Elements of
-    /// the key that no conversion asks for are left out, as in DTrace; so are aggregations without a `%@`.
+    /// Checks the aggregations of a `printa`: their keys against each other and against the
+    /// conversions. As in DTrace, elements of the key without a conversion are left out, and so are
+    /// aggregations without a `%@`.
     ///
     /// # Errors
     /// As [`Format::check`] and [`check_joined`].
@@ -42,7 +43,7 @@ impl Format {
         Ok(())
     }
 
-    /// Walks the conversions along the arguments; yields how many arguments they take.
+    /// Assigns the arguments to the conversions; yields how many arguments they take.
     fn check_conversions(
         &self,
         function: &str,
@@ -110,7 +111,7 @@ impl Format {
 /// Checks that the aggregations of one `printa`, with a format or without, have the same kinds of keys.
 ///
 /// # Errors
-/// `D_PRINTA_AGGKEY` (not as many), `D_PRINTA_AGGPROTO` (of another kind).
+/// `D_PRINTA_AGGKEY` (a different number of keys), `D_PRINTA_AGGPROTO` (keys of another kind).
 pub fn check_joined(aggregations: &[&Aggregation]) -> Result<(), FormatError> {
     let [first, others @ ..] = aggregations else {
         return Ok(());
@@ -147,11 +148,11 @@ pub fn check_joined(aggregations: &[&Aggregation]) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// What there is to print.
+/// The kinds of values that can be printed.
 #[derive(Clone, Copy)]
 enum Argument {
     Integer(IntegerType),
-    /// An integer that may have a name.
+    /// An integer, perhaps of an enumeration that gives it a name.
     Enumeration(IntegerType),
     Pointer,
     String,
@@ -159,7 +160,7 @@ enum Argument {
     Stack,
     /// Floating point, of so many bytes.
     Float(u32),
-    /// Nothing that can be printed.
+    /// A value that cannot be printed.
     Other,
 }
 
@@ -174,7 +175,7 @@ impl Argument {
                 ForeignKind::Floating(bytes) => Argument::Float(*bytes),
                 _ => foreign.integer().map_or(Argument::Other, Argument::Enumeration),
             },
-            // A stack: nothing else without a value comes here.
+            // A stack: no other expression without a value comes here.
             Type::Void => Argument::Stack,
             Type::Structure(_) | Type::Array { .. } => Argument::Other,
         }
@@ -191,7 +192,7 @@ impl Argument {
         }
     }
 
-    /// What it is beside its names.
+    /// The kind of the value without its names.
     fn kind(self) -> Argument {
         match self {
             Argument::Enumeration(integer) => Argument::Integer(integer),
@@ -265,7 +266,7 @@ impl Argument {
     }
 }
 
-/// What a conversion wants, in the words of DTrace's messages.
+/// The types that a conversion accepts, in the words of DTrace's messages.
 fn prototype(directive: &Directive) -> &'static str {
     match (directive.conversion, directive.size) {
         (Conversion::Address | Conversion::Pointer, _) => "pointer or integer",

@@ -1,8 +1,8 @@
-//! Addresses of variables: those of the structures and arrays of D's own.
+//! Addresses of variables: of D's own structures and arrays.
 //!
-//! In the target a variable lies in the arena, and its address is that. The tracer's own
-//! thread-local and clause-local variables lie nowhere; they appear from [`VARIABLES_ADDRESS`] on,
-//! where no program on x86-64 can have anything, each scope for itself:
+//! In the target a variable lies in the arena, and has its address there. The tracer's own
+//! thread-local and clause-local variables have no memory. They appear from [`VARIABLES_ADDRESS`]
+//! on, where no program on x86-64 can have memory. Each scope has its own range:
 //!
 //! ```text
 //! VARIABLES_ADDRESS  + 0            global variables, where the world says of no other place
@@ -10,17 +10,17 @@
 //!                    + 2 * ...      this->
 //! ```
 //!
-//! Within a scope they lie as [`Storage`] says, and behind the last one are zeros: an index behind
-//! an array's end gives another variable's bytes, or nothing, as in the target.
+//! Within a scope the variables lie as [`Storage`] says, and zeros follow the last one. As in the
+//! target, an index after an array's end yields the bytes of another variable, or zeros.
 
 use super::evaluate::Evaluator;
 use super::{Fault, FaultKind, Value, World};
 use crate::layout::{NO_OFFSET, Storage, value_bytes};
 use crate::program::{Scope, Type, VariableId};
 
-/// Where variables without a place of their own appear to lie.
+/// Where variables without memory of their own appear to lie.
 pub const VARIABLES_ADDRESS: u64 = 0x4e51_0000_0000_0000;
-/// No scope has as many bytes.
+/// More bytes than any scope has.
 const SCOPE_BYTES: u64 = 1 << 33;
 const SCOPES: [Scope; 3] = [Scope::Global, Scope::ThreadLocal, Scope::ClauseLocal];
 
@@ -33,13 +33,13 @@ impl<W: World + ?Sized> Evaluator<'_, W> {
         Ok(self.base(scope) + u64::from(offset))
     }
 
-    /// So many bytes from an address on, if variables lie there.
+    /// So many bytes at an address, if variables lie there.
     pub(super) fn variables_at(&mut self, address: u64, bytes: usize) -> Option<Vec<u8>> {
         let (scope, start) = SCOPES.into_iter().find_map(|scope| {
             let base = self.base(scope);
             let room = match base {
                 VARIABLES_ADDRESS.. if base < VARIABLES_ADDRESS + 3 * SCOPE_BYTES => SCOPE_BYTES,
-                // What lies behind them there is the target's.
+                // What follows the variables is the target's.
                 _ => u64::from(self.storage().globals_bytes),
             };
             let start = address.checked_sub(base).filter(|start| *start < room)?;
@@ -77,7 +77,7 @@ impl<W: World + ?Sized> Evaluator<'_, W> {
         Some(found)
     }
 
-    /// Stores bytes at an address that lies in an array or a structure; false where it lies in none.
+    /// Stores bytes at an address within an array or a structure; false: no such variable has the address.
     pub(super) fn store_in_variable(&mut self, address: u64, bytes: &[u8]) -> bool {
         for scope in SCOPES {
             let Some(start) = address.checked_sub(self.base(scope)) else {

@@ -10,7 +10,7 @@ const ADDRESS: IntegerType = IntegerType {
     signed: false,
 };
 
-/// The integer that a value of this type is: for all but integers an address.
+/// The integer that a value of this type is; for all types but integers, an address.
 pub(super) fn integer_type(value_type: &Type) -> IntegerType {
     match value_type {
         Type::Integer(integer) => *integer,
@@ -45,7 +45,7 @@ pub(super) fn is_comparison(operator: BinaryOperator) -> bool {
     )
 }
 
-/// Whether a comparison holds for an order; false for what is no comparison.
+/// Whether a comparison holds for an order; false if the operator is not a comparison.
 pub(super) fn holds(operator: BinaryOperator, order: Ordering) -> bool {
     match operator {
         BinaryOperator::Equal => order.is_eq(),
@@ -58,8 +58,8 @@ pub(super) fn holds(operator: BinaryOperator, order: Ordering) -> bool {
     }
 }
 
-/// `left operator right`: operands of type `operands` (the right one of a shift may be of any), a
-/// result of type `result`.
+/// `left operator right`: operands of type `operands` (the right one of a shift may have any type),
+/// a result of type `result`.
 ///
 /// # Errors
 /// [`FaultKind::Divide`].

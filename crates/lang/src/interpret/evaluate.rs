@@ -20,7 +20,7 @@ pub(super) struct Evaluator<'a, W: ?Sized> {
     pub(super) world: &'a mut W,
     /// Scratch memory used so far; it appears at [`SCRATCH_ADDRESS`].
     pub(super) scratch: Vec<u8>,
-    /// Where variables lie, once somebody has asked.
+    /// Where variables lie, once this was asked for.
     pub(super) storage: std::cell::OnceCell<Storage>,
 }
 
@@ -38,7 +38,7 @@ enum Location {
     },
     /// An integer at an address.
     Memory(u64),
-    /// An integer in a variable, from a byte on.
+    /// An integer in a variable, at this byte.
     Field {
         scope: Scope,
         variable: VariableId,
@@ -89,7 +89,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
                 let index = self.integer(index)?;
                 Value::Integer(self.world.register(index)?)
             }
-            // Of bytes of no known size: where they lie.
+            // The address of bytes of unknown size.
             ExpressionKind::Variable(Place::Scalar { scope, variable })
                 if *value_type == (Type::Bytes { size: None }) =>
             {
@@ -182,7 +182,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         let value = self.value(operand)?;
         Ok(match (value, to) {
             (value, Type::String) if operand.value_type == Type::String => value,
-            // The address of a string: a copy that is zero behind its end.
+            // The address of a string: a copy that ends in zeros.
             (Value::String(mut text), _) => {
                 let room = self.room(u64::from(self.limits.string_bytes()))?;
                 text.resize(room, 0);
@@ -284,8 +284,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         }
     }
 
-    /// The value of a string that is recorded, part of a key or given to a subroutine: NULL is an
-    /// address that cannot be read.
+    /// The value of a string that is recorded, part of a key or given to a subroutine. There NULL
+    /// is an unreadable address.
     pub(super) fn present(&mut self, expression: &Expression) -> Result<Value, Fault> {
         match self.value(expression)? {
             Value::Integer(_) if expression.value_type == Type::String => Err(Fault::bad_address(0)),
@@ -293,7 +293,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         }
     }
 
-    /// What was never assigned is 0, or empty; an element or a thread's string is NULL.
+    /// A variable that was never assigned is 0 or empty. An element, or a thread's string, is NULL.
     pub(super) fn read(&mut self, slot: &Slot<'_>) -> Result<Value, Fault> {
         let value = match &slot.location {
             Location::Variable { scope, variable, key } => self.world.get(*scope, *variable, key.as_deref()),
@@ -377,8 +377,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         Ok(value)
     }
 
-    /// What of a string a variable or a record keeps, and all that comparisons and lengths look at:
-    /// room for the NUL must be left.
+    /// The part of a string that a variable or a record keeps, and that comparisons and lengths
+    /// look at: one byte is left for the NUL.
     pub(super) fn kept<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let text = until_nul(text);
         text.get(..self.limits.string_limit() as usize - 1).unwrap_or(text)
@@ -415,7 +415,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         value: Option<&Expression>,
         weight: Option<&Expression>,
     ) -> Result<(), Fault> {
-        // A stack is taken when the key is put together: after everything is evaluated.
+        // A stack is taken when the key is put together, after everything else is evaluated.
         let mut elements = Vec::new();
         for key in keys {
             elements.push(match key {

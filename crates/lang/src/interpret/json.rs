@@ -5,10 +5,9 @@
 //! result   a string without its quotes, its escapes as they stand; of all else the text itself
 //! ```
 //!
-//! Nothing, the string NULL, where the path leads nowhere, and where the text is not JSON as far
-//! as it is looked at: what lies behind the part that is found may be anything. Numbers are
-//! decimal, words `true`, `false` and `null`, and `\u` has four digits. One pass. `agent/json.c`
-//! does the same.
+//! The result is the string NULL where the path leads nowhere, or where the text is found not to be
+//! JSON. The text after the wanted part is not looked at. Numbers are decimal, words are `true`,
+//! `false` and `null`, and `\u` has four digits. One pass. `agent/json.c` does the same.
 
 use std::ops::Range;
 
@@ -39,7 +38,7 @@ impl Reader<'_> {
         if found { self.value() } else { None }
     }
 
-    /// Behind the colon of a member.
+    /// The text after the colon of a member.
     fn member(&mut self, name: &[u8]) -> Option<()> {
         loop {
             self.take(b'"')?;
@@ -54,7 +53,7 @@ impl Reader<'_> {
         }
     }
 
-    /// In front of an element of an array.
+    /// The text before an element of an array.
     fn element(&mut self, number: &[u8]) -> Option<()> {
         let blanks = number.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
         let number = number.get(blanks..).unwrap_or_default();
@@ -74,7 +73,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// The value that begins here; of a string what is between the quotes.
+    /// The value that begins here; for a string, the text between the quotes.
     fn value(&mut self) -> Option<Range<usize>> {
         let first = self.next()?;
         let start = self.at - 1;
@@ -107,7 +106,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What is left of a number behind its first byte. Something must follow it: a text that ends there is cut off.
+    /// The rest of a number after its first byte. Something must follow the number: a text that
+    /// ends there is cut off.
     fn number(&mut self, start: usize) -> Option<Range<usize>> {
         let (mut in_fraction, mut in_exponent) = (false, false);
         loop {
@@ -126,7 +126,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What is left of a string behind its first quote, without the last one.
+    /// The rest of a string after its first quote, without the last one.
     fn string(&mut self) -> Option<Range<usize>> {
         let start = self.at;
         loop {
@@ -146,7 +146,7 @@ impl Reader<'_> {
         (self.next()? == wanted).then_some(())
     }
 
-    /// The next byte that is no space.
+    /// The next byte that is not a space.
     fn next(&mut self) -> Option<u8> {
         loop {
             let byte = self.byte()?;
@@ -193,7 +193,7 @@ mod tests {
             b"",
             b"[",
             b"{\"b\": [1, \"a\": 2}",
-            // Numbers and words that are none, and those behind which the text ends.
+            // Malformed numbers and words, and those at the end of the text.
             b"{\"a\": 0x10}",
             b"{\"a\": 1-2}",
             b"{\"a\": 1.5+2}",

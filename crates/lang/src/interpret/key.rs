@@ -7,8 +7,8 @@
 //! stack     u64 number of frames, then the frames, innermost first
 //! ```
 //!
-//! Elements follow each other without any mark: the types of the key say how to read them. Equal keys have equal
-//! bytes, and no two keys of the same types share theirs.
+//! Elements follow each other without separators: the types of the key say how to read them. Equal
+//! keys have equal bytes, and different keys of the same types have different bytes.
 
 use super::Value;
 use super::value::{until_nul, words};
@@ -19,7 +19,7 @@ pub fn push_integer(key: &mut Vec<u8>, value: i64) {
     key.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Appends a string: what is in front of its first NUL, and at most `string_limit - 1` bytes of that.
+/// Appends a string: the bytes before its first NUL, at most `string_limit - 1` of them.
 pub fn push_string(key: &mut Vec<u8>, text: &[u8], string_limit: u32) {
     let text = until_nul(text);
     let room = (string_limit as usize).saturating_sub(1);
@@ -47,8 +47,8 @@ pub fn key_bytes(elements: &[Value], string_limit: u32) -> Vec<u8> {
     key
 }
 
-/// The elements of a key. `None` when the bytes are no key of these types: too short, a string without a NUL, more
-/// frames than bytes.
+/// The elements of a key. `None`: the bytes are not a key of these types (too short, a string
+/// without a NUL, more frames than bytes).
 pub fn read_key(types: &[KeyType], key: &[u8]) -> Option<Vec<Value>> {
     let mut rest = key;
     let elements = types.iter().map(|key_type| {

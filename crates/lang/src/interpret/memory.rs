@@ -7,7 +7,7 @@ use super::{Fault, FaultKind, SCRATCH_ADDRESS, Value, World};
 use crate::program::IntegerType;
 
 impl<'a, W: World + ?Sized> Evaluator<'a, W> {
-    /// So many bytes more are to be taken from scratch memory.
+    /// Reserves so many bytes of scratch memory.
     pub(super) fn room(&self, bytes: u64) -> Result<usize, Fault> {
         let taken = self.scratch.len().next_multiple_of(8);
         let left = self.world.scratch_bytes().saturating_sub(taken);
@@ -15,9 +15,9 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         fits.ok_or(Fault::new(FaultKind::Scratch))
     }
 
-    /// Keeps bytes in scratch memory.
+    /// Puts bytes into scratch memory.
     pub(super) fn in_scratch(&mut self, bytes: Vec<u8>) -> Value {
-        // It may end within a word: `store`.
+        // It may end within a word: see `store`.
         self.scratch.resize(self.scratch.len().next_multiple_of(8), 0);
         let address = SCRATCH_ADDRESS + self.scratch.len() as u64;
         self.scratch.extend_from_slice(&bytes);
@@ -31,7 +31,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         (offset < self.world.scratch_bytes()).then(|| self.scratch.get(offset..).unwrap_or_default())
     }
 
-    /// Where in scratch memory an address lies, which the clause must have taken up to `bytes` behind it.
+    /// The offset of an address in scratch memory. The clause must have reserved `bytes` bytes from there on.
     pub(super) fn scratch_place(&self, address: u64, bytes: u64) -> Result<std::ops::Range<usize>, Fault> {
         let start = address.checked_sub(SCRATCH_ADDRESS);
         let end = start.and_then(|start| start.checked_add(bytes));
@@ -41,9 +41,9 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         }
     }
 
-    /// One byte right behind what the clause has taken last may be stored, too: a NUL behind what
-    /// `copyin` gave (`s[n] = 0`). What has been taken ends within a word then, and no further byte
-    /// behind it may be stored.
+    /// One byte right after the last reservation may be stored, too: a NUL after the result of
+    /// `copyin` (`s[n] = 0`). The reservation then ends within a word, and no further byte after it
+    /// may be stored.
     pub(super) fn store(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
         let end = self.scratch.len();
         let is_next = address == SCRATCH_ADDRESS + end as u64 && end.is_multiple_of(8);
@@ -78,7 +78,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         self.world
     }
 
-    /// `copyout`: of scratch memory the bytes from and to these places.
+    /// `copyout`: copies bytes of scratch memory, given by their range, to an address of the target.
     pub(super) fn copy_out(&mut self, place: std::ops::Range<usize>, address: u64) -> Result<Value, Fault> {
         self.world.write(address, self.scratch.get(place).unwrap_or_default())?;
         Ok(Value::Integer(0))

@@ -1,4 +1,5 @@
-//! Calls of subroutines: their arguments evaluated, their memory fetched; what they compute is in [`super::text`].
+//! Calls of subroutines: evaluates their arguments and fetches their memory; [`super::text`]
+//! computes the results.
 
 use super::evaluate::{Evaluator, NULL};
 use super::{Fault, FaultKind, Value, World, json, text};
@@ -14,7 +15,7 @@ const AF_INET6: i64 = 10;
 const ARPHRD_ETHER: i64 = 1;
 const ARPHRD_INFINIBAND: i64 = 32;
 
-/// The arguments of a call, evaluated in order as they are asked for.
+/// The arguments of a call. Each is evaluated when it is taken, in order.
 struct Arguments<'a, 'e, W: ?Sized> {
     evaluator: &'e mut Evaluator<'a, W>,
     left: std::slice::Iter<'e, Expression>,
@@ -29,7 +30,7 @@ impl<W: World + ?Sized> Arguments<'_, '_, W> {
         Ok(self.value()?.as_integer())
     }
 
-    /// Of a string, which is not NULL.
+    /// The bytes of a string, which is not NULL.
     fn text(&mut self) -> Result<Vec<u8>, Fault> {
         let value = self.evaluator.present(self.left.next().ok_or(ILLEGAL)?)?;
         Ok(self.evaluator.kept(value.as_bytes()).to_vec())
@@ -53,7 +54,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             }
             Function::CopyInString => {
                 let address = take.number()? as u64;
-                // 0 is strsize; the NUL counts.
+                // 0 means strsize; the NUL counts.
                 let limit = match arguments.get(1) {
                     Some(_) => take.number()? as u64,
                     None => 0,
@@ -181,8 +182,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         }
     }
 
-    /// Takes a token off a string variable; the separators come first, as in the machine code,
-    /// which has the variable's address before.
+    /// Takes a token off a string variable. The separators are evaluated first, because the machine
+    /// code already has the variable's address.
     fn token(&mut self, state: &Expression, separators: &[u8]) -> Result<Value, Fault> {
         let ExpressionKind::Variable(place) = &state.kind else {
             return Err(ILLEGAL);

@@ -1,11 +1,11 @@
-//! The subroutines on strings and numbers, with DTrace's results (illumos, `dtrace_dif_subr`). The agent does the same
-//! in C (`agent/text.c`, `agent/numbers.c`), and a test holds the two together.
+//! The subroutines on strings and numbers, with DTrace's results (illumos, `dtrace_dif_subr`). The
+//! agent does the same in C (`agent/text.c`, `agent/numbers.c`), and a test compares the two.
 //!
-//! Strings come and go without their NUL. What is not found is `None`, the string NULL.
+//! Strings are passed and returned without their NUL. `None` is the string NULL: nothing was found.
 
 use std::net::Ipv4Addr;
 
-/// The bytes from an index on; empty when it lies behind the end.
+/// The bytes from an index on; empty when the index lies after the end.
 fn from(text: &[u8], index: usize) -> &[u8] {
     text.get(index..).unwrap_or_default()
 }
@@ -14,7 +14,7 @@ fn starts_with(text: &[u8], index: usize, wanted: &[u8]) -> bool {
     from(text, index).starts_with(wanted)
 }
 
-/// `strchr`, `strrchr`: from the first, or the last, `wanted` on. The NUL is found as well.
+/// `strchr`, `strrchr`: the text from the first, or the last, `wanted` on. The NUL can be found, too.
 pub fn character(text: &[u8], wanted: u8, last: bool) -> Option<&[u8]> {
     let found = if wanted == 0 {
         Some(text.len())
@@ -32,7 +32,7 @@ pub fn search<'t>(text: &'t [u8], wanted: &[u8]) -> Option<&'t [u8]> {
     found.map(|index| from(text, index))
 }
 
-/// `index`: a position in front of the string is its start; -1: not found.
+/// `index`: a position before the string is its start; -1: not found.
 pub fn index(text: &[u8], wanted: &[u8], position: i64) -> i64 {
     if text.is_empty() && wanted.is_empty() {
         return 0;
@@ -45,7 +45,7 @@ pub fn index(text: &[u8], wanted: &[u8], position: i64) -> i64 {
     found.map_or(-1, |index| index as i64)
 }
 
-/// `rindex`: a position behind the string is its end; -1: not found.
+/// `rindex`: a position after the string is its end; -1: not found.
 pub fn last_index(text: &[u8], wanted: &[u8], position: i64) -> i64 {
     if position < 0 || (text.is_empty() && wanted.is_empty()) {
         return if wanted.is_empty() { 0 } else { -1 };
@@ -55,7 +55,7 @@ pub fn last_index(text: &[u8], wanted: &[u8], position: i64) -> i64 {
     found.map_or(-1, |index| index as i64)
 }
 
-/// `strtok`: the token at the front, empty where there is none, and what follows it, its separator included.
+/// `strtok`: the token at the front (empty: there is none), and the text after it, with its separator.
 pub fn token<'t>(text: &'t [u8], separators: &[u8]) -> (&'t [u8], &'t [u8]) {
     let is_separator = |byte: &u8| separators.contains(byte);
     let start = text.iter().position(|byte| !is_separator(byte)).unwrap_or(text.len());
@@ -63,10 +63,10 @@ pub fn token<'t>(text: &'t [u8], separators: &[u8]) -> (&'t [u8], &'t [u8]) {
     text.split_at(text.iter().position(is_separator).unwrap_or(text.len()))
 }
 
-/// The count of a `substr` that was given none: `strsize`.
+/// The count of a `substr` without one: `strsize`.
 pub const ALL: i64 = i64::MIN;
 
-/// `substr`: a negative index counts from the end, a negative count leaves off as many at the end.
+/// `substr`: a negative index counts from the end; a negative count leaves off as many characters at the end.
 pub fn substring(text: &[u8], index: i64, count: i64, strsize: i64) -> &[u8] {
     let length = text.len() as i64;
     let (mut start, mut remaining) = (index, if count == ALL { strsize } else { count });
@@ -93,7 +93,7 @@ fn is_slash(byte: &u8) -> bool {
     *byte == b'/'
 }
 
-/// `basename` and `dirname`: the last component, and what is in front of it.
+/// `basename` and `dirname`: the last component, and the path before it.
 pub fn path_part(path: &[u8], base: bool) -> &[u8] {
     if path.is_empty() {
         return b".";
@@ -116,9 +116,9 @@ pub fn path_part(path: &[u8], base: bool) -> &[u8] {
     }
 }
 
-/// `cleanpath`: without empty components, `.` and `..`, step for step as DTrace goes
-/// through the text. A relative path with `..` is DTrace's on Linux: what leads out of
-/// where the path begins stays.
+/// `cleanpath`: the path without empty components, `.` and `..`, step for step as DTrace goes
+/// through the text. A relative path with `..` is treated as in DTrace for Linux: a `..` that leads
+/// out of the path's first directory stays.
 pub fn clean_path(path: &[u8], strsize: usize) -> Vec<u8> {
     if !path.first().is_some_and(is_slash) && path.split(is_slash).any(|component| component == b"..") {
         return clean_relative(path);
@@ -167,7 +167,8 @@ pub fn clean_path(path: &[u8], strsize: usize) -> Vec<u8> {
             next(true);
             let slash = clean.iter().rposition(is_slash).unwrap_or(0);
             if byte == 0 {
-                // What it goes back to stays, be it a slash or not; of nothing, a slash is left.
+                // The character that it goes back to stays, be it a slash or not; at the front of
+                // the text, a slash stays.
                 clean.truncate(slash + 1);
                 if clean.is_empty() {
                     clean.push(b'/');
@@ -227,7 +228,7 @@ pub fn from_number(value: i64, base: u32) -> Vec<u8> {
     text
 }
 
-/// `strtoll` in a base from 2 to 36: up to the first byte that is no digit; it wraps.
+/// `strtoll` in a base from 2 to 36: up to the first byte that is not a digit; the number wraps.
 pub fn to_number(text: &[u8], base: u32) -> i64 {
     let digit = |byte: u8| char::from(byte).to_digit(36).filter(|digit| *digit < base);
     let blanks = text.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
@@ -259,10 +260,11 @@ pub fn ipv4(address: [u8; 4]) -> Vec<u8> {
     Ipv4Addr::from(address).to_string().into_bytes()
 }
 
-/// `inet_ntop` of 16 bytes, and (`short`) `inet_ntoa6`, which writes only the IPv4 address that is in it.
+/// `inet_ntop` of 16 bytes; with `short`, `inet_ntoa6`, which writes only the IPv4 address in it.
 ///
-/// RFC 1884, convention 2, as DTrace writes it, its oddities included: one zero word is compressed, but not the last;
-/// of an address that holds an IPv4 one, zeros that reach into that are not.
+/// RFC 1884, convention 2, with the oddities of DTrace: a single zero word is compressed,
+/// but not the last one. Where the address holds an IPv4 address, zeros that reach into
+/// that are not compressed.
 pub fn ipv6(address: [u8; 16], short: bool) -> Vec<u8> {
     let (mut first, mut candidate, mut count, mut end) = (-1_i32, None::<i32>, 1_i32, 14_i32);
     for (at, byte) in (0_i32..).zip(address) {

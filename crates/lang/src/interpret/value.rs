@@ -2,12 +2,11 @@
 
 use crate::layout::{FieldKind, RecordField};
 
-/// A value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// An integer or a pointer, normalised to its type (unsigned 64-bit values as their bit
-    /// pattern). 0 is also the string NULL, which compares as the empty string and is read
-    /// as nothing else.
+    /// pattern). 0 is also the string NULL, which compares as the empty string, and faults when
+    /// it is read.
     Integer(i64),
     /// A string without its NUL.
     String(Vec<u8>),
@@ -15,7 +14,6 @@ pub enum Value {
     Bytes {
         /// Where they lie.
         address: u64,
-        /// What they are.
         bytes: Vec<u8>,
     },
     /// Return addresses, innermost first.
@@ -23,7 +21,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The integer; for bytes their address, 0 for what has none.
+    /// The integer; for bytes their address; 0 if there is no address.
     pub fn as_integer(&self) -> i64 {
         match self {
             Value::Integer(value) => *value,
@@ -32,7 +30,7 @@ impl Value {
         }
     }
 
-    /// The string's or the bytes' contents; empty for the others.
+    /// The contents of the string or of the bytes; empty for other values.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Value::String(bytes) | Value::Bytes { bytes, .. } => bytes,
@@ -40,7 +38,8 @@ impl Value {
         }
     }
 
-    /// Writes the value as a field of a record, cut to `room`: see [`crate::layout`]. A string always ends in a NUL.
+    /// Writes the value as a field of a record, cut to `room`: see [`crate::layout`]. A string
+    /// always ends in a NUL.
     pub fn write(&self, room: &mut [u8]) {
         let put = |room: &mut [u8], bytes: &[u8]| {
             let count = bytes.len().min(room.len());
@@ -66,8 +65,9 @@ impl Value {
     }
 }
 
-/// Reads a field of a record (with its header). The record may hold anything: a string without a NUL ends with its
-/// field, a stack has at most the frames it has room for. `None` when the field does not lie in the record.
+/// Reads a field of a record (with its header). The record may hold anything: a string without a
+/// NUL ends with its field, and a stack has at most the frames it has room for. `None`: the field
+/// does not lie in the record.
 pub fn read_field(record: &[u8], field: &RecordField) -> Option<Value> {
     let start = field.offset as usize;
     let bytes = record.get(start..start.checked_add(field.bytes as usize)?)?;
@@ -89,7 +89,7 @@ pub fn read_field(record: &[u8], field: &RecordField) -> Option<Value> {
     })
 }
 
-/// The bytes in front of the first NUL.
+/// The bytes before the first NUL.
 pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }

@@ -1,7 +1,7 @@
-//! Lines that begin with `#`: `#!`, `#pragma`, and what a preprocessor leaves behind.
+//! Lines that begin with `#`: `#!`, `#pragma`, and the line markers of a preprocessor.
 //!
-//! `#pragma D option` and `depends_on` are kept for the caller; the attributes and bindings of the
-//! stability chapter say nothing about what a program does and are passed over; everything else is
+//! `#pragma D option` and `depends_on` are kept for the caller. The attributes and bindings of the
+//! manual's chapter on stability do not change a program, and are skipped. Everything else is
 //! refused by name.
 
 use super::{Lexer, is_blank};
@@ -11,7 +11,7 @@ use crate::program::Pragma;
 use crate::source::Span;
 
 impl Lexer<'_> {
-    /// Takes the whole line. The position is at its `#`.
+    /// Takes the whole line. The lexer stands at its `#`.
     pub(super) fn directive(&mut self) -> Result<(), Diagnostic> {
         let start = self.position;
         let line = self.rest().split('\n').next().unwrap_or("");
@@ -87,12 +87,13 @@ impl Lexer<'_> {
                 Diagnostic::new("D_PRAGMA_MALFORM", span, "malformed #pragma D: expected its name")
                     .with_help("#pragma D option name[=value]"),
             ),
-            // Words to another compiler are passed over, as C has it: `#pragma option quiet`, without its D, is one.
+            // As in C, pragmas for other compilers are skipped: `#pragma option quiet`, without the
+            // D, is one.
             _ => Ok(()),
         }
     }
 
-    /// One option, or several on the line.
+    /// One or several options on a line.
     fn options(&mut self, options: &[&str], span: Span) -> Result<(), Diagnostic> {
         if options.is_empty() {
             return Err(Diagnostic::new(
@@ -129,7 +130,8 @@ impl Lexer<'_> {
     }
 }
 
-/// Whether this is `name stability/data stability/dependency class`, of the stability chapter's words in any case.
+/// Whether this is `name stability/data stability/dependency class`, with the words of the chapter
+/// on stability in any case.
 fn is_attributes(text: &str) -> bool {
     const STABILITIES: [&str; 8] = [
         "internal", "private", "obsolete", "external", "unstable", "evolving", "stable", "standard",
@@ -146,7 +148,7 @@ fn error(message: &[&str], span: Span) -> Diagnostic {
     Diagnostic::new("D_PRAGERR", span, format!("#error: {}", message.join(" ")))
 }
 
-/// A comment at the end of a `#` line, closed on it, is no part of it.
+/// A comment at the end of a `#` line is removed, if it ends on that line.
 fn strip_comment(line: &str) -> &str {
     match line.find("/*") {
         Some(at) if line[at..].trim_end_matches(is_blank).ends_with("*/") => &line[..at],

@@ -1,16 +1,18 @@
-//! What the preprocessor has included: which text comes from headers, and what these ask the compiler for.
+//! What the preprocessor has included: which text comes from headers, and what the headers ask
+//! of the compiler.
 //!
-//! `# 12 "file.h" 1` enters a file, `# 34 "script.d" 2` comes back from one. The parser may read a text twice
-//! ([`Lexer::rewind`]), so what a line has said is kept by its place, and said once.
+//! `# 12 "file.h" 1` enters a file, `# 34 "script.d" 2` returns from one. The parser may
+//! read a text twice ([`Lexer::rewind`]), so each line's effect is remembered by its place
+//! and applied once.
 
 use super::{Lexer, is_blank};
 use crate::source::Span;
 
-/// What holds from a place of the text on.
+/// The state from a place of the text on.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     from: usize,
-    /// Files that are open around the text.
+    /// The files that include this one.
     depth: u32,
     /// `#pragma pack(n)`.
     pack: Option<u32>,
@@ -34,7 +36,7 @@ impl Included {
         found.copied().unwrap_or_default()
     }
 
-    /// Another state from here on, unless this line was read before.
+    /// Begins another state here, unless this line was read before.
     fn change(&mut self, from: usize, change: impl FnOnce(&mut State, &mut Vec<Option<u32>>)) {
         let last = self.states.last().copied().unwrap_or_default();
         if last.from < from || self.states.is_empty() {
@@ -46,17 +48,17 @@ impl Included {
 }
 
 impl Lexer<'_> {
-    /// Whether a place is in a text that was included.
+    /// Whether a place is in an included file.
     pub fn is_included(&self, place: Span) -> bool {
         self.included.at(place.start as usize).depth > 0
     }
 
-    /// The most that a member of a structure which ends here is aligned to: `#pragma pack`.
+    /// The greatest alignment of the members of a structure that ends here: `#pragma pack`.
     pub fn pack(&self, place: Span) -> Option<u32> {
         self.included.at(place.start as usize).pack
     }
 
-    /// The words of a preprocessor's line behind its number: `"file.h" 1 3 4`.
+    /// The words after the number of a preprocessor's line: `"file.h" 1 3 4`.
     pub(super) fn line_marker(&mut self, body: &str) {
         let flags = body.rsplit('"').next().unwrap_or("");
         let mut flags = flags.split(is_blank).filter(|word| !word.is_empty());
@@ -71,7 +73,7 @@ impl Lexer<'_> {
         });
     }
 
-    /// `#pragma pack(...)`; whether it is one that is known.
+    /// `#pragma pack(...)`; yields whether its form is known.
     pub(super) fn pragma_pack(&mut self, text: &str) -> bool {
         let Some(inside) = text
             .trim()
@@ -90,7 +92,7 @@ impl Lexer<'_> {
                 Ok(_) => return false,
                 Err(_) if word == "push" => push = true,
                 Err(_) if word == "pop" => pop = true,
-                // A name for what is pushed.
+                // A name for the pushed value.
                 Err(_) if push => {}
                 Err(_) => return false,
             }
@@ -111,7 +113,7 @@ impl Lexer<'_> {
         true
     }
 
-    /// Passes over what stands in brackets, whatever it is, from the opening one at this place; whether it is closed.
+    /// Skips from the opening bracket at this place to the closing one; yields whether there is one.
     pub fn pass_over(&mut self, open: Span) -> bool {
         self.position = open.start as usize;
         let mut depth = 0_u32;
@@ -133,7 +135,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Passes over the value that a header gives to what it declares: up to a `,` or `;` outside of brackets.
+    /// Skips the value that a header gives to what it declares: up to a `,` or `;` outside of brackets.
     pub fn pass_over_value(&mut self) {
         let mut depth = 0_u32;
         loop {
@@ -148,7 +150,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// A character, a constant in quotes, a comment, a `#` line.
+    /// Skips a character, a constant in quotes, a comment or a `#` line.
     fn pass_over_one(&mut self) {
         let rest = self.rest();
         let length = match rest.bytes().next() {
@@ -164,7 +166,7 @@ impl Lexer<'_> {
             Some(b'/') if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
             Some(b'/') if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
             Some(b'#') if self.at_start_of_line() => {
-                // What it says of the text holds in here, too; what is wrong with it is no matter.
+                // The `#` line takes effect here, too; errors in it are ignored.
                 let _passed_over = self.directive();
                 return;
             }

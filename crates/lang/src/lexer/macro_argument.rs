@@ -1,7 +1,7 @@
-//! `$target`, `$1`, `$$1`: replaced by tokens (the guide's chapter Scripting).
+//! `$target`, `$1`, `$$1`: the lexer replaces them by tokens (the guide's chapter Scripting).
 //!
-//! `$1` becomes an integer when the argument reads like one, a name when it reads like one, else a string; `$$1` is
-//! always a string. In a probe description the text is put in as it is: `pid$1:::entry`.
+//! `$1` becomes an integer or a name if the argument's text is one, else a string; `$$1` is always
+//! a string. In a probe description the text itself is inserted: `pid$1:::entry`.
 
 use super::{Lexer, TokenKind, identifier_length, number, text, word};
 use crate::diagnostic::Diagnostic;
@@ -9,7 +9,7 @@ use crate::macros::MacroValues;
 use crate::source::Span;
 use crate::syntax::IntegerLiteral;
 
-/// The macro arguments of a program, and which were used.
+/// The macro arguments of a program, and which of them were used.
 #[derive(Debug)]
 pub struct MacroState {
     values: MacroValues,
@@ -36,7 +36,7 @@ impl MacroState {
         self.values.unused_arguments = true;
     }
 
-    /// The first argument that nothing referred to, counted from 1, and its text.
+    /// The first argument that the program does not use, counted from 1, and its text.
     #[must_use]
     pub fn first_unused(&self) -> Option<(usize, &str)> {
         if self.values.default_arguments || self.values.unused_arguments {
@@ -46,7 +46,7 @@ impl MacroState {
         Some((index + 1, self.values.arguments.get(index)?))
     }
 
-    /// The text of `$digits`; `None`: no such argument.
+    /// The text of `$digits`; `None`: there is no such argument.
     fn positional(&mut self, digits: &str) -> Option<&str> {
         let index: usize = digits.parse().ok()?;
         let Some(index) = index.checked_sub(1) else {
@@ -59,7 +59,7 @@ impl MacroState {
     }
 }
 
-/// What stands after the `$` signs.
+/// The name after the `$` signs.
 enum Reference {
     Named(i64),
     Positional(Option<String>),
@@ -83,7 +83,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// A probe description of `length` bytes, its macro arguments replaced.
+    /// A probe description of `length` bytes, with its macro arguments replaced.
     pub(super) fn probe(&mut self, length: usize) -> Result<TokenKind, Diagnostic> {
         let start = self.position;
         let mut rest = &self.rest()[..length];
@@ -140,7 +140,7 @@ impl Lexer<'_> {
     }
 }
 
-/// Bytes of a macro's name: digits, or a name.
+/// The length of a macro's name: digits, or a name.
 fn name_length(text: &str) -> usize {
     match text.bytes().take_while(u8::is_ascii_digit).count() {
         0 => identifier_length(text),
@@ -148,7 +148,7 @@ fn name_length(text: &str) -> usize {
     }
 }
 
-/// The token that an argument's text reads like.
+/// The token that the text of an argument is.
 fn argument(value: &str, span: Span) -> Result<TokenKind, Diagnostic> {
     let unsigned = value.strip_prefix(['-', '+']).unwrap_or(value);
     if unsigned.starts_with(|c: char| c.is_ascii_digit()) {

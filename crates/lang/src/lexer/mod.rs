@@ -1,11 +1,13 @@
 //! Text to tokens.
 //!
-//! D has two token languages. Outside of clauses, probe descriptions are single words in which `-`, `*`, `:` and more
-//! are letters ([`Mode::Outer`]); inside of predicates, bodies and declarations the tokens are C's ([`Mode::Clause`]).
-//! Only the parser knows which one holds, so it asks for one token at a time and names the mode.
+//! D has two token languages. Outside of clauses, probe descriptions are single words in which `-`,
+//! `*`, `:` and more are letters ([`Mode::Outer`]). In predicates, bodies and declarations the
+//! tokens are C's ([`Mode::Clause`]). Only the parser knows which one holds, so it asks for one
+//! token at a time and names the mode.
 //!
-//! Replaced here, as in DTrace: comments, `#` lines (see [`directive`]), macro arguments (see [`macro_argument`]).
-//! Whatever is wrong, the position moves on by at least one byte, so that a parser that recovers always ends.
+//! As in DTrace, the lexer handles comments, `#` lines (see [`directive`]) and macro arguments (see
+//! [`macro_argument`]). On every error the position moves on by at least one byte, so a parser that
+//! recovers always ends.
 
 mod directive;
 mod included;
@@ -30,12 +32,10 @@ pub enum Mode {
     Clause,
 }
 
-/// A token and where it is.
+/// A token and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Token {
-    /// What it is.
     pub kind: TokenKind,
-    /// Where.
     pub span: Span,
 }
 
@@ -44,7 +44,7 @@ pub struct Token {
 pub enum TokenKind {
     /// The end of the text.
     End,
-    /// A name, with backquotes where it has them.
+    /// A name, perhaps with backquotes.
     Identifier(String),
     /// A reserved word.
     Keyword(&'static str),
@@ -63,7 +63,7 @@ pub enum TokenKind {
 }
 
 impl TokenKind {
-    /// As a message calls it.
+    /// The token's name in a message.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -146,9 +146,9 @@ pub struct Lexer<'a> {
     source: u32,
     position: usize,
     macros: &'a mut MacroState,
-    /// `#pragma D option`s met so far.
+    /// The `#pragma D option`s read so far.
     pub pragmas: Vec<Pragma>,
-    /// `#pragma D depends_on`s met so far.
+    /// The `#pragma D depends_on`s read so far.
     pub dependencies: Vec<Dependency>,
     included: included::Included,
 }
@@ -167,7 +167,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The character directly behind a token.
+    /// The character directly after a token.
     pub fn behind(&self, token: Span) -> Option<char> {
         self.text.get(token.end as usize..)?.chars().next()
     }
@@ -180,10 +180,10 @@ impl<'a> Lexer<'a> {
     /// The next token.
     ///
     /// # Errors
-    /// Text that is no token, and what is wrong with `#` lines and macro arguments.
+    /// Text that is not a token, bad `#` lines and macro arguments.
     pub fn next(&mut self, mode: Mode) -> Result<Token, Diagnostic> {
         self.skip_blank(mode)?;
-        // GNU C's mark of what is its own says nothing.
+        // GNU C's `__extension__` has no meaning here.
         while mode == Mode::Clause && self.rest().starts_with(EXTENSION) && !self.continues_word(EXTENSION.len()) {
             self.position += EXTENSION.len();
             self.skip_blank(mode)?;
@@ -261,8 +261,8 @@ impl<'a> Lexer<'a> {
         Err(self.unexpected())
     }
 
-    /// `/` divides, or ends a predicate: the latter when what follows is the end, `;`, `{` or `/`. `/=` is left to the
-    /// table of marks.
+    /// `/` divides, or ends a predicate. It ends one when the end of the text, `;`, `{` or `/`
+    /// follows. `/=` is left to the table of marks.
     fn slash(&mut self) -> Option<TokenKind> {
         let after = &self.rest()[1..];
         if after.starts_with('=') {
@@ -275,7 +275,7 @@ impl<'a> Lexer<'a> {
         })
     }
 
-    /// White space, comments, escaped ends of lines, `#` lines.
+    /// Skips white space, comments, escaped ends of lines, and `#` lines.
     fn skip_blank(&mut self, mode: Mode) -> Result<(), Diagnostic> {
         loop {
             let rest = self.rest();
@@ -370,7 +370,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// What follows white space and comments.
+/// The text after white space and comments.
 fn after_blank(text: &str) -> &str {
     let mut rest = text.trim_start_matches(is_blank);
     loop {
@@ -385,12 +385,14 @@ fn after_blank(text: &str) -> &str {
     }
 }
 
-/// Whether a comment up to the end of the line begins here. In `/x//* why */` the first `/` ends the predicate.
+/// Whether a comment up to the end of the line begins here. In `/x//* why */` the first `/`
+/// ends the predicate.
 fn is_line_comment(text: &str) -> bool {
     text.starts_with("//") && !text.starts_with("//*")
 }
 
-/// A keyword, or else a name. GNU C has other spellings of C's keywords, for headers.
+/// A keyword, or else a name. For the sake of headers, GNU C's other spellings of C's keywords
+/// are known, too.
 fn word(text: &str) -> TokenKind {
     let text = match text {
         "__const" | "__const__" => "const",
@@ -415,12 +417,13 @@ fn is_identifier_start(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || byte == b'_' || byte == b'`'
 }
 
-/// What DTrace takes into a probe description, and `+ @ ~ ^`, which names of libraries and symbol versions have.
+/// The characters that DTrace accepts in a probe description, and `+ @ ~ ^`, which occur in names
+/// of libraries and symbol versions.
 fn is_probe_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-$:_.`?*\\[]!+@~^".contains(&byte)
 }
 
-/// Bytes of the plain name that a text begins with, 0 when there is none.
+/// The length of the plain name at the start of a text, 0 when there is none.
 fn identifier_length(text: &str) -> usize {
     match text.bytes().next() {
         Some(first) if first.is_ascii_alphabetic() || first == b'_' => text
@@ -431,7 +434,8 @@ fn identifier_length(text: &str) -> usize {
     }
 }
 
-/// The same of a name that may have a module in front: ``libc.so.6`environ``. A module's name may have dots.
+/// The same for a name that may have a module before it: ``libc.so.6`environ``. A module's name
+/// may have dots.
 fn scoped_identifier_length(text: &str) -> usize {
     let run = text
         .bytes()

@@ -4,10 +4,10 @@ use super::{Lexer, TokenKind};
 use crate::diagnostic::Diagnostic;
 use crate::syntax::IntegerLiteral;
 
-/// Why a text is no integer constant.
+/// Why a text is not an integer constant.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NumberError {
-    /// A character that is no digit of its base, and no suffix.
+    /// A character that is neither a digit of the base nor a suffix.
     Digit(char),
     /// More than 64 bits.
     Overflow,
@@ -39,7 +39,7 @@ impl Lexer<'_> {
         match parse(text) {
             Ok(literal) => Ok(TokenKind::Integer(literal)),
             Err(NumberError::Digit(digit)) => Err(Diagnostic::new(
-                // As in DTrace a letter ends the number, and then a name stands behind it.
+                // As in DTrace a letter ends the number, and a name follows.
                 if digit.is_ascii_digit() {
                     "D_INT_DIGIT"
                 } else {

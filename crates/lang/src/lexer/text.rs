@@ -41,7 +41,7 @@ impl Lexer<'_> {
         }))
     }
 
-    /// The bytes between two quotes, escapes replaced.
+    /// The bytes between two quotes, with escapes replaced.
     fn quoted(&mut self, quote: char, tag: &'static str, open: &str) -> Result<Vec<u8>, Diagnostic> {
         let start = self.position;
         let inner = &self.rest()[1..];
@@ -81,8 +81,8 @@ pub(super) fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Replaces C's escapes: `\a \b \f \n \r \t \v \\ \" \' \?`, octal, hexadecimal. What is none keeps
-/// its backslash, as in DTrace.
+/// Replaces C's escapes: `\a \b \f \n \r \t \v \\ \" \' \?`, octal, hexadecimal. As in DTrace, an
+/// unknown escape keeps its backslash.
 pub(super) fn unescape(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -119,7 +119,7 @@ pub(super) fn unescape(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Takes at most `limit` digits; yields what follows them.
+/// Takes at most `limit` digits; yields the text after them.
 fn number<'t>(text: &'t str, radix: u32, limit: usize, bytes: &mut Vec<u8>) -> &'t str {
     let digits = text.chars().take(limit).take_while(|c| c.is_digit(radix)).count();
     let value = u32::from_str_radix(&text[..digits], radix).unwrap_or(0);

@@ -1,27 +1,27 @@
-//! The ways from a structure to all that it holds.
+//! The paths from a structure to all of its parts.
 
 use crate::program::{Structure, Type};
 
 /// The most values of a structure that is assigned as a whole.
 const MAXIMUM_ASSIGNED: usize = 256;
 
-/// How deep members without names are looked into.
+/// How deep the search in members without names goes.
 const DEPTH_MAX: u32 = 32;
 
 /// One step from a structure to a part of it.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Member(String),
-    /// A union without a name, by where it begins.
+    /// A union without a name, by its offset.
     Nameless(u64),
     Element(u32),
 }
 
-/// A part of what is held member by member: it has a variable of its own.
+/// A part of a structure that is stored member by member: the part has its own variable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Part {
     Member(String),
-    /// A union without a name, by where it begins.
+    /// A union without a name, by its offset.
     Nameless(u64),
     /// The elements of an array, by their index.
     Elements,
@@ -30,7 +30,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// The name of its variable, for those who read the program. No text can spell it.
+    /// The name of its variable, for people who read the program. No text can spell it.
     pub(super) fn name_in(&self, outer: &str) -> String {
         match self {
             Part::Member(name) => format!("{outer}.{name}"),
@@ -41,7 +41,7 @@ impl Part {
     }
 }
 
-/// Whether the same bytes are part of it by several names.
+/// Whether the same bytes can be reached by several names.
 pub(crate) fn is_union(of: &Type) -> bool {
     match of {
         Type::Structure(structure) => {
@@ -76,7 +76,7 @@ fn nameless(of: &Type, start: u64, depth: u32, is_wanted: &dyn Fn(u64, &Structur
     })
 }
 
-/// The ways to all values and unions in `of`; `None` where they are too many.
+/// The paths to all values and unions in `of`; `None`: there are too many.
 pub(crate) fn paths(of: &Type) -> Option<Vec<Vec<Step>>> {
     let mut found = Vec::new();
     collect(of, 0, &mut Vec::new(), &mut found).then_some(found)
@@ -88,7 +88,7 @@ fn collect(of: &Type, start: u64, way: &mut Vec<Step>, found: &mut Vec<Vec<Step>
         Type::Structure(structure) if !is_union(of) => {
             let Some(body) = structure.body() else { return false };
             body.members.iter().all(|member| {
-                // Those of a member without a name are the outer one's.
+                // The members of a member without a name belong to the outer structure.
                 let (is_named, at) = (!member.name.is_empty(), start + member.offset);
                 let step = match (is_named, is_union(&member.member_type)) {
                     (true, _) => Step::Member(member.name.clone()),

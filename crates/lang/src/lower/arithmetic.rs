@@ -1,4 +1,4 @@
-//! Operators on values: what operands they take, what they yield.
+//! Operators on values: the operands that they take, and their results.
 
 use super::{Lowered, coerce, constant, convert};
 use crate::diagnostic::Diagnostic;
@@ -6,7 +6,7 @@ use crate::program::{BinaryOperator, Expression, ExpressionKind, Type, UnaryOper
 use crate::source::Span;
 use crate::types;
 
-/// An operator in front of an operand of the right type; it spans the operand.
+/// An operator before an operand of the right type; its span includes the operand.
 pub(crate) fn unary(operator: UnaryOperator, operand: Expression, value_type: Type) -> Expression {
     let span = operand.span;
     Expression {
@@ -124,7 +124,7 @@ pub(crate) fn comparison(
     Ok(operation(operator, left, right, Type::I32, span))
 }
 
-/// Whether an operator yields 0 or 1.
+/// Whether the result of an operator is always 0 or 1.
 pub(crate) fn is_comparison(operator: BinaryOperator) -> bool {
     use BinaryOperator as B;
     matches!(

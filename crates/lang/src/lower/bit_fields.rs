@@ -6,7 +6,7 @@
 //! p->field++            likewise; the old value is the new one less 1, cut to the field's bits
 //! ```
 //!
-//! The unit is named twice. Where the way to it has effects, it is kept in a variable of the clause's:
+//! The unit is named twice. Where the path to it has effects, a variable of the clause keeps it:
 //!
 //! ```text
 //! p++->field = value    this->v = value, this->w = (address) p++, and then as above, of this->w
@@ -31,7 +31,7 @@ pub(crate) struct BitField {
     value: Expression,
     unit_type: IntegerType,
     bits: Bits,
-    /// What computes the way to the unit, where that is kept.
+    /// Computes the path to the unit, if a variable keeps the path.
     way: Option<Expression>,
 }
 
@@ -74,7 +74,7 @@ impl Variables {
         })
     }
 
-    /// `field = value`; yields what the field then holds. As everywhere, the right side first.
+    /// `field = value`; yields what the field then holds. As in every assignment, the right side comes first.
     pub(crate) fn assign_bits(&mut self, mut field: BitField, value: Expression, span: Span) -> Lowered<Expression> {
         let way = field.way.take();
         let Some(way) = way else {
@@ -86,7 +86,7 @@ impl Variables {
         Ok(behind(Some(before), self.store_bits(field, value, "=", span)?, span))
     }
 
-    /// `field mark value`, where `value` may be computed from what the field had.
+    /// `field mark value`, where `value` may be computed from the field's old value.
     pub(crate) fn store_bits(
         &mut self,
         mut field: BitField,
@@ -118,7 +118,7 @@ impl Variables {
             convert::to_address(field.value),
             number(!(ones << field.bits.shift)),
         );
-        // The value first: it may assign other fields of the same unit.
+        // The value comes first: it may assign other fields of the same unit.
         let unit_type = Type::Integer(field.unit_type);
         let whole = convert::cast(binary(BinaryOperator::Or, shifted, others), unit_type);
         let assigned = extract(assigned_to(field.unit.clone(), whole, span), field.bits, span);
@@ -160,7 +160,7 @@ impl Variables {
     }
 }
 
-/// An operation on 64 bits without a sign.
+/// An unsigned operation on 64 bits.
 fn binary(operator: BinaryOperator, left: Expression, right: Expression) -> Expression {
     let span = left.span;
     Expression {

@@ -1,4 +1,5 @@
-//! `bcopy(source, destination, size)`: `copyinto(source, size, destination)`, but for the order of its arguments.
+//! `bcopy(source, destination, size)`: `copyinto(source, size, destination)`, with the arguments
+//! in another order.
 
 use super::effects::has_effects;
 use super::sequence::{assigned_to, reading};
@@ -8,10 +9,11 @@ use crate::program::{Expression, ExpressionKind, Function, Type};
 use crate::source::Span;
 
 impl Variables {
-    /// The call, its arguments converted. They are computed in their order, which is seen where they have effects.
+    /// The call, with its arguments converted. The arguments are computed in their order, which
+    /// matters where they have effects.
     ///
-    /// A string is laid into scratch memory to be copied from there, after what `alloca` gave. The destination is
-    /// looked at before that, or the end of what was allocated would not be found.
+    /// A string is first copied to scratch memory, after what `alloca` reserved. The destination is
+    /// checked before that: afterwards the end of the reserved memory could not be found.
     pub(crate) fn block_copy(&mut self, arguments: Vec<Expression>, span: Span) -> Expression {
         let Ok([source, destination, size]) = <[Expression; 3]>::try_from(arguments) else {
             // The signature has three.
@@ -36,7 +38,7 @@ impl Variables {
         let destination = self.held(Purpose::CopyDestination, Type::U64, destination, &mut steps);
         let size = self.held(Purpose::CopySize, Type::I64, size, &mut steps);
         if text {
-            // Onto itself: nothing changes but that it must be scratch memory.
+            // A copy onto itself changes nothing, but the place must be scratch memory.
             steps.push(copy([destination.clone(), size.clone(), destination.clone()], span));
         }
         let last = copy([source, size, destination], span);
@@ -50,7 +52,7 @@ impl Variables {
         })
     }
 
-    /// A value that is computed once, by a step before it; it is read as often as wanted.
+    /// A value that an earlier step computes once, so that it can be read several times.
     fn held(
         &mut self,
         purpose: Purpose,

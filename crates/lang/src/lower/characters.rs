@@ -1,7 +1,7 @@
-//! Strings as the arrays of characters that DTrace takes them for: `s[i]`, `*s`, `s + i`.
+//! Strings indexed like arrays of characters, as in DTrace: `s[i]`, `*s`, `s + i`.
 //!
-//! A string is a value here, not memory, so both are parts of it, as `substr( )` gives them, and nothing after its end
-//! can be read:
+//! A string is a value here, not memory. So these expressions are parts of it, as `substr( )` gives
+//! them, and nothing after its end can be read:
 //!
 //! ```text
 //! s + i       substr(s, i)                      a string; "" after the end
@@ -29,7 +29,7 @@ pub(crate) fn address(string: Expression) -> Expression {
     convert::cast(string, Type::U64)
 }
 
-/// A copy of a string in scratch memory, all of it.
+/// A copy of the whole string in scratch memory.
 pub(crate) fn copied(string: Expression) -> Expression {
     let span = string.span;
     let all = constant::integer(text::ALL, constant::LONG, span);
@@ -47,7 +47,7 @@ pub(crate) fn character_at(string: Expression, index: Expression, span: Span) ->
 }
 
 fn part(string: Expression, index: Expression, count: Expression, span: Span) -> Expression {
-    // As substr( ) takes it: an int.
+    // As the index of substr( ): an int.
     let index = convert::to_integer(convert::to_integer(index, constant::INT), constant::LONG);
     Expression {
         kind: ExpressionKind::Call {

@@ -1,4 +1,5 @@
-//! Conversions of values to the type of what receives them, and casts: what C allows, checked.
+//! Conversions of a value to the type of the variable or parameter that receives it, and casts.
+//! Both check C's rules.
 
 use super::convert::{cast, is_null, null_string, received, to_address, to_integer, to_string};
 use super::enumerations::of_enumeration;
@@ -8,10 +9,11 @@ use crate::program::{Expression, ExpressionKind, Type};
 use crate::source::Span;
 use crate::types;
 
-/// Converts what is assigned or passed to the type of what receives it; `None`: the types are not compatible.
+/// Converts a value that is assigned or passed to the type of its receiver; `None`: the types
+/// are not compatible.
 ///
-/// Integers of all widths are; strings and `char *`, either way; pointers to the same, or to or from `void *`; the
-/// constant 0 and any pointer or string.
+/// These are compatible: integers of all widths; strings and `char *`, either way; pointers to the
+/// same type, or to or from `void *`; the constant 0 and any pointer or string.
 pub(crate) fn assign(expression: Expression, to: &Type) -> Option<Expression> {
     if expression.value_type == *to {
         return Some(expression);
@@ -20,7 +22,7 @@ pub(crate) fn assign(expression: Expression, to: &Type) -> Option<Expression> {
         (Type::Integer(_), Type::Integer(integer)) => Some(received(expression, *integer)),
         (_, Type::String) if is_null(&expression) => Some(null_string(expression.span)),
         (from, Type::String) if types::is_character_pointer(from) => Some(cast(expression, Type::String)),
-        // Where the string is copied to, in scratch memory, which goes when the clause ends.
+        // The copy of the string in scratch memory, which is freed when the clause ends.
         (Type::String, to) if types::is_character_pointer(to) => {
             Some(cast(characters::address(characters::copied(expression)), to.clone()))
         }
@@ -67,7 +69,7 @@ pub(crate) fn explicit(expression: Expression, to: &Type, span: Span) -> Lowered
     Ok(result)
 }
 
-/// The lowest bytes of a word as a value of an integer's, pointer's or enumeration's type.
+/// The lowest bytes of a word, as a value of an integer, pointer or enumeration type.
 pub(crate) fn of_word(word: Expression, of: &Type, span: Span) -> Lowered<Expression> {
     let value = match of {
         Type::Integer(integer) => to_integer(word, *integer),

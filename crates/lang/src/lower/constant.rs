@@ -1,4 +1,4 @@
-//! Constant expressions: folded where they are built, as in DTrace, so that `10 * 10` may be a parameter.
+//! Constant expressions. As in DTrace they are folded where they are built, so `10 * 10` can be a parameter.
 
 use crate::program::{BinaryOperator, Expression, ExpressionKind, IntegerType, LogicalOperator, Type};
 use crate::source::Span;
@@ -27,7 +27,7 @@ pub(crate) const UNSIGNED_LONG: IntegerType = IntegerType {
     signed: false,
 };
 
-/// The first of C's types from `int` on that has a value.
+/// The first of C's types from `int` on that can hold a value.
 pub(crate) fn narrowest(value: i128) -> IntegerType {
     let unsigned = |bytes| IntegerType { bytes, signed: false };
     if i32::try_from(value).is_ok() {
@@ -57,9 +57,9 @@ pub(crate) fn wide_value(of: &Expression) -> Option<i128> {
     }
 }
 
-/// What an operator yields of two constants: computed in 64 bits, each operand extended by its own type, whatever their
-/// common type is (dt_node_op2 does it so). `to` is that common type, for shifts the type of `left`; it decides
-/// the sign. `None` for a division by zero.
+/// The result of an operator on two constants. It is computed in 64 bits, each operand extended by
+/// its own type, whatever their common type is (as in dt_node_op2). `to` is that common type, for
+/// shifts the type of `left`; it decides the sign. `None`: division by zero.
 pub(crate) fn binary(
     operator: BinaryOperator,
     left: i64,
@@ -101,8 +101,8 @@ pub(crate) fn binary(
     Some(folded(value, to, span))
 }
 
-/// A constant that was computed in 64 bits: of the type that C gives it, or, where that is too narrow for the value, of
-/// the type of the same sign with 64 bits. So `1 << 40` is what it says instead of 0.
+/// The type of a constant that was computed in 64 bits: the type that C gives it, or, if the value
+/// does not fit, the 64-bit type of the same sign. So `1 << 40` has its full value and is not 0.
 pub(crate) fn folded(value: i64, to: IntegerType, span: Span) -> Expression {
     let of = if types::normalise(value, to) == value {
         to

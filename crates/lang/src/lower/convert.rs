@@ -5,7 +5,7 @@ use crate::program::{Expression, ExpressionKind, Function, IntegerType, Type};
 use crate::source::Span;
 use crate::types;
 
-/// The value of an operation before it is cut to its C type; any other value as it is.
+/// The value of an operation before it is cut to its C type; any other value unchanged.
 pub(crate) fn uncut(expression: Expression) -> Expression {
     match expression.kind {
         ExpressionKind::Narrow(inner) => *inner,
@@ -18,7 +18,7 @@ pub(crate) fn operand(expression: Expression, signed: bool) -> Expression {
     to_integer(uncut(expression), IntegerType { bytes: 8, signed })
 }
 
-/// What an operation on 64 bits yields, as a value of its C type.
+/// The result of an operation on 64 bits, as a value of its C type.
 pub(crate) fn narrow(expression: Expression, to: IntegerType) -> Expression {
     let span = expression.span;
     match expression.value_type {
@@ -32,8 +32,8 @@ pub(crate) fn narrow(expression: Expression, to: IntegerType) -> Expression {
     }
 }
 
-/// An integer converted to an integer type; constants are folded. What is unsigned and becomes
-/// wider is not cut, as in DTrace (`dt_cg_typecast`).
+/// An integer converted to an integer type; constants are folded. As in DTrace (`dt_cg_typecast`),
+/// an unsigned value that becomes wider is not cut.
 pub(crate) fn to_integer(expression: Expression, to: IntegerType) -> Expression {
     if expression.value_type == Type::Integer(to) {
         return expression;
@@ -48,14 +48,15 @@ pub(crate) fn to_integer(expression: Expression, to: IntegerType) -> Expression 
     }
 }
 
-/// An integer as what receives it without a cast: what has room for 64 bits gets all that the operation yields, as in
-/// DTrace, which casts nothing there.
+/// An integer for a receiver, without a cast. As in DTrace, which inserts no cast here, a receiver
+/// of 64 bits gets the whole result of the operation.
 pub(crate) fn received(expression: Expression, to: IntegerType) -> Expression {
     let all = to.bytes == 8;
     to_integer(if all { uncut(expression) } else { expression }, to)
 }
 
-/// A cast without a check. Casts from one 64-bit type to another change no bits: of several in a row the last is kept.
+/// A cast without a check. Casts between 64-bit types change no bits, so only the last of several
+/// in a row is kept.
 pub(crate) fn cast(expression: Expression, to: Type) -> Expression {
     if expression.value_type == to {
         return expression;
@@ -99,7 +100,7 @@ pub(crate) fn to_address(expression: Expression) -> Expression {
     }
 }
 
-/// Whether an expression is a null pointer constant, as C has it: 0, or a cast of 0 to a pointer, such as NULL.
+/// Whether an expression is a null pointer constant of C: 0, or a cast of 0 to a pointer, such as NULL.
 pub(crate) fn is_null(expression: &Expression) -> bool {
     match &expression.kind {
         ExpressionKind::Cast(inner) if matches!(expression.value_type, Type::Pointer(_)) => is_null(inner),
@@ -107,7 +108,7 @@ pub(crate) fn is_null(expression: &Expression) -> bool {
     }
 }
 
-/// What 0 and NULL are where a string is wanted.
+/// The value of 0 and NULL where a string is wanted.
 pub(crate) fn null_string(span: Span) -> Expression {
     Expression {
         kind: ExpressionKind::Integer(0),
@@ -116,10 +117,10 @@ pub(crate) fn null_string(span: Span) -> Expression {
     }
 }
 
-/// `stringof(expression)`, of a type that has one.
+/// `stringof(expression)`, for a type that has one.
 pub(crate) fn to_string(expression: Expression) -> Expression {
     match expression.value_type {
-        // The bytes of a constant are not an address: an integer is one when it is as wide as one.
+        // An integer is taken for an address, so it is made as wide as one first.
         Type::Integer(_) => cast(to_address(expression), Type::String),
         _ => cast(expression, Type::String),
     }
@@ -140,7 +141,7 @@ pub(crate) fn load(address: Expression, of: &Type, span: Span) -> Expression {
     cast(loaded, of.clone())
 }
 
-/// The address that was copied from, when `address` is that of a copy of constant size that holds the whole value.
+/// The source address, if `address` is that of a copy of constant size that holds the whole value.
 fn without_copyin(address: Expression, of: &Type) -> Expression {
     let wanted = types::size_of(of).unwrap_or(u64::MAX);
     match address {

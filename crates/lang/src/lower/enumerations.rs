@@ -2,7 +2,7 @@
 
 use crate::program::{Expression, Foreign, Type};
 
-/// An integer as a value of an enumeration, for `print()`: whoever computes with it takes it as an
+/// An integer as a value of an enumeration, for `print()`. Operators take it as an
 /// integer again ([`decayed`]).
 pub(crate) fn of_enumeration(value: Expression, foreign: &Foreign) -> Expression {
     Expression {

@@ -1,6 +1,7 @@
-//! Structures and arrays by where they lie: in the target's memory, in registers, or in a variable.
+//! Structures and arrays by the place where they lie: in the target's memory, in registers, or in a variable.
 //!
-//! A structure or an array is no value. While an expression is checked it is known by where it lies:
+//! A structure or an array is not a value. While an expression is checked, it is represented by the
+//! place where it lies:
 //!
 //! ```text
 //! *p, p->m, p[i]     ExpressionKind::Load(address), of the structure's or array's type
@@ -20,7 +21,7 @@ use crate::program::{
 use crate::source::Span;
 use crate::types;
 
-/// An array as the address of its first element; anything else as it is.
+/// An array as the address of its first element; anything else unchanged.
 pub(crate) fn decayed(found: Expression) -> Expression {
     match &found.value_type {
         Type::Array { of, .. } => {
@@ -38,7 +39,7 @@ pub(crate) fn decayed(found: Expression) -> Expression {
     }
 }
 
-/// Refuses what has no place as a whole: a structure in registers, or held member by member.
+/// Refuses an operand that has no single place: a structure in registers, or one stored member by member.
 pub(crate) fn placed(found: Expression) -> Lowered<Expression> {
     if matches!(found.kind, ExpressionKind::Builtin(_)) && types::is_aggregate(&found.value_type) {
         let message = format!(
@@ -51,7 +52,7 @@ pub(crate) fn placed(found: Expression) -> Lowered<Expression> {
     Ok(found)
 }
 
-/// Refuses what is no value: floating point, and what is known by its size only.
+/// Refuses operands that are not values: floating point, and types known only by their size.
 pub(crate) fn readable(found: Expression) -> Lowered<Expression> {
     match &found.value_type {
         Type::Foreign(_) => Err(unsupported(
@@ -64,7 +65,7 @@ pub(crate) fn readable(found: Expression) -> Lowered<Expression> {
     }
 }
 
-/// A float or double in memory, as the integer of its bits, which `%f` and its kin print.
+/// A float or double in memory, as the integer of its bits, which `%f` and the like print.
 pub(crate) fn floating_bits(found: &Expression) -> Option<(Expression, Foreign)> {
     let Type::Foreign(of) = &found.value_type else {
         return None;
@@ -93,7 +94,7 @@ pub(crate) fn floating_bits(found: &Expression) -> Option<(Expression, Foreign)>
     Some((Expression { kind, value_type, span }, of.clone()))
 }
 
-/// Something in the target's memory.
+/// A place in the target's memory.
 pub(crate) fn in_memory(address: Expression, of: Type, span: Span) -> Expression {
     Expression {
         kind: ExpressionKind::Load(Box::new(address)),
@@ -102,7 +103,7 @@ pub(crate) fn in_memory(address: Expression, of: Type, span: Span) -> Expression
     }
 }
 
-/// The most bytes of a variable that is a structure or an array: there is one for each thread, or each clause's thread.
+/// The most bytes of a variable that is a structure or an array: each thread, or each firing, has its own.
 const MAXIMUM_VARIABLE_BYTES: u64 = 64 << 10;
 
 /// The program form of a variable that holds a structure or an array: bytes. `None` for other types.
@@ -178,7 +179,7 @@ pub(crate) fn part(whole: Expression, offset: Expression, of: &Type, span: Span)
     }
 }
 
-/// The type in which a variable of D's holds a value.
+/// The type in which a variable of D holds a value.
 pub(crate) fn held(of: &Type) -> Type {
     match of {
         Type::Foreign(foreign) => foreign.integer().map_or_else(|| of.clone(), Type::Integer),
@@ -204,7 +205,7 @@ pub(crate) fn add(left: Expression, right: Expression, span: Span) -> Expression
     }
 }
 
-/// Where a structure or array lies: an `uint64_t`. A variable's own memory has an address, too.
+/// The address of a structure or array: an `uint64_t`. A variable's own memory has an address, too.
 pub(crate) fn address_of(whole: Expression) -> Expression {
     let span = whole.span;
     match whole.kind {
@@ -222,7 +223,7 @@ pub(crate) fn address_of(whole: Expression) -> Expression {
             };
             add(convert::cast(start, Type::U64), *offset, span)
         }
-        // A copy, behind what makes it.
+        // A copy, after the expression that makes it.
         ExpressionKind::Comma { first, second } if types::is_aggregate(&second.value_type) => {
             behind(Some(*first), address_of(*second), span)
         }
@@ -230,7 +231,7 @@ pub(crate) fn address_of(whole: Expression) -> Expression {
     }
 }
 
-/// A structure or an array as bytes; anything else as it is.
+/// A structure or an array as bytes; anything else unchanged.
 pub(crate) fn bytes_of(whole: Expression) -> Expression {
     let span = whole.span;
     let size = match &whole.value_type {
@@ -270,7 +271,8 @@ pub(crate) fn bytes_of(whole: Expression) -> Expression {
     }
 }
 
-/// The value of a bit-field in its unit: shifted up so that its highest bit is the register's, and down again.
+/// The value of a bit-field in its unit: shifted up until its highest bit is that of the register,
+/// and down again.
 pub(crate) fn extract(unit: Expression, bits: Bits, span: Span) -> Expression {
     let Type::Integer(of) = unit.value_type else {
         return unit;
@@ -290,10 +292,10 @@ pub(crate) fn extract(unit: Expression, bits: Bits, span: Span) -> Expression {
     convert::narrow(shift(BinaryOperator::ShiftRight, value, 64 - bits.width), of)
 }
 
-/// What is at an address of the target, if D has a way to say it.
+/// The value at an address of the target, if D can express it.
 pub(crate) fn at_address(address: Expression, of: &Type, span: Span) -> Lowered<Expression> {
     match of {
-        // A member of a structure: the text that is there.
+        // A member of a structure: the text at that address.
         Type::String => Ok(Expression {
             span,
             ..convert::to_string(convert::cast(address, Type::Pointer(None)))

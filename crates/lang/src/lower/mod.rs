@@ -1,7 +1,8 @@
-//! Operations on operands whose types are known, as the program has them.
+//! Operations on operands whose types are known, in the program form.
 //!
-//! [`crate::check`] finds out what a text means, and asks for each operation here. Nothing here knows the syntax. An
-//! operand is an expression of the program; a structure or an array is one that says where it lies ([`memory`]).
+//! [`crate::check`] finds the meaning of a text, and asks this module for each operation. Nothing
+//! here knows the syntax. An operand is an expression of the program; a structure or an array is an
+//! expression that says where it lies ([`memory`]).
 //!
 //! | file | holds |
 //! |---|---|
@@ -39,5 +40,5 @@ pub(crate) mod temporaries;
 pub(crate) mod unions;
 pub(crate) mod variables;
 
-/// What an operation is in the program, or why there is no such operation.
+/// An operation in the program form, or why there is no such operation.
 pub(crate) type Lowered<T> = Result<T, crate::diagnostic::Diagnostic>;

@@ -1,4 +1,4 @@
-//! What several operations refuse, in the same words.
+//! Refusals that several operations share.
 
 use super::Lowered;
 use crate::diagnostic::Diagnostic;
@@ -6,12 +6,12 @@ use crate::program::{Expression, ExpressionKind, Found, Place, Structure, Type, 
 use crate::source::Span;
 use crate::types;
 
-/// Something of D that is not there yet.
+/// A part of D that nanoprobe does not have yet.
 pub(crate) fn unsupported(tag: &'static str, what: &str, span: Span) -> Diagnostic {
     Diagnostic::new(tag, span, format!("{what} is not supported yet"))
 }
 
-/// Refuses a structure that has no bytes of its own.
+/// Refuses a structure without bytes of its own.
 pub(crate) fn refuse_whole(found: &Expression) -> Lowered<()> {
     match &found.kind {
         ExpressionKind::Variable(Place::Element { .. } | Place::Scalar { .. })
@@ -32,7 +32,7 @@ pub(crate) fn too_large(span: Span) -> Diagnostic {
     unsupported("N_STRUCT", "assigning such a large structure as a whole", span)
 }
 
-/// The error of what would have to be evaluated several times.
+/// The error of an operand that would have to be evaluated several times.
 pub(crate) fn twice(span: Span) -> Diagnostic {
     unsupported(
         "N_STRUCT",
@@ -58,7 +58,7 @@ pub(crate) fn find_member(structure: &Structure, member: &str, span: Span) -> Lo
     })
 }
 
-/// Refuses what has no size yet.
+/// Refuses a type that has no size yet.
 pub(crate) fn complete(of: &Type, what: &str, span: Span) -> Lowered<()> {
     match size_of(of) {
         Some(_) => Ok(()),
@@ -70,7 +70,7 @@ pub(crate) fn complete(of: &Type, what: &str, span: Span) -> Lowered<()> {
     }
 }
 
-/// Refuses what has too many bytes.
+/// Refuses a type with too many bytes.
 pub(crate) fn too_many_bytes(what: &str, span: Span) -> Diagnostic {
     Diagnostic::new("N_SIZE", span, format!("{what} is too large"))
         .with_help("a structure or array may have 1 MiB, a variable that is one 64 KiB")

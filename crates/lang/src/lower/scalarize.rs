@@ -1,4 +1,5 @@
-//! Variables whose structures are held member by member: those of associative arrays, and those with strings in them.
+//! Variables whose structures are stored member by member: those in associative arrays, and those
+//! with strings in them.
 //!
 //! ```text
 //! struct { int n; string s; } a[int];      the variables   int a.n[int]; string a.s[int];
@@ -6,9 +7,9 @@
 //! struct { int row[4]; } b[int];           b[k].row[i] is the element [k, i] of the variable b.row[]
 //! ```
 //!
-//! The variable `a` itself is of no type that anything computes with, and holds nothing. Its parts are found by what
-//! they are parts of ([`Part`]), not by a name. A structure as a whole has no bytes then. Where they are wanted
-//! (`print()`, `trace()`) they are gathered in a temporary.
+//! The variable `a` itself holds nothing, and no operation uses its type. Its parts are found by
+//! their path ([`Part`]), not by a name. Such a structure has no bytes as a whole. Where its bytes
+//! are wanted (`print()`, `trace()`), they are gathered in a temporary.
 
 use super::access_path::{Part, is_union};
 use super::refusals::unsupported;
@@ -21,11 +22,11 @@ use crate::program::{
 };
 use crate::source::Span;
 
-/// How deep structures are looked into for unions, and how many of them.
+/// How deep, and for how many members, structures are searched for unions.
 const NESTING_MAX: u32 = 32;
 const STRUCTURES_MAX: u32 = 4096;
 
-/// Whether a variable of this type is held member by member.
+/// Whether a variable of this type is stored member by member.
 pub(crate) fn is_by_member(of: &Type, element: bool, span: Span) -> Lowered<bool> {
     if !matches!(of, Type::Structure(_) | Type::Array { .. }) || !(element || holds_strings(of)) {
         return Ok(false);
@@ -38,7 +39,7 @@ pub(crate) fn is_by_member(of: &Type, element: bool, span: Span) -> Lowered<bool
 }
 
 impl Variables {
-    /// Makes a variable that is held member by member.
+    /// Makes a variable that is stored member by member.
     pub(crate) fn define_by_member(
         &mut self,
         scope: Scope,
@@ -56,12 +57,12 @@ impl Variables {
         id
     }
 
-    /// Whether an operand is held member by member.
+    /// Whether an operand is stored member by member.
     pub(crate) fn is_held_by_member(&self, found: &Expression) -> bool {
         matches!(&found.kind, ExpressionKind::Variable(place) if self.held_by_member(place).is_some())
     }
 
-    /// An element of an array that is held so.
+    /// An element of an array that is stored member by member.
     pub(super) fn element_by_member(
         &mut self,
         whole: &Place,
@@ -74,7 +75,7 @@ impl Variables {
         self.part(whole, Part::Elements, Some(index), of, span)
     }
 
-    /// A part of what is held so: where that is kept.
+    /// A part of an operand that is stored member by member: the variable that holds it.
     pub(super) fn part(
         &mut self,
         whole: &Place,
@@ -131,7 +132,7 @@ impl Variables {
         Some(id)
     }
 
-    /// An index that is a bad address where the array has no such element.
+    /// An index; it is a bad address if the array has no such element.
     fn within(&mut self, index: Expression, count: u32, span: Span) -> Expression {
         if constant::value(&index).is_some() {
             return index;
@@ -164,8 +165,8 @@ impl Variables {
         behind(before, chosen, span)
     }
 
-    /// The bytes of a structure, or an array, that is held member by member: gathered in a
-    /// temporary. `None`: it is not held so.
+    /// The bytes, gathered in a temporary, of a structure or an array that is stored member by
+    /// member. `None`: it is not stored so.
     pub(crate) fn gathered(&mut self, found: &Expression) -> Lowered<Option<Expression>> {
         let (of, span) = (&found.value_type, found.span);
         if let ExpressionKind::Comma { first, second } = &found.kind {
@@ -188,7 +189,7 @@ impl Variables {
         Ok(Some(behind(Some(behind(before, filled, span)), whole, span)))
     }
 
-    /// The bytes of a structure or an array; of anything else the value.
+    /// The bytes of a structure or an array; otherwise the value.
     pub(crate) fn bytes(&mut self, found: Expression) -> Lowered<Expression> {
         match self.gathered(&found)? {
             Some(gathered) => Ok(gathered),
@@ -196,7 +197,8 @@ impl Variables {
         }
     }
 
-    /// An operand with a place of its own. An array that is held member by member has none: a copy of it.
+    /// An operand, with the place where it lies. An array that is stored member by member has no
+    /// place: a copy is made.
     pub(crate) fn placed(&mut self, found: Expression) -> Lowered<Expression> {
         if matches!(found.value_type, Type::Array { .. })
             && let Some(gathered) = self.gathered(&found)?
@@ -210,7 +212,7 @@ impl Variables {
     }
 }
 
-/// Whether it is no work to compute it twice, and whether that cannot grow.
+/// Whether the expression is so simple that it may be computed twice.
 fn is_simple(index: &Expression) -> bool {
     match &index.kind {
         ExpressionKind::Variable(Place::Scalar { .. }) | ExpressionKind::Builtin(_) => true,
@@ -219,7 +221,7 @@ fn is_simple(index: &Expression) -> bool {
     }
 }
 
-/// Whether it holds unions that have no words. The types of a damaged program may go in circles.
+/// Whether it holds unions without words. The types of a damaged program may be circular.
 fn holds_unions_of_strings(of: &Type, depth: u32, left: &mut u32) -> bool {
     match of {
         Type::Array { of, .. } => holds_unions_of_strings(of, depth, left),

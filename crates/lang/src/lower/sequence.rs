@@ -1,9 +1,9 @@
-//! One expression after another, and the assignments that such sequences are made of.
+//! One expression after another, and assignments made of such sequences.
 
 use crate::program::{Expression, ExpressionKind, Place, Type};
 use crate::source::Span;
 
-/// One assignment behind others, whose value it has.
+/// An assignment after others; the sequence has its value.
 pub(crate) fn behind(others: Option<Expression>, last: Expression, span: Span) -> Expression {
     match others {
         None => last,

@@ -10,7 +10,7 @@ use crate::program::{BinaryOperator, Bits, Expression, ExpressionKind, Function,
 use crate::source::Span;
 use crate::types;
 
-/// What can be assigned through a pointer, or within a variable.
+/// A place that can be assigned, through a pointer or within a variable.
 pub(crate) enum Assignable {
     Place(Place, Type),
     Bits(Box<BitField>),
@@ -19,8 +19,8 @@ pub(crate) enum Assignable {
 }
 
 impl Variables {
-    /// What can be assigned of an operand, or of a bit-field in it. Whether memory may be written shows at run time.
-    /// `None`: it is only a value.
+    /// The place that an operand, or a bit-field in it, is. Whether memory may be written is known
+    /// at run time. `None`: the operand is only a value.
     pub(crate) fn assignable(
         &mut self,
         found: Expression,
@@ -39,7 +39,7 @@ impl Variables {
             return Ok(Some(Assignable::Text(convert::to_address((**pointer).clone()))));
         }
         let loaded = match found.kind {
-            // A pointer is loaded as a number, then made a pointer.
+            // A pointer is loaded as a number and then converted to a pointer.
             ExpressionKind::Cast(inner) if matches!(inner.kind, ExpressionKind::Load(_)) => inner.kind,
             kind => kind,
         };
@@ -60,7 +60,7 @@ impl Variables {
                 }
             }
             ExpressionKind::Variable(place @ Place::Field { .. }) if types::is_scalar(&value_type) => place,
-            // A part of a structure that is held member by member.
+            // A part of a structure that is stored member by member.
             ExpressionKind::Variable(place @ (Place::Element { .. } | Place::Scalar { .. }))
                 if types::is_scalar(&value_type) || value_type == Type::String =>
             {
@@ -137,7 +137,7 @@ impl Variables {
     }
 }
 
-/// The variable of D's whose bytes an address lies in, and where in it.
+/// The variable of D in whose bytes an address lies, and the offset there.
 fn own(address: &Expression) -> Option<(Home, Expression)> {
     match &address.kind {
         ExpressionKind::Cast(inner) => match (&inner.kind, &inner.value_type) {

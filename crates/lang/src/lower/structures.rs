@@ -1,7 +1,7 @@
-//! Structures and arrays: their parts, and their assignment as a whole.
+//! Structures and arrays: their parts, and the assignment of a whole structure.
 //!
-//! Where both sides have bytes, these are copied. Otherwise, and where the left side is a part of another structure,
-//! the members are assigned one by one:
+//! Where both sides have bytes, these are copied. Otherwise, and where the left side is a part of
+//! another structure, the members are assigned one by one:
 //!
 //! ```text
 //! a[k] = s        a.n[k] = s.n, a.row[][k, 0] = s.row[0], ...
@@ -24,14 +24,14 @@ use crate::types;
 
 /// A structure that was assigned.
 pub(crate) struct Assigned {
-    /// What assigns it. Its value is of no use.
+    /// The expression that assigns it. Its value is not used.
     pub(crate) effect: Expression,
     /// The structure, where it now lies.
     pub(crate) whole: Expression,
 }
 
 impl Variables {
-    /// A member that was found in the type of a structure; of a bit-field its unit, and where in it the field lies.
+    /// A member in the type of a structure. Of a bit-field: its unit, and where in the unit the field lies.
     pub(crate) fn member(
         &mut self,
         whole: Expression,
@@ -64,7 +64,7 @@ impl Variables {
         Ok((memory::part(whole, offset, &found.member_type, span)?, found.bits))
     }
 
-    /// A union without a name, by where it begins in a structure.
+    /// A union without a name, by its offset in a structure.
     fn nameless(&mut self, whole: Expression, at: u64, span: Span) -> Lowered<Expression> {
         let Some(of) = nameless_at(&whole.value_type, at) else {
             return Err(no_members(span));
@@ -96,7 +96,7 @@ impl Variables {
         memory::part(array, offset, &of, span)
     }
 
-    /// What a way leads to from a structure; of a string, which may stand for an array, its characters.
+    /// The part of a structure that a path leads to; for a string in the place of an array, its characters.
     fn along(&mut self, whole: &Expression, way: &[Step], span: Span) -> Lowered<(Expression, Option<Bits>)> {
         let mut found = (whole.clone(), None);
         for step in way {
@@ -116,7 +116,7 @@ impl Variables {
         Ok(found)
     }
 
-    /// The same operand by a way that leads to the same place while members are assigned one by one.
+    /// The same operand, by a path that leads to the same place while members are assigned one by one.
     pub(crate) fn steady(&mut self, found: Expression, before: &mut Option<Expression>) -> Expression {
         let keep = match self.is_steady(&found) {
             true => Keep::Effects,
@@ -125,7 +125,7 @@ impl Variables {
         self.repeatable(found, keep, before)
     }
 
-    /// `to = from` of structures of the same type, or `to = 0`, member by member. Neither way has effects.
+    /// `to = from` of structures of the same type, or `to = 0`, member by member. Neither path has effects.
     pub(crate) fn assign_members(
         &mut self,
         to: &Expression,
@@ -145,7 +145,7 @@ impl Variables {
         Ok(all.unwrap_or_else(|| constant::integer(0, constant::INT, span)))
     }
 
-    /// The same of what a way leads to.
+    /// The same, for the part that a path leads to.
     fn assign_along(
         &mut self,
         to: &Expression,
@@ -165,7 +165,7 @@ impl Variables {
         self.assign_part(part, value, span)
     }
 
-    /// Zeros for all of a structure but for some of its members, and strings without a character.
+    /// Zeros for a whole structure except some of its members and strings without a character.
     pub(crate) fn assign_nothing_but(
         &mut self,
         to: &Expression,
@@ -198,7 +198,7 @@ impl Variables {
         Ok(all)
     }
 
-    /// `to.name = value`; of a structure or an array member by member.
+    /// `to.name = value`; a structure or an array is assigned member by member.
     pub(crate) fn assign_member(
         &mut self,
         to: &Expression,
@@ -209,7 +209,7 @@ impl Variables {
         let part = self.along(to, &[Step::Member(name.to_owned())], span)?;
         let of = part.0.value_type.clone();
         match types::is_aggregate(&of) {
-            // After the end of a string for an array of characters is 0.
+            // Where a string is assigned to an array of characters, zeros follow the string's end.
             true => self.assign_members(&part.0, Some(&value), &of, span),
             false => {
                 let value = memory::readable(memory::decayed(self.placed(value)?))?;
@@ -218,7 +218,8 @@ impl Variables {
         }
     }
 
-    /// `to = from` of structures. The ways to both are gone before anything is assigned, that to the right side first.
+    /// `to = from` of structures. Both paths are evaluated before anything is assigned, the
+    /// right side's first.
     pub(crate) fn assign_structure(&mut self, to: Expression, from: Expression, span: Span) -> Lowered<Assigned> {
         if to.value_type != from.value_type {
             let (to, from) = (types::name(&to.value_type), types::name(&from.value_type));
@@ -240,7 +241,7 @@ impl Variables {
         Ok(Assigned { effect, whole: to })
     }
 
-    /// `to = 0` of a structure that has room of its own, which that frees.
+    /// `to = 0` of a structure with memory of its own: this frees the memory.
     pub(crate) fn assign_nothing(&mut self, to: Expression, span: Span) -> Lowered<Assigned> {
         let mut before = None;
         let to = self.steady(to, &mut before);
@@ -249,7 +250,7 @@ impl Variables {
         Ok(Assigned { effect, whole: to })
     }
 
-    /// `variable = from` of a variable that holds the bytes of a structure of the same type.
+    /// `variable = from`, where the variable holds the bytes of a structure of the same type.
     pub(crate) fn assign_bytes(&mut self, to: Expression, from: Expression, span: Span) -> Assigned {
         let bytes = memory::bytes_of(from);
         let effect = match &to.kind {
@@ -263,7 +264,7 @@ impl Variables {
     }
 }
 
-/// Whether 0 frees the room of a variable or an element.
+/// Whether assigning 0 frees the memory of a variable or an element.
 pub(crate) fn is_dynamic(place: &Place) -> bool {
     match place {
         Place::Scalar { scope, .. } => *scope == Scope::ThreadLocal,

@@ -1,11 +1,12 @@
-//! Temporaries: values that are computed once, where what they lead to is named several times.
+//! Temporaries: values that are computed once and named several times.
 //!
 //! ```text
 //! x[i++] = y      of structures member by member:    t = i++, x[t].a = y.a, x[t].b = y.b
 //! s[i++] = f(i)   of a character:                    u = f(i), t = i++, s[t] = u
 //! ```
 //!
-//! In the program they are variables of the clause's. A text has no name for them, and nothing looks them up by one.
+//! In the program they are variables of the clause. They have no name in a text, and nothing looks
+//! them up by name.
 
 use super::effects::has_effects;
 use super::sequence::{assigned_to, behind, reading};
@@ -14,7 +15,7 @@ use super::{Lowered, constant, memory};
 use crate::program::{Expression, ExpressionKind, Place, Scope, Type, Variable, VariableId};
 
 impl Purpose {
-    /// What those who read the program see. No text can spell it.
+    /// A name for people who read the program. No text can spell it.
     fn name(self) -> String {
         match self {
             Purpose::Error => "%error".to_owned(),
@@ -32,17 +33,17 @@ impl Purpose {
     }
 }
 
-/// How much of a way is kept.
+/// How much of a path a temporary keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// What has effects.
     Effects,
-    /// All that is not constant: it may change while the way is gone several times.
+    /// All parts that are not constant: they may change while the path is followed several times.
     All,
 }
 
 impl Variables {
-    /// The temporary that all of a purpose share.
+    /// The temporary that all uses for one purpose share.
     pub(crate) fn shared(&mut self, purpose: Purpose, value_type: Type) -> Place {
         let variable = match self.shared.get(&purpose) {
             Some(known) => *known,
@@ -78,7 +79,8 @@ impl Variables {
         id
     }
 
-    /// A value that is computed once, after `before`, and may be read as often as wanted. A constant stays what it is.
+    /// A value that is computed once, after `before`, and can be read several times. A constant
+    /// stays a constant.
     pub(crate) fn kept(&mut self, value: Expression, before: &mut Option<Expression>) -> Expression {
         if constant::value(&value).is_some() || matches!(value.kind, ExpressionKind::String(_)) {
             return value;
@@ -90,7 +92,7 @@ impl Variables {
         reading(place, value_type, span)
     }
 
-    /// The same, where computing it has effects.
+    /// The same, but only where computing the value has effects.
     pub(super) fn kept_if_effects(&mut self, value: Expression, before: &mut Option<Expression>) -> Expression {
         match has_effects(&value) {
             true => self.kept(value, before),
@@ -135,7 +137,8 @@ impl Variables {
         }
     }
 
-    /// The same operand by a way that can be gone several times: what is kept of it is computed after `before`.
+    /// The same operand, by a path that can be followed several times: the parts that it keeps are
+    /// computed after `before`.
     pub(crate) fn repeatable(&mut self, found: Expression, keep: Keep, before: &mut Option<Expression>) -> Expression {
         let kind = match found.kind {
             ExpressionKind::Variable(place) => ExpressionKind::Variable(self.repeatable_place(&place, keep, before)),
@@ -149,13 +152,13 @@ impl Variables {
         Expression { kind, ..found }
     }
 
-    /// The same of a place.
+    /// The same for a place.
     pub(crate) fn repeatable_place(&mut self, place: &Place, keep: Keep, before: &mut Option<Expression>) -> Place {
         let mut place = place.clone();
         match &mut place {
             Place::Scalar { .. } => {}
             Place::Element { keys, .. } => {
-                // In their order: one that has no effects may be changed by one after it.
+                // In their order: a later one may change one that has no effects itself.
                 let any = keep == Keep::All || keys.iter().any(has_effects);
                 for key in keys.iter_mut().filter(|_| any) {
                     *key = self.kept(key.clone(), before);
@@ -175,7 +178,8 @@ impl Variables {
         }
     }
 
-    /// Whether going a way twice leads to the same place, whatever is stored in members and memory in between.
+    /// Whether following a path twice leads to the same place, whatever is stored in members and
+    /// memory in between.
     pub(super) fn is_steady(&self, found: &Expression) -> bool {
         let is_fixed = |value: &Expression| self.is_fixed(value);
         match &found.kind {
@@ -187,7 +191,7 @@ impl Variables {
         }
     }
 
-    /// Whether no store in a member or in memory changes a value.
+    /// Whether no store to a member or to memory changes a value.
     fn is_fixed(&self, value: &Expression) -> bool {
         match &value.kind {
             ExpressionKind::Variable(Place::Scalar { scope, variable }) => !self.is_part.contains(&(*scope, *variable)),

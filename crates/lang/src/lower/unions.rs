@@ -1,6 +1,7 @@
-//! Unions of what is held member by member ([`super::scalarize`]).
+//! Unions in structures that are stored member by member ([`super::scalarize`]).
 //!
-//! The members of a union share their bytes, so they cannot be variables of their own. Its words are:
+//! The members of a union share their bytes, so they cannot be separate variables. The words of the
+//! union are variables:
 //!
 //! ```text
 //! union { int i; char c[12]; } x[int];        the variable   uint64_t x{}[int, int64_t];
@@ -8,7 +9,7 @@
 //! x[k].c[3] = 'a'    the same, u.c[3] = 'a', and the words back
 //! ```
 //!
-//! The copy is made where the place is evaluated, by the offset in it: after the value that is assigned.
+//! The copy is made where the place is evaluated, just before the offset in it: after the assigned value.
 
 use super::access_path::Part;
 use super::arithmetic::operation;
@@ -22,11 +23,11 @@ use crate::program::{
 };
 use crate::source::Span;
 
-/// Words of a union that is held so, at most.
+/// The most words of such a union.
 const WORDS_MAX: u64 = 16;
 
 impl Variables {
-    /// A copy of a union that is held member by member, as one that lies in a temporary.
+    /// A copy, in a temporary, of a union that is stored member by member.
     pub(crate) fn union_copy(&mut self, whole: &Place, of: &Type, span: Span) -> Lowered<Expression> {
         let mut copied = None;
         let whole = self.repeatable_place(whole, Keep::Effects, &mut copied);
@@ -43,7 +44,8 @@ impl Variables {
         Ok(read(in_copy(id, start, of.clone()), of.clone(), span))
     }
 
-    /// Whether a place is in such a copy: it has no address, and what is assigned to it must go back.
+    /// Whether a place is in such a copy. A copy has no address, and its words must be stored back
+    /// after an assignment.
     pub(crate) fn is_in_union_copy(&self, place: &Place) -> bool {
         match place {
             Place::Field { scope, variable, .. } => {
@@ -53,7 +55,8 @@ impl Variables {
         }
     }
 
-    /// What has assigned something in a copy; after it the words go back. It has the value that it had.
+    /// An expression that has assigned something in a copy. After it the words are stored back. Its
+    /// value stays the same.
     pub(crate) fn put_back(&mut self, assigned: Expression, place: &Place, span: Span) -> Expression {
         let Place::Field {
             scope: Scope::ClauseLocal,
@@ -77,8 +80,8 @@ impl Variables {
         behind(Some(all), read(kept, value_type, span), span)
     }
 
-    /// `to = from` of unions, of which any may be held member by member; without `from` it is all zeros. The ways to
-    /// both have no effects.
+    /// `to = from` of unions, of which any may be stored member by member; without `from`, all
+    /// zeros. Both paths have no effects.
     pub(super) fn assign_union(&mut self, to: Expression, from: Option<Expression>, span: Span) -> Lowered<Expression> {
         let of = to.value_type.clone();
         let to_words = self.words_if_held(&to, &of, span)?;
@@ -131,7 +134,7 @@ impl Variables {
         }
     }
 
-    /// Where the words of a union are kept.
+    /// The variables that hold the words of a union.
     fn words_of(&mut self, whole: &Place, of: &Type, span: Span) -> Lowered<Vec<Place>> {
         let (scope, outer, keys) = match whole {
             Place::Scalar { scope, variable } => (*scope, *variable, Vec::new()),
@@ -155,7 +158,7 @@ impl Variables {
     }
 }
 
-/// The pieces of so many bytes, 8 at most, and where they begin.
+/// Splits so many bytes into pieces of at most 8: sizes and offsets.
 fn pieces(bytes: u64) -> Vec<(u64, IntegerType)> {
     let mut found = Vec::new();
     let mut offset = 0;
@@ -174,7 +177,7 @@ fn pieces(bytes: u64) -> Vec<(u64, IntegerType)> {
     found
 }
 
-/// So many bytes of something in memory, or in a variable, as a word.
+/// So many bytes in memory, or in a variable, as a word.
 pub(crate) fn gathered_word(from: &Expression, start: u64, bytes: u64, span: Span) -> Lowered<Expression> {
     let mut word = None;
     for (offset, piece) in pieces(bytes) {

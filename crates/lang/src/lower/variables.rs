@@ -1,4 +1,4 @@
-//! The variables of a program, and how each of them is held.
+//! The variables of a program, and how each is stored.
 
 use super::access_path::Part;
 use super::{enumerations, implicit_width, memory};
@@ -19,19 +19,19 @@ pub(crate) struct Known {
 /// A variable of the program's.
 pub(crate) type Home = (Scope, VariableId);
 
-/// What a shared temporary is for. It is read before it is assigned again for the same purpose, or means the same
-/// wherever it is used.
+/// The purpose of a shared temporary. Each use reads it before the next use assigns it, or every
+/// use assigns the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
-    /// A clause that an `if` was taken apart into has begun and not ended.
+    /// One of the clauses that an `if` was split into has begun and not ended.
     Error,
     /// The condition of this number in a clause.
     Condition(usize),
-    /// A string that goes to scratch memory.
+    /// A string that is copied to scratch memory.
     Text,
-    /// A number of bytes that scratch memory is asked for.
+    /// A number of bytes to reserve in scratch memory.
     Size,
-    /// The string that `strtok( )` is at, and whether there is one.
+    /// The string that `strtok( )` is working on, and whether there is one.
     Token,
     /// Whether there is one.
     TokenGiven,
@@ -47,7 +47,7 @@ pub(crate) enum Purpose {
 /// The variables of one scope.
 #[derive(Default)]
 struct Scoped {
-    /// All of them; those without a name are parts of others, and temporaries.
+    /// All of them; those without a name are parts of others, or temporaries.
     all: Vec<Variable>,
     names: HashMap<String, Known>,
 }
@@ -58,22 +58,22 @@ pub(crate) struct Variables {
     globals: Scoped,
     thread_locals: Scoped,
     clause_locals: Scoped,
-    /// Those that hold a structure or an array: their program form is bytes.
+    /// Those that hold a structure or an array: in the program form these are bytes.
     aggregates: HashMap<Home, Type>,
-    /// Those whose structures are held member by member, in further variables ([`super::scalarize`]).
+    /// Those whose structures are stored member by member, in further variables ([`super::scalarize`]).
     pub(super) by_member: HashMap<Home, Type>,
     /// These further variables.
     pub(super) parts: HashMap<(Home, Part), VariableId>,
     pub(super) is_part: HashSet<Home>,
-    /// Those that are held in 64 bits, and the type that their first assignment gave them ([`implicit_width`]).
+    /// Those that are held in 64 bits, and the type of their first assignment ([`implicit_width`]).
     implicit_widths: HashMap<Home, IntegerType>,
-    /// Those that hold values of an enumeration of the program's: their program form is integers.
+    /// Those that hold values of one of the program's enumerations: in the program form these are integers.
     enumerations: HashMap<Home, Foreign>,
-    /// Temporaries that all of a purpose share.
+    /// Temporaries that all uses for one purpose share.
     pub(super) shared: HashMap<Purpose, VariableId>,
-    /// Temporaries that hold copies of structures. Nobody would see what is stored in them.
+    /// Temporaries that hold copies of structures. A store into such a copy would be lost.
     pub(super) copies: HashSet<VariableId>,
-    /// Temporaries that hold copies of unions which are held member by member, and where their words are kept.
+    /// Temporaries that hold copies of unions stored member by member, and the variables of their words.
     pub(super) union_copies: HashMap<VariableId, Vec<Place>>,
 }
 
@@ -116,7 +116,7 @@ impl Variables {
         id
     }
 
-    /// Adds a variable that no name leads to. Its own is for those who read the program.
+    /// Adds a variable without a name in the text. Its own name is for people who read the program.
     pub(super) fn add(&mut self, scope: Scope, variable: Variable) -> VariableId {
         let all = &mut self.scoped_mut(scope).all;
         let id = VariableId(u32::try_from(all.len()).unwrap_or(u32::MAX));
@@ -140,12 +140,12 @@ impl Variables {
         self.aggregates.get(&home)
     }
 
-    /// Remembers the type that the text knows of a variable of 64 bits.
+    /// Remembers the type that a text sees for a variable of 64 bits.
     pub(crate) fn widen(&mut self, home: Home, named: IntegerType) {
         self.implicit_widths.insert(home, named);
     }
 
-    /// Remembers that a variable holds values of a type, where that is an enumeration of the program's.
+    /// Remembers the type of a variable's values, if it is one of the program's enumerations.
     pub(crate) fn names_values(&mut self, home: Home, of: &Type) {
         if let Type::Foreign(foreign) = of
             && foreign.integer().is_some()
@@ -154,17 +154,18 @@ impl Variables {
         }
     }
 
-    /// The type that the text knows of what is held in 64 bits.
+    /// The type that a text sees for a value held in 64 bits.
     pub(crate) fn named_type(&self, place: &Place) -> Option<IntegerType> {
         self.implicit_widths.get(&home_of(place)?).copied()
     }
 
-    /// A value of a place, or what was assigned to it, with the type that the text knows; operators take all of it.
+    /// The value of a place, or the value assigned to it, with the type that the text sees.
+    /// Operators take all 64 bits.
     pub(crate) fn as_named(&self, value: Expression, place: &Place) -> Expression {
         implicit_width::as_type(value, self.named_type(place))
     }
 
-    /// A variable as the text knows it.
+    /// A variable as the text sees it.
     pub(crate) fn named_variable(&self, home: Home) -> Option<Variable> {
         let mut variable = self.get(home)?.clone();
         if let Some(named) = self.implicit_widths.get(&home) {
@@ -173,17 +174,17 @@ impl Variables {
         Some(variable)
     }
 
-    /// The type of a variable, or of a part of one, that is held member by member.
+    /// The type of a variable, or of a part of one, that is stored member by member.
     pub(crate) fn held_by_member(&self, place: &Place) -> Option<&Type> {
         self.by_member.get(&home_of(place)?)
     }
 
-    /// The type of a variable that is held member by member.
+    /// The type of a variable that is stored member by member.
     pub(crate) fn of_by_member(&self, home: Home) -> Option<&Type> {
         self.by_member.get(&home)
     }
 
-    /// The operand that a place of this type is.
+    /// The operand for a place of this type.
     pub(crate) fn operand(&self, place: Place, value_type: Type, span: Span) -> Expression {
         if let Some(of) = self.held_by_member(&place).cloned() {
             return Expression {
@@ -211,7 +212,7 @@ impl Variables {
         }
     }
 
-    /// Hands all of them to the program.
+    /// Moves all variables to the program.
     pub(crate) fn into_program(self, program: &mut Program) {
         program.globals = self.globals.all;
         program.thread_locals = self.thread_locals.all;
@@ -219,7 +220,7 @@ impl Variables {
     }
 }
 
-/// The variable of a place, or the array that it is an element of; none of a part of what a variable holds.
+/// The variable of a place, or the array that it is an element of; none for a part of a variable.
 fn home_of(place: &Place) -> Option<Home> {
     match place {
         Place::Scalar { scope, variable } | Place::Element { scope, variable, .. } => Some((*scope, *variable)),

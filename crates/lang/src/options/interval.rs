@@ -6,10 +6,10 @@
 /// The shortest period of a probe, in ns (DTrace: 5000 hz).
 pub const PERIOD_MIN_NS: u64 = 200_000;
 
-/// Which probe of the profile provider.
+/// The two kinds of probes of the profile provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IntervalKind {
-    /// `profile-N`: once for every CPU; here always in the tracer.
+    /// `profile-N`: once for every CPU in DTrace; here always in the tracer.
     Profile,
     /// `tick-N`: once.
     Tick,
@@ -18,14 +18,13 @@ pub enum IntervalKind {
 /// A probe of the profile provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Interval {
-    /// Which.
     pub kind: IntervalKind,
     /// How often, in ns.
     pub period_ns: u64,
 }
 
-/// What the name of a probe of the profile provider means: `tick-100ms`, `profile-97`. `None` for anything else, for a
-/// period of 0 or shorter than [`PERIOD_MIN_NS`], and for one that does not fit.
+/// The meaning of the name of a probe of the profile provider: `tick-100ms`, `profile-97`. `None`:
+/// any other name, a period of 0 or below [`PERIOD_MIN_NS`], or one that does not fit.
 pub fn parse_interval(name: &str) -> Option<Interval> {
     let (kind, period) = match name.strip_prefix("tick-") {
         Some(period) => (IntervalKind::Tick, period),
@@ -36,7 +35,7 @@ pub fn parse_interval(name: &str) -> Option<Interval> {
 }
 
 /// A period in ns from digits and a unit, in either case; without a unit it is a frequency. 0 of
-/// any unit is no time at all: as often as can be.
+/// any unit means: as often as possible.
 pub(super) fn parse_period(text: &str) -> Option<u64> {
     let unit = text.trim_start_matches(|character: char| character.is_ascii_digit());
     let number: u64 = text.get(..text.len() - unit.len())?.parse().ok()?;

@@ -1,4 +1,5 @@
-//! The table of options: a row for each, from which follow what is read, what is set, the messages, and the reference.
+//! The table of options, one row each. Reading, setting, the messages and the reference follow
+//! from these rows.
 //!
 //! ```text
 //! name        default   value and what it sets                               what the reference says
@@ -14,23 +15,22 @@ mod tracing;
 use super::value::Given;
 use super::{OptionError, Options};
 
-/// An option.
 pub struct Row {
     /// As it is written.
     pub name: &'static str,
     /// Its default, as the reference says it.
     pub default: &'static str,
-    /// What it means: a line of the reference.
+    /// Its meaning: a line of the reference.
     pub line: &'static str,
-    /// Whether `setopt()` may change it while the program is traced.
+    /// Whether `setopt()` may change it during tracing.
     pub is_changeable: bool,
     kind: Kind,
 }
 
-/// A word, and what it sets.
+/// A word, and the value that it sets.
 type Word = (&'static str, fn(&mut Options));
 
-/// A kind of value: its bounds, and what it sets.
+/// A kind of value: its bounds, and how it is set.
 enum Kind {
     Switch(fn(&mut Options, bool)),
     Number(u64, u64, fn(&mut Options, u64)),
@@ -43,7 +43,7 @@ enum Kind {
     Percent(fn(&mut Options, u32)),
     /// One of a few words.
     Word(&'static [Word]),
-    /// What somebody else knows the names of.
+    /// A name that another part of nanoprobe knows.
     Name(&'static str, fn(&mut Options, String)),
     Version,
     SizeOrUnlimited,
@@ -66,7 +66,7 @@ impl Row {
         self
     }
 
-    /// The values that it takes, as the reference says it.
+    /// The accepted values, as the reference says it.
     #[must_use]
     pub fn values(&self) -> String {
         match &self.kind {
@@ -111,7 +111,7 @@ impl Row {
     }
 }
 
-/// Bytes as an option takes them.
+/// A size as an option takes it.
 fn size(bytes: u64) -> String {
     let units = [(30, "g"), (20, "m"), (10, "k")];
     let unit = units
@@ -120,12 +120,12 @@ fn size(bytes: u64) -> String {
     unit.map_or(bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
 }
 
-/// The options that mean something.
+/// The options that have an effect.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
     [printing::ROWS, recording::ROWS, tracing::ROWS].into_iter().flatten()
 }
 
-/// Options of DTrace that are taken and change nothing.
+/// Options of DTrace that are accepted and change nothing.
 pub fn ignored() -> impl Iterator<Item = &'static Row> {
     ignored::ROWS.iter()
 }
@@ -140,7 +140,7 @@ impl Options {
     /// Sets one option.
     ///
     /// # Errors
-    /// An unknown name, a missing or malformed value, a value out of range; the options are then as before.
+    /// An unknown name, a missing or malformed value, or a value out of range. The options stay as they were.
     pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), OptionError> {
         if let Some(row) = rows().chain(ignored()).find(|row| row.name == name) {
             return row.set(self, &Given { name, value });
@@ -168,7 +168,7 @@ impl Options {
     }
 }
 
-/// The option that was probably meant: one letter is wrong, too many or missing, or two stand the wrong way round.
+/// The option that was probably meant: one letter is wrong, too many or missing, or two letters are swapped.
 fn nearest(name: &str) -> Option<&'static str> {
     let letters: Vec<char> = name.chars().take(32).collect();
     rows().map(|row| row.name).find(|known| is_near(&letters, known))

@@ -34,7 +34,7 @@ fn sizes_have_binary_suffixes() {
     for text in ["bufsize=0", "bufsize=5t", "strsize=1", "strsize=1m"] {
         assert!(matches!(set(text), Err(OptionError::OutOfRange { .. })), "{text}");
     }
-    // 2^64 in all: overflow is no small number
+    // 2^64 in all: the overflow is an error and not a small number
     assert!(matches!(set("bufsize=16777216t"), Err(OptionError::Invalid { .. })));
     assert!(matches!(set("bufsize"), Err(OptionError::Missing { .. })));
     assert!(matches!(set("bufsize="), Err(OptionError::Missing { .. })));
@@ -119,7 +119,7 @@ fn a_default_of_the_table_is_the_default() {
     for row in rows().filter(|row| !["", "none", "auto", "off", "on"].contains(&row.default)) {
         let mut options = Options::default();
         options.set(row.name, Some(row.default)).unwrap();
-        // All that there is, is what is taken when nothing is said.
+        // Without the option, all of the scratch memory is granted.
         options.scratch_bytes = None;
         assert_eq!(options, Options::default(), "{}", row.name);
     }

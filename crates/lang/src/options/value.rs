@@ -22,7 +22,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// A version of D, which must not be later than ours.
+    /// A version of D; it must not be later than ours.
     pub(super) fn version(&self) -> Result<(), OptionError> {
         const EXPECTED: &str = "a version of D: up to 1.13, or 2.0";
         let parts: Option<Vec<u32>> = self
@@ -31,7 +31,7 @@ impl<'a> Given<'a> {
             .map(|part| part.parse().ok())
             .collect();
         match parts.as_deref() {
-            // 2.0 is what DTrace for Linux calls 1.6 since it runs on BPF.
+            // 2.0 is the name in DTrace for Linux, since it runs on BPF, for what was 1.6.
             Some([major, minor] | [major, minor, _]) if (*major, *minor) <= (1, 13) || (*major, *minor) == (2, 0) => {
                 Ok(())
             }
@@ -61,7 +61,7 @@ impl<'a> Given<'a> {
         })
     }
 
-    /// Nothing is on; so is a number, even 0 (as in DTrace); the empty value is off.
+    /// No value means on; so does a number, even 0 (as in DTrace). The empty value means off.
     pub(super) fn switch(&self) -> Result<bool, OptionError> {
         let Some(value) = self.value else { return Ok(true) };
         match value.to_ascii_lowercase().as_str() {
@@ -85,7 +85,7 @@ impl<'a> Given<'a> {
         self.in_range(value, minimum, maximum)
     }
 
-    /// The size of a buffer; of one that is smaller than a page there is a page, in which no less finds room.
+    /// The size of a buffer. It is at least a page: nothing fits into less.
     pub(super) fn room(&self) -> Result<u64, OptionError> {
         const PAGE: u64 = 4096;
         Ok(self.size(1, ROOM_MAX)?.max(PAGE))
@@ -135,7 +135,7 @@ fn parse_number(text: &str) -> Option<u64> {
         [b'0', _, ..] => (text.get(1..)?, 8),
         _ => (text, 10),
     };
-    // from_str_radix also takes a sign.
+    // from_str_radix also accepts a sign.
     let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     plain.then(|| u64::from_str_radix(digits, radix).ok()).flatten()
 }

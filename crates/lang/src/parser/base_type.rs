@@ -1,5 +1,5 @@
-//! What a declaration begins with: the words of a type in any order, structures, unions,
-//! enumerations; and whether a word is a type's at all.
+//! The begin of a declaration: the words of a type in any order, structures, unions, enumerations.
+//! Also whether a word can begin a type.
 
 use super::{Parse, Parser, declaration, gnu};
 use crate::diagnostic::Diagnostic;
@@ -15,7 +15,7 @@ const TYPE_WORDS: &[&str] = &[
     "union", "unsigned", "userland", "void", "volatile",
 ];
 
-/// The words of a type that C lets stand in any order.
+/// The words of a type that C allows in any order.
 #[derive(Default)]
 struct Specifiers {
     signed: bool,
@@ -23,7 +23,7 @@ struct Specifiers {
     short: u8,
     long: u8,
     base: Option<BaseType>,
-    /// `char` or `int`, which the others modify.
+    /// `char` or `int`; the other words modify it.
     integer: Option<&'static str>,
     complex: bool,
     any: bool,
@@ -36,13 +36,14 @@ impl Parser<'_> {
         types::named(word).is_some() || self.types.contains(word) || word == crate::check::ADDRESS_NAME
     }
 
-    /// Whether the traced program has a type of this name. Asked only where an identifier can be nothing else.
+    /// Whether the traced program has a type of this name. Only asked where an identifier can
+    /// be nothing else.
     pub(super) fn is_foreign_type(&self, word: &str) -> bool {
         self.target.named(unscoped(word)).is_ok()
     }
 
-    /// Whether what follows an opening parenthesis is a cast to a type that only the traced program
-    /// has. The parentheses hold a name and stars, or a name with an operand behind, which is no
+    /// Whether a cast to a type of the traced program follows an opening parenthesis. The
+    /// parentheses hold a name and stars, or a name with an operand after it; neither is an
     /// expression in D.
     pub(super) fn at_foreign_cast(&mut self) -> Parse<bool> {
         let start = self.peek()?;
@@ -65,7 +66,7 @@ impl Parser<'_> {
         Ok(closed && (stars > 0 || operand) && self.is_foreign_type(&name))
     }
 
-    /// Whether what follows `sizeof (` is the name of a type of the traced program's, with stars or without.
+    /// Whether the name of a type of the traced program, perhaps with stars, follows `sizeof (`.
     pub(super) fn at_foreign_name(&mut self) -> Parse<bool> {
         let start = self.peek()?;
         let TokenKind::Identifier(name) = start.kind else {
@@ -101,13 +102,12 @@ impl Parser<'_> {
         })
     }
 
-    /// A type where nothing else than a type may stand. What GNU C's attributes say of it does not matter there.
+    /// A type where only a type may stand. GNU C's attributes have no effect there.
     pub(super) fn base_type(&mut self) -> Parse<BaseType> {
         self.specifiers(&mut Attributes::default(), None)
     }
 
-    /// What a declaration begins with: a type, and among its words attributes and, where there may
-    /// be one, a storage class.
+    /// The begin of a declaration: a type, and among its words attributes and, if allowed, a storage class.
     pub(super) fn specifiers(
         &mut self,
         attributes: &mut Attributes,
@@ -127,7 +127,7 @@ impl Parser<'_> {
                     self.take()?;
                     continue;
                 }
-                // What D has keywords for may be C's names: `unsigned string`.
+                // A keyword of D can be a name in C: `unsigned string`.
                 kind if included && found.has_type() && gnu::own_keyword(&kind).is_some() => break,
                 TokenKind::Keyword("inline") if included => {
                     self.take()?;
@@ -150,7 +150,7 @@ impl Parser<'_> {
                 }
                 TokenKind::Keyword("signed") if !found.signed => found.signed = true,
                 TokenKind::Keyword("unsigned") if !found.unsigned => found.unsigned = true,
-                // Once is enough, as in DTrace; C does not mind.
+                // As in DTrace, a word may occur once; C allows more.
                 TokenKind::Keyword("signed" | "unsigned") if !included => return Err(combination(token.span)),
                 TokenKind::Keyword("signed" | "unsigned") => {}
                 TokenKind::Keyword("short") => found.short += 1,
@@ -186,7 +186,8 @@ impl Parser<'_> {
                 TokenKind::Identifier(name) if self.in_provider && !found.has_type() => {
                     found.base = Some(BaseType::Named(name));
                 }
-                // `struct a { ... }` without a semicolon in front of the next declaration, say.
+                // A type has begun already, so the declaration before lacks its semicolon:
+                // `struct a { ... } struct b`.
                 TokenKind::Keyword("struct" | "union" | "enum") => return Err(combination(token.span)),
                 _ if found.has_type() => break,
                 _ if found.any => break,
@@ -253,7 +254,7 @@ impl Parser<'_> {
         })
     }
 
-    /// A type of a module's is named, not defined: ``struct a.out`tag {`` is none.
+    /// A type of a module can be named but not defined: ``struct a.out`tag {`` is an error.
     fn refuse_scoped(&mut self, named: &Token) -> Parse<()> {
         match &named.kind {
             TokenKind::Identifier(name) if name.contains('`') && self.at("{")? => Err(Diagnostic::new(
@@ -265,7 +266,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The tag of a structure, union or enumeration; empty where there is none.
+    /// The tag of a structure, union or enumeration; empty: there is none.
     fn tag(&mut self) -> Parse<String> {
         let kind = self.peek()?.kind;
         let tag = match (&kind, gnu::own_keyword(&kind)) {
@@ -364,7 +365,7 @@ impl Specifiers {
     fn finish(self, span: Span) -> Parse<BaseType> {
         if self.complex {
             let part = Specifiers { complex: false, ..self };
-            // `_Complex` alone is of double.
+            // `_Complex` alone means `double _Complex`.
             let part = match part.has_type() {
                 true => part.finish(span)?,
                 false => BaseType::Floating(8),
@@ -374,7 +375,7 @@ impl Specifiers {
         let modified = self.signed || self.unsigned || self.short > 0 || self.long > 0;
         if let Some(base) = self.base {
             return match base {
-                // GNU C's, with a sign or without.
+                // GNU C's integers of 128 bits, with a sign or without.
                 BaseType::Named(ref name) if name == "__int128" && self.short == 0 && self.long == 0 => Ok(base),
                 BaseType::Floating(8) if self.long == 1 && !self.signed && !self.unsigned && self.short == 0 => {
                     Ok(BaseType::Floating(16))
@@ -422,8 +423,8 @@ impl Specifiers {
     }
 }
 
-/// The name of a type of the text's own, or of C's, which may have ``D` `` or ``C` `` in front, as
-/// if these were modules; and of the traced program's, ``pid` ``.
+/// The name of a type of the text, or of C, which may have ``D` `` or ``C` `` before it, as if
+/// these were modules. The same for a type of the traced program, with ``pid` ``.
 fn unscoped(name: &str) -> &str {
     ["D`", "C`", "pid`"]
         .into_iter()

@@ -1,5 +1,5 @@
-//! Declarations: C's, with `self`, `this`, inlines and translators. What they are of is parsed by
-//! `base_type` and `declarator`.
+//! Declarations: C's, with `self`, `this`, inlines and translators. `base_type` and `declarator`
+//! parse the types.
 
 use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
@@ -8,7 +8,7 @@ use crate::program::IntegerType;
 use crate::source::Span;
 use crate::syntax::{Attributes, BaseType, Declaration, Derived, Inline, Item, Translator, TypeName};
 
-/// Keywords that say where something is kept.
+/// Keywords that say where a variable is stored.
 pub(super) const STORAGE: &[&str] = &["auto", "extern", "register", "self", "static", "this", "typedef"];
 
 impl Parser<'_> {
@@ -106,8 +106,8 @@ impl Parser<'_> {
             self.specifiers(&mut attributes, Some(&mut storage))?
         };
         let mut declarators = Vec::new();
-        // What D has no use for: functions and variables of the header's own, what goes by another
-        // name than the header's.
+        // Declarations of a header that D cannot use: functions and variables of its own, and names
+        // that a macro of the header replaces.
         let is_own = |storage: Option<(&str, Span)>| included && matches!(storage, Some(("static", _)));
         let mut passed_over = false;
         if !self.at(";")? {
@@ -151,7 +151,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// Whether the `inline` here is C's, as headers have it, and not D's: no value follows what is declared.
+    /// Whether this `inline` is C's, as headers have it, and not D's: no value follows the declared name.
     fn at_function_of_header(&mut self, start: Span) -> Parse<bool> {
         if !self.lexer.is_included(start) {
             return Ok(false);
@@ -170,7 +170,7 @@ impl Parser<'_> {
         Ok(found)
     }
 
-    /// Whether a name follows that has no type in front, as in `self x;`: it is an int, as in C before 1999.
+    /// Whether a name without a type follows, as in `self x;`: it is an int, as in C before 1999.
     fn at_untyped_name(&mut self) -> Parse<bool> {
         let start = self.peek()?;
         let TokenKind::Identifier(name) = start.kind else {

@@ -1,5 +1,5 @@
-//! What stands around a declared name: `*`, `[ ]` with a size or with the types of keys, `( )`.
-//! Read from the inside out, as in C.
+//! The marks around a declared name: `*`, `[ ]` with a size or with the types of keys, `( )`. They
+//! are read from the inside out, as in C.
 
 use super::{Parse, Parser, gnu};
 use crate::diagnostic::Diagnostic;
@@ -8,7 +8,7 @@ use crate::source::Span;
 use crate::syntax::{Attributes, BaseType, Declarator, Derived};
 
 impl Parser<'_> {
-    /// `*` and names and `[ ]` and `( )`; `named`: there must be a name, else there must be none.
+    /// `*` and names and `[ ]` and `( )`; `named`: whether there must be a name or must be none.
     pub(super) fn declarator(&mut self, named: bool) -> Parse<Declarator> {
         self.nested(|parser| {
             let start = parser.peek()?.span;
@@ -86,12 +86,12 @@ impl Parser<'_> {
         })
     }
 
-    /// Whether a keyword of D's is a name here: that of a member, a parameter, or of anything that a header declares.
+    /// Whether a keyword of D is a name here: of a member, a parameter, or anything that a header declares.
     fn may_be_name(&self, place: Span) -> bool {
         self.braces > 0 || self.in_parameters || self.lexer.is_included(place)
     }
 
-    /// In a type without a name, whether `(` opens a declarator such as `(*)`; it is then taken.
+    /// In a type without a name: whether `(` opens a declarator such as `(*)`; the `(` is then consumed.
     fn opens_declarator(&mut self) -> Parse<bool> {
         let open = self.take()?;
         if matches!(self.peek()?.kind, TokenKind::Punctuator("*" | "[" | "(")) {
@@ -102,9 +102,9 @@ impl Parser<'_> {
         Ok(false)
     }
 
-    /// What stands between brackets, and the closing one.
+    /// The text between brackets, and the closing one.
     fn dimension(&mut self) -> Parse<Derived> {
-        // `[static 4]`, `[restrict]`: of parameters.
+        // `[static 4]`, `[restrict]`: only parameters have these.
         while matches!(
             self.peek()?.kind,
             TokenKind::Keyword("static" | "const" | "restrict" | "volatile")
@@ -128,7 +128,7 @@ impl Parser<'_> {
         let mut keys = Vec::new();
         loop {
             let mut key = self.nested(Self::type_name)?;
-            // An inline names its keys.
+            // The keys of an inline have names.
             if let TokenKind::Identifier(name) = self.peek()?.kind {
                 key.name = name;
                 self.take()?;
@@ -142,7 +142,8 @@ impl Parser<'_> {
         Ok(Derived::Keys(keys))
     }
 
-    /// Parameters of a function type, and the closing parenthesis: checked and dropped, for D calls no such function.
+    /// The parameters of a function type, and the closing parenthesis. They are checked and
+    /// dropped: D calls no such function.
     fn parameters(&mut self) -> Parse<()> {
         if self.accept(")")? {
             return Ok(());
@@ -203,7 +204,7 @@ impl Parser<'_> {
     }
 
     /// Whether a parameter's declarator has a name: `char *const argv[]`, `void (*done)(int)`. The
-    /// name of a type behind a parenthesis is none: `int (size_t)` is a function, as in C.
+    /// name of a type after a parenthesis is not one: as in C, `int (size_t)` is a function.
     pub(super) fn parameter_has_name(&mut self) -> Parse<bool> {
         let start = self.peek()?.span;
         let mut behind_parenthesis = false;

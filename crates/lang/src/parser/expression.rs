@@ -17,7 +17,7 @@ enum Infix {
     Logical(LogicalOperator),
 }
 
-/// The operator that a mark is, with its precedence (higher binds tighter).
+/// The operator of a mark, with its precedence (higher binds tighter).
 fn infix(mark: &str) -> Option<(u8, Infix)> {
     use BinaryOperator as B;
     Some(match mark {
@@ -261,7 +261,7 @@ impl Parser<'_> {
                 let of = self.type_name()?;
                 self.expect(",", "after the type of offsetof")?;
                 let (mut member, _) = self.member_name()?;
-                // Headers have macros for members of members.
+                // Macros of headers may name a member of a member.
                 while self.accept(".")? {
                     member.push('.');
                     member.push_str(&self.member_name()?.0);
@@ -293,11 +293,11 @@ impl Parser<'_> {
         }
     }
 
-    /// What follows an opening parenthesis that opened no cast, and the postfix operators after it.
+    /// The text after an opening parenthesis that opened no cast, and the postfix operators after it.
     fn parenthesised(&mut self, open: crate::source::Span) -> Parse<Node> {
         let mut inner = self.expression()?;
         let end = self.expect(")", "to close the parenthesis")?;
-        // The parentheses belong to it: a message about it underlines them.
+        // The parentheses belong to the expression: messages underline them, too.
         inner.span = open.to(end);
         if let NodeKind::Identifier(name) = &inner.kind {
             let next = self.peek()?;
@@ -385,8 +385,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The name of a member, which in a program's own types may be any word that D, or C, keeps for
-    /// itself: `auto` in Rust.
+    /// The name of a member. In a program's own types it may be any keyword of D or C: `auto` in Rust.
     fn member_name(&mut self) -> Parse<(String, crate::source::Span)> {
         let token = self.peek()?;
         if let TokenKind::Keyword(word) = token.kind {
@@ -396,7 +395,7 @@ impl Parser<'_> {
         self.expect_identifier("the name of a member")
     }
 
-    /// Arguments or keys up to and with the closing mark.
+    /// Arguments or keys, up to and including the closing mark.
     fn list(&mut self, close: &'static str, context: &str) -> Parse<Vec<Node>> {
         let mut list = Vec::new();
         if self.accept(close)? {
@@ -437,7 +436,7 @@ impl Parser<'_> {
                 };
                 return self.node(NodeKind::Local { scope, name }, token.span.to(end));
             }
-            // An action of DTrace for Linux; only its call means something.
+            // An action of DTrace for Linux; it has a meaning only when it is called.
             TokenKind::Keyword("return") if self.at("(")? => NodeKind::Identifier("return".to_owned()),
             TokenKind::Keyword(word @ ("for" | "while" | "do" | "goto" | "switch" | "break" | "continue")) => {
                 return Err(Diagnostic::new("D_SYNTAX", token.span, format!("D has no `{word}`"))
@@ -456,7 +455,8 @@ impl Parser<'_> {
         self.node(kind, token.span)
     }
 
-    /// A closing brace in the place of an operand has ended the clause: recovery must not look for another one.
+    /// A closing brace in the place of an operand has ended the clause: recovery must not look
+    /// for another one.
     fn braces_of_unexpected(&mut self, kind: &TokenKind) {
         if let TokenKind::Punctuator("}") = kind {
             self.braces += 1;

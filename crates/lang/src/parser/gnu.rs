@@ -1,6 +1,6 @@
-//! What headers say to a compiler of C, and GNU C beyond C: attributes, `_Alignas`, names for the
-//! assembler, functions with bodies, values of variables. What changes where things lie is kept;
-//! all else is passed over.
+//! C and GNU C that only headers have: attributes, `_Alignas`, names for the assembler,
+//! functions with bodies, values of variables. What changes the layout of types is kept;
+//! everything else is skipped.
 
 use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
@@ -8,7 +8,8 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 use crate::syntax::{Attributes, BaseType, Declaration, Item, Node, NodeKind};
 
-/// D's own keywords, which C lets a header use for names. (`string` begins a type in D, `inline` is C's, too.)
+/// D's keywords that C headers may use as names. (`string` begins a type in D, `inline` is a
+/// keyword of C, too.)
 const OWN_KEYWORDS: &[&str] = &[
     "counter",
     "import",
@@ -24,7 +25,7 @@ const OWN_KEYWORDS: &[&str] = &[
     "xlate",
 ];
 
-/// Words of C's and GNU C's, not D's, that a declaration of a header may begin with.
+/// Words of C and GNU C, but not of D, that may begin a header's declaration.
 const BEGINNINGS: &[&str] = &[
     "_Alignas",
     "_Atomic",
@@ -53,12 +54,12 @@ const BEGINNINGS: &[&str] = &[
     "__volatile__",
 ];
 
-/// Whether a declaration begins with this word of GNU C's.
+/// Whether this word of GNU C begins a declaration.
 pub(super) fn begins_declaration(word: &str) -> bool {
     BEGINNINGS.contains(&word)
 }
 
-/// A keyword that can be the name of something of C's.
+/// A keyword that can be a name in C.
 pub(super) fn own_keyword(kind: &TokenKind) -> Option<&'static str> {
     match kind {
         TokenKind::Keyword(word) if OWN_KEYWORDS.contains(word) => Some(word),
@@ -66,7 +67,7 @@ pub(super) fn own_keyword(kind: &TokenKind) -> Option<&'static str> {
     }
 }
 
-/// Whether this is what the macro `errno` of the C library stands for, behind its star.
+/// Whether this is the expansion of the C library's macro `errno`, after its star.
 pub(super) fn is_errno(operand: &Node) -> bool {
     let NodeKind::Call { function, arguments } = &operand.kind else {
         return false;
@@ -74,7 +75,7 @@ pub(super) fn is_errno(operand: &Node) -> bool {
     arguments.is_empty() && matches!(&function.kind, NodeKind::Identifier(name) if name == "__errno_location")
 }
 
-/// A name for which the C library's headers have another one, by a macro.
+/// A name that the C library's headers replace by a macro.
 pub(super) fn of_macro(name: String) -> String {
     match name.as_str() {
         "__xpg_basename" => "basename".to_owned(),
@@ -83,7 +84,7 @@ pub(super) fn of_macro(name: String) -> String {
 }
 
 impl Parser<'_> {
-    /// Attributes, alignments and assembler's names: as many as there are.
+    /// Any number of attributes, alignments and assembler's names.
     pub(super) fn attributes(&mut self, attributes: &mut Attributes) -> Parse<()> {
         loop {
             let token = self.peek()?;
@@ -166,7 +167,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `__asm__ ("name")` behind a declared name: whether there is one.
+    /// `__asm__ ("name")` after a declared name; yields whether it is there.
     pub(super) fn assembler_name(&mut self) -> Parse<bool> {
         let TokenKind::Identifier(word) = self.peek()?.kind else {
             return Ok(false);
@@ -183,7 +184,7 @@ impl Parser<'_> {
         Ok(true)
     }
 
-    /// What stands in the brackets that open here.
+    /// The text in the brackets that open here.
     pub(super) fn pass_over(&mut self) -> Parse<()> {
         let open = self.peek()?;
         if !matches!(open.kind, TokenKind::Punctuator("(" | "{")) {
@@ -205,7 +206,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `_Static_assert(...);`: whether one is here.
+    /// `_Static_assert(...);`; yields whether it is there.
     pub(super) fn assertion(&mut self) -> Parse<bool> {
         let TokenKind::Identifier(word) = self.peek()?.kind else {
             return Ok(false);
@@ -219,7 +220,7 @@ impl Parser<'_> {
         Ok(true)
     }
 
-    /// What is left of a header's declaration of what D has no use for: the type, where it was defined there.
+    /// The part of a header's declaration that D can use: the type, if it was defined there.
     pub(super) fn type_alone(base: BaseType, span: Span) -> Item {
         let defines = match &base {
             BaseType::Aggregate { tag, members, .. } => !tag.is_empty() && members.is_some(),

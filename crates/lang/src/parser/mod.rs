@@ -7,12 +7,11 @@
 //! statement    = [ expression ] | "if" "(" expression ")" block [ "else" block ]
 //! ```
 //!
-//! The parser decides which token language the lexer speaks ([`Mode`]). Depth is bounded by
-//! [`MAXIMUM_NESTING`], so that no input can exhaust the stack: neither here nor in those who walk
-//! the tree later.
+//! The parser decides which token language the lexer speaks ([`Mode`]). [`MAXIMUM_NESTING`] bounds
+//! the depth, so that no input can exhaust the stack, here or in code that walks the tree later.
 //!
-//! After an error everything up to the end of the clause or declaration is passed over; so what is
-//! reported is the first error of each, precisely, rather than its echoes.
+//! After an error everything up to the end of the clause or declaration is skipped. So the first
+//! error of each is reported precisely, without its consequences.
 
 mod base_type;
 mod declaration;
@@ -32,30 +31,31 @@ use crate::syntax::{Clause, Item, Node, NodeKind};
 use crate::target::Target;
 use std::collections::HashSet;
 
-/// The most levels of nesting in expressions, types and statements. Each level costs the stack of several functions.
+/// The most levels of nesting in expressions, types and statements. Each level takes the stack
+/// of several functions.
 pub const MAXIMUM_NESTING: u16 = 100;
 
 /// The most recursions of the parser: a parenthesis takes two (an expression in it, an operand around it).
 const MAXIMUM_RECURSION: u16 = 2 * MAXIMUM_NESTING;
 
-/// After so many errors in a source the rest is not looked at.
+/// After so many errors the rest of a source is skipped.
 const MAXIMUM_ERRORS: usize = 20;
 
 /// What a source says.
 #[derive(Debug, Default)]
 pub struct Parsed {
-    /// Its items, in order; without those that had errors.
+    /// The items in order, without those that had errors.
     pub items: Vec<Item>,
-    /// Its options.
     pub pragmas: Vec<Pragma>,
-    /// What it cannot do without.
+    /// The requirements of the text (`depends_on`).
     pub dependencies: Vec<Dependency>,
-    /// What is wrong, in order.
+    /// The errors, in order.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Parses one source. `types` are the names of typedefs: those of earlier sources, and then also of
-/// this one. Where a name must be that of a type, and is none of these, `target` is asked.
+/// Parses one source. `types` has the names of typedefs: at first those of earlier sources,
+/// afterwards also those of this one. `target` is asked about a name that must be a type and is
+/// not in `types`.
 pub fn parse(
     text: &str,
     source: u32,
@@ -108,11 +108,11 @@ struct Parser<'a> {
     last: Span,
     /// Braces open.
     braces: u32,
-    /// Levels of nesting that the parser is in.
+    /// The current level of nesting.
     depth: u16,
-    /// Among the parameters of a function.
+    /// Whether it is among the parameters of a function.
     in_parameters: bool,
-    /// In a provider's definition, where the names of types are the program's.
+    /// Whether it is in a provider's definition, where the names of types are the program's.
     in_provider: bool,
 }
 
@@ -127,7 +127,7 @@ impl Parser<'_> {
         let included = self.lexer.is_included(token.span);
         match &token.kind {
             TokenKind::End => Ok(None),
-            // C lets it stand anywhere.
+            // C allows it anywhere.
             TokenKind::Punctuator(";") if included => {
                 self.take_in(Mode::Outer)?;
                 Ok(Some(Item::PassedOver))
@@ -151,8 +151,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether a word outside of clauses is the beginning of a declaration: a keyword of declarations or a type's name,
-    /// up to a `*` as in `int*x;`, and no colon in it.
+    /// Whether a word outside of clauses begins a declaration. It is a keyword of declarations, or
+    /// the name of a type up to a `*` as in `int*x;`, without a colon.
     fn begins_declaration(&self, text: &str, span: Span) -> bool {
         const KEYWORDS: &[&str] = &[
             "auto",
@@ -184,7 +184,7 @@ impl Parser<'_> {
             "void",
             "volatile",
         ];
-        // A macro argument that was replaced is part of a description.
+        // The text of a macro argument is part of a description.
         if text.contains(':') || (span.end - span.start) as usize != text.len() {
             return false;
         }
@@ -281,7 +281,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Passes over what is left of the clause or declaration in which there was an error.
+    /// Skips the rest of the clause or declaration with an error.
     fn recover(&mut self) {
         let mut braces = self.braces;
         loop {
@@ -291,7 +291,7 @@ impl Parser<'_> {
                 Ok(TokenKind::Punctuator("}")) if braces <= 1 => return,
                 Ok(TokenKind::Punctuator("}")) => braces -= 1,
                 Ok(TokenKind::Punctuator(";")) if braces == 0 => return,
-                // The lexer has moved on.
+                // Any other token, or an error: the lexer has moved on.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -402,7 +402,8 @@ impl Parser<'_> {
         result
     }
 
-    /// A node, if it is not nested too deeply (a chain of operators nests to the left without the parser noticing).
+    /// A node, unless it is nested too deeply (a chain of operators nests to the left, and the
+    /// parser does not count these).
     fn node(&self, kind: NodeKind, span: Span) -> Parse<Node> {
         let node = Node::new(kind, span);
         if node.depth > MAXIMUM_NESTING {

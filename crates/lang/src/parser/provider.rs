@@ -1,12 +1,12 @@
-//! Provider definitions: what a program that is traced says of its own probes.
+//! Provider definitions: a program's description of its own probes.
 //!
 //! ```text
 //! provider     = "provider" name "{" { probe } "}" ";"
 //! probe        = "probe" name "(" [ parameters ] ")" [ ":" "(" [ parameters ] ")" ] ";"
 //! ```
 //!
-//! The types are the program's: a name that is not known here is taken for one of them. Manual: "Statically Defined
-//! Tracing for User Applications".
+//! The types are the program's: an unknown name is taken for one of them. Manual: "Statically
+//! Defined Tracing for User Applications".
 
 use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
@@ -39,7 +39,7 @@ impl Parser<'_> {
             probes.push(self.declared_probe()?);
         }
         let mut end = self.last;
-        // Who has made definitions for one tool only may have left it out.
+        // Files written for another tool may lack it.
         if self.peek()?.kind != TokenKind::End && !self.at_keyword("provider")? {
             end = self.expect(";", "after the provider")?;
         }
@@ -80,7 +80,7 @@ impl Parser<'_> {
             );
             return Err(Diagnostic::new("D_PROV_PRARGLEN", token.span, message));
         }
-        // What the arguments become for who traces: nothing that the program has to know.
+        // The types that a tracer sees for the arguments: the program itself does not need them.
         if self.accept(":")? {
             self.expect("(", "in front of the probe's translated arguments")?;
             self.probe_parameters()?;
@@ -93,7 +93,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Parameters and the closing parenthesis: where each stands.
+    /// The parameters and the closing parenthesis; yields the place of each.
     fn probe_parameters(&mut self) -> Parse<Vec<Span>> {
         if self.accept(")")? {
             return Ok(Vec::new());

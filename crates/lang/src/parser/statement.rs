@@ -6,7 +6,7 @@ use crate::lexer::TokenKind;
 use crate::syntax::Statement;
 
 impl Parser<'_> {
-    /// Statements up to and with the closing brace.
+    /// Statements, up to and including the closing brace.
     pub(super) fn statements(&mut self, into: &mut Vec<Statement>) -> Parse<()> {
         loop {
             let token = self.peek()?;

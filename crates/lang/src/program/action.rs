@@ -1,24 +1,22 @@
-//! Statements: what a clause does.
+//! Statements of a clause.
 
 use super::{AggregationId, Expression, Foreign, SymbolKind, Type};
 use crate::source::Span;
 
-/// A statement of a clause. There is no `if`: the front end takes it apart into clauses.
+/// A statement of a clause. There is no `if`: the front end splits it into clauses.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
-    /// Evaluated for its effects (assignments).
+    /// An expression that is evaluated for its effects (assignments).
     Expression(Expression),
     /// `@a[keys] = f(value[, weight])`.
     Aggregate {
-        /// Which.
         aggregation: AggregationId,
         /// As many as the aggregation has.
         keys: Vec<KeyExpression>,
-        /// What is aggregated, an integer; none for `count`.
+        /// The integer to aggregate; none for `count`.
         value: Option<Expression>,
-        /// An `int64_t`, for the three quantizing functions; none: 1.
+        /// An `int64_t`, for the three quantizing functions; none means 1.
         weight: Option<Expression>,
-        /// Where.
         span: Span,
     },
     /// Adds data to the clause's record.
@@ -37,12 +35,10 @@ pub enum KeyExpression {
     },
 }
 
-/// An action that records. What each puts into the record is in [`crate::layout`].
+/// An action that records. [`crate::layout`] says what each puts into the record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordAction {
-    /// Which.
     pub kind: RecordKind,
-    /// Where.
     pub span: Span,
 }
 
@@ -51,28 +47,25 @@ pub struct RecordAction {
 pub enum RecordKind {
     /// `trace(e)`.
     Trace(Expression),
-    /// `trace(e)` of a value of an enumeration of the program's: printed by name.
+    /// `trace(e)` of a value of one of the program's enumerations: printed by name.
     TraceName {
-        /// An integer.
         value: Expression,
         /// What has the names.
         of: Foreign,
     },
-    /// `tracemem(address, size[, shown])`: bytes, always printed as a dump; and, when there is a
-    /// third argument, how many of them: all, when it is negative or more than there are.
+    /// `tracemem(address, size[, shown])`: bytes, always printed as a dump. The third argument says
+    /// how many of them to print; all, when it is negative or too large.
     TraceMemory(Vec<Expression>),
     /// `printf(format, ...)`: the format is parsed and checked against the arguments.
     Printf {
-        /// Parsed and checked.
         format: crate::format::Format,
-        /// In order.
         arguments: Vec<Expression>,
     },
-    /// `printa([format,] @a, ...)`: nothing but the request is recorded; the consumer prints what it has.
+    /// `printa([format,] @a, ...)`: only the request is recorded; the consumer prints the aggregations.
     Printa {
         /// None: the default output.
         format: Option<crate::format::Format>,
-        /// At least one; their keys match.
+        /// At least one; all have the same kinds of keys.
         aggregations: Vec<AggregationId>,
     },
     /// `ustack([frames[, strsize]])`; frames 0: the option.
@@ -80,27 +73,25 @@ pub enum RecordKind {
         /// At most so many; 0: as the option says.
         frames: u32,
     },
-    /// `uaddr(address)`, `usym(address)`, `ufunc(address)`, `umod(address)`: the tracer finds the name when it prints.
+    /// `uaddr(address)`, `usym(address)`, `ufunc(address)`, `umod(address)`: the tracer looks the
+    /// name up when it prints.
     Symbol {
-        /// What is printed.
         kind: SymbolKind,
         /// An `uint64_t`.
         address: Expression,
     },
     /// `exit(status)`.
     Exit(Expression),
-    /// `clear(@a)`, `trunc(@a[, n])`, `normalize(@a, n)`, `denormalize(@a)`: carried out by the consumer.
+    /// `clear(@a)`, `trunc(@a[, n])`, `normalize(@a, n)`, `denormalize(@a)`: the consumer executes them.
     Clear(AggregationId),
     /// `trunc(@a[, count])`.
     Truncate {
-        /// Which.
         aggregation: AggregationId,
-        /// Keys that stay, an `int64_t`: the largest, or the smallest when negative; none: no key stays.
+        /// How many keys stay, an `int64_t`: the largest, or if negative the smallest; none: no key stays.
         count: Option<Expression>,
     },
-    /// `normalize(@a, factor)`: divides what is printed.
+    /// `normalize(@a, factor)`: divides the printed values.
     Normalize {
-        /// Which.
         aggregation: AggregationId,
         /// The divisor, an `int64_t`.
         factor: Expression,
@@ -109,30 +100,26 @@ pub enum RecordKind {
     Denormalize(AggregationId),
     /// `print(value)`: the value with its type, a structure member by member.
     Print {
-        /// An integer, a pointer, a string, or the bytes of what has another type.
+        /// An integer, a pointer, a string, or the bytes of a value of another type.
         value: Expression,
-        /// The type that is shown.
+        /// The type to print.
         shown: Type,
     },
-    /// `print(pointer)`: where it points to, and what lies there.
+    /// `print(pointer)`: the address, and the value there.
     PrintAt {
-        /// The pointer, then the value behind it.
+        /// The pointer, then the value that it points to.
         values: Vec<Expression>,
         /// The type of that.
         shown: Type,
     },
     /// `system(format, ...)`: a command for the shell.
     System {
-        /// Parsed and checked.
         format: crate::format::Format,
-        /// In order.
         arguments: Vec<Expression>,
     },
-    /// `freopen(format, ...)`: the file that output goes to from here on; an empty name: standard output again.
+    /// `freopen(format, ...)`: redirects the output to a file; an empty name means standard output again.
     Reopen {
-        /// Parsed and checked.
         format: crate::format::Format,
-        /// In order.
         arguments: Vec<Expression>,
     },
     /// `ftruncate()`: empties the output file.
@@ -143,8 +130,8 @@ pub enum RecordKind {
     Stop,
     /// `raise(signal)`: likewise.
     Raise(Expression),
-    /// `speculate(id)`: the record is kept until somebody commits it. The clause ends here when
-    /// there is no such speculation.
+    /// `speculate(id)`: the record is kept until a `commit`. The clause ends here when there is
+    /// no such speculation.
     Speculate(Expression),
     /// `commit(id)`.
     CommitSpeculation(Expression),
@@ -153,7 +140,7 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    /// Its name in D, where it is an action that needs the option `destructive`.
+    /// Its name in D, if it is an action that needs the option `destructive`.
     #[must_use]
     pub fn destructive(&self) -> Option<&'static str> {
         match self {
@@ -165,7 +152,7 @@ impl RecordKind {
         }
     }
 
-    /// Whether it leaves nothing to be printed: a clause of nothing else has no line of output.
+    /// Whether the action prints nothing: a clause with only such actions has no line of output.
     #[must_use]
     pub fn is_silent(&self) -> bool {
         matches!(

@@ -1,18 +1,19 @@
-//! Aggregations: their functions, and what their keys are made of.
+//! Aggregations: their functions, and the types of their keys.
 
 use super::{Foreign, IntegerType};
 
-/// An aggregation: its function and what its keys are made of.
+/// An aggregation: its function and the types of its keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Aggregation {
-    /// With its `@`; the nameless one is `@`.
+    /// With its `@`; the one without a name is `@`.
     pub name: String,
-    /// The same at every assignment.
+    /// The same function at every assignment.
     pub function: AggregatingFunction,
-    /// The kinds of its key's elements. Integers have the narrowest type that prints the keys of all assignments; the
-    /// keys themselves are 64 bits wide and extended by their own types.
+    /// The kinds of its key's elements. The type of an integer is the narrowest one that
+    /// prints the keys of all assignments. The keys themselves have 64 bits and are extended
+    /// by their own types.
     pub keys: Vec<KeyType>,
-    /// The last element is the processor, of which the text knows nothing (`aggpercpu`).
+    /// Whether the last element is the processor, which the text does not name (`aggpercpu`).
     pub by_processor: bool,
 }
 
@@ -54,7 +55,7 @@ pub enum AggregatingFunction {
         step: u16,
     },
     /// `llquantize(value, factor, low, high, steps[, weight])`: every power of `factor` from `low`
-    /// to `high` in `steps` steps.
+    /// to `high`, divided into `steps` steps.
     LogLinearQuantize {
         /// The base of the magnitudes.
         factor: u16,
@@ -67,14 +68,14 @@ pub enum AggregatingFunction {
     },
 }
 
-/// What the language and the reference say of an aggregating function: a row for each.
+/// The facts about an aggregating function for the language and the reference: a row for each.
 #[derive(Clone, Copy, Debug)]
 pub struct AggregatingRow {
-    /// As it is called in D.
+    /// Its name in D.
     pub name: &'static str,
     /// Its parameters, as the reference has them.
     pub parameters: &'static str,
-    /// What it yields: a line of the reference.
+    /// Its result: a line of the reference.
     pub line: &'static str,
 }
 
@@ -104,7 +105,6 @@ pub const AGGREGATING: [AggregatingRow; 9] = [
 ];
 
 impl AggregatingFunction {
-    /// Its row.
     #[must_use]
     pub const fn row(self) -> AggregatingRow {
         let index = match self {
@@ -121,8 +121,9 @@ impl AggregatingFunction {
         AGGREGATING[index]
     }
 
-    /// The parameters packed as DTrace packs them, for `np_lquantize` and `np_llquantize`: step << 48 | levels << 32 |
-    /// base (as u32); factor << 48 | low << 32 | high << 16 | steps. 0 for the others.
+    /// The parameters packed as in DTrace, for `np_lquantize` and `np_llquantize`: step << 48
+    /// | levels << 32 | base (as u32); factor << 48 | low << 32 | high << 16 | steps. 0 for
+    /// the other functions.
     pub fn packed_parameters(self) -> u64 {
         match self {
             Self::LinearQuantize { base, step, .. } => {
@@ -153,15 +154,12 @@ impl AggregatingFunction {
 /// The type of one element of an aggregation's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyType {
-    /// An integer.
     Integer(IntegerType),
-    /// A value of an enumeration of the program's, printed by name.
+    /// A value of one of the program's enumerations, printed by name.
     Enumeration(Foreign),
-    /// A string.
     String,
-    /// A structure: its words, the last one with zeros behind what is left.
+    /// A structure: its words; the last one is filled with zeros.
     Bytes {
-        /// Its size.
         size: u32,
     },
     /// `ustack(frames)`; frames 0: the option `ustackframes`.
@@ -174,7 +172,7 @@ pub enum KeyType {
 }
 
 impl KeyType {
-    /// Of a structure. As in DTrace one of the size of an integer is printed as such.
+    /// A structure. As in DTrace, one of the size of an integer is printed as an integer.
     pub(crate) fn of_bytes(size: u32) -> KeyType {
         match size {
             1 | 2 | 4 | 8 => KeyType::Integer(IntegerType {
@@ -185,7 +183,7 @@ impl KeyType {
         }
     }
 
-    /// How many words an element takes; `None` where each says so itself.
+    /// How many words an element takes; `None`: the element itself says how many.
     #[must_use]
     pub fn words(&self) -> Option<u32> {
         match self {
@@ -196,7 +194,7 @@ impl KeyType {
     }
 }
 
-/// What is printed of an address, and so what counts as one key.
+/// What is printed of an address. Addresses with the same text are one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SymbolKind {
     /// `uaddr`: module, function and offset.

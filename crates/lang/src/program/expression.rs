@@ -1,6 +1,6 @@
 //! Expressions: what a clause computes, and the places where it keeps it.
 //!
-//! Each node has the type of its value; the rules of the operators are those at the head of [`super`].
+//! Each node has the type of its value. The head of [`super`] has the rules of the operators.
 
 use super::{BinaryOperator, LogicalOperator, Type, UnaryOperator, VariableId};
 use crate::source::Span;
@@ -8,11 +8,9 @@ use crate::source::Span;
 /// A value to compute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression {
-    /// How.
     pub kind: ExpressionKind,
     /// The type of the value.
     pub value_type: Type,
-    /// Where.
     pub span: Span,
 }
 
@@ -29,33 +27,25 @@ pub enum ExpressionKind {
     Register(Box<Expression>),
     /// The value of a variable.
     Variable(Place),
-    /// An operator and its operand, which has the type of the result (but for `!`).
+    /// An operator and its operand, which has the type of the result (except for `!`).
     Unary {
-        /// The operator.
         operator: UnaryOperator,
-        /// The operand.
         operand: Box<Expression>,
     },
-    /// Both operands have the same type by now (but for shifts); comparisons yield `int` 0 or 1.
-    /// Strings: comparisons only.
+    /// Both operands already have the same type (except for shifts). Comparisons yield an `int`, 0
+    /// or 1. Strings can only be compared.
     Binary {
-        /// The operator.
         operator: BinaryOperator,
-        /// The left operand.
         left: Box<Expression>,
-        /// The right operand.
         right: Box<Expression>,
     },
-    /// `&&`, `||`, `^^`: short-circuit but for `^^`; `int` 0 or 1.
+    /// `&&`, `||`, `^^`: `int` 0 or 1. The first two skip the right operand if the left one decides.
     Logical {
-        /// The operator.
         operator: LogicalOperator,
-        /// The left operand.
         left: Box<Expression>,
-        /// The right operand.
         right: Box<Expression>,
     },
-    /// `condition ? then : otherwise`: both of the type of the result, only one evaluated.
+    /// `condition ? then : otherwise`: both have the type of the result, and only one is evaluated.
     Conditional {
         /// An integer or a pointer.
         condition: Box<Expression>,
@@ -64,103 +54,85 @@ pub enum ExpressionKind {
         /// The value when it is zero.
         otherwise: Box<Expression>,
     },
-    /// Integer to integer (truncate, then extend by the new type), pointer to and from integer, or
-    /// `Bytes`/pointer to `String` (`stringof`: for `Bytes` the scratch bytes as they are, for a
-    /// pointer or integer as `copyinstr`). `String` to `uint64_t` is the address of its bytes,
-    /// which lasts as long as the clause.
+    /// Integer to integer (truncate, then extend by the new type); pointer to and from integer; or
+    /// `Bytes`/pointer to `String` (`stringof`: the scratch bytes themselves for `Bytes`, and as
+    /// `copyinstr` for a pointer or integer). `String` to `uint64_t` is the address of its bytes,
+    /// valid until the clause ends.
     Cast(Box<Expression>),
     /// The result of an operation, computed in 64 bits, as a value of its C type: cut and extended
-    /// as by a cast. Operators take their operands as they are in front of this.
+    /// as by a cast. Operators use their operands before this cut.
     Narrow(Box<Expression>),
     /// Stores `value` (already of the place's type) and yields it.
-    Assign {
-        /// What is assigned.
-        place: Place,
-        /// The value.
-        value: Box<Expression>,
-    },
+    Assign { place: Place, value: Box<Expression> },
     /// `place op= value`: reads, computes in 64 bits, converts back, stores, yields the new value.
-    /// It is signed when the common type of both sides is; a shift when the type of the place is.
-    /// Of a pointer the value is an `uint64_t`, already in bytes.
+    /// The operation is signed if the common type of both sides is, or for a shift if the type of
+    /// the place is. For a pointer the value is an `uint64_t`, already in bytes.
     AssignOperator {
-        /// What is assigned.
         place: Place,
-        /// The operator.
         operator: BinaryOperator,
-        /// The value.
         value: Box<Expression>,
     },
     /// `++`/`--`: adds `delta` (pointer steps included); yields the new value, or the old one when `post`.
     Increment {
-        /// What is assigned.
         place: Place,
         /// What is added.
         delta: i64,
-        /// Whether the old value is the result.
+        /// Whether the result is the old value.
         post: bool,
     },
     /// `a, b`.
     Comma {
         /// Evaluated for its effects.
         first: Box<Expression>,
-        /// The result.
         second: Box<Expression>,
     },
-    /// A subroutine; its arguments are already of the types it takes: addresses and sizes are `uint64_t`.
+    /// A subroutine. Its arguments already have the types of its parameters: addresses and
+    /// sizes are `uint64_t`.
     Call {
-        /// Which.
         function: Function,
-        /// In order.
         arguments: Vec<Expression>,
     },
     /// Reads the target's memory: an integer of the expression's type at an address.
     Load(Box<Expression>),
 }
 
-/// Something that can be assigned to.
+/// A place that can be assigned.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Place {
-    /// A variable.
     Scalar {
-        /// Whose.
         scope: Scope,
-        /// Which.
         variable: VariableId,
     },
-    /// An element of an associative array. Integer keys count with their 64 bits, extended by their own types.
+    /// An element of an associative array. An integer key is its 64 bits, extended by its own type.
     Element {
-        /// Whose.
         scope: Scope,
-        /// Which.
         variable: VariableId,
-        /// As many as the array has, structures by their words: integers and strings.
+        /// As many as the array has: integers and strings. A structure is its words.
         keys: Vec<Expression>,
     },
     /// An integer within a scalar variable of type `Bytes`: a member of a structure, an element of an array.
     Field {
-        /// Whose.
         scope: Scope,
-        /// Which.
         variable: VariableId,
-        /// From the variable's start, in bytes: an `uint64_t`. Behind its end is a bad address, at run time.
+        /// From the variable's start, in bytes: an `uint64_t`. An offset after its end is a bad
+        /// address, at run time.
         offset: Box<Expression>,
-        /// What is there: an integer or a pointer.
+        /// The type there: an integer or a pointer.
         value_type: Type,
     },
-    /// An integer in scratch memory (`*p = value` where `p` comes from `alloca`). Anywhere else a
-    /// store is a bad address, at run time.
+    /// An integer in scratch memory (`*p = value` where `p` comes from `alloca`). A store anywhere
+    /// else is a bad address, at run time.
     Memory {
         /// An `uint64_t`.
         address: Box<Expression>,
-        /// What is there: an integer or a pointer.
+        /// The type there: an integer or a pointer.
         value_type: Type,
     },
 }
 
-/// Whom a variable belongs to.
+/// The scope of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// All threads.
     Global,
     /// `self->`: one thread.
     ThreadLocal,
@@ -171,14 +143,14 @@ pub enum Scope {
 /// A variable that the tracer provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Builtin {
-    /// `arg0` .. `arg9`: at an entry the function's integer arguments; at a return `arg0` is the offset of the exit and
-    /// `arg1` the value returned. Type: int64_t.
+    /// `arg0` .. `arg9`: at an entry the function's integer arguments; at a return `arg0` is the
+    /// offset of the exit and `arg1` the value returned. Type: int64_t.
     Argument(u8),
     /// `pid`: of the target.
     Pid,
     /// `tid`: of the thread.
     Tid,
-    /// `ppid`: of the target's parent.
+    /// `ppid`: the number of the target's parent.
     Ppid,
     /// `uid`: real.
     Uid,
@@ -222,34 +194,35 @@ pub enum Builtin {
     UserCaller,
     /// `errno`: the thread's, as its C library has it at that moment.
     Errno,
-    /// `goid`: the number of the goroutine that the thread executes; 0: none.
+    /// `goid`: the number of the goroutine that the thread runs; 0: none.
     Goroutine,
     /// `ustackdepth`: how many frames the thread's stack has.
     UserStackDepth,
-    /// `ustack(frames)` as an argument of `printf`: the one expression without a value that is
-    /// recorded, as a stack. No frames given: 0.
+    /// `ustack(frames)` as an argument of `printf`: the only expression without a value that is
+    /// recorded. It is recorded as a stack. No frames given: 0.
     UserStack(u32),
     /// The id of the enabled probe; the id of the probe.
     EnabledProbeId,
     /// `id`.
     ProbeId,
-    /// `$target`, where it is not a constant yet.
+    /// `$target`, if it is not a constant yet.
     TargetPid,
 }
 
-/// A subroutine that yields a value. Strings are `String`, numbers `int64_t`, addresses and sizes `uint64_t`; arguments
-/// that D lets a program leave out are there.
+/// A subroutine that yields a value. Strings are `String`, numbers `int64_t`, addresses and sizes
+/// `uint64_t`. Optional arguments that D lets a program omit are filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Function {
     /// `copyin(address, size)` -> `Bytes`.
     CopyIn,
-    /// `copyinstr(address[, size])` -> `String`; the size may really be absent.
+    /// `copyinstr(address[, size])` -> `String`; here the size may be absent.
     CopyInString,
     /// `strlen(string)` -> size_t.
     StringLength,
     /// `alloca(size)` -> `void *`: zeros in scratch memory.
     Allocate,
-    /// `copyinto(address, size, destination)`, and `bcopy` with its arguments in this order; the result is void.
+    /// `copyinto(address, size, destination)`, and `bcopy` with its arguments in this order; the
+    /// result is void.
     CopyInTo,
     /// `strjoin(left, right)` -> `String`.
     StringJoin,
@@ -287,7 +260,7 @@ pub enum Function {
     AddressToString6,
     /// `link_ntop(type, address)` -> `String`.
     LinkToString,
-    /// `htons`, `ntohs` -> uint16_t: the bytes of the number in the other order.
+    /// `htons`, `ntohs` -> uint16_t: the bytes of the number in reverse order.
     Swap16,
     /// `htonl`, `ntohl` -> uint32_t.
     Swap32,
@@ -297,7 +270,7 @@ pub enum Function {
     Random,
     /// `json(text, path)` -> `String`.
     Json,
-    /// `progenyof(pid)` -> int: whether the process, or an ancestor of it, has this number.
+    /// `progenyof(pid)` -> int: whether the process or one of its ancestors has this number.
     ProgenyOf,
     /// `fds[descriptor].fi_pathname` -> `String`: [`CURRENT_FOLDER`] is `cwd`, [`ROOT_FOLDER`] is `root`.
     Path,
@@ -305,19 +278,19 @@ pub enum Function {
     ThreadName,
     /// `speculation()` -> int: the number of a free speculation, 0: none.
     Speculation,
-    /// `copyout(buffer, address, size)`: scratch memory to the target's.
+    /// `copyout(buffer, address, size)`: from scratch memory to the target's memory.
     CopyOut,
     /// `copyoutstr(string, address, size)`: at most `size` bytes of the string and its NUL.
     CopyOutString,
 }
 
-/// The descriptor by which [`Function::Path`] means the current folder: `AT_FDCWD`.
+/// The descriptor by which [`Function::Path`] means the current directory: `AT_FDCWD`.
 pub const CURRENT_FOLDER: i64 = -100;
 /// And the root folder.
 pub const ROOT_FOLDER: i64 = -101;
 
 impl Expression {
-    /// What it is made of: its operands, and those of its place.
+    /// The operands, and those of the place.
     #[must_use]
     pub fn operands(&self) -> Vec<&Expression> {
         let mut found: Vec<&Expression> = Vec::new();
@@ -354,7 +327,7 @@ impl Expression {
         found
     }
 
-    /// What in it needs the option `destructive`, and where.
+    /// The first part that needs the option `destructive`, and where it is.
     #[must_use]
     pub fn destructive(&self) -> Option<(&'static str, Span)> {
         match &self.kind {
@@ -365,7 +338,7 @@ impl Expression {
 }
 
 impl Place {
-    /// The keys of an element; the address, or the offset, of what lies in memory.
+    /// The keys of an element; for a place in memory, its address or offset.
     #[must_use]
     pub fn operands(&self) -> &[Expression] {
         match self {
@@ -383,7 +356,7 @@ impl Function {
         matches!(self, Function::CopyOut | Function::CopyOutString)
     }
 
-    /// Its name in D; of those that stand for several, the first.
+    /// Its name in D; the first one, if several names share it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -424,7 +397,7 @@ impl Function {
         }
     }
 
-    /// What its arguments are, and how many of them there must be.
+    /// The types of the arguments, and how many there must be.
     #[must_use]
     pub fn parameters(self) -> (&'static [Parameter], usize) {
         use Parameter::{Address, Number, Text};
@@ -483,10 +456,9 @@ impl Function {
     }
 }
 
-/// What an argument of a subroutine is.
+/// The kind of an argument of a subroutine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Parameter {
-    /// A string.
     Text,
     /// A number: `int64_t`.
     Number,

@@ -1,12 +1,11 @@
-//! Types of the traced program that D's own do not tell: enumerations with their names, floating
-//! point, and what is known by its size only.
+//! Types of the traced program that D's own types cannot express: enumerations with their names,
+//! floating point, and types known only by their size.
 //!
-//! An enumeration is an integer as soon as a value of it is computed with; its names are there for
-//! what prints it: `trace()`, `print()`, `%s`, keys of aggregations. The others are no values: they
-//! have a place in structures, and bytes that can be printed.
+//! An operation on a value of an enumeration takes it as an integer. Its names serve what prints
+//! it: `trace()`, `print()`, `%s`, keys of aggregations. The other foreign types have no values:
+//! they have a place in structures, and bytes that can be printed.
 //!
-//! [`ForeignKind::Named`] is only for what `print()` shows: a type by the name that the source has
-//! for it. No value has it.
+//! [`ForeignKind::Named`] is only for `print()`: a type by its name in the source. No value has it.
 
 use std::sync::Arc;
 
@@ -22,21 +21,20 @@ struct Definition {
     kind: ForeignKind,
 }
 
-/// What a foreign type is.
+/// The kinds of foreign types.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ForeignKind {
-    /// An enumeration.
     Enumeration {
         /// What its values are.
         integer: IntegerType,
         /// Its enumerators, in the order of the source.
         names: Vec<(String, i64)>,
     },
-    /// `float`, `double`, `long double`: so many bytes.
+    /// `float`, `double`, `long double`: the size in bytes.
     Floating(u32),
-    /// Something else of so many bytes.
+    /// Another type of so many bytes.
     Opaque(u32),
-    /// Another type by a name of its own: a typedef, `unsigned long`.
+    /// A type with another name: a typedef, `unsigned long`.
     Named(Box<Type>),
 }
 
@@ -53,19 +51,18 @@ impl Foreign {
         &self.0.name
     }
 
-    /// What it is.
     #[must_use]
     pub fn kind(&self) -> &ForeignKind {
         &self.0.kind
     }
 
-    /// A type by a name, for what is shown.
+    /// A type by a name, for printing.
     #[must_use]
     pub fn named(name: impl Into<String>, of: Type) -> Type {
         Type::Foreign(Foreign::new(name.into(), ForeignKind::Named(Box::new(of))))
     }
 
-    /// The integers that its values are, when it is an enumeration.
+    /// The type of the integers that are its values, if it is an enumeration.
     #[must_use]
     pub fn integer(&self) -> Option<IntegerType> {
         match self.0.kind {
@@ -74,7 +71,7 @@ impl Foreign {
         }
     }
 
-    /// The same enumeration, held in integers of another size: a bit-field's.
+    /// The same enumeration, held in integers of another size, as in a bit-field.
     #[must_use]
     pub fn held_in(&self, integer: IntegerType) -> Option<Foreign> {
         match &self.0.kind {
@@ -90,7 +87,7 @@ impl Foreign {
         }
     }
 
-    /// A value of it as its 64 bits.
+    /// A value of the type as its 64 bits.
     #[must_use]
     pub fn normalised(&self, value: i64) -> i64 {
         self.integer()
@@ -106,7 +103,6 @@ impl Foreign {
         names.iter().find(|(_, of)| *of == value).map(|(name, _)| name.as_str())
     }
 
-    /// Its size.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match &self.0.kind {

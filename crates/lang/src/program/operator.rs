@@ -1,9 +1,8 @@
-//! Operators on values that have their types already.
+//! Operators on values whose types are known.
 
 /// Operators with one operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UnaryOperator {
-    /// `-`
     Negate,
     /// `~`
     Complement,
@@ -14,9 +13,7 @@ pub enum UnaryOperator {
 /// Operators with two operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BinaryOperator {
-    /// `+`
     Add,
-    /// `-`
     Subtract,
     /// `*`
     Multiply,
@@ -26,7 +23,6 @@ pub enum BinaryOperator {
     Remainder,
     /// `&`
     And,
-    /// `|`
     Or,
     /// `^`
     Xor,

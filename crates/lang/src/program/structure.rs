@@ -9,9 +9,9 @@
 //!       +-------+-----+---------------+-------------------------------+---------------+-------+
 //! ```
 //!
-//! A bit-field lies within one unit of its type, and begins a new one when it would not fit. A tag
-//! may be named before its members are known (`struct list { struct list *next; }`), so a structure
-//! is a handle to what is filled in later, once.
+//! A bit-field lies within one unit of its type, and begins a new unit when it would not fit. A tag
+//! may be named before its members are known (`struct list { struct list *next; }`). So a structure
+//! is a handle, and its members are filled in later, once.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -19,10 +19,10 @@ use std::sync::{Arc, OnceLock};
 
 use super::{IntegerType, Type};
 
-/// A structure or union, known by its identity: two with the same members are different.
+/// A structure or union. Its identity counts: two with the same members are different types.
 ///
-/// A typedef may have been its name where it was named: `print()` shows that one, and nothing else asks for it. One
-/// structure by two names is one type.
+/// The text may have named it by a typedef: only `print()` uses that name. One structure by two
+/// names is one type.
 #[derive(Clone)]
 pub struct Structure(Arc<Definition>, Option<Arc<str>>);
 
@@ -32,36 +32,35 @@ struct Definition {
     body: OnceLock<Body>,
     /// Whether a string is part of it, once its members are known.
     strings: OnceLock<bool>,
-    /// Of a structure of the traced program: finds out what it is made of when somebody asks. It
-    /// asks no structure itself.
+    /// For a structure of the traced program: looks up its members when they are needed. It looks
+    /// up no other structure.
     source: Option<Source>,
 }
 
-/// Yields what a structure is made of, or nothing where that is not known.
+/// Yields the members and the size of a structure, or nothing where they are not known.
 pub type Source = Box<dyn Fn() -> Option<Body> + Send + Sync>;
 
-/// How deep members without names are looked into, and how many of them: the types of a damaged
-/// program may go in circles.
+/// How deep, and for how many members, the search in members without names goes: the types of a
+/// damaged program may be circular.
 const NESTING_MAX: u32 = 32;
 const NAMELESS_MAX: u32 = 4096;
-/// Bytes of a string among the members of a structure: those of DTrace, whatever the option `strsize` says.
+/// The size of a string member of a structure: as in DTrace, whatever the option `strsize` says.
 const STRING_BYTES: u64 = 256;
 
-/// What a structure is made of.
+/// The members and the size of a structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body {
     /// In the order of the text.
     pub members: Vec<Member>,
-    /// With the padding at the end.
+    /// The size with the padding at the end.
     pub bytes: u64,
     /// A power of two.
     pub alignment: u64,
 }
 
-/// A member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Empty for a structure or union whose members are looked up as if they were the outer one's.
+    /// Empty for a structure or union whose members can be named as if they were members of the outer one.
     pub name: String,
     /// Of a bit-field, the type of its unit.
     pub member_type: Type,
@@ -69,8 +68,8 @@ pub struct Member {
     pub offset: u64,
     /// Of a bit-field.
     pub bits: Option<Bits>,
-    /// Its type as it was written, for `print()`: with the names that [`ForeignKind::Named`](super::ForeignKind) keeps.
-    /// None: as `member_type` says it.
+    /// Its type as written, for `print()`: with the names that
+    /// [`ForeignKind::Named`](super::ForeignKind) keeps. None: `member_type`.
     pub shown: Option<Type>,
 }
 
@@ -83,10 +82,9 @@ pub struct Bits {
     pub width: u32,
 }
 
-/// A member as it was found, perhaps within members without a name.
+/// The result of a search for a member, perhaps within members without a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its type.
     pub member_type: Type,
     /// From the start of the outermost structure.
     pub offset: u64,
@@ -101,7 +99,6 @@ pub struct Found {
 pub struct Declared {
     /// May be empty.
     pub name: String,
-    /// Complete.
     pub member_type: Type,
     /// Width of a bit-field; 0, without a name, ends the unit.
     pub width: Option<u32>,
@@ -109,13 +106,13 @@ pub struct Declared {
     pub shown: Option<Type>,
     /// `__attribute__((packed))` of its own.
     pub packed: bool,
-    /// What its own `__attribute__((aligned(n)))` asks for; 0: nothing.
+    /// The alignment that its own `__attribute__((aligned(n)))` asks for; 0: none.
     pub aligned: u64,
-    /// What its type asks for.
+    /// The alignment that its type asks for.
     pub alignment: u64,
 }
 
-/// How the members of a structure are laid out, where that is not as usual.
+/// How the members of a structure are laid out, where this differs from C's rules.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Packing {
     /// `__attribute__((packed))`.
@@ -139,7 +136,7 @@ impl Structure {
         Structure(definition, None)
     }
 
-    /// A structure of the traced program: what it is made of is asked for when it is needed.
+    /// A structure of the traced program: its members are looked up when they are needed.
     #[must_use]
     pub fn foreign(name: String, source: Source) -> Structure {
         let definition = Arc::new(Definition {
@@ -151,13 +148,13 @@ impl Structure {
         Structure(definition, None)
     }
 
-    /// The same, by the name of a typedef.
+    /// The same structure, by the name of a typedef.
     #[must_use]
     pub fn called(self, name: &str) -> Structure {
         Structure(self.0, Some(Arc::from(name)))
     }
 
-    /// The typedef by which it was named, where it was one.
+    /// The typedef by which it was named, if it was one.
     #[must_use]
     pub fn alias(&self) -> Option<&str> {
         self.1.as_deref()
@@ -169,19 +166,19 @@ impl Structure {
         &self.0.name
     }
 
-    /// What it is made of, when that is known.
+    /// Its members and size, if they are known.
     #[must_use]
     pub fn body(&self) -> Option<&Body> {
         if let (None, Some(source)) = (self.0.body.get(), &self.0.source)
             && let Some(body) = source()
         {
-            // Another thread may have been quicker, with the same.
+            // Another thread may have filled it in first, with the same.
             let _known = self.0.body.set(body);
         }
         self.0.body.get()
     }
 
-    /// Lays the members out; yields whether they were not known before. `union`: all at the start.
+    /// Lays the members out; yields whether they were not known before. `union`: all begin at offset 0.
     pub fn define(&self, declared: Vec<Declared>, union: bool, packing: Packing) -> bool {
         let strings = declared.iter().any(|member| holds_strings(&member.member_type));
         let is_new = self.body().is_none() && self.0.body.set(laid_out(declared, union, packing)).is_ok();
@@ -231,7 +228,7 @@ impl Structure {
 /// Lays members out as gcc does.
 fn laid_out(declared: Vec<Declared>, union: bool, packing: Packing) -> Body {
     let mut places = Vec::with_capacity(declared.len());
-    // In bits, so that bit-fields can go on where the last one ended.
+    // In bits, because a bit-field begins where the last one ended.
     let (mut end, mut largest, mut alignment) = (0_u64, 0_u64, packing.aligned.max(1));
     for member in declared {
         let bits = 8 * match member.member_type {
@@ -245,7 +242,7 @@ fn laid_out(declared: Vec<Declared>, union: bool, packing: Packing) -> Body {
             end = 0;
         }
         let start = match member.width {
-            // Whatever is packed, the unit ends, and takes room.
+            // Even in a packed structure, the unit ends here and takes room.
             Some(0) => {
                 end = end.next_multiple_of(8 * own);
                 largest = largest.max(end);
@@ -258,7 +255,7 @@ fn laid_out(declared: Vec<Declared>, union: bool, packing: Packing) -> Body {
                 };
                 // A bit-field without a name takes room and asks for no alignment.
                 if !member.name.is_empty() {
-                    // Under a `#pragma pack` gcc asks no attribute of it.
+                    // Under a `#pragma pack` gcc ignores its attribute.
                     let asked = if packed && packing.pack.is_none() { 1 } else { own };
                     alignment = alignment.max(cut(asked)).max(cut(member.aligned));
                 }
@@ -295,7 +292,7 @@ fn laid_out(declared: Vec<Declared>, union: bool, packing: Packing) -> Body {
     }
 }
 
-/// A member with its place; none for a bit-field that no unit holds.
+/// A member with its place; none for a bit-field that fits in no unit.
 fn placed(member: Declared, start: u64, size: u64) -> Option<Member> {
     let (mut member_type, mut offset, mut bits) = (member.member_type, start / 8, None);
     if let Some(width) = member.width {
@@ -319,13 +316,14 @@ fn placed(member: Declared, start: u64, size: u64) -> Option<Member> {
     })
 }
 
-/// The unit that holds a bit-field, which begins at the bit `first` of a structure of `size` bytes
-/// and was declared in a type of so many: the unit's bytes, where it lies, and from which bit on
-/// the field is in it.
+/// The unit of a bit-field that begins at the bit `first` of a structure of `size` bytes and was
+/// declared in a type of so many bytes. Yields the unit's size, its offset, and the field's first
+/// bit in the unit.
 ///
-/// It is the type's own, by which its value is shown. A packed field may lie across such units, or
-/// its unit beyond the structure: then it has the smallest that there is, or one that begins at its
-/// first byte. There is none for a field that touches nine bytes.
+/// Usually the unit is that of the declared type, which decides how the value is shown. A packed
+/// field may lie across two such units, or its unit may reach beyond the structure. Then the unit
+/// is the smallest that holds the field, or one that begins at the field's first byte. A field that
+/// touches nine bytes has no unit.
 #[must_use]
 pub fn unit_of(first: u64, width: u64, declared: u64, size: u64) -> Option<(u8, u64, u32)> {
     let fits = |bytes: &u64| {
@@ -370,7 +368,7 @@ pub fn size_of(of: &Type) -> Option<u64> {
     }
 }
 
-/// As [`size_of`], of what a pointer goes over: a string is as long as it is in a structure.
+/// As [`size_of`], for the step of a pointer: a string is as long as in a structure.
 #[must_use]
 pub fn step_of(of: &Type) -> Option<u64> {
     match of {
@@ -379,7 +377,7 @@ pub fn step_of(of: &Type) -> Option<u64> {
     }
 }
 
-/// The alignment of a value in C; 1 where it has none.
+/// The alignment of a value in C; 1 if it has none.
 #[must_use]
 pub fn alignment_of(of: &Type) -> u64 {
     match of {
@@ -406,7 +404,7 @@ impl Hash for Structure {
     }
 }
 
-/// The name only: a structure may point to itself.
+/// Only the name: a structure may point to itself.
 impl fmt::Debug for Structure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -449,7 +447,7 @@ mod tests {
         (places, body.bytes)
     }
 
-    /// What gcc makes of the same declarations.
+    /// The layouts that gcc gives the same declarations.
     #[test]
     fn members_lie_where_the_abi_has_them() {
         assert_eq!(

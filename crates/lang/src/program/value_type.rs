@@ -14,30 +14,27 @@ pub struct IntegerType {
 /// The type of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
-    /// No value: an action used as a statement.
+    /// No value: the type of an action used as a statement.
     Void,
-    /// An integer.
     Integer(IntegerType),
     /// A D string: at most `strsize` bytes with its NUL.
     String,
-    /// An address in the target; what it points to is for later (`None`: void).
+    /// An address in the target, with the type that it points to (`None`: void).
     Pointer(Option<Box<Type>>),
-    /// An address of bytes in scratch memory, as `copyin` gives it; constant size where known.
+    /// The address of bytes in scratch memory, as `copyin` yields it; with the size if it is constant.
     Bytes {
-        /// Bytes, where the text says it.
+        /// The size of the bytes, if the text says it.
         size: Option<u32>,
     },
-    /// A structure or union. Only what is pointed to, and members, have this type: the values of a
-    /// program are integers, pointers, strings and bytes.
+    /// A structure or union. Only members, and what pointers point to, have this type: the values
+    /// of a program are integers, pointers, strings and bytes.
     Structure(Structure),
-    /// Elements one behind the other; as [`Type::Structure`].
+    /// An array. It can be used where [`Type::Structure`] can.
     Array {
-        /// Their type.
         of: Box<Type>,
-        /// How many.
         count: u32,
     },
-    /// A type of the traced program that is none of these; as [`Type::Structure`].
+    /// Any other type of the traced program. It can be used where [`Type::Structure`] can.
     Foreign(Foreign),
 }
 

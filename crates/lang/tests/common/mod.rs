@@ -1,9 +1,9 @@
-//! What holds of every program that the front end lets through, whatever the text was: those who take programs rely on
-//! it without looking again.
+//! What holds for every program that the front end accepts, whatever the text was. The users of
+//! programs rely on it without checking again.
 
 use nanoprobe_lang::program::*;
 
-/// Panics where a program breaks the promises of `nanoprobe_lang::program`.
+/// Panics if a program breaks the promises of `nanoprobe_lang::program`.
 pub fn check(program: &Program) {
     for clause in &program.clauses {
         if let Some(predicate) = &clause.predicate {
@@ -144,7 +144,7 @@ fn expression(program: &Program, of: &Expression) {
             assert_eq!((to, &index.value_type), (&Type::U64, &Type::I64));
             expression(program, index);
         }
-        // The address of a variable's memory has no size in its type.
+        // The type of a variable's address does not give the size of the memory there.
         ExpressionKind::Variable(target) => {
             let held = place(program, target);
             assert!(
@@ -203,7 +203,7 @@ fn expression(program: &Program, of: &Expression) {
         ExpressionKind::Cast(operand) => {
             let from = &operand.value_type;
             match to {
-                // Of a string, the address of its bytes.
+                // The address of a string's bytes.
                 Type::Integer(_) if *from == Type::String => assert_eq!(*to, Type::U64, "{of:?}"),
                 Type::Integer(_) | Type::Pointer(_) => assert!(!matches!(from, Type::String | Type::Void), "{of:?}"),
                 Type::String => assert!(!matches!(from, Type::Void), "{of:?}"),

@@ -1,4 +1,5 @@
-//! A program to trace, for scripts that have a line `/* typed target */`: what `tests/programs/typed.c` is in DWARF.
+//! A program to trace, for scripts with a line `/* typed target */`. It has the types that
+//! `tests/programs/typed.c` has in DWARF.
 
 use nanoprobe_lang::program::{
     Bits, Body, Foreign, ForeignKind, IntegerType, Member, ProbeDescription, Structure, Type,
@@ -72,7 +73,7 @@ impl Default for Typed {
                 member("second", integer(4, true), 4),
             ]
         });
-        // A list: the structure has pointers to itself, by way of its declaration.
+        // A list: the structure points to itself, by its declaration.
         let next = structure("struct request", 64, {
             let nameless = nameless.clone();
             move || vec![member("", Type::Structure(nameless.clone()), 40)]

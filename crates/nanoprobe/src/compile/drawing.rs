@@ -1,4 +1,4 @@
-//! A diagnostic with its line, drawn, where the terminal can show that.
+//! Draws a diagnostic with its line, if the terminal can show that.
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -12,7 +12,6 @@ use nanoprobe_lang::{Diagnostic, Source};
 pub struct Terminal {
     /// Lines and corners of boxes: a terminal whose characters are UTF-8.
     pub draws: bool,
-    /// Colours.
     pub has_colors: bool,
 }
 
@@ -22,8 +21,9 @@ impl Terminal {
         Terminal::with(std::io::stderr().is_terminal(), &|name| std::env::var_os(name))
     }
 
-    /// By the environment: `LC_ALL`, `LC_CTYPE` and `LANG` say which characters there are, the first that is set;
-    /// `TERM=dumb` says that there is nothing but text, `NO_COLOR` that no colours are wanted.
+    /// From the environment. `LC_ALL`, `LC_CTYPE` or `LANG`, the first that is set, says which
+    /// characters there are. `TERM=dumb` says that there is only text, and `NO_COLOR` that no
+    /// colours are wanted.
     fn with(is_terminal: bool, variable: &dyn Fn(&str) -> Option<OsString>) -> Terminal {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
@@ -37,12 +37,12 @@ impl Terminal {
     }
 }
 
-/// Lines with a greater number are shown with a lesser one.
+/// Lines with a greater number are shown with a smaller one.
 const SHOWN_LINES_MAX: usize = 1 << 20;
 
 /// The line with a caret, in a box.
 pub fn drawn(source: &Source, diagnostic: &Diagnostic, has_colors: bool) -> String {
-    // What a preprocessor has put together is shown as it stands in its files.
+    // Preprocessed text is shown as it is in its files.
     let origin = source.origin(diagnostic.span.start);
     let before = super::lines_before(&origin).min(SHOWN_LINES_MAX);
     let shown = "\n".repeat(before) + source.text.get(origin.text.clone()).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! The names of types in messages: those that the program's text has.
+//! The names of types in messages: those that the program's text uses.
 
-/// The names of an integer type that a message may have, and C's, by which the text may have it.
+/// The name of an integer type in messages, and C's names for it, which a text may use.
 const NAMES: [(&str, &str, &str); 5] = [
     ("int8_t", "char", "char"),
     ("uint8_t", "unsigned char", "unsigned char"),
@@ -9,7 +9,7 @@ const NAMES: [(&str, &str, &str); 5] = [
     ("uint32_t", "unsigned", "unsigned int"),
 ];
 
-/// A message in which a type is called as the text calls it: who writes `char` knows of no `int8_t`.
+/// A message with the type names of the text: a user who writes `char` need not know `int8_t`.
 pub fn as_written(message: &str, text: &str) -> String {
     let mut message = message.to_owned();
     for (fixed, written, name) in NAMES {
@@ -24,7 +24,7 @@ fn is_of_word(character: char) -> bool {
     character.is_ascii_alphanumeric() || character == '_'
 }
 
-/// Where a word begins that stands by itself.
+/// The start of a whole word.
 fn find(text: &str, word: &str) -> Option<usize> {
     text.match_indices(word).map(|(at, _)| at).find(|at| {
         let before = text.get(..*at).and_then(|before| before.chars().next_back());

@@ -1,7 +1,8 @@
-//! Which part of a clause a mistake of the command line's program is in: such a program has no lines, as in DTrace.
+//! The part of a clause that has an error, for a program of the command line: as in DTrace, such a
+//! program has no lines.
 
-/// `action list` or `predicate`, of what stands at an offset. Nothing for what is no program yet: of a mistake of the
-/// grammar DTrace knows no part.
+/// `action list` or `predicate`, for the text at an offset. Nothing for a syntax error: as in
+/// DTrace, it is in no part.
 pub fn part_of_clause(text: &str, at: usize, tag: &str) -> Option<&'static str> {
     const OF_GRAMMAR: [&str; 7] = ["SYNTAX", "PDESC_", "MACRO_", "STR_", "CHR_", "INT_", "PRAG"];
     let tag = tag.trim_matches(['[', ']']);
@@ -42,7 +43,7 @@ pub fn part_of_clause(text: &str, at: usize, tag: &str) -> Option<&'static str> 
     }
 }
 
-/// Whether a slash within a predicate is its last one, and divides nothing: a body follows, or the next clause.
+/// Whether a slash within a predicate is its end and no division: a body follows, or the next clause.
 fn ends_predicate(bytes: &[u8], behind: usize) -> bool {
     let mut rest = bytes.iter().skip(behind).filter(|byte| !byte.is_ascii_whitespace());
     matches!(rest.next(), None | Some(b'{' | b';'))

@@ -1,9 +1,8 @@
-//! Which probes cost too much: a decision about numbers, made without a process.
+//! Decides which probes cost too much. The decision needs only numbers, and no process.
 
 /// What a probe costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost<Key> {
-    /// Which.
     pub probe: Key,
     /// Hits a second.
     pub rate: f64,
@@ -12,13 +11,14 @@ pub struct Cost<Key> {
 }
 
 impl<Key> Cost<Key> {
-    /// The part of one processor's time that it takes.
+    /// The share of one processor's time that the probe takes.
     pub fn share(&self) -> f64 {
         self.rate * self.ns / 1e9
     }
 }
 
-/// Those that must go so that the rest costs at most `share` of a processor: the dearest first, as few as will do.
+/// The probes to turn off so that the others take at most `share` of a processor: the most
+/// expensive first, and as few as possible.
 pub fn over<Key: Clone>(costs: &[Cost<Key>], share: f64) -> Vec<Cost<Key>> {
     let mut sorted = costs.to_vec();
     sorted.sort_by(|left, right| right.share().total_cmp(&left.share()));
@@ -34,8 +34,8 @@ pub fn over<Key: Clone>(costs: &[Cost<Key>], share: f64) -> Vec<Cost<Key>> {
     gone
 }
 
-/// The seed's words for a share: 1000 events a second of 6 us are 0.6 %, "don't worry"; 10,000 "noticeable"; 100,000
-/// "may be painful" (Brendan Gregg, DTrace pid Provider Overhead, "Expressing Overhead").
+/// Words for a share: 1000 events a second of 6 us are 0.6 %, "don't worry"; 10,000 "noticeable";
+/// 100,000 "may be painful" (Brendan Gregg, DTrace pid Provider Overhead, "Expressing Overhead").
 pub fn word(share: f64) -> &'static str {
     match share {
         share if share < 0.01 => "do not worry",
@@ -44,7 +44,7 @@ pub fn word(share: f64) -> &'static str {
     }
 }
 
-/// A number with its thousands set apart.
+/// A number with separated thousands.
 pub fn thousands(number: f64) -> String {
     let digits = format!("{:.0}", number.max(0.0));
     let mut text = String::new();

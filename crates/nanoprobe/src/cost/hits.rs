@@ -1,5 +1,6 @@
-//! How often each probe is hit: by a clause of our own that counts at all of a program's probes in the target. It is
-//! one increment in the detour, at a fixed place for each probe, so it costs nothing that is seen.
+//! Counts how often each probe is hit, by an additional clause on all of a program's probes in the
+//! target. The clause is one increment in the detour, at a fixed address for each probe, so its
+//! cost is negligible.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -10,10 +11,10 @@ use nanoprobe_lang::program::{AggregationId, ProbeDescription};
 use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source, Target};
 use nanoprobe_session::{Place, Probe};
 
-/// Its aggregation, which is never printed.
+/// The clause's aggregation, which is never printed.
 const NAME: &str = "@nanoprobe_hits";
 
-/// A probe as its hits are told apart: module, function, name.
+/// The key of a probe's hits: module, function, name.
 pub type Name = (String, String, String);
 
 /// The name of a probe.
@@ -25,7 +26,8 @@ pub fn name_of(probe: &Probe) -> Name {
     )
 }
 
-/// A program that counts the hits at all probes of the target that another enables; `None` where it enables none.
+/// A program that counts the hits at all probes in the target that another program enables; `None`:
+/// it enables none.
 pub fn source(program: &Program) -> Option<Source> {
     let mut descriptions: Vec<String> = Vec::new();
     for probe in program.clauses.iter().flat_map(|clause| &clause.probes) {
@@ -48,7 +50,7 @@ fn text_of(probe: &ProbeDescription) -> String {
     format!("{}:{}:{}:{}", probe.provider, probe.module, probe.function, probe.name)
 }
 
-/// A program once more, with the clause that counts after its own.
+/// The same program, with the counting clause after its own clauses.
 ///
 /// # Errors
 /// The clause's diagnostics.
@@ -66,7 +68,7 @@ pub fn compile(
     nanoprobe_lang::compile_for(&all, macros, target)
 }
 
-/// The aggregation of a program that was compiled so.
+/// The counting aggregation of such a program.
 pub fn aggregation(program: &Program) -> Option<AggregationId> {
     let index = program
         .aggregations
@@ -75,7 +77,7 @@ pub fn aggregation(program: &Program) -> Option<AggregationId> {
     u32::try_from(index).ok().map(AggregationId)
 }
 
-/// Hits of each probe, of which a table has been told; those of no hit are missing.
+/// The hits of each probe, from a table of aggregations. Probes without a hit are missing.
 pub fn of(program: &Program, table: &AggregateTable) -> BTreeMap<Name, u64> {
     let mut hits = BTreeMap::new();
     let Some(id) = aggregation(program) else {

@@ -1,9 +1,10 @@
-//! `-x maxcost`: what probes take is watched while they trace, and the dearest are turned off when all together take
-//! more than they may.
+//! `-x maxcost`: watches what probes cost during tracing. When all together take more than the
+//! limit, the most expensive ones are turned off.
 //!
-//! A probe that is turned off has its original instructions back; what it counted and recorded until then stays,
-//! exactly. Those that share its patch go with it, and are named too. Nothing is turned on again: a program whose load
-//! changes would see probes come and go, and counts that mean nothing.
+//! A probe that is turned off has its original instructions back. Its counts and records until
+//! then stay, exactly. Probes that share its patch are turned off with it, and are named, too. No
+//! probe is turned on again: under a changing load probes would come and go, and their counts
+//! would mean nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,13 +18,14 @@ use super::hits::{self, Name};
 use super::{model, pace};
 use crate::output::message;
 
-/// How often it is looked. A probe of 10 ns that is hit all the time has taken a quarter of a second by then.
+/// How often the costs are checked. By then a probe of 10 ns that is hit all the time has taken a
+/// quarter of a second.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// What is watched.
 pub struct Limit {
     share: f64,
-    /// For each ns of the model.
+    /// The factor for each ns of the model.
     pace: f64,
     hits: AggregateTable,
     before: BTreeMap<Name, u64>,
@@ -44,17 +46,17 @@ impl Limit {
         }
     }
 
-    /// New hits, of the clause that counts them.
+    /// Adds new hits, from the counting clause.
     pub fn add(&mut self, program: &Program, hits: Snapshot) {
         self.hits.add(program, hits);
     }
 
-    /// Whether it is time to look, at hits that are up to date.
+    /// Whether it is time for a check, with up-to-date hits.
     pub fn is_due(&self) -> bool {
         self.looked.elapsed() >= PERIOD
     }
 
-    /// Looks, and turns off what must be.
+    /// Checks, and turns off probes if necessary.
     ///
     /// # Errors
     /// As [`Session::set_armed`].
@@ -93,7 +95,7 @@ impl Limit {
                 .collect()
         };
         let chosen = patches(&|name| dear.contains(name));
-        // A probe that has no patch left has gone with its neighbour.
+        // A probe without a patch has been turned off with its neighbour.
         let others: Vec<Name> = probes
             .iter()
             .map(|(name, _)| name)
@@ -165,7 +167,8 @@ fn probes_of(session: &Session) -> Vec<(Name, ProbeIndex)> {
     probes
 }
 
-/// What each busy probe costs: its site, and the clauses that fire there. Our own count among them is free.
+/// The cost of each busy probe: its site, and the clauses that fire there. The counting clause
+/// is not included.
 fn costs(session: &Session, busy: &BTreeMap<Name, f64>, pace: f64) -> Vec<Cost<Name>> {
     let mut costs: BTreeMap<Name, Cost<Name>> = BTreeMap::new();
     for enabling in session.enablings() {

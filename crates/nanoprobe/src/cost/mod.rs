@@ -1,4 +1,4 @@
-//! What probes take from the program that they watch: hits a second, times ns a hit, is a share of a processor.
+//! What probes cost the program that they watch: hits a second times ns a hit is a share of a processor.
 //!
 //! | file | |
 //! |---|---|
@@ -35,7 +35,8 @@ use crate::{attempts, compile, interrupt, macros};
 const SAMPLE: Duration = Duration::from_secs(1);
 /// How many probes are listed.
 const LISTED: usize = 20;
-/// The share of a processor above which a warning is due, where `-x maxcost` names none: hundredths of a percent.
+/// The share of a processor, in hundredths of a percent, above which there is a warning.
+/// `-x maxcost` can set another one.
 const DEFAULT_MAX: u32 = 500;
 
 /// Runs `nanoprobe cost`.
@@ -77,11 +78,11 @@ fn attempt(arguments: &Arguments, sources: &[Source], pid: i32) -> Result<u8, an
         message("this program has no probe in the process: it takes nothing from it");
         return Ok(0);
     };
-    // What the program would do where: only looked at, never begun.
+    // Which probes the program would have: the process is only looked at.
     let planned = Session::open(program, options.clone(), acquired)?;
     let work = work(&planned);
     drop(planned);
-    // And how often: only the counts are placed.
+    // And how often they are hit: only the counting clause is placed.
     let counting = nanoprobe_lang::compile(&[counting], &macros)
         .map_err(|_| anyhow::Error::msg("the hits of these probes cannot be counted"))?;
     let mut session = Session::open(counting, options.clone(), Acquired::running(pid)?)?;
@@ -121,7 +122,7 @@ fn sample(session: &mut Session, start: Instant) -> Result<BTreeMap<Name, u64>, 
     Ok(hits::of(session.program(), &table))
 }
 
-/// What the clauses do at each probe, in ns.
+/// The cost of the clauses at each probe, in ns.
 fn work(session: &Session) -> BTreeMap<Name, f64> {
     let mut work = BTreeMap::new();
     for enabling in session.enablings() {
@@ -139,7 +140,7 @@ struct SiteCost {
     ns: f64,
 }
 
-/// How each probe is patched; the dearest of its sites, where it has several.
+/// How each probe is patched; for a probe with several sites, the most expensive one.
 fn sites(session: &Session) -> BTreeMap<Name, SiteCost> {
     let mut sites: BTreeMap<Name, SiteCost> = BTreeMap::new();
     for enabling in session.enablings() {

@@ -1,8 +1,9 @@
-//! What a hit costs, in ns: how the site is patched, and what its clauses do there.
+//! The cost of a hit, in ns: how the site is patched, and what its clauses do there.
 //!
-//! The figures are those of docs/benchmarks.md's machine, rounded, each measured alone there; `pace` is for other
-//! machines (`nanoprobe bench --only cost` measures by how much they are off then). They are an estimate, within 30 %
-//! of what is measured of the usual clauses: caches and predictors make up the rest.
+//! The figures come from the machine of docs/benchmarks.md, rounded; each was measured alone.
+//! `pace` adapts them to other machines (`nanoprobe bench --only cost` measures how far off they
+//! are then). They are an estimate, within 30 % of the measured costs of usual clauses: caches and
+//! predictors make up the rest.
 
 use nanoprobe_lang::layout::recorded_values;
 use nanoprobe_lang::program::{
@@ -12,7 +13,7 @@ use nanoprobe_session::{Patch, TrapForm};
 
 /// A jump to the detour and back, with a count in between.
 const JUMP_NS: f64 = 0.8;
-/// The return address taken, and put back by a thunk.
+/// The return address is replaced, and a thunk returns to the original one.
 const RETURN_ADDRESS_NS: f64 = 24.0;
 /// A signal, and its handler.
 const TRAP_NS: f64 = 1100.0;
@@ -29,7 +30,7 @@ const RECORD_NS: f64 = 13.5;
 const RECORDED_CLOCK_NS: f64 = 1.2;
 /// A value is stored into a record.
 const FIELD_NS: f64 = 0.5;
-/// An aggregation's slot is found by a key that is known only at the hit.
+/// An aggregation's slot is looked up by a key that is only known at the hit.
 const KEY_NS: f64 = 9.0;
 /// The value of an aggregation that does more than count.
 const VALUE_NS: f64 = 1.7;
@@ -41,16 +42,16 @@ const STRING_NS: f64 = 5.0;
 const MEMORY_NS: f64 = 2.0;
 /// A string function.
 const TEXT_NS: f64 = 8.0;
-/// A bucket of an associative array is locked and looked through.
+/// A bucket of an associative array is locked and searched.
 const ELEMENT_NS: f64 = 25.0;
-/// A system call of a few words' work: `vtimestamp`, `threadname`, `cwd`.
+/// A short system call: `vtimestamp`, `threadname`, `cwd`.
 const KERNEL_NS: f64 = 200.0;
-/// One that looks something up in /proc: `fds[n].fi_pathname`.
+/// A system call that looks something up in /proc: `fds[n].fi_pathname`.
 const LOOK_UP_NS: f64 = 1150.0;
 /// A variable, an operator: a few instructions.
 const OPERATION_NS: f64 = 0.3;
 
-/// What coming to a patch's handlers and back costs.
+/// The cost of the way to a patch's handlers and back.
 pub fn site_ns(patch: Option<&Patch>) -> f64 {
     let Some(patch) = patch else { return JUMP_NS };
     let trap = match patch.built.form {
@@ -61,7 +62,7 @@ pub fn site_ns(patch: Option<&Patch>) -> f64 {
     trap + if patch.takes_return { RETURN_ADDRESS_NS } else { 0.0 }
 }
 
-/// What a clause costs more than a count.
+/// The additional cost of a clause, compared with a count.
 pub fn clause_ns(clause: &Clause) -> f64 {
     let in_front = Work { clock_ns: CLOCK_NS };
     let (record, work) = if clause.records() {
@@ -85,10 +86,10 @@ pub fn clause_ns(clause: &Clause) -> f64 {
     if work > 0.0 { HANDLER_NS + work } else { 0.0 }
 }
 
-/// What is carried out: in a clause that records, behind its predicate, or elsewhere.
+/// The costs that depend on the place: in a clause that records, after its predicate, or elsewhere.
 #[derive(Clone, Copy)]
 struct Work {
-    /// Of `timestamp` and its kin.
+    /// Of `timestamp` and the like.
     clock_ns: f64,
 }
 
@@ -147,7 +148,7 @@ impl Work {
             ExpressionKind::Binary { left, right, .. } | ExpressionKind::Logical { left, right, .. } => {
                 OPERATION_NS + sum(&[left, right])
             }
-            // One of the two is carried out; the dearer one is counted.
+            // Only one of the two runs; the more expensive one is counted.
             ExpressionKind::Conditional {
                 condition,
                 then,
@@ -229,11 +230,11 @@ mod tests {
         );
         assert!(0.0 < string && 3.0 * string < stack, "{string} {stack}");
         assert!(ns("pid$target:::entry { trace(timestamp); }") > ns("pid$target:::entry { trace(arg0); }") + 0.5);
-        // The record has been stamped already; elsewhere the clock is read.
+        // The record already has a time; other clauses read the clock.
         assert!(ns("pid$target:::entry { self->t = timestamp; }") > ns("pid$target:::entry { self->t = arg0; }") + 7.0);
     }
 
-    /// docs/benchmarks.md's figures: within 30 %.
+    /// The figures of docs/benchmarks.md: within 30 %.
     #[test]
     fn the_estimates_are_near_what_was_measured() {
         for (text, measured) in [

@@ -1,22 +1,23 @@
-//! By how much this processor is slower, now, than the one that the model's figures are of.
+//! How much slower this processor is, now, than the one of the model's figures.
 //!
-//! Of a time that costs what it does everywhere nothing is known here; but what a hit does (loads, stores, a time stamp
-//! counter that is read) gets dearer together: on another processor, at another frequency, beside a busy hyperthread.
-//! So a reading of the clock, which is mostly the time stamp counter's and takes two hundredths of a microsecond,
-//! stands for all of it.
+//! A step that takes the same time everywhere cannot be told apart here. But the parts of a hit
+//! (loads, stores, reading a time stamp counter) slow down together: on another processor, at
+//! another frequency, beside a busy hyperthread. So one measurement stands for all of them: reading
+//! the clock, which mostly reads the time stamp counter and takes a fiftieth of a microsecond.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-/// What a reading of the clock took where the model's figures were measured.
+/// How long reading the clock took where the model's figures were measured.
 const REFERENCE_NS: f64 = 17.0;
-/// A clock that the kernel reads for us (a virtual machine without a stable counter) says nothing of the rest.
+/// Where reading the clock is a system call (a virtual machine without a stable counter), its time
+/// says nothing about the rest.
 const LIMITS: (f64, f64) = (0.3, 3.0);
 const BATCHES: usize = 51;
-/// A batch is some microseconds: few of them are interrupted.
+/// A batch takes some microseconds: few batches are interrupted.
 const READINGS: u32 = 200;
 
-/// The factor for each ns of the model; takes less than a millisecond.
+/// The factor for each ns of the model. Measuring it takes less than a millisecond.
 pub fn pace() -> f64 {
     let mut batches = [0.0; BATCHES];
     for batch in &mut batches {
@@ -29,7 +30,7 @@ pub fn pace() -> f64 {
     of(&mut batches)
 }
 
-/// By the median: who was interrupted says nothing.
+/// The median: interrupted batches do not change it.
 fn of(batches: &mut [f64; BATCHES]) -> f64 {
     batches.sort_by(f64::total_cmp);
     (batches[BATCHES / 2] / REFERENCE_NS).clamp(LIMITS.0, LIMITS.1)

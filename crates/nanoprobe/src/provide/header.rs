@@ -1,11 +1,12 @@
-//! The header: macros for a program's probes, in C and C++, for gcc and clang, which need no other header.
+//! The header: macros for a program's probes, in C and C++, for gcc and clang. It needs no other header.
 //!
-//! A probe is a `nop` and a note that tells where it is and where the compiler has the arguments: what `DTRACE_PROBE`
-//! of sys/sdt.h makes, so all that read such notes find it.
+//! A probe is a `nop` and a note. The note says where the probe is and where the compiler has the
+//! arguments. This is what `DTRACE_PROBE` of sys/sdt.h makes, so all readers of such notes find it.
 //!
-//! Three things are other than there. The `nop` has five bytes, room for a jump. An argument is evaluated into a
-//! variable of its own, so arrays are pointers and bit-fields are integers. And memory is up to date at a probe, as at
-//! a call: who traces may read what an argument points to.
+//! Three things differ from sys/sdt.h. The `nop` has five bytes, room for a jump. Each argument
+//! is evaluated into a variable of its own, so arrays become pointers and bit-fields become
+//! integers. And memory is up to date at a probe, as at a call, because a tracer may read what an
+//! argument points to.
 
 use std::fmt::Write as _;
 
@@ -13,7 +14,7 @@ use nanoprobe_lang::providers::{Probe, Provider};
 
 use super::semaphore;
 
-/// What the macros of all such headers are made of; the first header that is included brings it.
+/// The part that all such headers share; the first one that is included defines it.
 const COMMON: &str = r##"#ifndef _NANOPROBE_SDT
 #define _NANOPROBE_SDT 1
 
@@ -135,7 +136,7 @@ fn write_probe(text: &mut String, provider: &str, probe: &Probe) {
     let _ = writeln!(text, "\t\t: : {values} : \"memory\"); \\\n}} while (0)\n");
 }
 
-/// A name, or a file's, as part of a macro's.
+/// A name, or a file's name, as a part of a macro's name.
 fn macro_name(name: &str) -> String {
     let upper = |character: char| match character {
         _ if character.is_ascii_alphanumeric() => character.to_ascii_uppercase(),

@@ -1,13 +1,13 @@
-//! `-h` and `-G`: of provider definitions the header whose macros are a program's probes, and the
-//! object that goes with it.
+//! `-h` and `-G`: make from provider definitions the header whose macros are a program's probes,
+//! and the object that goes with it.
 //!
 //! ```text
 //! provider.d --h--> provider.h    PROVIDER_PROBE(...), PROVIDER_PROBE_ENABLED(): notes of .note.stapsdt
 //!            \-G--> provider.o    the semaphores that PROVIDER_PROBE_ENABLED() reads, and who traces raises
 //! ```
 //!
-//! The flags are dtrace(1)'s, so that software is built with nanoprobe in its place. The objects that dtrace is given
-//! by `-G` are of no account: nothing in them has to be changed.
+//! The flags are dtrace(1)'s, so that software can be built with nanoprobe in its place. The
+//! objects that are passed to `-G` are ignored: nothing in them has to change.
 
 mod header;
 mod object;
@@ -65,7 +65,7 @@ pub fn run(product: Product, arguments: &Arguments) -> ExitCode {
 }
 
 fn try_run(product: Product, arguments: &Arguments) -> Result<ExitCode, String> {
-    // As dtrace: an option that there is not is an error; one that there is has no meaning here.
+    // As in dtrace: an unknown option is an error; a known one has no effect here.
     compile::options(arguments, &Program::default())?;
     let path = match (&arguments.output, arguments.programs.as_slice()) {
         (Some(path), _) => path.clone(),
@@ -112,14 +112,14 @@ fn try_run(product: Product, arguments: &Arguments) -> Result<ExitCode, String> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// `probes.h` of `src/probes.d`, in the folder where we are.
+/// `probes.h` for `src/probes.d`, in the current directory.
 fn beside(script: &str, product: Product) -> Option<String> {
     let name = Path::new(script).file_name()?.to_str()?;
     let stem = name.strip_suffix(".d")?;
     Some(format!("{stem}.{}", product.extension()))
 }
 
-/// The symbol that the header reads and the object has.
+/// The symbol that the header refers to and the object defines.
 fn semaphore(provider: &str, probe: &str) -> String {
     format!("{provider}_{probe}_semaphore")
 }

@@ -1,4 +1,5 @@
-//! The object: an ELF relocatable file with a semaphore for each probe, 0 until somebody traces it.
+//! The object: a relocatable ELF file with a semaphore for each probe, which is 0 while nothing
+//! traces the probe.
 //!
 //! ```text
 //! header | .probes: two bytes each | .symtab | .strtab | .shstrtab | section headers
@@ -16,7 +17,7 @@ const SYMBOL_BYTES: usize = 24;
 /// `unsigned short`
 const SEMAPHORE_BYTES: usize = 2;
 
-/// A section's header, without its name's place.
+/// A section's header, without the offset of its name.
 struct Section {
     name: &'static str,
     kind: u32,
@@ -28,7 +29,7 @@ struct Section {
     content: Vec<u8>,
 }
 
-/// The object of all semaphores.
+/// The object with all semaphores.
 pub fn object(providers: &[Provider]) -> Vec<u8> {
     let names: Vec<String> = providers
         .iter()
@@ -55,7 +56,7 @@ pub fn object(providers: &[Provider]) -> Vec<u8> {
             ..Section::of(".symtab", SYMTAB, symbols).with(0, 8)
         },
         Section::of(".strtab", STRTAB, strings),
-        // No stack of a program has to be executable for this.
+        // This section says that no executable stack is needed.
         Section::of(".note.GNU-stack", PROGBITS, Vec::new()),
     ])
 }
@@ -103,7 +104,7 @@ fn symbol(name: usize, value: usize) -> Vec<u8> {
     bytes
 }
 
-/// The sections, behind the null section and in front of that of their names, in a file.
+/// The sections of a file, after the null section and before the section of their names.
 fn file(mut sections: Vec<Section>) -> Vec<u8> {
     sections.push(Section::of(".shstrtab", STRTAB, Vec::new()));
     let mut names = vec![0];
@@ -139,7 +140,7 @@ fn file(mut sections: Vec<Section>) -> Vec<u8> {
     content
 }
 
-/// Of a relocatable file of 64 bits whose last section has the sections' names.
+/// The header of a 64-bit relocatable file whose last section has the sections' names.
 fn file_header(sections_at: u64, sections: u16) -> Vec<u8> {
     const RELOCATABLE: u16 = 1;
     const X86_64: u16 = 62;

@@ -1,4 +1,4 @@
-//! Command lines, and what is asked for by them.
+//! Command lines, and the requests that they become.
 
 use super::*;
 use crate::arguments::ProgramText;

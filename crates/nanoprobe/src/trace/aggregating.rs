@@ -1,4 +1,5 @@
-//! What a run has aggregated, up to date where it is needed; and what `-x maxcost` makes of the hits among it.
+//! The aggregations of a run, brought up to date when they are needed. Also applies `-x maxcost` to
+//! the hits among them.
 
 use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::program::{Clause, RecordKind, Statement};
@@ -37,7 +38,7 @@ impl Aggregated {
         Ok(())
     }
 
-    /// Turns off what costs too much, where a limit is set and it is time to look.
+    /// Turns off what costs too much, if a limit is set and it is time for a check.
     pub fn watch_cost(&mut self, session: &mut Session) -> Result<(), anyhow::Error> {
         if self.limit.as_ref().is_some_and(Limit::is_due) {
             self.load(session)?;
@@ -47,7 +48,7 @@ impl Aggregated {
     }
 }
 
-/// Whether a clause's records are printed by what was aggregated.
+/// Whether printing a clause's records needs the aggregations.
 pub fn needs_aggregations(clause: &Clause) -> bool {
     clause.statements.iter().any(|statement| match statement {
         Statement::Record(action) => matches!(

@@ -1,4 +1,4 @@
-//! A run from its first record to its last: the session yields what happened, the sink prints it.
+//! A run from its first record to its last: the session yields what happened, and the sink prints it.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -29,7 +29,7 @@ pub struct Trace<'a> {
     aggregated: Aggregated,
     told: Told<'a>,
     losses_at: Instant,
-    /// Some probe of the target had a place.
+    /// At least one probe of the target could be placed.
     was_placed: bool,
 }
 
@@ -103,7 +103,7 @@ impl<'a> Trace<'a> {
         detached(&gone);
         self.losses(session)?;
         let mut status = session.exit_status().unwrap_or(0);
-        // Whoever ends the tracing while it is planned asks for no place.
+        // An interruption during planning leaves the probes unplaced, which is not an error.
         let is_without = !self.was_placed && !interrupt::requested();
         let mut refused = session.refused().iter();
         if let Some(first) = refused.find(|refused| is_without && !refused.is_early_return()) {
@@ -151,7 +151,7 @@ impl<'a> Trace<'a> {
             Vec::new()
         };
         for output in outputs {
-            // The last is the first output's.
+            // The list is in reverse: its last element is for the first output.
             let next = following.pop().flatten();
             match output {
                 Output::Record {
@@ -235,7 +235,7 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// The format that was asked for, and the flame graph beside it.
+/// The requested format, and the flame graph with it.
 fn sink(arguments: &Arguments, options: &Options, session: &Session) -> Box<dyn Sink> {
     let format = arguments.format.sink(options, arguments.verbose);
     let Some(path) = &arguments.flame_graph else {
@@ -249,8 +249,8 @@ fn sink(arguments: &Arguments, options: &Options, session: &Session) -> Box<dyn 
     Box::new(Several(vec![format, Box::new(FlameGraph::new(path, title))]))
 }
 
-/// For each output, from the last to the first, the enabling and the probe of its thread's next record among them: of
-/// several clauses at one return only the last ends the level (`-F`).
+/// For each output, the enabled probe and the probe of its thread's next record, found from the
+/// last output to the first. Of several clauses at one return, only the last ends the level (`-F`).
 fn following(session: &Session, outputs: &[Output]) -> Vec<Option<(u32, u32)>> {
     let mut later = HashMap::new();
     let of = |output: &Output| match output {

@@ -1,4 +1,5 @@
-//! What is told beside the records: what was matched, where it was placed, what was refused or lost. Each is told once.
+//! Reports other than records: which probes matched, where they were placed, what was refused or
+//! lost. Each is reported once.
 
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// What was lost since the last time.
+    /// What was lost since the last report.
     pub fn losses(&mut self, session: &Session, sink: &mut dyn Sink, out: &mut dyn Console) -> anyhow::Result<()> {
         let now = session.losses()?;
         sink.losses(out, &losses(&self.losses, &now))?;
@@ -41,7 +42,7 @@ impl<'a> Told<'a> {
         Ok(())
     }
 
-    /// What was matched, once all of the program is there.
+    /// What the programs matched, once they are all known.
     pub fn announce(&mut self, session: &Session, sink: &mut dyn Sink, out: &mut dyn Console) -> Result<(), Error> {
         if !std::mem::replace(&mut self.announced, true) {
             // The texts of the command line come after the libraries, which have no probes.
@@ -58,7 +59,7 @@ impl<'a> Told<'a> {
         self.places(session, sink, out)
     }
 
-    /// What could not be probed, and with `-v` how the rest is.
+    /// What could not be probed; with `-v` also how everything else is.
     pub fn places(&mut self, session: &Session, sink: &mut dyn Sink, out: &mut dyn Console) -> Result<(), Error> {
         if self.arguments.verbose && self.arguments.format.is_for_people {
             self.patches(session);
@@ -102,7 +103,7 @@ pub fn unplaced(refused: &Refused) -> Unplaced {
     }
 }
 
-/// Why a session without a process is refused: a probe of it samples threads.
+/// Why a session without a process is refused: one of its probes samples threads.
 pub fn unsampled(session: &Session) -> Option<String> {
     if session.process().is_some() {
         return None;
@@ -120,13 +121,13 @@ pub fn unsampled(session: &Session) -> Option<String> {
     ))
 }
 
-/// What dtrace shows of an inline program: up to its first brace or predicate.
+/// The part of an inline program that dtrace shows: up to its first brace or predicate.
 fn head(text: &str) -> String {
     let end = text.find(['{', '/']).unwrap_or(text.len());
     text.get(..end).unwrap_or(text).to_owned()
 }
 
-/// For how long threads stood still: the one that stood longest, and, in it, all of them together.
+/// How long threads were stopped: the longest stop, and the time in it for which all threads stood still.
 pub fn stood(pauses: &Pauses) -> String {
     let (longest, whole) = (milliseconds(pauses.longest()), milliseconds(pauses.whole()));
     format!("stopped {longest:.2} ms (all threads {whole:.2} ms)")

@@ -42,7 +42,7 @@ fn casts_truncate_then_extend() {
     assert_eq!(value(&cast(integer(0x1ff, Type::I64), U8)), 0xff);
     assert_eq!(value(&cast(integer(0x1ff, Type::I64), I8)), -1);
     assert_eq!(value(&cast(integer(-1, I8), Type::U32)), 0xffff_ffff);
-    // a built-in variable has its type's width whatever the world says
+    // a built-in variable has the width of its type, whatever the world yields
     assert_eq!(value(&of(Kind::Builtin(Builtin::Tid), Type::U32)), 0xffff_ffff);
     assert_eq!(
         value(&of(
@@ -140,7 +140,7 @@ fn strings_compare_by_bytes_up_to_their_nul() {
     assert_eq!(compare(Operator::Equal, "abc\0x", "abc\0y"), 1);
     assert_eq!(compare(Operator::Less, "ab", "abc"), 1);
     assert_eq!(compare(Operator::Greater, "é", "z"), 1); // bytes are unsigned
-    // beyond strsize, of which a byte is the NUL's, nothing is looked at
+    // after strsize bytes, the NUL among them, nothing is looked at
     assert_eq!(compare(Operator::Equal, "0123456789abcdeX", "0123456789abcdeY"), 1);
     assert_eq!(compare(Operator::Equal, "0123456789abcdX", "0123456789abcdY"), 0);
     let not = of(

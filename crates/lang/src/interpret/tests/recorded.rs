@@ -1,4 +1,4 @@
-//! What leaves a clause: records, keys and values of aggregations.
+//! The results of a clause: records, and the keys and values of aggregations.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Options of DTrace that change nothing here: a bad value is refused, a good one taken.
+//! Options of DTrace that change nothing here: a bad value is refused, a good one is accepted.
 
 use super::Kind::{Anything, Number, Size, SizeOrUnlimited, Switch, Word};
 use super::{Row, row};

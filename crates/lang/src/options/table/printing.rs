@@ -114,7 +114,7 @@ pub(super) const ROWS: &[Row] = &[
         "printsize",
         "8192",
         Size(0, u64::MAX, |options, bytes| {
-            // As in DTrace for Linux, what makes no sense is the default; eight bytes are the least step.
+            // As in DTrace for Linux, a senseless value means the default; eight bytes are the smallest step.
             options.print_bytes = match bytes {
                 0 | 65_537.. => crate::options::PRINT_BYTES,
                 bytes => bytes.next_multiple_of(8),

@@ -1,4 +1,4 @@
-//! How much is recorded, where it is kept, and when it is read.
+//! How much is recorded, where the data are kept, and when they are read.
 
 use super::Kind::{Number, Rate, Room, Size, Switch, Word};
 use super::{Row, row};
@@ -6,7 +6,7 @@ use crate::options::BufferPolicy;
 
 /// More processors than any machine has.
 const PROCESSORS_MAX: u64 = 65_535;
-/// The scratch memory of a clause.
+/// The size of a clause's scratch memory.
 const SCRATCH_MAX: u64 = 64 << 10;
 /// Frames of a stack.
 const FRAMES_MAX: u64 = 2048;

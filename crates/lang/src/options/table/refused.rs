@@ -1,4 +1,4 @@
-//! Options of DTrace that can mean nothing here, and why.
+//! Options of DTrace without a meaning here, and the reason.
 
 /// Names that are refused for the same reason.
 type Refused = (&'static [&'static str], &'static str);

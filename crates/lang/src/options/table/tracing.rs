@@ -1,4 +1,4 @@
-//! What the program means, and how it is placed.
+//! Options that change the meaning of the program, or how it is placed.
 
 use super::Kind::{Name, Number, Percent, Switch, Version, Word};
 use super::{Row, row};
