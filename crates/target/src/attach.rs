@@ -50,18 +50,6 @@ pub(crate) struct Examined {
     pub is_our_child: bool,
 }
 
-pub(crate) fn read_status(id: ThreadId) -> std::io::Result<Status> {
-    Ok(Status::parse(&String::from_utf8_lossy(&fs::read(format!(
-        "/proc/{id}/status"
-    ))?)))
-}
-
-pub(crate) fn read_stat(id: ThreadId) -> std::io::Result<Stat> {
-    Ok(Stat::parse(&String::from_utf8_lossy(&fs::read(format!(
-        "/proc/{id}/stat"
-    ))?)))
-}
-
 /// Examines a process; `our_tracee`: it is ours already (we have started it).
 pub(crate) fn examine(pid: ProcessId, our_tracee: bool) -> Result<Examined, AttachError> {
     let unreadable = |file: &str, error: std::io::Error| match error.kind() {
@@ -73,8 +61,8 @@ pub(crate) fn examine(pid: ProcessId, our_tracee: bool) -> Result<Examined, Atta
             reason: error.to_string(),
         },
     };
-    let status = read_status(pid).map_err(|error| unreadable("status", error))?;
-    let stat = read_stat(pid).map_err(|error| unreadable("stat", error))?;
+    let status = Status::of(pid).map_err(|error| unreadable("status", error))?;
+    let stat = Stat::of(pid).map_err(|error| unreadable("stat", error))?;
     let us = read_status_of_ourselves(pid)?;
     let living = threads::living(pid);
     check_status(pid, &status, &stat, &us, living, our_tracee)?;
@@ -116,7 +104,7 @@ fn seccomp_of_threads(pid: ProcessId, main: &Status) -> Seccomp {
     }
     let threads = threads::list(pid).unwrap_or_default().into_iter();
     threads
-        .filter_map(|tid| Some(read_status(tid).ok()?.seccomp))
+        .filter_map(|tid| Some(Status::of(tid).ok()?.seccomp))
         .find(|seccomp| *seccomp != Seccomp::Disabled)
         .unwrap_or_default()
 }
@@ -154,7 +142,7 @@ fn check_status(
         check_user(pid, status, us)?;
     }
     if status.tracer != 0 && !our_tracee {
-        let tracer_name = read_status(status.tracer).map_or_else(|_| "?".to_owned(), |tracer| tracer.name);
+        let tracer_name = Status::of(status.tracer).map_or_else(|_| "?".to_owned(), |tracer| tracer.name);
         return Err(AttachError::AlreadyTraced {
             pid,
             tracer: status.tracer,

@@ -16,7 +16,7 @@ use crate::error::{AttachError, MemoryError};
 use crate::holes::HoleRules;
 use crate::map::Map;
 use crate::memory::Memory;
-use crate::status::Seccomp;
+use crate::status::{Seccomp, Stat, Status};
 use crate::unused::Unused;
 use crate::{ProcessId, ThreadId, threads};
 
@@ -290,7 +290,7 @@ impl Process {
             .and_then(|text| text.trim().parse().ok());
         let stack_limit = self.stack_limit().unwrap_or(0);
         let break_start = threads::living(self.pid())
-            .and_then(|tid| attach::read_stat(tid).ok())
+            .and_then(|tid| Stat::of(tid).ok())
             .map(|stat| stat.break_start)
             .filter(|&start| start != 0);
         HoleRules {
@@ -303,7 +303,7 @@ impl Process {
 
     /// Whether its main thread is under seccomp now.
     pub fn has_seccomp(&self) -> bool {
-        attach::read_status(self.living_thread()).is_ok_and(|status| status.seccomp != Seccomp::Disabled)
+        Status::of(self.living_thread()).is_ok_and(|status| status.seccomp != Seccomp::Disabled)
     }
 
     /// Bytes of address space that it may still map; `None` when they are not limited, or that is not known.
@@ -343,12 +343,12 @@ impl Process {
 
     /// What a thread's gettid() returns in its own pid namespace; `None` when it has ended.
     pub fn inner_tid(&self, tid: ThreadId) -> Option<ThreadId> {
-        attach::read_status(tid).ok()?.namespace_ids.last().copied()
+        Status::of(tid).ok()?.namespace_ids.last().copied()
     }
 
     /// Whether another process, a debugger, traces it now.
     pub fn is_debugged(&self) -> bool {
-        let tracer = attach::read_status(self.pid()).map_or(0, |status| status.tracer);
+        let tracer = Status::of(self.pid()).map_or(0, |status| status.tracer);
         tracer != 0 && u32::try_from(tracer) != Ok(std::process::id())
     }
 

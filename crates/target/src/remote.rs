@@ -105,7 +105,7 @@ impl Stopped {
             code,
             home,
             page: None,
-            mask: !raised_by_itself(),
+            mask: !threads::raised_by_itself(),
             moved: false,
             stop_signal: false,
             ended: false,
@@ -116,20 +116,6 @@ impl Stopped {
         remote.set_mask()?;
         Ok(remote)
     }
-}
-
-/// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS as bits of a signal mask.
-pub(crate) fn raised_by_itself() -> u64 {
-    [
-        libc::SIGILL,
-        libc::SIGTRAP,
-        libc::SIGBUS,
-        libc::SIGFPE,
-        libc::SIGSEGV,
-        libc::SIGSYS,
-    ]
-    .iter()
-    .fold(0, |mask, signal| mask | 1 << (signal - 1))
 }
 
 impl Remote<'_> {

@@ -11,11 +11,8 @@ use std::fmt;
 
 use nix::errno::Errno;
 
-use crate::filter;
-use crate::raw;
-use crate::status::Seccomp;
-use crate::stop::Stopped;
-use crate::{ThreadId, attach};
+use crate::status::{Seccomp, Status};
+use crate::{ThreadId, filter, raw};
 
 /// What is called in a process. The second: by the kernel, when a thread that sleeps for a time goes on after a stop.
 const CALLS: [(libc::c_long, &str); 11] = [
@@ -69,21 +66,6 @@ impl fmt::Display for Sandbox {
     }
 }
 
-impl Stopped {
-    /// Looks at the filters of all threads. What is worst of all is told.
-    pub fn sandbox(&self) -> Sandbox {
-        let mut found = Sandbox::None;
-        for tid in self.threads() {
-            match sandbox_of(tid) {
-                Sandbox::None => {}
-                Sandbox::Permits => found = Sandbox::Permits,
-                other => return other,
-            }
-        }
-        found
-    }
-}
-
 /// Whether a stopped thread may be killed when the kernel has it call restart_syscall.
 pub(crate) fn may_forbid_restart(tid: ThreadId) -> bool {
     match raw::seccomp_filters(tid) {
@@ -92,14 +74,14 @@ pub(crate) fn may_forbid_restart(tid: ThreadId) -> bool {
             .all(|filter| filter::allows(filter, libc::SYS_restart_syscall as u32)),
         // It has none.
         Err(Errno::EINVAL) => false,
-        Err(_) => attach::read_status(tid).is_ok_and(|status| status.seccomp != Seccomp::Disabled),
+        Err(_) => Status::of(tid).is_ok_and(|status| status.seccomp != Seccomp::Disabled),
     }
 }
 
 /// Looks at the filters of one stopped thread.
 pub(crate) fn sandbox_of(tid: ThreadId) -> Sandbox {
     // A thread whose status is not to be had has ended.
-    match attach::read_status(tid).map_or(Seccomp::Disabled, |status| status.seccomp) {
+    match Status::of(tid).map_or(Seccomp::Disabled, |status| status.seccomp) {
         Seccomp::Disabled => return Sandbox::None,
         Seccomp::Strict => return Sandbox::Forbids { call: "mmap" },
         Seccomp::Filter => {}

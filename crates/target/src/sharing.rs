@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use crate::error::AttachError;
 use crate::process::Process;
-use crate::{ProcessId, ThreadId, attach, raw, threads};
+use crate::status::Status;
+use crate::{ProcessId, ThreadId, raw, threads};
 
 /// For how long a child of vfork is waited for, and how often it is looked at at least.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -68,7 +69,7 @@ impl Process {
                 if self.waits_in_vfork() {
                     return Ok(());
                 }
-                let name = attach::read_status(other).map_or_else(|_| "?".to_owned(), |status| status.name);
+                let name = Status::of(other).map_or_else(|_| "?".to_owned(), |status| status.name);
                 return Err(AttachError::SharesMemory {
                     pid: self.pid(),
                     other,

@@ -1,5 +1,7 @@
 //! /proc/PID/status and /proc/PID/stat, parsed leniently: every field may be missing.
 
+use std::{fs, io};
+
 use crate::{ProcessId, ThreadId};
 
 /// The seccomp mode of a thread (prctl(2), PR_GET_SECCOMP).
@@ -34,6 +36,12 @@ pub(crate) struct Status {
 }
 
 impl Status {
+    /// Reads the status of a process or thread.
+    pub fn of(id: ThreadId) -> io::Result<Status> {
+        let text = fs::read(format!("/proc/{id}/status"))?;
+        Ok(Status::parse(&String::from_utf8_lossy(&text)))
+    }
+
     pub fn parse(text: &str) -> Status {
         let mut status = Status::default();
         for line in text.lines() {
@@ -86,6 +94,12 @@ pub(crate) struct Stat {
 const PF_KTHREAD: u64 = 0x0020_0000;
 
 impl Stat {
+    /// Reads the stat line of a process or thread.
+    pub fn of(id: ThreadId) -> io::Result<Stat> {
+        let text = fs::read(format!("/proc/{id}/stat"))?;
+        Ok(Stat::parse(&String::from_utf8_lossy(&text)))
+    }
+
     /// The name in parentheses may hold anything, also parentheses: fields count from the last one.
     pub fn parse(text: &str) -> Stat {
         let Some((_, rest)) = text.rsplit_once(')') else {

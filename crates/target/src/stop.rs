@@ -29,9 +29,9 @@ use nix::errno::Errno;
 use crate::error::{MemoryError, StopError};
 use crate::process::Process;
 use crate::raw::{self, Event, Resume};
-use crate::remote::raised_by_itself;
+use crate::status::Status;
 use crate::urgency::Urgency;
-use crate::{ThreadId, attach, restart, sandbox, threads};
+use crate::{ThreadId, restart, sandbox, threads};
 
 pub(crate) use patience::Patience;
 pub(crate) use progress::Progress;
@@ -295,7 +295,7 @@ impl Stopped {
                 return Ok(());
             }
             Err(errno) => {
-                let tracer = attach::read_status(tid).map_or(0, |status| status.tracer);
+                let tracer = Status::of(tid).map_or(0, |status| status.tracer);
                 let reason = if tracer != 0 {
                     format!("process {tracer} traces it: end that one (or detach it) first")
                 } else {
@@ -474,7 +474,7 @@ fn poll_stop(process: &Process, tid: ThreadId, look_closer: bool, executed: &mut
 
 /// Whether an instruction of a standing thread has raised a signal that the thread is still to receive.
 fn is_about_to_be_signalled(tid: ThreadId) -> bool {
-    let raised = raised_by_itself();
+    let raised = threads::raised_by_itself();
     // Nearly always there is none, which is quickly asked. Errors mean that it was killed.
     raw::has_queued(tid, raised).unwrap_or(false) && threads::deliverable(tid) & raised != 0
 }

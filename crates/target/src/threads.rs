@@ -99,3 +99,18 @@ pub(crate) fn deliverable(tid: ThreadId) -> u64 {
     };
     set("SigPnd:").unwrap_or(0) & !set("SigBlk:").unwrap_or(0)
 }
+
+/// The signals that the kernel raises for what a thread does itself, as bits of a signal mask: SIGILL, SIGTRAP, SIGBUS,
+/// SIGFPE, SIGSEGV and SIGSYS.
+pub(crate) fn raised_by_itself() -> u64 {
+    [
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGSEGV,
+        libc::SIGSYS,
+    ]
+    .iter()
+    .fold(0, |mask, signal| mask | 1 << (signal - 1))
+}

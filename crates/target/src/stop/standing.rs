@@ -5,6 +5,7 @@ use nanoprobe_patch::TargetAddress;
 use super::{State, Stopped};
 use crate::error::StopError;
 use crate::raw::Registers;
+use crate::sandbox::{Sandbox, sandbox_of};
 use crate::{ThreadId, raw, restart};
 
 impl Stopped {
@@ -50,6 +51,19 @@ impl Stopped {
     /// As [`Stopped::registers`].
     pub fn thread_pointer(&self, tid: ThreadId) -> Result<TargetAddress, StopError> {
         self.registers(tid).map(|registers| TargetAddress(registers.fs_base))
+    }
+
+    /// What the seccomp filters of all standing threads mean for us: the worst of them counts.
+    pub fn sandbox(&self) -> Sandbox {
+        let mut found = Sandbox::None;
+        for tid in self.threads() {
+            match sandbox_of(tid) {
+                Sandbox::None => {}
+                Sandbox::Permits => found = Sandbox::Permits,
+                other => return other,
+            }
+        }
+        found
     }
 
     /// Whether a SIGTRAP or SIGILL waits for the thread: it has met a trap, and is still to be told.
