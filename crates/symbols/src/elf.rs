@@ -9,17 +9,13 @@ use std::path::Path;
 
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
 use object::endian::LittleEndian;
-use object::pod;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
 use crate::address::{AddressRange, ImageAddress};
 use crate::error::Error;
 use crate::image::Image;
+use crate::table::{SECTIONS_MAX, SEGMENTS_MAX};
 
-/// Program headers beyond these are ignored: linkers make about a dozen.
-pub(crate) const SEGMENTS_MAX: usize = 256;
-/// Sections beyond these are ignored: linkers merge them to a few dozen.
-pub(crate) const SECTIONS_MAX: usize = 4096;
 /// Longer section names are cut: nothing that is looked for by name is longer.
 const SECTION_NAME_BYTES_MAX: usize = 64;
 
@@ -251,20 +247,6 @@ impl Elf {
             .copied()
             .filter(|range| range.contains(address))
     }
-}
-
-/// As many `T` as fit into `bytes`: a table's last, incomplete entry is ignored.
-pub(crate) fn table<T: pod::Pod>(bytes: &[u8]) -> &[T] {
-    let count = bytes.len().checked_div(size_of::<T>()).unwrap_or(0);
-    pod::slice_from_bytes(bytes, count).map_or(&[], |(entries, _)| entries)
-}
-
-/// The string that starts at `offset` in a string table: up to its NUL, at most `limit` bytes.
-pub(crate) fn string_at(strings: &[u8], offset: u64, limit: usize) -> Option<&[u8]> {
-    let rest = strings.get(usize::try_from(offset).ok()?..)?;
-    let rest = rest.get(..limit).unwrap_or(rest);
-    let end = rest.iter().position(|byte| *byte == 0)?;
-    rest.get(..end)
 }
 
 fn read_program_header(header: &ProgramHeader64<LittleEndian>, segments: &mut Vec<Segment>, headers: &mut Vec<Header>) {

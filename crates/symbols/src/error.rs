@@ -43,7 +43,7 @@ pub enum Error {
         /// What it said.
         source: std::io::Error,
     },
-    /// Larger than [`crate::files::FILE_BYTES_MAX`], or not a regular file.
+    /// Larger than 4 GiB, or not a regular file.
     #[error("{path}: {what}")]
     Unreadable {
         /// The file.

@@ -4,22 +4,20 @@
 //! first (O_PATH: no device is opened, no FIFO waited for), what was found is looked at, and that very thing is then
 //! opened for reading. A caller that knows which file is meant compares device and inode of what it gets.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::elf::Elf;
 use crate::error::Error;
+use crate::identity::FileIdentity;
 use crate::image::Image;
 use crate::linkage::Linkage;
 use crate::module::Module;
-use crate::parts::Parts;
+use crate::parts::{FILE_BYTES_MAX, Parts};
 
-/// Larger files are refused: browsers with their debugging information have 1 to 2 GiB.
-pub const FILE_BYTES_MAX: u64 = 4 << 30;
 /// What is read by [`read`] has at most so many bytes.
 pub const WHOLE_BYTES_MAX: u64 = 256 << 20;
 
@@ -27,31 +25,6 @@ pub const WHOLE_BYTES_MAX: u64 = 256 << 20;
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 /// A debug file is summed up in pieces of this size.
 const PIECE_BYTES: u64 = 1 << 20;
-
-/// What tells a file from another one, and from what it was before somebody wrote into it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileIdentity {
-    /// Its file system.
-    pub device: u64,
-    /// Its number there.
-    pub inode: u64,
-    /// Its length.
-    pub bytes: u64,
-    /// When it was written last: seconds, nanoseconds.
-    pub written: (i64, i64),
-}
-
-impl FileIdentity {
-    /// Of an open file.
-    pub fn of(metadata: &Metadata) -> FileIdentity {
-        FileIdentity {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.size(),
-            written: (metadata.mtime(), metadata.mtime_nsec()),
-        }
-    }
-}
 
 /// Reads a module of ours, by its path; and where it is stripped and a separate debug file is installed, that file's
 /// symbols. `path` is what the module calls itself.

@@ -13,7 +13,8 @@
 use object::elf;
 
 use crate::address::AddressRange;
-use crate::elf::{Elf, SECTIONS_MAX};
+use crate::elf::Elf;
+use crate::table::SECTIONS_MAX;
 
 const PAGE: u64 = 4096;
 

@@ -19,8 +19,9 @@ use std::collections::HashMap;
 use object::elf;
 use object::endian::LittleEndian;
 
-use crate::elf::{Elf, Section, string_at, table};
+use crate::elf::{Elf, Section};
 use crate::linkage::DynamicEntries;
+use crate::table::{string_at, table};
 
 /// Go 1.18 and 1.20: the tables that are known, which differ in nothing that is read here.
 const MAGICS: [u32; 2] = [0xffff_fff0, 0xffff_fff1];

@@ -6,7 +6,8 @@ use object::elf::{self, DynamicTag};
 use object::endian::LittleEndian;
 
 use crate::address::ImageAddress;
-use crate::elf::{Elf, string_at, table};
+use crate::elf::Elf;
+use crate::table::{string_at, table};
 
 /// Longest library or interpreter name that is read.
 const PATH_BYTES_MAX: usize = 4096;

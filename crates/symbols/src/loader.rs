@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 
 use crate::files;
 use crate::linkage::Linkage;
-use crate::module::{Module, ModuleKind};
+use crate::module::Module;
+use crate::module_kind::ModuleKind;
 use crate::module_name;
 
 /// The most libraries of a program.

@@ -11,13 +11,14 @@ use nanoprobe_patch::TargetAddress;
 use crate::address::{AddressRange, Bias, FileOffset, ImageAddress};
 use crate::elf::{Elf, Segment};
 use crate::error::Error;
-use crate::files::FileIdentity;
 use crate::frames::Frames;
 use crate::function::Function;
 use crate::functions::{self, Functions};
 use crate::go::{Go, GoCall};
+use crate::identity::FileIdentity;
 use crate::image::{Image, ImageBytes};
-use crate::linkage::{Linkage, Linking};
+use crate::linkage::Linkage;
+use crate::module_kind::ModuleKind;
 use crate::module_name;
 use crate::relocations::{self, Relocation};
 use crate::resolve::Index;
@@ -25,19 +26,6 @@ use crate::restartable::Sequences;
 use crate::stack_check;
 use crate::static_probes::{self, StaticProbe};
 use crate::symbol_table::{self, Symbol, SymbolKind};
-
-/// What part a module plays in its process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ModuleKind {
-    /// The program itself: `a.out`.
-    Executable,
-    /// A shared object.
-    Library,
-    /// The dynamic linker.
-    Linker,
-    /// The kernel's own shared object, which lies in no file.
-    Vdso,
-}
 
 /// One ELF image. Immutable but for the bias; cheap to ask, costly to make: 1 ms for a libc, 0.1 s
 /// for a program of 100 MB with all its symbols. It keeps the image's bytes.
@@ -92,7 +80,7 @@ impl Module {
         let name = path
             .file_name()
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let kind = guess_kind(&name, &elf, &linkage);
+        let kind = ModuleKind::guess(&name, &elf, &linkage);
         let full_symbols = symbol_table::has_full_table(&elf);
         // Without sections nobody knows.
         let has_landing_pads = elf.sections.is_empty() || elf.section(".gcc_except_table").is_some();
@@ -405,24 +393,6 @@ impl Module {
     /// What the rows of [`crate::unwind_rows`] count their `pc` from.
     pub fn unwind_base(&self) -> ImageAddress {
         self.image_range().start
-    }
-}
-
-fn guess_kind(name: &str, elf: &Elf, linkage: &Linkage) -> ModuleKind {
-    let soname = linkage.soname.as_deref().unwrap_or(name);
-    if [name, soname].iter().any(|name| {
-        ["ld-linux", "ld-musl", "ld.so", "ld-2.", "ld64"]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
-    }) {
-        ModuleKind::Linker
-    } else if linkage.interpreter.is_some() && linkage.soname.is_none()
-        || linkage.linking != Linking::Dynamic
-        || elf.elf_type == object::elf::ET_EXEC.0
-    {
-        ModuleKind::Executable
-    } else {
-        ModuleKind::Library
     }
 }
 

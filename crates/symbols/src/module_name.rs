@@ -4,7 +4,7 @@
 //! `ld-musl-x86_64.so.1`. DTrace matches a module by its base name, or up to the suffix; the program itself is also
 //! `a.out`.
 
-use crate::module::ModuleKind;
+use crate::module_kind::ModuleKind;
 
 /// All names of a module with this base name, the base name first, without repetitions.
 pub(crate) fn names(base: &str, soname: Option<&str>, kind: ModuleKind) -> Vec<String> {

@@ -24,10 +24,11 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use rustix::buffer::spare_capacity;
 use rustix::fs::SeekFrom;
 
-use crate::elf::{SECTIONS_MAX, SEGMENTS_MAX, table};
 use crate::error::Error;
-use crate::files::FILE_BYTES_MAX;
+use crate::table::{SECTIONS_MAX, SEGMENTS_MAX, table};
 
+/// Larger files are refused: browsers with their debugging information have 1 to 2 GiB.
+pub(crate) const FILE_BYTES_MAX: u64 = 4 << 30;
 /// A file header.
 const HEADER_BYTES: u64 = 64;
 /// Segments are mapped by pages.

@@ -6,8 +6,9 @@
 use object::elf;
 use object::endian::LittleEndian;
 
-use crate::elf::{Elf, table};
+use crate::elf::Elf;
 use crate::linkage::DynamicEntries;
+use crate::table::table;
 
 /// How far apart the labels of one table lie, at most: the largest functions have 100 KiB.
 const TABLE_SPAN: u64 = 1 << 20;

@@ -13,10 +13,11 @@ use object::elf;
 use object::endian::LittleEndian;
 
 use crate::address::ImageAddress;
-use crate::elf::{Elf, string_at, table};
+use crate::elf::Elf;
 use crate::linkage::DynamicEntries;
 use crate::name::strip_version;
 use crate::symbol_table::NAME_BYTES_MAX;
+use crate::table::{string_at, table};
 
 const ENDIAN: LittleEndian = LittleEndian;
 /// Bytes of names read in one walk, in multiples of the string table: several slots may name one symbol.

@@ -20,8 +20,9 @@ use object::elf;
 use object::endian::LittleEndian;
 
 use crate::address::{AddressRange, ImageAddress};
-use crate::elf::{Elf, table};
+use crate::elf::Elf;
 use crate::linkage::DynamicEntries;
+use crate::table::table;
 
 /// Bytes of a descriptor.
 const DESCRIPTOR_BYTES: u64 = 32;

@@ -10,9 +10,10 @@ use object::elf;
 use object::endian::LittleEndian;
 
 use crate::address::ImageAddress;
-use crate::elf::{Elf, string_at, table};
+use crate::elf::Elf;
 use crate::linkage::DynamicEntries;
 use crate::name::strip_version;
+use crate::table::{string_at, table};
 
 /// A symbol with a longer name is ignored. Mangled names of several thousand bytes do occur.
 pub(crate) const NAME_BYTES_MAX: usize = 32 * 1024;
