@@ -10,6 +10,7 @@ use nanoprobe_lang::program::{
 };
 
 use crate::error::Error;
+use crate::facts::{is_comparison, literal};
 
 /// Checks one node against its direct operands.
 pub(crate) fn check(program: &Program, expression: &Expression) -> Result<(), Error> {
@@ -57,7 +58,7 @@ fn problem(program: &Program, expression: &Expression) -> Option<&'static str> {
             let strings = (left.value_type == Type::String, right.value_type == Type::String);
             let good = match strings {
                 (false, false) => true,
-                (true, true) => crate::emit::is_comparison(*operator),
+                (true, true) => is_comparison(*operator),
                 _ => false,
             };
             unless(good && is_number(yields), "an operation on a string")
@@ -116,7 +117,7 @@ fn call_problem(function: Function, arguments: &[Expression], yields: &Type) -> 
             });
     let good = match (function, arguments) {
         (Function::CopyIn, [_, size]) => match yields {
-            Type::Bytes { size: Some(known) } => crate::emit::literal(size) == Some(i64::from(*known)),
+            Type::Bytes { size: Some(known) } => literal(size) == Some(i64::from(*known)),
             other => is_number(other),
         },
         // The variable is written.
@@ -162,7 +163,7 @@ fn variable_type(program: &Program, scope: Scope, variable: VariableId, is_eleme
 }
 
 fn is_arithmetic(operator: BinaryOperator) -> bool {
-    !crate::emit::is_comparison(operator)
+    !is_comparison(operator)
 }
 
 fn is_string(builtin: Builtin) -> bool {

@@ -9,14 +9,12 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use nanoprobe_lang::layout::{Limits, Storage};
 use nanoprobe_lang::program::Program;
 
+use crate::contract::REGISTER_PARAMETERS;
 use crate::emit;
 use crate::error::Error;
 use crate::handler::{Handler, Relocation};
-use crate::scan::Needs;
+use crate::scan::{self, Needs};
 use crate::{ArenaLayout, MAX_STACK_BYTES, ProbeKind, static_slots};
-
-/// The six integer registers in which the ABI passes arguments.
-pub(crate) const REGISTER_PARAMETERS: usize = 6;
 
 /// Compiles clauses. Keeps what can be used again (the machine's description, allocations) from one to the next.
 pub struct Compiler {
@@ -96,7 +94,7 @@ impl Compiler {
             arena,
             slots,
             needs,
-            follows_exit: crate::scan::follows_exit(program, clause),
+            follows_exit: scan::follows_exit(program, clause),
         };
         let symbols = emit::emit(builder, &source, self.isa.frontend_config())?;
 

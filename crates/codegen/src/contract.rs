@@ -1,5 +1,8 @@
 //! Offsets and values of `agent/contract.h` that generated code uses, taken from the arena's mirror of it.
 
+/// The six integer registers in which the ABI passes arguments.
+pub(crate) const REGISTER_PARAMETERS: usize = 6;
+
 /// Offsets of fields as displacements of instructions.
 macro_rules! offsets {
     ($structure:ty { $($name:ident = $field:ident,)* }) => {

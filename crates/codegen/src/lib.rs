@@ -46,6 +46,7 @@ mod compiler;
 mod contract;
 mod emit;
 mod error;
+mod facts;
 mod handler;
 mod operand;
 mod scan;

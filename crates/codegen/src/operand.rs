@@ -153,7 +153,7 @@ pub(crate) enum Held {
 impl Held {
     pub(crate) fn of(register: Register) -> Held {
         // rdi, rsi, rdx, rcx, r8, r9: the order in which the ABI passes arguments.
-        const PARAMETERS: [u8; crate::compiler::REGISTER_PARAMETERS] = [7, 6, 2, 1, 8, 9];
+        const PARAMETERS: [u8; crate::contract::REGISTER_PARAMETERS] = [7, 6, 2, 1, 8, 9];
         match register {
             Register(number) if PARAMETERS.contains(&number) => {
                 Held::Parameter(PARAMETERS.iter().position(|known| *known == number).unwrap_or(0))

@@ -2,8 +2,7 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
-use nanoprobe_lang::interpret::normalise;
-use nanoprobe_lang::program::{BinaryOperator, Expression, ExpressionKind, IntegerType, Type};
+use nanoprobe_lang::program::{BinaryOperator, IntegerType, Type};
 
 use super::Emitter;
 use crate::contract::fault;
@@ -32,15 +31,6 @@ pub(super) fn comparison(operator: BinaryOperator, signed: bool) -> IntCC {
         _ => IntCC::Equal,
     };
     if signed { condition } else { condition.unsigned() }
-}
-
-/// The value of a literal, converted or not.
-pub(crate) fn literal(expression: &Expression) -> Option<i64> {
-    match (&expression.kind, &expression.value_type) {
-        (ExpressionKind::Integer(value), _) => Some(*value),
-        (ExpressionKind::Cast(operand), Type::Integer(to)) => literal(operand).map(|value| normalise(value, *to)),
-        _ => None,
-    }
 }
 
 impl Emitter<'_, '_> {

@@ -8,6 +8,7 @@ use super::Emitter;
 use super::arithmetic::{comparison, integer_type};
 use crate::AgentFunction;
 use crate::error::Error;
+use crate::facts::is_comparison;
 
 impl Emitter<'_, '_> {
     /// Branches on an expression's truth, short-circuiting; ends the current block.
@@ -151,17 +152,4 @@ impl Emitter<'_, '_> {
         self.enter(end);
         Ok(result)
     }
-}
-
-/// Whether an operator compares.
-pub(crate) fn is_comparison(operator: BinaryOperator) -> bool {
-    matches!(
-        operator,
-        BinaryOperator::Equal
-            | BinaryOperator::NotEqual
-            | BinaryOperator::Less
-            | BinaryOperator::LessOrEqual
-            | BinaryOperator::Greater
-            | BinaryOperator::GreaterOrEqual
-    )
 }

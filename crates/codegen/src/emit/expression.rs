@@ -4,11 +4,11 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use nanoprobe_lang::program::{BinaryOperator, Expression, ExpressionKind, Type, UnaryOperator};
 
 use super::Emitter;
-use super::arithmetic::{integer_type, literal};
-use super::condition::is_comparison;
+use super::arithmetic::integer_type;
 use super::null::may_be_null;
 use crate::AgentFunction;
 use crate::error::Error;
+use crate::facts::{is_comparison, literal};
 
 impl Emitter<'_, '_> {
     /// The value of an expression, normalised to its type.

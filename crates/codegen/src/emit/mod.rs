@@ -30,14 +30,11 @@ use cranelift_frontend::FunctionBuilder;
 use nanoprobe_lang::layout::{Limits, Storage};
 use nanoprobe_lang::program::{Clause, Program};
 
-use crate::compiler::REGISTER_PARAMETERS;
-use crate::contract::context;
+use crate::contract::{REGISTER_PARAMETERS, context};
 use crate::error::Error;
 use crate::scan::Needs;
 use crate::{AgentFunction, ArenaLayout, ProbeKind, StaticSlots};
-pub(crate) use arithmetic::literal;
 use builtin::Cached;
-pub(crate) use condition::is_comparison;
 pub(crate) use symbols::Symbols;
 
 /// What is compiled, and for where.

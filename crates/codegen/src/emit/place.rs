@@ -9,10 +9,11 @@ use nanoprobe_lang::program::{BinaryOperator, Expression, IntegerType, Place, Sc
 use nanoprobe_lang::types::common;
 
 use super::Emitter;
-use super::arithmetic::{integer_type, literal};
+use super::arithmetic::integer_type;
 use crate::AgentFunction;
 use crate::contract::{THREAD_LOCAL_VARIABLE, context};
 use crate::error::Error;
+use crate::facts::literal;
 
 /// One element of a key, evaluated.
 pub(super) struct KeyValue {
