@@ -15,7 +15,6 @@
 use gimli::{Expression, Operation, constants as dw};
 
 use crate::entry::{Entry, Reader};
-use crate::function::Signature;
 use crate::units::UnitIndex;
 use crate::{DebugInfo, Slice};
 
@@ -41,21 +40,21 @@ pub enum Entered {
 impl DebugInfo {
     /// Where the parameters are when a function is entered at an address of the image; empty where the compiler is none
     /// that changes calls without a new name.
-    pub(crate) fn entered(&self, function: &Entry<'_>, address: u64, signature: &Signature) -> Vec<Entered> {
+    pub(crate) fn entered(&self, function: &Entry<'_>, address: u64, parameters: usize) -> Vec<Entered> {
         let reader = self.reader_of_locations();
         if !reader.is_llvm(function.id.unit) {
             return Vec::new();
         }
-        reader.entered(function, address, signature).unwrap_or_default()
+        reader.entered(function, address, parameters).unwrap_or_default()
     }
 }
 
 impl<'a> Reader<'a> {
-    fn entered(&self, function: &Entry<'_>, address: u64, signature: &Signature) -> Option<Vec<Entered>> {
+    fn entered(&self, function: &Entry<'_>, address: u64, parameters: usize) -> Option<Vec<Entered>> {
         let function = self.entry(function.id).ok()?;
         let origin = self.reference(&function, dw::DW_AT_abstract_origin).ok()?;
-        let numbers = self.numbers(origin.unwrap_or(function.id), signature.parameters.len());
-        let mut places = vec![Some(Entered::Nowhere); signature.parameters.len()];
+        let numbers = self.numbers(origin.unwrap_or(function.id), parameters);
+        let mut places = vec![Some(Entered::Nowhere); parameters];
         let mut budget = LOCATIONS_MAX;
         let mut left = 4 * places.len() + 64;
         self.children(function.id, |child| {

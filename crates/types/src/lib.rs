@@ -19,6 +19,7 @@
 
 mod abi;
 mod body;
+mod compilation;
 mod copying;
 mod entered;
 mod entry;
