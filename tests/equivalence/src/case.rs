@@ -7,10 +7,11 @@ use std::collections::hash_map::Entry;
 
 use nanoprobe_patch::{CodeView, FireCondition, FunctionExtent, FunctionMap, Point, TargetAddress, ThreadKey, analyze};
 
-use crate::executor::{End, Executor, Outcome, Start};
+use crate::difference::{FLAGS_DIFFER, Found, first_difference};
+use crate::executor::{End, Executor, Start};
 use crate::memory::{Arena, BASES, CODE_BYTES, DATA_BYTES, STACK_BYTES, STACK_TOP, THREAD_POINTER, read, write};
 use crate::random::Random;
-use crate::report::{FLAGS_DIFFER, Failure, Totals, first_difference};
+use crate::report::{Failure, Totals};
 use crate::sequence::{Laid, Sequence};
 use crate::state::Registers;
 use crate::stubs::{Does, Stubs};
@@ -44,14 +45,6 @@ pub struct State {
     image: Vec<u8>,
     data: Vec<u8>,
     stack: Vec<u8>,
-}
-
-/// What came out, with memory.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Found {
-    pub outcome: Outcome,
-    pub data: Vec<u8>,
-    pub stack: Vec<u8>,
 }
 
 /// A native run.

@@ -22,10 +22,10 @@ mod steps;
 use std::sync::atomic::Ordering::Relaxed;
 
 use self::entry::{
-    np_eq_exit, np_eq_in, np_eq_initial, np_eq_mask, np_eq_our_fs, np_eq_out, np_eq_registers, np_eq_run, np_eq_signal,
-    np_eq_step, np_eq_target,
+    np_eq_exit, np_eq_in, np_eq_initial, np_eq_mask, np_eq_on_signal, np_eq_our_fs, np_eq_out, np_eq_registers,
+    np_eq_run, np_eq_signal, np_eq_step, np_eq_target,
 };
-use self::signals::{AGENT, END, REDIRECT_COUNT, REDIRECTS, RUNNING, TICKS, TICKS_MAX};
+use self::signals::{AGENT, END, REDIRECT_COUNT, REDIRECTS, RUNNING, TICKS, TICKS_MAX, on_signal};
 use crate::agent::Agent;
 use crate::last_words;
 use crate::state::{Registers, XLayout};
@@ -66,6 +66,7 @@ impl Executor {
         // SAFETY: handlers of this module, a stack of their own, statics that nobody uses yet.
         unsafe {
             np_eq_mask = layout.mask;
+            np_eq_on_signal = on_signal as *const () as u64;
             // The initial state: nothing is present, all exceptions are masked.
             let initial = (&raw mut np_eq_initial).cast::<u8>();
             initial.add(24).cast::<u32>().write(0x1f80);

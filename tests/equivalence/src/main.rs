@@ -25,6 +25,7 @@ mod access;
 mod agent;
 mod case;
 mod confine;
+mod difference;
 mod executor;
 mod generate;
 mod last_words;

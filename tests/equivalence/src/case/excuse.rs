@@ -2,8 +2,9 @@
 
 use nanoprobe_patch::FunctionMap;
 
-use super::{Bench, Found, Native, State};
+use super::{Bench, Native, State};
 use crate::access;
+use crate::difference::Found;
 use crate::executor::Start;
 use crate::memory::{STACK_BYTES, write};
 use crate::sequence::Laid;

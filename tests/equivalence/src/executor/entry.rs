@@ -2,7 +2,6 @@
 
 use std::arch::global_asm;
 
-use super::signals::on_signal;
 use crate::state::{Registers, XSTATE_BYTES};
 
 global_asm!(
@@ -26,6 +25,8 @@ global_asm!(
     "np_eq_our_gs: .skip 8",
     ".globl np_eq_signal_fs",
     "np_eq_signal_fs: .skip 8",
+    ".globl np_eq_on_signal",
+    "np_eq_on_signal: .skip 8",
     ".skip 64",
     "np_eq_small_stack:",
     ".skip 8",
@@ -129,7 +130,7 @@ global_asm!(
     "push rdi",
     "push rsi",
     "push rdx",
-    "call {on_signal}",
+    "call [rip + np_eq_on_signal]",
     "pop rdx",
     "pop rsi",
     "pop rdi",
@@ -141,7 +142,6 @@ global_asm!(
     "1:",
     "ret",
     ".popsection",
-    on_signal = sym on_signal,
 );
 
 unsafe extern "C" {
@@ -153,6 +153,7 @@ unsafe extern "C" {
     pub static mut np_eq_mask: u64;
     pub static mut np_eq_our_fs: u64;
     pub static mut np_eq_signal_fs: u64;
+    pub static mut np_eq_on_signal: u64;
     pub fn np_eq_run();
     pub fn np_eq_exit();
     pub fn np_eq_step();
