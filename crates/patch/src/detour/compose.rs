@@ -2,14 +2,16 @@
 
 use std::ops::Range;
 
-use iced_x86::{Decoder, DecoderOptions, Instruction};
+use iced_x86::Instruction;
 
-use super::fires::{Block, emit_block};
-use super::{Runtime, frame};
+use super::fires::{Block, Leaving, emit_block};
+use super::frame;
+use super::rare::Rare;
+use super::runtime::Runtime;
 use crate::assemble::{Assembled, Assembler, Label};
 use crate::function::Kind;
 use crate::relocate::{Original, relocate};
-use crate::trap::{Copy, emit_descriptor, emit_routines};
+use crate::trap::{Copy, Pending, emit_descriptor, emit_routines};
 use crate::{Displaced, FireCondition, Refusal, TargetAddress, TrapForm};
 
 /// What a detour is made of.
@@ -42,52 +44,85 @@ pub(crate) struct Composed {
     pub descriptor_words: usize,
 }
 
-/// Something to be laid out behind the hot path.
-pub(crate) enum Rare {
-    /// A thread that was not found in the table: ask the agent, go on at `found`, or at `leave` without a context.
-    Miss { here: Label, found: Label, leave: Label },
-    /// A hit while handlers run: counted, goes on at `behind`.
-    Missed { here: Label, behind: Label },
-    /// The direction flag is set, and functions want it clear.
-    Backwards { here: Label, behind: Label },
-    /// A dispatcher changed what the block does not restore: everything is loaded by its `resume`.
-    Resume { here: Label, resume: TargetAddress },
-}
-
 /// Where a conditional branch leads.
 fn branch_target(instruction: &Instruction) -> Option<TargetAddress> {
     (Kind::of(instruction) == Kind::Conditional).then(|| TargetAddress(instruction.near_branch_target()))
 }
 
 pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Composed, Refusal> {
-    let mut code = Assembler::default();
-    let mut rare = Vec::new();
-    let mut edges = Vec::new();
-    let (mut leaving, mut pushed) = (Vec::new(), Vec::new());
-    let (mut entries, mut relocated, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+    let mut composer = Composer::new(content, runtime);
     let mut goes_on = true;
-    let starts: Vec<Label> = content.instructions.iter().map(|_| code.label()).collect();
     for (index, displaced) in content.instructions.iter().enumerate() {
+        goes_on = composer.instruction(index, displaced)?;
+    }
+    if goes_on {
+        let here = composer.code.here();
+        composer.leaving.push((here, content.end));
+        composer.code.external(&[0xe9], content.end);
+    }
+    composer.taken_edges()?;
+    composer.finish()
+}
+
+/// What fires on a branch's taken edge, and where that leads.
+struct TakenEdge {
+    block: Block,
+    label: Label,
+    target: TargetAddress,
+    /// The target is a later instruction of the run.
+    within: Option<Label>,
+}
+
+/// A detour in the making.
+struct Composer<'a> {
+    content: Content<'a>,
+    runtime: &'a Runtime,
+    code: Assembler,
+    rare: Vec<Rare>,
+    edges: Vec<TakenEdge>,
+    leaving: Vec<(Label, TargetAddress)>,
+    pushed: Vec<(Label, TargetAddress, u8)>,
+    /// One for each instruction: where it begins, with what fires in front of it.
+    entries: Vec<Label>,
+    /// One for each instruction so far: where its relocated form begins,
+    relocated: Vec<Label>,
+    /// and ends.
+    ends: Vec<Label>,
+}
+
+impl<'a> Composer<'a> {
+    fn new(content: Content<'a>, runtime: &'a Runtime) -> Composer<'a> {
+        let mut code = Assembler::default();
+        let entries = content.instructions.iter().map(|_| code.label()).collect();
+        Composer {
+            content,
+            runtime,
+            code,
+            rare: Vec::new(),
+            edges: Vec::new(),
+            leaving: Vec::new(),
+            pushed: Vec::new(),
+            entries,
+            relocated: Vec::new(),
+            ends: Vec::new(),
+        }
+    }
+
+    /// Appends one instruction with what fires at it; whether control flow goes on after it.
+    fn instruction(&mut self, index: usize, displaced: &Displaced) -> Result<bool, Refusal> {
         let Displaced { address, bytes, points } = displaced;
-        let instruction = Decoder::with_ip(64, bytes, address.0, DecoderOptions::NONE).decode();
+        let instruction = displaced.decode();
         let original = Original {
             instruction: &instruction,
             bytes,
         };
         let kind = Kind::of(&instruction);
 
-        if let Some(start) = starts.get(index) {
-            code.bind(*start);
-            entries.push(*start);
+        if let Some(entry) = self.entries.get(index) {
+            self.code.bind(*entry);
         }
-        // A branch to a later instruction of the run stays in the detour: in the text that instruction traps. One to an
-        // earlier one does not, or a loop would never be seen outside.
-        let later = content.instructions.iter().zip(&starts).skip(index + 1);
-        let within = branch_target(&instruction)
-            .and_then(|target| later.into_iter().find(|(other, _)| other.address == target))
-            .map(|(_, start)| *start);
         if let Some(block) = Block::of(points, FireCondition::Always) {
-            emit_block(&mut code, &mut rare, runtime, &block, None)?;
+            self.block(&block, None)?;
         }
         if let Some(block) = Block::of(points, FireCondition::IfLeaves) {
             if kind != Kind::IndirectJump {
@@ -96,15 +131,18 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
                     edge: "leaving",
                 });
             }
-            emit_block(&mut code, &mut rare, runtime, &block, Some((original, content.inside)))?;
+            self.block(&block, Some((original, self.content.inside)))?;
         }
-        relocated.push(code.here());
-        let taken = Block::of(points, FireCondition::IfTaken).map(|block| (block, code.label()));
-        let moved = relocate(&mut code, original, taken.as_ref().map(|(_, label)| *label).or(within))?;
-        ends.push(code.here());
+        self.relocated.push(self.code.here());
+        let within = self.target_within(index, &instruction);
+        let taken = Block::of(points, FireCondition::IfTaken).map(|block| (block, self.code.label()));
+        let target = taken.as_ref().map(|(_, label)| *label).or(within);
+        let moved = relocate(&mut self.code, original, target)?;
+        self.ends.push(self.code.here());
         let next = TargetAddress(instruction.next_ip());
-        leaving.extend(moved.returns_to.map(|label| (label, next)));
-        pushed.extend(moved.pushed.map(|(label, words)| (label, *address, words)));
+        self.leaving.extend(moved.returns_to.map(|label| (label, next)));
+        self.pushed
+            .extend(moved.pushed.map(|(label, words)| (label, *address, words)));
         if let Some(block) = Block::of(points, FireCondition::Behind) {
             if kind.is_transfer() || matches!(kind, Kind::Call | Kind::Conditional) {
                 return Err(Refusal::NoSuchEdge {
@@ -112,70 +150,96 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
                     edge: "straight",
                 });
             }
-            emit_block(&mut code, &mut rare, runtime, &block.reported_at(next), None)?;
+            self.block(&block.reported_at(next), None)?;
         }
-        let target = TargetAddress(instruction.near_branch_target());
-        edges.extend(taken.map(|(block, label)| (block, label, target, within)));
-        goes_on = !kind.is_transfer() && kind != Kind::Call;
+        self.edges.extend(taken.map(|(block, label)| TakenEdge {
+            block,
+            label,
+            target: TargetAddress(instruction.near_branch_target()),
+            within,
+        }));
+        Ok(!kind.is_transfer() && kind != Kind::Call)
     }
-    if goes_on {
-        leaving.push((code.here(), content.end));
-        code.external(&[0xe9], content.end);
-    }
-    for (block, label, target, within) in edges {
-        code.bind(label);
-        emit_block(&mut code, &mut rare, runtime, &block, None)?;
-        leaving.push((code.here(), target));
-        match within {
-            Some(start) => code.jump(start),
-            None => code.external(&[0xe9], target),
-        }
-    }
-    let trap = match (
-        content.trap,
-        content.instructions,
-        entries.as_slice(),
-        relocated.as_slice(),
-        ends.as_slice(),
-    ) {
-        (Some(form @ (TrapForm::Emulate | TrapForm::Step)), [displaced], [entry], [start], [end]) => {
-            let copy = Copy {
-                entry: *entry,
-                start: *start,
-                end: *end,
-            };
-            let pending = emit_routines(&mut code, &mut rare, runtime, displaced, form, copy)?;
-            Some((displaced, pending))
-        }
-        _ => None,
-    };
-    for path in rare {
-        frame::emit_rare(&mut code, runtime, path);
-    }
-    let descriptor = trap.map(|(displaced, pending)| emit_descriptor(&mut code, &content, displaced, pending));
 
-    let code = code.finish()?;
-    let positions = |labels: Vec<Label>| labels.into_iter().map(|label| code.position(label)).collect();
-    let (entries, relocated) = (positions(entries), positions(relocated));
-    let leaving = leaving
-        .into_iter()
-        .map(|(label, target)| (code.position(label), target))
-        .collect();
-    let pushed = pushed.into_iter();
-    let pushed = pushed
-        .map(|(label, original, words)| (code.position(label), original, words))
-        .collect();
-    let (descriptor, descriptor_words) = match descriptor {
-        Some((label, words)) => (Some(code.position(label)), words),
-        None => (None, 0),
-    };
-    Ok(Composed {
-        code,
-        entries,
-        relocated,
-        leaving,
-        pushed,
-        descriptor,
-        descriptor_words,
-    })
+    /// A branch to a later instruction of the run stays in the detour: in the text that instruction traps. A branch to an
+    /// earlier one does not, or a loop would never be seen outside.
+    fn target_within(&self, index: usize, instruction: &Instruction) -> Option<Label> {
+        let target = branch_target(instruction)?;
+        let mut later = self.content.instructions.iter().zip(&self.entries).skip(index + 1);
+        later
+            .find(|(other, _)| other.address == target)
+            .map(|(_, entry)| *entry)
+    }
+
+    fn block(&mut self, block: &Block, leaving: Option<Leaving<'_>>) -> Result<(), Refusal> {
+        emit_block(&mut self.code, &mut self.rare, self.runtime, block, leaving)
+    }
+
+    fn taken_edges(&mut self) -> Result<(), Refusal> {
+        for edge in std::mem::take(&mut self.edges) {
+            self.code.bind(edge.label);
+            self.block(&edge.block, None)?;
+            let here = self.code.here();
+            self.leaving.push((here, edge.target));
+            match edge.within {
+                Some(start) => self.code.jump(start),
+                None => self.code.external(&[0xe9], edge.target),
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the routines of a trap that the agent's signal handler carries out.
+    fn routines(&mut self) -> Result<Option<(&'a Displaced, Pending)>, Refusal> {
+        let Some(form @ (TrapForm::Emulate | TrapForm::Step)) = self.content.trap else {
+            return Ok(None);
+        };
+        let ([displaced], [entry], [start], [end]) = (
+            self.content.instructions,
+            self.entries.as_slice(),
+            self.relocated.as_slice(),
+            self.ends.as_slice(),
+        ) else {
+            return Ok(None);
+        };
+        let copy = Copy {
+            entry: *entry,
+            start: *start,
+            end: *end,
+        };
+        let pending = emit_routines(&mut self.code, &mut self.rare, self.runtime, displaced, form, copy)?;
+        Ok(Some((displaced, pending)))
+    }
+
+    fn finish(mut self) -> Result<Composed, Refusal> {
+        let trap = self.routines()?;
+        for path in std::mem::take(&mut self.rare) {
+            frame::emit_rare(&mut self.code, self.runtime, path);
+        }
+        let inside = self.content.inside;
+        let descriptor = trap.map(|(displaced, pending)| emit_descriptor(&mut self.code, inside, displaced, pending));
+        let code = self.code.finish()?;
+        let position = |label: Label| code.position(label);
+        let leaving = self.leaving.into_iter();
+        let pushed = self.pushed.into_iter();
+        let entries = self.entries.into_iter().map(position).collect();
+        let relocated = self.relocated.into_iter().map(position).collect();
+        let leaving = leaving.map(|(label, target)| (position(label), target)).collect();
+        let pushed = pushed
+            .map(|(label, original, words)| (position(label), original, words))
+            .collect();
+        let (descriptor, descriptor_words) = match descriptor {
+            Some((label, words)) => (Some(position(label)), words),
+            None => (None, 0),
+        };
+        Ok(Composed {
+            entries,
+            relocated,
+            leaving,
+            pushed,
+            descriptor,
+            descriptor_words,
+            code,
+        })
+    }
 }

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::Runtime;
-use super::compose::Rare;
 use super::frame::{self, context};
 use super::function::{FunctionBlock, emit_function_block};
+use super::rare::Rare;
+use super::runtime::Runtime;
 use crate::assemble::Assembler;
 use crate::relocate::{Original, load_branch_target};
 use crate::{Fire, FireCondition, Point, Position, Refusal, TargetAddress};
@@ -77,13 +77,16 @@ impl Block {
     }
 }
 
+/// An indirect jump, and the ranges outside of which it must lead for something to fire.
+pub(crate) type Leaving<'a> = (Original<'a>, &'a [Range<TargetAddress>]);
+
 /// Enters, finds the context, fires, leaves. With `leaving`: only when that indirect jump goes outside of the ranges.
 pub(crate) fn emit_block(
     code: &mut Assembler,
     rare: &mut Vec<Rare>,
     runtime: &Runtime,
     block: &Block,
-    leaving: Option<(Original<'_>, &[Range<TargetAddress>])>,
+    leaving: Option<Leaving<'_>>,
 ) -> Result<(), Refusal> {
     check_counters(&block.fires)?;
     let functions = block.fires.iter().filter(|fire| matches!(fire, Fire::Function { .. }));

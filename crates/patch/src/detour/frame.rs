@@ -26,9 +26,8 @@
 
 use std::ops::Range;
 
-use super::Runtime;
-use super::ThreadKey;
-use super::compose::Rare;
+use super::rare::Rare;
+use super::runtime::{Runtime, ThreadKey};
 use crate::assemble::{Assembler, Label};
 use crate::{Position, Refusal, TargetAddress};
 

@@ -43,8 +43,8 @@
 
 use std::ops::Range;
 
-use super::compose::Rare;
 use super::frame;
+use super::rare::Rare;
 use crate::assemble::{Assembler, Label};
 use crate::relocate::{Original, load_branch_target};
 use crate::{Fire, Position, Quick, Refusal, TargetAddress};

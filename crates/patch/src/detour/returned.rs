@@ -10,7 +10,8 @@
 //! ```
 
 use super::fires::{Frame, StackPointer, check_counters, emit_fires};
-use super::{Runtime, frame};
+use super::frame;
+use super::runtime::Runtime;
 use crate::assemble::Assembler;
 use crate::{Fire, Refusal, TargetAddress};
 

@@ -9,6 +9,7 @@ mod kind;
 mod padding;
 mod return_address;
 mod stack;
+mod surroundings;
 mod tables;
 
 use std::ops::Range;
@@ -20,10 +21,11 @@ pub use decode::analyze;
 pub use depth::frameless_jumps;
 pub use exits::Exit;
 pub use fixed::Restartable;
-pub use follow::{Surroundings, follow};
+pub use follow::follow;
 pub(crate) use kind::Kind;
 pub use padding::Padding;
 pub use return_address::ReturnAddressUse;
+pub use surroundings::Surroundings;
 
 /// The bytes of a function *and* the padding behind it, up to the next function's start or the section's end.
 #[derive(Clone, Copy, Debug)]
@@ -272,15 +274,6 @@ impl FunctionMap {
     /// returns is known, which a jump to another function has yet to compute. `None`: it is left otherwise, or may be.
     pub fn returns_only(&self) -> Option<Vec<TargetAddress>> {
         exits::returns(self)
-    }
-
-    /// What the branch, call or return at an address does, as the agent's `np_emulate` carries it out. `None`: there is
-    /// none, or only the processor can.
-    pub fn transfer_at(&self, address: TargetAddress) -> Option<[u8; 64]> {
-        let found = self.code().iter().find(|found| self.address(found.offset) == address)?;
-        let bytes = self.bytes_of(*found);
-        let decoded = iced_x86::Decoder::with_ip(64, bytes, address.0, iced_x86::DecoderOptions::NONE).decode();
-        crate::trap::describe_transfer(&decoded)
     }
 
     /// What the function does with its own return address besides returning to it, as far as its code shows.

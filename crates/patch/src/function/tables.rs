@@ -15,7 +15,7 @@
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
 use super::FunctionMap;
-use super::follow::Surroundings;
+use super::surroundings::Surroundings;
 use crate::TargetAddress;
 
 /// Entries of a table with a comparison before it; the largest switches have some thousands.

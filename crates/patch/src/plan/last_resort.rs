@@ -17,7 +17,7 @@
 //! arrive.
 
 use super::RunPlan;
-use super::choose::{Choice, Planner, Quality};
+use super::planner::{Choice, Planner, Quality};
 use super::shape::{BranchTargets, JUMP, shape_at};
 use super::sites::Site;
 

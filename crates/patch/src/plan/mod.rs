@@ -6,6 +6,8 @@ mod displace;
 mod last_resort;
 mod neighbour;
 mod obstacle;
+mod pass;
+mod planner;
 mod reconcile;
 mod shape;
 mod sites;
@@ -13,6 +15,8 @@ mod springboard;
 mod successor;
 
 use std::ops::Range;
+
+use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 use crate::detour::Content;
 use crate::{FunctionMap, JumpConstraint, Point, Refusal, Tactic, TargetAddress};
@@ -204,7 +208,14 @@ pub struct Displaced {
     pub points: Vec<Point>,
 }
 
+impl Displaced {
+    /// The instruction at its original address.
+    pub(crate) fn decode(&self) -> Instruction {
+        Decoder::with_ip(64, &self.bytes, self.address.0, DecoderOptions::NONE).decode()
+    }
+}
+
 /// Plans the patches for `points` in one function. Every point is either in exactly one run or refused.
 pub fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -> FunctionPlan {
-    choose::plan(map, points, options)
+    pass::plan(map, points, options)
 }

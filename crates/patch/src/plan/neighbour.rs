@@ -35,8 +35,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::choose::Planner;
 use super::displace::displace;
+use super::planner::Planner;
 use super::shape::{BranchTargets, JUMP, SHORT_JUMP, Shape, is_avoided, shape_at};
 use super::sites::Site;
 use super::springboard::{Claims, LONGEST};

@@ -31,7 +31,7 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use super::choose::{Choice, Planner, Quality};
+use super::planner::{Choice, Planner, Quality};
 use super::shape::{JUMP, Shape, is_avoided};
 use super::sites::Site;
 use crate::function::{FunctionMap, Kind};

@@ -18,6 +18,9 @@
 mod descriptor;
 mod emulation;
 mod form;
+mod transfer;
+
+use std::ops::Range;
 
 use iced_x86::{Instruction, Mnemonic, Register};
 
@@ -27,7 +30,9 @@ pub(crate) use emulation::Emulation;
 pub use form::TrapForm;
 
 use crate::assemble::{Assembler, Label};
-use crate::detour::{Block, Content, Rare, Runtime, emit_block};
+use crate::detour::fires::{Block, emit_block};
+use crate::detour::rare::Rare;
+use crate::detour::runtime::Runtime;
 use crate::function::Kind;
 use crate::{Displaced, Fire, FireCondition, Refusal, TargetAddress};
 
@@ -44,36 +49,13 @@ pub(crate) fn form_of(displaced: &Displaced, forced: Option<TrapForm>) -> TrapFo
     {
         return TrapForm::Boost;
     }
-    let instruction = crate::detour::decode(displaced);
+    let instruction = displaced.decode();
     let emulated = Emulation::of_instruction(&instruction).is_some();
     match forced {
         Some(TrapForm::Step) if can_step(&instruction) => TrapForm::Step,
         Some(TrapForm::Emulate) | None if emulated => TrapForm::Emulate,
         _ => TrapForm::Boost,
     }
-}
-
-/// The `struct np_emulation` of a branch, a call or a return, alone: nothing fires, and there is no detour. `None`: it is
-/// none of these, or nobody can carry it out but the processor.
-pub(crate) fn describe_transfer(instruction: &Instruction) -> Option<[u8; descriptor::BYTES as usize]> {
-    let kind = Kind::of(instruction);
-    if !kind.is_transfer() && !matches!(kind, Kind::Call | Kind::Conditional) {
-        return None;
-    }
-    let emulation = Emulation::of_instruction(instruction)?;
-    let stack_of_calls = matches!(emulation.operation, Operation::Call | Operation::Return);
-    let mut code = Assembler::default();
-    descriptor::emit(
-        &mut code,
-        &emulation,
-        TargetAddress(instruction.ip()),
-        instruction.len(),
-        if stack_of_calls { FLAG_STACK_OF_CALLS } else { 0 },
-        Places::default(),
-        &[],
-    );
-    let bytes = code.finish().ok()?.link(TargetAddress(0)).ok()?;
-    bytes.try_into().ok()
 }
 
 /// Whether the trap flag does what is expected: not across the kernel, and not where the instruction deals with the flag
@@ -161,7 +143,7 @@ pub(crate) fn emit_routines(
 /// Appends the descriptor; yields its label and how many 8-byte words it has.
 pub(crate) fn emit_descriptor(
     code: &mut Assembler,
-    content: &Content<'_>,
+    inside: &[Range<TargetAddress>],
     displaced: &Displaced,
     pending: Pending,
 ) -> (Label, usize) {
@@ -170,7 +152,7 @@ pub(crate) fn emit_descriptor(
         flags,
         places,
     } = pending;
-    let emulation = Emulation::of_instruction(&crate::detour::decode(displaced)).unwrap_or(Emulation {
+    let emulation = Emulation::of_instruction(&displaced.decode()).unwrap_or(Emulation {
         operation: Operation::Other,
         size: 8,
         condition: 0,
@@ -185,7 +167,7 @@ pub(crate) fn emit_descriptor(
         flags |= FLAG_STACK_OF_CALLS;
     }
     let inside = match places.fires_leaving {
-        Some(_) => content.inside,
+        Some(_) => inside,
         None => &[],
     };
     code.bind(descriptor);

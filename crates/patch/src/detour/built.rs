@@ -1,0 +1,114 @@
+//! What is built of a run: the bytes, and where each original instruction lives on.
+
+use std::collections::BTreeMap;
+
+use crate::{TargetAddress, TextRange, TrapForm};
+
+/// Where a trap sends a thread (`struct np_redirect`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Redirect {
+    /// Address of the trapping byte.
+    pub from: TargetAddress,
+    /// Where the instruction that used to start there lives on (the fires in front of it included). With
+    /// [`crate::REDIRECT_EMULATION`] in it: the address of a `struct np_emulation`, and the agent does the rest.
+    pub to: TargetAddress,
+}
+
+/// Two places at which a thread does the same from here on, all else being equal: a stopped thread may be moved between
+/// them by its instruction pointer alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Move {
+    /// In the original text.
+    pub original: TargetAddress,
+    /// In the detour.
+    pub relocated: TargetAddress,
+}
+
+/// What a fault in a detour is to be reported as, from an address on: see [`Built::origins`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Origin {
+    /// In the detour.
+    pub relocated: TargetAddress,
+    /// The original instruction; `None`: this is code of the detour's own.
+    pub original: Option<TargetAddress>,
+    /// Words that have been pushed, and that the original instruction, had it faulted, would not have pushed.
+    pub pushed: u8,
+}
+
+/// The bytes to write for one run, and which original address corresponds to which new one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Built {
+    /// Where the patch is written.
+    pub address: TargetAddress,
+    /// The text it replaces.
+    pub original: Vec<u8>,
+    /// The patch, as long as `original`.
+    pub patched: Vec<u8>,
+    /// Of an `evict`: the padding that becomes the springboard. It is written before the patch, or with it, and taken back
+    /// after it, when nobody stands on its jump. What lies in front of the first nop is no head, since only a jump leads
+    /// there; from the first nop on every start traps.
+    pub springboard: Vec<TextRange>,
+    /// Of an `evict` without springboard: the start of the patch directly behind it, with whose bytes its jump ends. This
+    /// one must not be in the text when that one is not there, or another is.
+    pub successor: Option<TargetAddress>,
+    /// Of an `evict` whose springboard lies in a displaced instruction: the start of that one's patch. This one must not be
+    /// in the text when that one is not there.
+    pub host: Option<TargetAddress>,
+    /// The other side: where among the patched bytes, at their end, the springboard of another patch lies. While somebody
+    /// may stand on its jump, or come back to it, the patch must stay as it is.
+    pub carries: Option<TargetAddress>,
+    /// The code at the detour's address, then its literals.
+    pub detour: Vec<u8>,
+    /// How many 8-byte literals end it: bytes that are not code.
+    pub literals: usize,
+    /// The form of a `trap`.
+    pub form: Option<TrapForm>,
+    /// One for every boundary, for every site behind a jump, and for every byte of a `trap`; ascending.
+    pub redirects: Vec<Redirect>,
+    /// One for every displaced instruction, behind the fires in front of it; ascending. Serves in both directions: into
+    /// the detour when a thread stands in the run at attach, out of it at detach.
+    pub moves: Vec<Move>,
+    /// Further places from which a thread can be moved out of the detour: in front of the fires, and at the jumps that
+    /// leave. Not for moving in. Ascending by `relocated`.
+    pub departures: Vec<Move>,
+    /// Places within relocated instructions at which words are pushed already. Not for moving.
+    pub partial: Vec<Origin>,
+}
+
+impl Built {
+    /// Which original address the code at `detour` stands for, as an instruction that faults there has to be reported:
+    /// ascending, each entry up to the next. A relocated instruction holds to its end; a place in front of fires, or where
+    /// the detour is left, stands for the original one only until its first instruction has run.
+    pub fn origins(&self, detour: TargetAddress) -> Vec<Origin> {
+        let mut origins = BTreeMap::new();
+        for departure in &self.departures {
+            origins.insert(TargetAddress(departure.relocated.0.saturating_add(1)), (None, 0));
+        }
+        let code_bytes = self.detour.len().saturating_sub(8 * self.literals) as u64;
+        origins.insert(TargetAddress(detour.0.saturating_add(code_bytes)), (None, 0));
+        for entry in self.moves.iter().chain(&self.departures) {
+            origins.insert(entry.relocated, (Some(entry.original), 0));
+        }
+        for partial in &self.partial {
+            origins.insert(partial.relocated, (partial.original, partial.pushed));
+        }
+        let origin = |(relocated, (original, pushed))| Origin {
+            relocated,
+            original,
+            pushed,
+        };
+        origins.into_iter().map(origin).collect()
+    }
+}
+
+impl Built {
+    /// The text that it changes, its head first; without the springboard, which stays longer.
+    pub fn ranges(&self) -> Vec<TextRange> {
+        vec![TextRange {
+            address: self.address,
+            original: self.original.clone(),
+            patched: self.patched.clone(),
+            is_head: true,
+        }]
+    }
+}
