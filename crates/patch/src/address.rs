@@ -45,8 +45,8 @@ impl TargetAddress {
         Some(Self(self.0.checked_add(alignment.wrapping_sub(1))?).align_down(alignment))
     }
 
-    /// The displacement that a branch or RIP-relative operand ending at `next` needs to reach this address; `None` beyond
-    /// +-2 GiB.
+    /// The displacement that a branch or RIP-relative operand ending at `next` needs to reach this address;
+    /// `None` beyond +-2 GiB.
     pub fn displacement_from(self, next: Self) -> Option<i32> {
         self.distance_from(next)
             .and_then(|distance| i32::try_from(distance).ok())

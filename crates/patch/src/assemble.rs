@@ -17,7 +17,7 @@ pub(crate) struct Assembler {
     /// In order of position.
     pieces: Vec<Piece>,
     labels: u32,
-    /// 8-byte constants, laid out behind the code.
+    /// 8-byte constants, laid out after the code.
     literals: Vec<(u64, Label)>,
 }
 
@@ -34,10 +34,9 @@ enum What {
     Bind(Label),
     /// A branch to a label is inserted here; `None`: jmp, else the condition's number.
     Branch(Option<u8>, Label),
-    /// The field of `width` bytes in front of here (and `behind` bytes) is the distance of a label from the end of
-    /// those.
+    /// The field of `width` bytes that begins `field` bytes before here is the distance of a label from here.
     Local { field: u8, width: u8, label: Label },
-    /// The 4 bytes that end `field` bytes in front of here are the distance of an address from here.
+    /// The 4 bytes that begin `field` bytes before here are the distance of an address from here.
     External {
         field: u8,
         target: TargetAddress,
@@ -153,7 +152,7 @@ impl Assembler {
         self.piece(What::External { field, target, modulo });
     }
 
-    /// A label at a 64-bit constant behind the code.
+    /// A label at a 64-bit constant after the code.
     pub fn literal(&mut self, value: u64) -> Label {
         if let Some((_, label)) = self.literals.iter().find(|(known, _)| *known == value) {
             return *label;

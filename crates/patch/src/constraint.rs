@@ -1,5 +1,5 @@
-//! Which displacements a jump may have: the bytes that fall onto boundaries must trap, those that fall onto instructions
-//! which stay in place must be those instructions' own.
+//! Which displacements a jump may have: the bytes that fall onto boundaries must trap, those that fall onto
+//! instructions which stay in place must be those instructions' own.
 //!
 //! ```text
 //!   start  +1  +2  +3  +4
@@ -35,8 +35,8 @@ use std::ops::Range;
 /// | D6 | salc; documented as UDB, undefined for good |
 /// | CC | `int3` itself |
 ///
-/// Left out, since they found or may find another meaning: 62 (bound: EVEX), C4 and C5 (les, lds: VEX), D5 (aad: REX2 of
-/// APX), 82 (an alias of 80 in 32-bit mode, free space in 64-bit mode), 40-4F (REX).
+/// Left out, since they found or may find another meaning: 62 (bound: EVEX), C4 and C5 (les, lds: VEX), D5 (aad: REX2
+/// of APX), 82 (an alias of 80 in 32-bit mode, free space in 64-bit mode), 40-4F (REX).
 pub const TRAPPING_BYTES: [u8; 19] = [
     0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x2f, 0x37, 0x3f, 0x60, 0x61, 0x9a, 0xcc, 0xce, 0xd4, 0xd6, 0xea,
 ];
@@ -67,8 +67,8 @@ pub struct JumpConstraint {
 /// Above every biased byte: no successor.
 const NONE: u16 = 256;
 
-/// `SUCCESSOR[0][b]`: the smallest trapping byte >= b; `[1]`: the same in the order of signed bytes, biased by 0x80, for
-/// the topmost byte of the displacement.
+/// `SUCCESSOR[0][b]`: the smallest trapping byte >= b; `[1]`: the same in the order of signed bytes, biased by 0x80,
+/// for the topmost byte of the displacement.
 static SUCCESSOR: [[u16; 256]; 2] = [successors(0), successors(0x80)];
 
 const fn successors(bias: u8) -> [u16; 256] {
@@ -131,8 +131,8 @@ impl JumpConstraint {
         4 * self.punned.count_ones() + (self.mask & !self.punned).count_ones()
     }
 
-    /// What a jump must satisfy whose first `length` bytes are its own, and whose others are those of the jump that lies
-    /// directly behind them, which must satisfy `behind`.
+    /// The constraint of a jump that has only its first `length` bytes for itself. The others are those of the jump
+    /// directly after them, whose constraint is `behind`.
     ///
     /// ```text
     ///   start    c3              ret               e9              displacement = d2 d1 d0 e9
@@ -151,8 +151,8 @@ impl JumpConstraint {
         )
     }
 
-    /// What is left of the choice of a jump, the first bytes of which are the last ones of a jump with this displacement
-    /// that begins `length` bytes in front of it.
+    /// The constraint of a jump whose first bytes are the last bytes of an earlier jump. That one begins `length` bytes
+    /// before it and has this displacement.
     #[must_use]
     pub fn under(self, length: usize, displacement: i32) -> Self {
         let bytes = displacement.to_le_bytes();

@@ -1,9 +1,10 @@
-//! What a caller may find unchanged behind a call of a function, by the ABI's rules or past them.
+//! What a caller may rely on to be unchanged after a call, by the ABI's rules or beyond them.
 //!
-//! A compiler that sees a function knows which registers that leaves alone, and keeps values there over a call of it (gcc's
-//! `-fipa-ra`, on from -O1). So whatever is called in place of the function must leave them alone, too. Which these are is
-//! seen in the code: all that the function can execute is followed, into every function that it calls directly. Where it
-//! calls something that is not written in its instructions the compiler knew no more, and relies on nothing.
+//! A compiler that sees a function knows which registers the function leaves alone. It keeps values in them over a
+//! call of it (gcc's `-fipa-ra`, on from -O1). So whatever is called in place of the function must leave them alone,
+//! too. The code shows which these are: all that the function can execute is followed, into every function that it
+//! calls directly. Where it calls something that its instructions do not name, the compiler knew no more than we do,
+//! and relies on nothing.
 
 use std::collections::HashSet;
 
@@ -37,7 +38,7 @@ pub fn kept_registers(entry: TargetAddress, text: &mut dyn FnMut(TargetAddress) 
     let mut pending = vec![entry.0];
     let mut info = InstructionInfoFactory::new();
     let mut changed: HashSet<Register> = HashSet::new();
-    // An address that nobody knows: the compiler may have known it.
+    // The address is not known here; the compiler may have known it.
     let mut is_unknown = false;
     while let Some(address) = pending.pop() {
         let bytes = text(TargetAddress(address));

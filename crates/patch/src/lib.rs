@@ -3,7 +3,7 @@
 //! # Theory of operation
 //!
 //! A probe is placed by writing a 5-byte `jmp rel32` over a *run* of whole instructions. The jump leads to a *detour*:
-//! generated code that fires the handlers, executes a relocated copy of the run, and jumps back behind it.
+//! generated code that fires the handlers, executes a relocated copy of the run, and jumps back after it.
 //!
 //! ```text
 //!   before                        after
@@ -14,34 +14,36 @@
 //!                                                                              jmp f+6
 //! ```
 //!
-//! The bytes of the jump fall onto places at which instructions used to start: the *boundaries*, here f+1 and f+4.
-//! Somebody may still arrive there: a branch through a table that nobody analysed, a thread that stood there when the
-//! patch was written, a signal frame, a return address. So the detour's address is *chosen* such that the displacement
-//! byte at every boundary (0x37 and 0x06 above) is one that traps - `int3` or an opcode that is invalid in 64-bit mode -
-//! and the trap is redirected to the relocated copy of the very instruction that used to start there. Correctness
-//! rests on that alone (invariant I1); known branch targets are used only to keep hot paths off the trap.
+//! The bytes of the jump fall onto places at which instructions used to start: the *boundaries*, here f+1 and f+4. A
+//! thread may still arrive there: by a branch through an unknown table, from a signal frame, from a return address, or
+//! because it stood there when the patch was written. So the detour's address is *chosen* such that the displacement
+//! byte at every boundary (0x37 and 0x06 above) is one that traps: `int3`, or an opcode that is invalid in 64-bit mode.
+//! The trap is redirected to the relocated copy of the very instruction that used to start there. Correctness rests on
+//! that alone (invariant I1). Known branch targets are used only to keep hot paths off the trap.
 //!
-//! Where only one to four bytes are to be displaced, because a known branch leads to what follows, the jump's last bytes
-//! may be *punned*: they are the following instructions' own first bytes, so nobody who arrives there sees a difference.
-//! That fixes the top of the displacement to what these bytes spell. The detour executes copies of those instructions.
+//! Only one to four bytes can be displaced where a known branch leads to what follows. Then the jump's last
+//! bytes may be *punned*: they are the following instructions' own first bytes, so a thread that arrives there
+//! sees no difference. That fixes the top of the displacement to what these bytes spell. The detour executes
+//! copies of those instructions.
 //!
-//! Where a call follows, which had better stay in place, two bytes are enough for a short jump to a *springboard*, a jump
-//! to the detour in padding nearby: that is an `evict`. So is a jump that ends with the bytes of another one, for whose
-//! sake the instruction behind it is displaced. Or the springboard lies in the rear of an instruction that is displaced.
+//! A call should stay in place. Before one, two bytes are enough for a short jump to a *springboard*: a jump to the
+//! detour, in padding nearby. That is an `evict`. The springboard may also lie in the rear of a displaced
+//! instruction. And an `evict` may be a jump that ends with the bytes of the next one, for which the instruction
+//! after it is displaced.
 //!
-//! The steps, each its own type so that each can be tested alone:
+//! The steps are types of their own, so that each can be tested alone:
 //!
 //! 1. [`analyze`]: bytes of one function -> [`FunctionMap`]: where instructions start, which direct branches there are,
-//!    where the function is left ([`FunctionMap::exits`]).
-//!    [`follow`]: control flow through it and its cold parts, so that data among the code is never taken for it.
-//! 2. [`plan()`]: map and [`Point`]s -> [`FunctionPlan`]: a [`RunPlan`] for each patch, a [`Refusal`] for each point that
-//!    cannot be had. Functions may overlap: [`reconcile`] makes the runs of many plans disjoint.
+//!    where the function is left ([`FunctionMap::exits`]). [`follow`]: control flow through it and its cold parts, so
+//!    that data among the code is never taken for it.
+//! 2. [`plan()`]: map and [`Point`]s -> [`FunctionPlan`]: a [`RunPlan`] for each patch, a [`Refusal`] for each point
+//!    that cannot be placed. Functions may overlap: [`reconcile`] makes the runs of many plans disjoint.
 //! 3. [`NearSpace::place_with_fallbacks`]: a run -> the address of its detour, in a hole of the target's address space,
 //!    such that all constraints hold; or the next best run, where there is no such address.
 //! 4. [`build`]: run and address -> [`Built`]: the bytes to write, and the tables that say which original address
 //!    corresponds to which relocated one.
-//! 5. [`transition`]: patches that are there, patches that are to be there -> the order in which the bytes may be written
-//!    while threads execute them.
+//! 5. [`transition`]: patches that are there, patches that are to be there -> the order in which the bytes may be
+//!    written while threads execute them.
 //!
 //! Beside these: [`vector_use`], which SIMD registers must be saved around the call of a handler;
 //! [`thread_local_offset`], where a C library keeps errno.

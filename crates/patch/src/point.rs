@@ -29,7 +29,7 @@ pub enum FireCondition {
     /// Only when the indirect jump at the site leaves the function: its target is compared with the function's ranges
     /// at run time.
     IfLeaves,
-    /// Behind the instruction, when execution goes straight on from it: it must not be a branch, a call or a return.
+    /// After the instruction, when execution goes straight on from it: it must not be a branch, a call or a return.
     Behind,
 }
 
@@ -40,8 +40,8 @@ pub enum Position {
     Entry,
     /// Anywhere: the 128 bytes below the stack pointer (the red zone, System V ABI 3.2.2) may be live and are skipped.
     Inside,
-    /// Anywhere on a small stack (Go's), below which somebody else's memory may lie: handlers run on the context's own stack.
-    /// Of the 16 bytes below the stack pointer Go makes use around its `duffzero` and `duffcopy`.
+    /// Anywhere on a small stack (Go's), below which other memory may lie: handlers run on the context's own stack. Go
+    /// uses the 16 bytes below the stack pointer around its `duffzero` and `duffcopy`.
     Small,
     /// The same, where the red zone may be live: among Go's functions there are C's.
     SmallInside,
@@ -63,8 +63,8 @@ pub enum Fire {
         /// Bytes from the start of the context.
         context_offset: u32,
     },
-    /// Call a compiled handler (Cranelift's `preserve_all`, context in r15). Counted as missed when handlers are running
-    /// already in this thread.
+    /// Call a compiled handler (Cranelift's `preserve_all`, context in r15). It counts as missed when handlers are
+    /// running already in this thread.
     Call {
         /// The handler's entry.
         handler: TargetAddress,
@@ -80,7 +80,7 @@ pub enum Fire {
         resume: TargetAddress,
         /// The dispatcher's first argument.
         cookie: u64,
-        /// Asked first, with less saved, where nothing else fires in front of a function's first instruction.
+        /// Asked first, with less saved, where nothing else fires before a function's first instruction.
         quick: Option<Quick>,
     },
     /// Call an agent function that needs no context: in a thread that has none, in a forked child, while handlers run.
@@ -89,8 +89,8 @@ pub enum Fire {
         /// The function; it preserves all registers.
         function: TargetAddress,
     },
-    /// Replace the return address, which must be what the stack pointer points at: at a function's first instruction, or at a
-    /// jump to another function. Also done when handlers are running already.
+    /// Replace the return address, which must be what the stack pointer points at: at a function's first instruction,
+    /// or at a jump to another function. Also done when handlers are running already.
     TakeReturn {
         /// `np_return_take_at`, or `np_return_take_at_jump_from`.
         take: TargetAddress,
@@ -99,14 +99,14 @@ pub enum Fire {
     },
 }
 
-/// What a function's entry asks before all registers are saved: `u32 quick(cookie)`. 0: all is done; 1: the dispatcher is
-/// called as if it had not been asked. It may change rax, rcx, rdx, rsi, rdi, r8 and the arithmetic flags.
+/// What a function's entry asks before all registers are saved: `u32 quick(cookie)`. 0: all is done; 1: the dispatcher
+/// is called as if it had not been asked. It may change rax, rcx, rdx, rsi, rdi, r8 and the arithmetic flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Quick {
     /// The stack pointer at the site is 64 bytes above its own.
     Inline(TargetAddress),
-    /// It may have the rest of the function called from elsewhere: with 0, the detour jumps to what is 16 bytes below the
-    /// stack pointer at the site, with 8 more on that and the relocated run's address 8 bytes below the site's. The stack
-    /// pointer at the site is 80 bytes above its own.
+    /// It may have the rest of the function called from elsewhere: with 0, the detour jumps to what is 16 bytes below
+    /// the stack pointer at the site, with 8 more on that and the relocated run's address 8 bytes below the site's. The
+    /// stack pointer at the site is 80 bytes above its own.
     Called(TargetAddress),
 }

@@ -2,7 +2,7 @@
 
 use crate::{Obstacle, Tactic, TargetAddress};
 
-/// A typed reason why a point cannot be had. Never a panic, never a silent skip.
+/// A typed reason why a point cannot be placed. Never a panic, never a silent skip.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -20,7 +20,7 @@ pub enum Refusal {
         /// Start of the instruction that covers it.
         start: TargetAddress,
     },
-    /// The bytes from `at` on are no instruction we know, so nothing behind them can be trusted.
+    /// The bytes from `at` on are no instruction we know, so nothing after them can be trusted.
     #[error("{site} lies at or behind bytes that are no known instruction, at {at}")]
     Undecodable {
         /// The site asked for.
@@ -34,8 +34,8 @@ pub enum Refusal {
         /// The site asked for.
         site: TargetAddress,
     },
-    /// No control flow that is known reaches the bytes: a table or constants among the code, or code that only a branch
-    /// reaches which nobody can foresee. A patch on data would change what the program reads.
+    /// No control flow that is known reaches the bytes: a table or constants among the code, or code that only an
+    /// unforeseeable branch reaches. A patch on data would change what the program reads.
     #[error("nothing is known to lead to {site}: it may be data among the code")]
     Unreached {
         /// The site asked for.
@@ -47,8 +47,8 @@ pub enum Refusal {
         /// The site asked for.
         site: TargetAddress,
     },
-    /// The instruction is a call, and the threads have shadow stacks: whoever executes it elsewhere, or does what it does,
-    /// leaves another return address there than on the stack, and the processor ends the process at the return.
+    /// The instruction is a call, and the threads have shadow stacks. Executed elsewhere, or imitated, it would leave
+    /// another return address there than on the stack. The processor would end the process at the return.
     #[error(
         "the call at {site} must stay in place: the process has a shadow stack, on which the processor compares return addresses"
     )]
@@ -66,7 +66,7 @@ pub enum Refusal {
         site: TargetAddress,
         /// The first byte of the sequence.
         start: TargetAddress,
-        /// Behind its last byte.
+        /// After its last byte.
         end: TargetAddress,
     },
     /// The stack pointer is used for something else there, so neither a detour nor a signal handler can run.
@@ -117,8 +117,8 @@ pub enum Refusal {
         /// What it refers to.
         target: TargetAddress,
     },
-    /// The address chosen for the detour does not spell trapping bytes where the run has boundaries, or not the original
-    /// bytes where its jump is punned.
+    /// The address chosen for the detour does not spell trapping bytes where the run has boundaries, or not the
+    /// original bytes where its jump is punned.
     #[error("a jump from {start} to {detour} would leave a boundary without a trapping byte, or change a punned byte")]
     BoundaryUnprotected {
         /// Start of the run.

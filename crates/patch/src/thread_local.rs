@@ -23,8 +23,8 @@ enum Held {
     Thread(i64),
 }
 
-/// The offset from the thread pointer of what a function yields the address of. `code` lies at `address`; `word` reads a
-/// word of the process's memory. `None` for a function that computes anything else.
+/// A function yields the address of a thread's variable: the variable's offset from the thread pointer. `code` lies at
+/// `address`; `word` reads a word of the process's memory. `None` for a function that computes anything else.
 pub fn thread_local_offset(code: &[u8], address: u64, word: impl Fn(u64) -> Option<u64>) -> Option<i64> {
     let mut rax = None;
     let decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
@@ -79,7 +79,7 @@ mod tests {
     const THREAD_POINTER: [u8; 5] = [0x04, 0x25, 0, 0, 0];
 
     fn found(code: &[u8]) -> Option<i64> {
-        // A word of the global offset table, 16 bytes behind the first instruction of seven bytes.
+        // A word of the global offset table, 16 bytes after the first instruction of seven bytes.
         thread_local_offset(code, 0x1000, |address| (address == 0x1017).then_some(-0x80_i64 as u64))
     }
 

@@ -1,9 +1,9 @@
 //! The order in which text is rewritten while threads execute it: the breakpoint protocol.
 //!
 //! Several bytes cannot be changed at once under a processor that may be fetching them, and a thread may be about to
-//! execute any instruction that starts among them. One byte can: whoever fetches it sees the old value or the new one.
-//! So everything rests on *one* byte at a time deciding what happens at a start, and that byte being a trapping one
-//! while those behind it change.
+//! execute any instruction that starts among them. One byte can: a processor that fetches it sees the old value or the
+//! new one. So everything rests on *one* byte at a time deciding what happens at a start, and that byte being a
+//! trapping one while those after it change.
 //!
 //! ```text
 //!              push rbp   mov rbp,rsp  push rbx
@@ -15,22 +15,22 @@
 //!   3 live     e9         37 d1 c6     06            the first byte of what is live in the end
 //! ```
 //!
-//! The reverse is the same with the roles exchanged: the jump's first byte becomes `int3`; the bytes behind the starts
+//! The reverse is the same with the roles exchanged: the jump's first byte becomes `int3`; the bytes after the starts
 //! become the original ones, while the starts go on trapping; then every start gets its byte. There is no step for
-//! "patch" and one for "take back": [`transition`] goes from any text to any other (a patch may be replaced by another),
-//! and looks only at which instructions are live in each of them.
+//! "patch" and one for "take back": [`transition`] goes from any text to any other (a patch may be replaced by
+//! another), and looks only at which instructions are live in each of them.
 //!
 //! A *live* start is one at which the text holds an instruction of the original or a jump of ours. A start that is not
 //! live traps (invariant I1), and everything about it is decided by that one byte; so it may change together with the
 //! bytes inside of instructions, in step 2. What must not be is that a jump is live while a byte that it *covers*
-//! changes. Where one live jump covers the start of another (it puns on the other's opcode), the covering one goes first
-//! in step 1, and comes last in step 3, with a synchronisation of its own between them.
+//! changes. Where one live jump covers the start of another (it puns on the other's opcode), the covering one goes
+//! first in step 1, and comes last in step 3, with a synchronisation of its own between them.
 //!
-//! No synchronisation is needed behind the last step. A processor that still sees `int3` there traps, and is redirected,
+//! No synchronisation is needed after the last step. A processor that still sees `int3` there traps, and is redirected,
 //! which is right as long as the redirects stay. They do until the detours go, and that happens only after every thread
 //! has been looked at ([`Steps`] says what the caller owes). The next transition begins with step 1, which a processor
-//! that still sees the old byte does not mind either. A transition that would begin or end with step 2 has an empty step
-//! there instead, for the sake of its synchronisation.
+//! that still sees the old byte does not mind either. A transition that would begin or end with step 2 has an empty
+//! step there instead, for the sake of its synchronisation.
 
 use std::collections::BTreeMap;
 
@@ -55,14 +55,13 @@ pub struct TextRange {
     pub is_head: bool,
 }
 
-/// What to write, in this order, with a synchronisation of all processors between one and the next; an empty one is there
-/// for the sake of the synchronisation behind it. Before the first,
-/// every start that is to trap must have its redirect, the head included, and it must stay until no thread can be on its
-/// way from a trap.
+/// What to write, in this order, with a synchronisation of all processors between one step and the next. An empty step
+/// is there for the sake of the synchronisation after it. Before the first step every start that is to trap must have
+/// its redirect, the head included. The redirects must stay until no thread can be on its way from a trap.
 pub type Steps = Vec<BTreeMap<TargetAddress, u8>>;
 
-/// How the text goes from holding the patches `old` to holding the patches `new`, both or either of which may be empty. The
-/// ranges within each are disjoint, but for those whose bytes agree.
+/// How the text goes from the patches `old` to the patches `new`. Either of them, or both, may be empty. The ranges
+/// within each are disjoint, but for those whose bytes agree.
 pub fn transition(old: &[TextRange], new: &[TextRange]) -> Steps {
     let mut all = Changes::default();
     for (old, new) in clusters(old, new) {
@@ -89,8 +88,8 @@ pub fn transition(old: &[TextRange], new: &[TextRange]) -> Steps {
 /// No instruction is longer, nor any jump of ours: ranges that lie further apart know nothing of each other.
 const INSTRUCTION_BYTES_MAX: u64 = 15;
 
-/// The ranges by neighbourhood: each cluster of `old` and `new` is a text of its own. Half a million bytes in one map are much
-/// slower to look at than five in each of many.
+/// The ranges by neighbourhood: each cluster of `old` and `new` is a text of its own. Half a million bytes in one map
+/// are much slower to look at than five in each of many.
 fn clusters<'a>(old: &'a [TextRange], new: &'a [TextRange]) -> Vec<(Vec<&'a TextRange>, Vec<&'a TextRange>)> {
     let mut sorted: Vec<(bool, &TextRange)> = old.iter().map(|range| (false, range)).collect();
     sorted.extend(new.iter().map(|range| (true, range)));
@@ -140,7 +139,7 @@ impl Changes {
         let before = Text::new(&original, &starts, old);
         let after = Text::new(&original, &starts, new);
         let changes = |byte: u64| before.byte(byte) != after.byte(byte);
-        // A start that is live in both, and the same instruction, is nobody's business.
+        // A start that is live in both, and the same instruction, needs nothing.
         let changed_in = |text: &Text| -> BTreeMap<u64, u64> {
             let live = starts.keys().filter_map(|start| Some((*start, text.live(*start)?)));
             live.filter(|(start, length)| (*start..start.saturating_add(*length)).any(changes))

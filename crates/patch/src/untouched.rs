@@ -1,15 +1,16 @@
-//! Code that provably leaves the vector, mask and x87 registers alone, and MXCSR: around a call of it they need not be saved.
-//! Or that touches of all these the lower 128 bits of the first sixteen vector registers and MXCSR only, as code does that is
-//! compiled for any x86-64: instructions in the legacy encoding leave the upper parts as they are.
+//! Code that provably leaves the vector, mask and x87 registers and MXCSR alone: around a call of it they need not be
+//! saved. Or code that touches only MXCSR and the lower 128 bits of the first sixteen vector registers, as code does
+//! that is compiled for any x86-64. Instructions in the legacy encoding leave the upper parts as they are.
 //!
-//! All that a call can execute is followed from its first instruction, through every direct branch and into every function
-//! that is called directly. The proof fails at the first instruction that
+//! All that a call can execute is followed from its first instruction, through every direct branch and into every
+//! function that is called directly. The proof fails at the first instruction that
 //!
-//! - is neither one of the general instruction sets nor of SSE up to 4.2, or has a register of another kind as an operand;
+//! - is neither one of the general instruction sets nor of SSE up to 4.2, or has a register of another
+//!   kind as an operand;
 //! - leads somewhere that is not written in it: indirect calls and jumps (a call of another module is one, through its
 //!   table), system calls, interrupts;
-//! - returns from a depth of the stack other than the entry's, or may have been written over where the return address lies:
-//!   `push rax; ret` and a retpoline's `mov [rsp], rax; ret` are indirect jumps in disguise.
+//! - returns from a depth of the stack other than the entry's, or may have been written over where the return address
+//!   lies: `push rax; ret` and a retpoline's `mov [rsp], rax; ret` are indirect jumps in disguise.
 //!
 //! ```text
 //!   state at an instruction     rsp, rbp: relative to the return address of the function that it is in
@@ -36,8 +37,8 @@ pub const PROOF_INSTRUCTIONS_MAX: usize = 512;
 /// What code may touch besides general registers, provably.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VectorUse {
-    /// Nothing; and it writes to no memory but its stack and variables that its instructions name. So errno, which is found
-    /// by the thread pointer or by a call, is left alone, too.
+    /// Nothing; and it writes to no memory but its stack and variables that its instructions name. So errno, which is
+    /// found by the thread pointer or by a call, is left alone, too.
     Local,
     /// Nothing.
     Nothing,
@@ -47,10 +48,10 @@ pub enum VectorUse {
     Anything,
 }
 
-/// What a call of the function at `entry` touches of all vector, mask and x87 registers and MXCSR.
+/// What a call of the function at `entry` touches of the vector, mask and x87 registers and MXCSR.
 ///
-/// `text` yields the bytes at an address, at least 15 where there are so many; none where the code is not known to stay as it
-/// is.
+/// `text` yields the bytes at an address, at least 15 where there are so many; none where the code is not known to
+/// stay as it is.
 pub fn vector_use(entry: TargetAddress, text: &mut dyn FnMut(TargetAddress) -> Vec<u8>) -> VectorUse {
     let mut proof = Proof {
         states: HashMap::new(),
@@ -64,7 +65,7 @@ pub fn vector_use(entry: TargetAddress, text: &mut dyn FnMut(TargetAddress) -> V
     }
 }
 
-/// Where the stack and the frame are, in bytes behind the return address's place; what is unknown is `None`.
+/// Where the stack and the frame are, in bytes after the return address's place; what is unknown is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
     stack: i64,
@@ -185,14 +186,14 @@ fn is_general(instruction: &Instruction) -> bool {
         Mnemonic::Lfence | Mnemonic::Mfence | Mnemonic::Sfence => true,
         Mnemonic::Prefetcht0 | Mnemonic::Prefetcht1 | Mnemonic::Prefetcht2 | Mnemonic::Prefetchnta => true,
         Mnemonic::Wait => false,
-        // Its address is taken behind the change of the stack pointer.
+        // Its address is taken after the change of the stack pointer.
         Mnemonic::Pop => instruction.op0_kind() == OpKind::Register,
         _ => instruction.cpuid_features().iter().all(is_known),
     }
 }
 
-/// Of SSE to SSE4.2, in the encoding that knows nothing wider, and leaving x87 as it is, which MMX shares. (Operands are looked
-/// at besides.)
+/// Of SSE to SSE4.2, in the encoding that knows nothing wider, and leaving x87 as it is, which MMX shares. (Operands
+/// are looked at besides.)
 fn is_legacy_sse(instruction: &Instruction) -> bool {
     use CpuidFeature::*;
     let is_known = |feature: &CpuidFeature| matches!(feature, SSE | SSE2 | SSE3 | SSSE3 | SSE4_1 | SSE4_2);
@@ -257,7 +258,7 @@ fn overwrites_return(info: &InstructionInfo, state: State) -> bool {
     })
 }
 
-/// Where stack and frame are behind an instruction; `None`: unknown, or above the return address.
+/// Where stack and frame are after an instruction; `None`: unknown, or above the return address.
 fn behind(instruction: &Instruction, info: &InstructionInfo, state: State) -> Option<State> {
     let writes = |register: Register| {
         let mut used = info.used_registers().iter();

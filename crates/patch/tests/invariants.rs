@@ -167,7 +167,7 @@ proptest! {
             let shorter = build(run, place, &RUNTIME).unwrap();
             prop_assert!(shorter.detour.len() <= run.detour_length);
             prop_assert_eq!(&shorter.patched, &built.patched);
-            // Where the jump finds no place, the same points can be had in another way, at last by traps.
+            // Where the jump finds no place, the same points fire in another way, at last by traps.
             let points_of = |run: &RunPlan| -> Vec<Point> {
                 run.instructions.iter().flat_map(|displaced| displaced.points.clone()).collect()
             };

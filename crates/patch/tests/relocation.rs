@@ -119,7 +119,8 @@ fn check(bytes: &[u8], address: u64, distance: i64) -> Result<(), String> {
     } else if old.mnemonic() == Mnemonic::Xbegin {
         new[0].code() == Code::Xbegin_rel32 && new[0].near_branch_target() == target && jumps_back(&new[1..])
     } else if old.is_call_near() || old.is_call_near_indirect() {
-        // By memory: push it; pop [rsp - 16]; the return address; jmp [rsp - 8]. Else the return address; the same jump.
+        // By memory: push it; pop [rsp - 16]; the return address; jmp [rsp - 8]. Else the return
+        // address; the same jump.
         let by_memory =
             old.is_call_near_indirect() && (old.op0_kind() == OpKind::Memory || old.op0_register() == Register::RSP);
         let (taken, rest) = new.split_at(if by_memory { 2 } else { 0 });
@@ -154,7 +155,7 @@ fn check(bytes: &[u8], address: u64, distance: i64) -> Result<(), String> {
         };
         taken_right && rest.len() == 2 && pushed == old.next_ip() && jumps
     } else if old.mnemonic() == Mnemonic::Syscall {
-        // rcx tells where it was: behind the original.
+        // rcx says where it was: after the original.
         code[..bytes.len()] == *bytes
             && new[1].code() == Code::Lea_r64_m
             && new[1].op0_register() == Register::RCX

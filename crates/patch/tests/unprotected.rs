@@ -1,5 +1,5 @@
-//! A detour at an address that does not spell the bytes which the patch needs is refused when it is built: whoever places
-//! detours by other means than `NearSpace` cannot tear an instruction.
+//! A detour at an address that does not spell the bytes which the patch needs is refused when it is built. So a caller
+//! that places detours by other means than `NearSpace` cannot tear an instruction.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use nanoprobe_patch::*;
@@ -133,8 +133,8 @@ fn jumps_that_disagree_about_the_bytes_they_share_are_refused() {
     }
 }
 
-/// However the text goes from nothing to both and back to the host alone: when the short jump can be seen, the springboard
-/// is whole, and the host's start is its instruction, its jump, or a trap.
+/// However the text goes from nothing to both and back to the host alone: when the short jump can be seen, the
+/// springboard is whole, and the host's start is its instruction, its jump, or a trap.
 #[test]
 fn the_springboard_is_whole_before_the_short_jump_is_live() {
     for code in [

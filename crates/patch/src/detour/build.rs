@@ -70,7 +70,7 @@ fn write(run: &RunPlan, composed: &Composed, detour: TargetAddress) -> Result<Wr
     let mut patched = original.clone();
     match run.tactic {
         Tactic::Trap => {
-            // A thread whose trap somebody has swallowed goes on after the first int3, and meets the next one.
+            // The program may swallow a trap. The thread then goes on after the first int3, and meets the next one.
             let to = match composed.descriptor {
                 Some(position) => Some(TargetAddress(at(detour, position).0 | REDIRECT_EMULATION)),
                 None => entry(0),
@@ -234,8 +234,8 @@ fn evict(
     Ok(([0xeb, distance], written))
 }
 
-/// Writes the springboard of another run into the rear of the last displaced instruction. Where it lies among the bytes of
-/// this run's own jump, the two must have been placed so that they agree.
+/// Writes the springboard of another run into the rear of the last displaced instruction. Where it lies among the bytes
+/// of this run's own jump, the two must have been placed so that they agree.
 fn carry(run: &RunPlan, guest: Guest, detour: TargetAddress, patched: &mut [u8]) -> Result<(), Refusal> {
     let unprotected = Refusal::BoundaryUnprotected {
         start: guest.jump,
@@ -251,7 +251,7 @@ fn carry(run: &RunPlan, guest: Guest, detour: TargetAddress, patched: &mut [u8])
     Ok(())
 }
 
-/// Redirects the instructions that begin in the jump's bytes, and the sites behind them, which get an `int3`.
+/// Redirects the instructions that begin in the jump's bytes, and the sites after them, which get an `int3`.
 pub(crate) fn redirect_boundaries(
     run: &RunPlan,
     jump: usize,

@@ -9,7 +9,7 @@ use crate::{TargetAddress, TextRange, TrapForm};
 pub struct Redirect {
     /// Address of the trapping byte.
     pub from: TargetAddress,
-    /// Where the instruction that used to start there lives on (the fires in front of it included). With
+    /// Where the instruction that used to start there lives on (the fires before it included). With
     /// [`crate::REDIRECT_EMULATION`] in it: the address of a `struct np_emulation`, and the agent does the rest.
     pub to: TargetAddress,
 }
@@ -31,7 +31,7 @@ pub struct Origin {
     pub relocated: TargetAddress,
     /// The original instruction; `None`: this is code of the detour's own.
     pub original: Option<TargetAddress>,
-    /// Words that have been pushed, and that the original instruction, had it faulted, would not have pushed.
+    /// Words that have been pushed here. The original instruction would not have pushed them if it had faulted.
     pub pushed: u8,
 }
 
@@ -44,18 +44,18 @@ pub struct Built {
     pub original: Vec<u8>,
     /// The patch, as long as `original`.
     pub patched: Vec<u8>,
-    /// Of an `evict`: the padding that becomes the springboard. It is written before the patch, or with it, and taken back
-    /// after it, when nobody stands on its jump. What lies in front of the first nop is no head, since only a jump leads
-    /// there; from the first nop on every start traps.
+    /// Of an `evict`: the padding that becomes the springboard. It is written before the patch, or with it. It is taken
+    /// back after the patch, when no thread stands on its jump. What lies before the first nop is no head, since only a
+    /// jump leads there. From the first nop on every start traps.
     pub springboard: Vec<TextRange>,
-    /// Of an `evict` without springboard: the start of the patch directly behind it, with whose bytes its jump ends. This
-    /// one must not be in the text when that one is not there, or another is.
+    /// Of an `evict` without springboard: the start of the patch directly after it, with whose bytes its jump ends.
+    /// This patch needs exactly that one in the text.
     pub successor: Option<TargetAddress>,
-    /// Of an `evict` whose springboard lies in a displaced instruction: the start of that one's patch. This one must not be
-    /// in the text when that one is not there.
+    /// Of an `evict` whose springboard lies in a displaced instruction: the start of that one's patch. This patch needs
+    /// that one in the text.
     pub host: Option<TargetAddress>,
-    /// The other side: where among the patched bytes, at their end, the springboard of another patch lies. While somebody
-    /// may stand on its jump, or come back to it, the patch must stay as it is.
+    /// The other side: where the springboard of another patch lies, at the end of the patched bytes. While a thread may
+    /// stand on its jump, or come back to it, the patch must stay as it is.
     pub carries: Option<TargetAddress>,
     /// The code at the detour's address, then its literals.
     pub detour: Vec<u8>,
@@ -63,12 +63,12 @@ pub struct Built {
     pub literals: usize,
     /// The form of a `trap`.
     pub form: Option<TrapForm>,
-    /// One for every boundary, for every site behind a jump, and for every byte of a `trap`; ascending.
+    /// One for every boundary, for every site after a jump, and for every byte of a `trap`; ascending.
     pub redirects: Vec<Redirect>,
-    /// One for every displaced instruction, behind the fires in front of it; ascending. Serves in both directions: into
-    /// the detour when a thread stands in the run at attach, out of it at detach.
+    /// One for every displaced instruction, after what fires before it; ascending. They serve in both directions: into
+    /// the detour when a thread stands in the run at attach, and out of it at detach.
     pub moves: Vec<Move>,
-    /// Further places from which a thread can be moved out of the detour: in front of the fires, and at the jumps that
+    /// Further places from which a thread can be moved out of the detour: before the fires, and at the jumps that
     /// leave. Not for moving in. Ascending by `relocated`.
     pub departures: Vec<Move>,
     /// Places within relocated instructions at which words are pushed already. Not for moving.
@@ -76,9 +76,9 @@ pub struct Built {
 }
 
 impl Built {
-    /// Which original address the code at `detour` stands for, as an instruction that faults there has to be reported:
-    /// ascending, each entry up to the next. A relocated instruction holds to its end; a place in front of fires, or where
-    /// the detour is left, stands for the original one only until its first instruction has run.
+    /// Which original address the code at `detour` stands for when an instruction there faults: ascending, each entry
+    /// up to the next. A relocated instruction stands for its original up to its end. A place before fires, or where
+    /// the detour is left, does so only until its first instruction has run.
     pub fn origins(&self, detour: TargetAddress) -> Vec<Origin> {
         let mut origins = BTreeMap::new();
         for departure in &self.departures {

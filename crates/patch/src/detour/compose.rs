@@ -30,7 +30,7 @@ pub(crate) struct Content<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Composed {
     pub code: Assembled,
-    /// For each instruction: where it begins with what fires in front of it.
+    /// For each instruction: where it begins with what fires before it.
     pub entries: Vec<u64>,
     /// For each instruction: where its relocated form begins.
     pub relocated: Vec<u64>,
@@ -40,7 +40,7 @@ pub(crate) struct Composed {
     pub pushed: Vec<(u64, TargetAddress, u8)>,
     /// Of a trap that the agent's signal handler carries out: its `struct np_emulation`.
     pub descriptor: Option<u64>,
-    /// How many 8-byte words in front of the literals are that.
+    /// How many 8-byte words before the literals are that.
     pub descriptor_words: usize,
 }
 
@@ -82,7 +82,7 @@ struct Composer<'a> {
     edges: Vec<TakenEdge>,
     leaving: Vec<(Label, TargetAddress)>,
     pushed: Vec<(Label, TargetAddress, u8)>,
-    /// One for each instruction: where it begins, with what fires in front of it.
+    /// One for each instruction: where it begins, with what fires before it.
     entries: Vec<Label>,
     /// One for each instruction so far: where its relocated form begins,
     relocated: Vec<Label>,
@@ -161,8 +161,8 @@ impl<'a> Composer<'a> {
         Ok(!kind.is_transfer() && kind != Kind::Call)
     }
 
-    /// A branch to a later instruction of the run stays in the detour: in the text that instruction traps. A branch to an
-    /// earlier one does not, or a loop would never be seen outside.
+    /// A branch to a later instruction of the run stays in the detour: in the text that instruction traps. A branch to
+    /// an earlier one does not, or a loop would never be seen outside.
     fn target_within(&self, index: usize, instruction: &Instruction) -> Option<Label> {
         let target = branch_target(instruction)?;
         let mut later = self.content.instructions.iter().zip(&self.entries).skip(index + 1);

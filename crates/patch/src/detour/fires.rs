@@ -10,7 +10,7 @@ use crate::assemble::Assembler;
 use crate::relocate::{Original, load_branch_target};
 use crate::{Fire, FireCondition, Point, Position, Refusal, TargetAddress};
 
-/// The fires of all points of one condition in front of one instruction: they share one frame.
+/// The fires of all points of one condition before one instruction: they share one frame.
 pub(crate) struct Block {
     site: TargetAddress,
     position: Position,
@@ -59,8 +59,8 @@ impl Block {
         self.fires.iter().any(|fire| matches!(fire, Fire::Call { .. }))
     }
 
-    /// The same, to be called by the agent. The stack has no red zone, and holds, from its pointer up: the return address,
-    /// a word of the agent's, the program's stack pointer.
+    /// The same, to be called by the agent. The stack has no red zone, and holds, from its pointer up: the return
+    /// address, a word of the agent's, the program's stack pointer.
     pub fn into_routine(self) -> Block {
         Block {
             position: Position::Entry,

@@ -12,8 +12,8 @@
 //!   rsp at handlers ->                                             its alignment is the program's, not the ABI's
 //! ```
 //!
-//! On a small stack nothing but the first three words lies there, below 16 bytes of Go's. Handlers run on a stack of the
-//! context's own; a full frame is made there:
+//! On a small stack nothing but the first three words lies there, below 16 bytes of Go's. Handlers run on a stack of
+//! the context's own; a full frame is made there:
 //!
 //! ```text
 //!   context->handler_stack ->   rsp of the detour
@@ -136,7 +136,7 @@ pub(super) fn emit_leave(code: &mut Assembler, position: Position) {
     }
 }
 
-/// What lies behind the hot path.
+/// What lies after the hot path.
 pub(super) fn emit_rare(code: &mut Assembler, runtime: &Runtime, path: Rare) {
     match path {
         Rare::Miss { here, found, leave } => {

@@ -1,5 +1,5 @@
-//! Function handlers: a hit calls a dispatcher, an ordinary function of the program's own, with all general registers in
-//! memory. It may change every one of them.
+//! Function handlers: a hit calls a dispatcher, an ordinary function of the program's own, with all general registers
+//! in memory. It may change every one of them.
 //!
 //! The stack, from high to low (`struct np_regs` of the library's header, 18 words):
 //!
@@ -21,8 +21,8 @@
 //!     1: jump to `resume` with rsp = regs; it loads everything, rip, rsp and all flags, too
 //! ```
 //!
-//! A hit that changes nothing of the program's, and knows so before it looks at its registers, is over sooner: `quick` is
-//! asked in front of all this, at a function's entry.
+//! A handler may know, before it looks at the registers, that it will change nothing of the program. Then the hit is
+//! over sooner: at a function's entry `quick` is asked before all this.
 //!
 //! ```text
 //!   rsp at the site ->
@@ -34,12 +34,12 @@
 //!                        the return address      of quick's own call
 //! ```
 //!
-//! A run that is called is entered by `call [rsp - 16]`, 8 bytes above the stack pointer at the site: so the return address
-//! that is there is pushed once more, by a call of its own, and the processor predicts the return.
+//! A run that is called is entered by `call [rsp - 16]`, 8 bytes above the stack pointer at the site. So the return
+//! address that is there is pushed once more, by a call of its own, and the processor predicts the return.
 //!
-//! Flags are saved by pushf, which is cheap, so that the dispatcher sees all of them, and restored by sahf: popf costs
-//! twenty times as much. A dispatcher that finds the direction flag set, or any of those changed that sahf does not
-//! restore, answers 1.
+//! Flags are saved by pushf, which is cheap, so that the dispatcher sees all of them. They are restored by sahf, since
+//! popf costs twenty times as much. A dispatcher answers 1 when the direction flag is set, or when it changed a flag
+//! that sahf does not restore.
 
 use std::ops::Range;
 
@@ -136,7 +136,7 @@ pub(super) fn emit_function_block(
     Ok(())
 }
 
-/// Asks, and goes on behind the block when that was all.
+/// Calls `quick`, and goes on after the block when that was all.
 fn emit_quick(code: &mut Assembler, cookie: u64, quick: Quick, behind: Label) {
     let full = code.label();
     let (Quick::Inline(function) | Quick::Called(function)) = quick;

@@ -1,9 +1,9 @@
-//! What a detour seldom needs, and so has behind its hot path.
+//! What a detour seldom needs: it lies after the hot path.
 
 use crate::TargetAddress;
 use crate::assemble::Label;
 
-/// Something to be laid out behind the hot path.
+/// Something to be laid out after the hot path.
 pub(crate) enum Rare {
     /// A thread that was not found in the table: ask the agent, go on at `found`, or at `leave` without a context.
     Miss { here: Label, found: Label, leave: Label },

@@ -8,7 +8,7 @@ use crate::TargetAddress;
 /// What functions are aligned to, in bytes: no more zeros are padding.
 const ALIGNMENT: usize = 16;
 
-/// Decodes a function from its first byte to its last, in a line; then the padding behind it.
+/// Decodes a function from its first byte to its last, in a line; then the padding after it.
 ///
 /// Never fails: where the bytes are no instruction, decoding stops and [`FunctionMap::undecodable`] says where. Views
 /// and functions larger than 4 GiB are cut there.
@@ -69,9 +69,10 @@ fn decode_function(map: &mut FunctionMap, bytes: &[u8]) {
     }
 }
 
-/// Whether the makes of processor disagree about an instruction that leaves the straight line. A near branch with the prefix
-/// 66 has an offset of four bytes on Intel's and of two on AMD's, which then cut the address to 16 bits; a far one through memory
-/// differs in the size of its pointer. No compiler makes them, and no copy can be right on both.
+/// Whether the makes of processor disagree about an instruction that leaves the straight line. A near branch with the
+/// prefix 66 has an offset of four bytes on Intel's processors. On AMD's it has two, and the address is cut to 16
+/// bits. A far branch through memory differs in the size of its pointer. No compiler makes such branches, and no copy
+/// can be right on both.
 fn is_ambiguous(instruction: &iced_x86::Instruction, rest: &[u8]) -> bool {
     let is_prefix = |byte: &u8| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf2 | 0xf3);
     // ud0, too: AMD's has no operands. It begins with 0f ff.
@@ -117,8 +118,8 @@ impl FunctionMap {
     }
 }
 
-/// Where an instruction says that code is: its branch target; and an address of code that it takes (`lea rax, [rip+x]`),
-/// since a computed branch may lead there.
+/// Where an instruction says that code is: its branch target, and an address that it takes (`lea rax, [rip+x]`), since
+/// a computed branch may lead there.
 fn constant_targets(instruction: &iced_x86::Instruction) -> [Option<TargetAddress>; 2] {
     let branch = match instruction.op0_kind() {
         OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64 => Some(instruction.near_branch_target()),
@@ -129,7 +130,7 @@ fn constant_targets(instruction: &iced_x86::Instruction) -> [Option<TargetAddres
     [branch.map(TargetAddress), taken.map(TargetAddress)]
 }
 
-/// Nops, int3 and zeros behind the function. Zeros only when nothing but a few zeros follows: others may be data.
+/// Nops, int3 and zeros after the function. Zeros only when nothing but a few zeros follows: others may be data.
 fn decode_padding(map: &mut FunctionMap, bytes: &[u8]) {
     let mut offset = map.size;
     while let Some(rest) = bytes.get(offset as usize..).filter(|rest| !rest.is_empty()) {

@@ -1,5 +1,5 @@
-//! How deep the stack is at the jumps that leave a function: where the return address lies, for code without call frame
-//! information.
+//! How deep the stack is at the jumps that leave a function: where the return address lies, for code
+//! without call frame information.
 //!
 //! ```text
 //!   push rbx               8
@@ -10,8 +10,8 @@
 //!   jmp other              the stack pointer points at the return address
 //! ```
 //!
-//! Followed are rsp, and rbp while it holds a frame's address. Where ways join on which they differ they are unknown, and
-//! so is what is loaded or computed: then nothing is said.
+//! rsp is followed, and rbp while it holds a frame's address. Where two ways join with different values, the value is
+//! unknown. What is loaded or computed is unknown, too. Of an unknown depth nothing is said.
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
@@ -35,8 +35,8 @@ impl Depths {
     }
 }
 
-/// The jumps out of a function ([`FunctionMap::tail_jumps`]) at which, on every way there, the stack pointer points at the return
-/// address. The first part begins with the function's entry.
+/// The jumps out of a function ([`FunctionMap::tail_jumps`]) at which the stack pointer points at the return address,
+/// on every way there. The first part begins with the function's entry.
 pub fn frameless_jumps(parts: &[FunctionMap]) -> Vec<TargetAddress> {
     let jumps: Vec<TargetAddress> = parts.iter().flat_map(FunctionMap::tail_jumps).collect();
     let count = |part: &FunctionMap| part.code().len();
@@ -53,7 +53,7 @@ pub fn frameless_jumps(parts: &[FunctionMap]) -> Vec<TargetAddress> {
         .collect()
 }
 
-/// In front of each instruction that is reached from the entry.
+/// Before each instruction that is reached from the entry.
 fn depths(nodes: &[Node]) -> Vec<Option<Depths>> {
     let mut depths = vec![None; nodes.len()];
     let mut factory = InstructionInfoFactory::new();
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_jump_with_something_on_the_stack_or_another_stack_is_not() {
-        // push rbx; jmp: into somebody's common end.
+        // push rbx; jmp: into an end that functions share.
         assert_eq!(frameless(&[0x53, 0xe9, 0, 0x10, 0, 0]), [] as [u64; 0]);
         // mov rsp, [rdi]; jmp *rdx: longjmp.
         assert_eq!(frameless(&[0x48, 0x8b, 0x27, 0xff, 0xe2]), [] as [u64; 0]);

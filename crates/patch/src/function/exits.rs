@@ -13,7 +13,7 @@ use crate::{FireCondition, TargetAddress};
 /// | `jmp` to outside (tail call) | always |
 /// | `jmp [rip + x]` (tail call through the GOT) | always |
 /// | `jcc`, `loop`, `jrcxz` to outside | if taken |
-/// | `jmp reg`, `jmp [memory]` | if its target is outside: an indirect tail call, or a switch whose table is not known |
+/// | `jmp reg`, `jmp [memory]` | if its target is outside: an indirect tail call, or a switch with an unknown table |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Exit {
     /// The instruction.
@@ -123,7 +123,7 @@ mod tests {
         assert!(jumps_to_its_start(&[0xff, 0xcf, 0x75, 0xfc, 0xc3]));
         assert!(jumps_to_its_start(&[0xff, 0xcf, 0xeb, 0xfc]));
         assert!(jumps_to_its_start(&[0xff, 0xc9, 0xe2, 0xfc, 0xc3]));
-        // call start; ret: a recursion. lea rax, [start]; ret: its address. jnz behind the start.
+        // call start; ret: a recursion. lea rax, [start]; ret: its address. jnz to after the start.
         assert!(!jumps_to_its_start(&[0xe8, 0xfb, 0xff, 0xff, 0xff, 0xc3]));
         assert!(!jumps_to_its_start(&[0x48, 0x8d, 0x05, 0xf9, 0xff, 0xff, 0xff, 0xc3]));
         assert!(!jumps_to_its_start(&[0xff, 0xcf, 0x75, 0xfe, 0xc3]));

@@ -1,9 +1,9 @@
 //! Instructions that stay in place, with nothing of ours around them.
 //!
-//! A *restartable sequence* (`man 2 rseq`) is atomic because the kernel compares a thread's instruction pointer with the
-//! sequence's addresses. A thread in a detour is outside of them: the kernel then neither restarts the sequence nor keeps
-//! it armed. So no instruction of a sequence is displaced, and none traps. That includes the instruction in front of it,
-//! which arms it: a thread that has armed the sequence and is not yet in it would have it disarmed by the kernel.
+//! A *restartable sequence* (`man 2 rseq`) is atomic because the kernel compares a thread's instruction pointer with
+//! the sequence's addresses. A thread in a detour is outside of them: the kernel then neither restarts the sequence nor
+//! keeps it armed. So no instruction of a sequence is displaced, and none traps. That includes the instruction before
+//! it, which arms it: a thread that has armed the sequence and is not yet in it would have it disarmed by the kernel.
 //!
 //! ```text
 //!            mov fs:[rseq_cs], rax     arms: stays in place
@@ -14,14 +14,14 @@
 //!   abort:   jmp again
 //! ```
 //!
-//! Where the stack pointer is no stack's (`stack.rs`) neither a detour nor a signal handler can run.
+//! Neither a detour nor a signal handler can run where the stack pointer is no stack's (`stack.rs`).
 
 use std::ops::Range;
 
 use super::{FunctionMap, Instruction, Kind};
 use crate::{Refusal, TargetAddress};
 
-/// Bytes of the signature in front of the address to which an aborted sequence goes.
+/// Bytes of the signature before the address to which an aborted sequence goes.
 const SIGNATURE_BYTES: u64 = 4;
 
 /// A restartable sequence, as its descriptor says.
@@ -34,7 +34,7 @@ pub struct Restartable {
 }
 
 impl Restartable {
-    /// What must stay as it is: the sequence with the last byte in front of it, and the signature.
+    /// What must stay as it is: the sequence with the last byte before it, and the signature.
     fn kept(&self) -> [Range<u64>; 2] {
         let Range { start, end } = &self.sequence;
         let abort = self.abort.0;
@@ -50,12 +50,12 @@ impl Restartable {
 pub(super) struct Fixed {
     /// Sequences near the function.
     pub restartable: Vec<Restartable>,
-    /// Offsets of instructions in front of which the stack pointer is no stack's, ascending.
+    /// Offsets of instructions before which the stack pointer is no stack's, ascending.
     pub stackless: Vec<u32>,
 }
 
 impl FunctionMap {
-    /// Tells which restartable sequences there are. [`super::follow`] asks its surroundings for them.
+    /// Says which restartable sequences there are. [`super::follow`] asks its surroundings for them.
     pub fn show_restartable(&mut self, sequences: impl IntoIterator<Item = Restartable>) {
         self.fixed.restartable.extend(sequences);
     }

@@ -1,23 +1,23 @@
 //! Control flow, followed: which of the decoded instructions are code for certain.
 //!
-//! Text holds more than instructions: padding, jump tables and constants of hand-written assembly, inside the sizes of
-//! their functions' symbols. To the linear decode all bytes are instructions; a patch on what it makes of a table would
-//! change data that the program reads. So from what is known to be entered - the function's start, landing pads, branches
-//! of its other parts - control flow is followed, and only what it reaches can be patched:
+//! Text holds more than instructions: padding, and jump tables and constants of hand-written assembly, inside the sizes
+//! of their functions' symbols. To the linear decode all bytes are instructions. A patch on what it makes of a table
+//! would change data that the program reads. So control flow is followed from what is known to be entered: the
+//! function's start, landing pads, branches of its other parts. Only what it reaches can be patched:
 //!
 //! ```text
 //!   f:     lea rdx, [rip+table]       followed from the entry
 //!          movsxd rax, [rdx+rcx*4]
 //!          add rax, rdx
 //!          jmp rax                    to where the table's entries lead, as many as the comparison before it allows
-//!   table: 10 00 00 00 18 00 ...      reached by nobody: no site, whatever it decodes to
+//!   table: 10 00 00 00 18 00 ...      not reached: no site, whatever it decodes to
 //!   case0: mov eax, 1                 followed from the table; where the linear decode is out of step, decoded anew
 //!          nop                        between blocks: padding, which a patch of the `ret` before it may use
 //! ```
 //!
-//! Behind a call it goes on, unless what follows soon is no instruction (the call does not return), or what is called pops
-//! its return address: that is a way to have the address of the data behind the call. An address that an instruction
-//! reads from (`[rip+x]`) is data, whatever else seems to lead there.
+//! After a call control flow goes on, with two exceptions. Where soon no instruction follows, the call does not return.
+//! Where the called code pops its return address, it wants the address of the data after the call. An address that an
+//! instruction reads from (`[rip+x]`) is data, whatever else seems to lead there.
 
 use std::ops::Range;
 
@@ -47,7 +47,7 @@ pub fn follow(parts: &mut [FunctionMap], surroundings: &dyn Surroundings) {
         computed: false,
     };
     for part in parts.iter_mut() {
-        // With the padding behind the function, which a patch may use.
+        // With the padding after the function, which a patch may use.
         part.fixed.restartable = surroundings.restartable(part.start..part.address(part.bytes.len() as u32));
     }
     let aborts: Vec<TargetAddress> = parts
@@ -70,8 +70,8 @@ pub fn follow(parts: &mut [FunctionMap], surroundings: &dyn Surroundings) {
             let Some(range) = parts.get(part).map(|part| part.start..part.address(part.size)) else {
                 continue;
             };
-            // A word of data that looks like an address is no proof of code: in a program without relocations it may be a
-            // number. So it never corrects the decode; where the two disagree, what lies there stays unreached.
+            // A word of data that looks like an address is no proof of code: in a program without relocations it may be
+            // a number. So it never corrects the decode; where the two disagree, what lies there stays unreached.
             for label in surroundings.pointers(range) {
                 if parts.iter().any(|part| part.starts_instruction(label)) {
                     flow.push_marked(parts, label);
@@ -202,9 +202,9 @@ impl Flow {
         self.steps = steps;
     }
 
-    /// The index of the instruction at an offset. Where the linear decode is out of step there, it is corrected: what it
-    /// made of the bytes gives way, unless that is reached itself (then the code overlaps, and the target stays a mark
-    /// inside of an instruction).
+    /// The index of the instruction at an offset. Where the linear decode is out of step there, it is corrected: what
+    /// it made of the bytes gives way. Where that is reached itself, the code overlaps, and the target stays a mark
+    /// inside of an instruction.
     fn index_at(&mut self, map: &mut FunctionMap, part: usize, offset: u32) -> Option<usize> {
         let search = map
             .instructions
@@ -355,7 +355,7 @@ fn restrict(map: &mut FunctionMap, reached: &[u64]) {
         gap.push(*instruction);
     }
     flush(&mut gap, &mut kept, size);
-    // Constants behind the function are not its padding.
+    // Constants after the function are not its padding.
     let first = noted.iter().map(|noted| noted.to).filter(|to| *to >= size).min();
     map.usable = map.usable.min(first.unwrap_or(u32::MAX));
     let usable = map.usable;

@@ -5,11 +5,11 @@ use iced_x86::{Code, FlowControl, Mnemonic};
 /// Control flow of one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Goes on behind itself.
+    /// Goes on after itself.
     Plain,
-    /// Goes on behind itself and does nothing else: may be dropped where it is only padding.
+    /// Goes on after itself and does nothing else: may be dropped where it is only padding.
     Nop,
-    /// jcc, loop, jrcxz: goes on behind itself or at a constant target.
+    /// jcc, loop, jrcxz: goes on after itself or at a constant target.
     Conditional,
     /// Near direct jump.
     Jump,
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     Return,
     /// Near call: the return address must stay the original one, so nothing of the run may follow.
     Call,
-    /// Enters the kernel or a transaction: the kernel (the processor) remembers the address behind it.
+    /// Enters the kernel or a transaction: the kernel (the processor) remembers the address after it.
     System,
     /// hlt, ud2: does not go on.
     Stop,
@@ -88,7 +88,7 @@ impl Kind {
         !matches!(self, Kind::Plain | Kind::Nop | Kind::Conditional)
     }
 
-    /// Never goes on behind itself: what follows is padding, or reached from elsewhere.
+    /// Never goes on after itself: what follows is padding, or reached from elsewhere.
     pub fn is_transfer(self) -> bool {
         matches!(
             self,

@@ -27,7 +27,7 @@ pub use padding::Padding;
 pub use return_address::ReturnAddressUse;
 pub use surroundings::Surroundings;
 
-/// The bytes of a function *and* the padding behind it, up to the next function's start or the section's end.
+/// The bytes of a function *and* the padding after it, up to the next function's start or the section's end.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeView<'a> {
     /// Address of the first byte.
@@ -55,12 +55,12 @@ pub struct FunctionMap {
     /// Bytes that belong to the function; what follows is padding.
     size: u32,
     fragments: Vec<Range<TargetAddress>>,
-    /// Instructions of the function, then those of the nop padding directly behind it, ascending.
+    /// Instructions of the function, then those of the nop padding directly after it, ascending.
     instructions: Vec<Instruction>,
     /// One bit a byte: a known branch leads there.
     branch_targets: Vec<u64>,
-    /// Where they come from, sorted: offsets of the target and of the branch; [`ELSEWHERE`] for those of other functions
-    /// and for computed ones.
+    /// Where they come from, sorted: offsets of the target and of the branch; [`ELSEWHERE`] for those of other
+    /// functions and for computed ones.
     branches: Vec<(u32, u32)>,
     /// Direct branch targets outside of the view.
     outgoing: Vec<TargetAddress>,
@@ -79,13 +79,13 @@ pub struct FunctionMap {
     shown_padding: Vec<Padding>,
     /// Parts of it that are taken.
     shown_taken: Vec<Range<TargetAddress>>,
-    /// Instructions may be displaced for the sake of those in front of them.
+    /// Instructions may be displaced for the sake of those before them.
     evicts: bool,
     /// Where detours can lie; `None`: wherever a program can have memory.
     near: Option<Arc<[Range<u64>]>>,
     /// The function that begins where this one ends.
     next: Option<Arc<FunctionMap>>,
-    /// The first instruction is displaced for the sake of the one in front of it.
+    /// The first instruction is displaced for the sake of the one before it.
     is_successor: bool,
     /// Calls stay in place.
     keeps_calls: bool,
@@ -205,8 +205,8 @@ impl FunctionMap {
         (instruction.offset + 1..instruction.end()).any(|offset| self.is_target_at(offset))
     }
 
-    /// What of the function no known control flow reaches, and is no padding: data, or code that only a branch reaches which
-    /// nobody can foresee. Nothing before [`follow`].
+    /// What no known control flow of the function reaches, and is no padding: data, or code that only an unforeseeable
+    /// branch reaches. Nothing before [`follow`].
     pub fn unreached(&self) -> Vec<Range<TargetAddress>> {
         let mut ranges = Vec::new();
         let mut end = 0;
@@ -226,8 +226,8 @@ impl FunctionMap {
         ranges
     }
 
-    /// Whether [`FunctionMap::exits`] has every way out: false where a computed branch leads nobody knows where, and there
-    /// are bytes that it may lead to.
+    /// Whether [`FunctionMap::exits`] has every way out. False where the target of a computed branch is not known, and
+    /// there are bytes that it may lead to.
     pub fn has_all_exits(&self) -> bool {
         !self.computed || self.unreached().is_empty()
     }
@@ -247,13 +247,14 @@ impl FunctionMap {
         self.offset(address).is_some_and(|offset| self.is_target_at(offset))
     }
 
-    /// Whether a direct jump of the function's own leads to this address: calls, and addresses that are only taken, do not.
+    /// Whether a direct jump of the function's own leads to this address: calls, and addresses that are
+    /// only taken, do not.
     pub fn jumps_to(&self, address: TargetAddress) -> bool {
         exits::jumps_to(self, address)
     }
 
-    /// The first `int3` of the program's own that control flow reaches. Whether it goes on behind one is known only where it
-    /// stands in the midst of a line.
+    /// The first `int3` of the program's own that control flow reaches. Whether control flow goes on after one is known
+    /// only where it stands in the midst of a line.
     pub fn breakpoint(&self) -> Option<TargetAddress> {
         let own = self.code().iter().take_while(|found| found.offset < self.code_size());
         let mut breakpoints = own.filter(|found| found.kind == Kind::Breakpoint);
@@ -270,8 +271,9 @@ impl FunctionMap {
         exits::tail_jumps(self)
     }
 
-    /// Its return instructions, ascending, when it is left by these and by nothing else: behind each the value that it
-    /// returns is known, which a jump to another function has yet to compute. `None`: it is left otherwise, or may be.
+    /// Its return instructions, ascending, when it is left by these and by nothing else. After each of them the
+    /// returned value is known; a jump to another function would have yet to compute it. `None`: it is left
+    /// otherwise, or may be.
     pub fn returns_only(&self) -> Option<Vec<TargetAddress>> {
         exits::returns(self)
     }
@@ -281,15 +283,16 @@ impl FunctionMap {
         return_address::find(self)
     }
 
-    /// The padding in the function and directly behind it, ascending. Call it when all branch targets have been added:
+    /// The padding in the function and directly after it, ascending. Call it when all branch targets have been added:
     /// what a known branch leads to is code.
     pub fn padding(&self) -> Vec<Padding> {
         padding::padding(self)
     }
 
-    /// Shows padding in which a jump of this function may have a springboard: its own ([`FunctionMap::padding`]), that of
-    /// the functions around it. Without any, planning uses none, displaces no instruction but for its own points, and the
-    /// caller need not care for [`crate::Built::springboard`], [`crate::Built::successor`] and [`crate::Built::host`].
+    /// Shows padding in which a jump of this function may have a springboard: its own
+    /// ([`FunctionMap::padding`]), and that of the functions around it. Without any, planning uses no
+    /// springboard and displaces no instruction but for its own points. The caller then need not care for
+    /// [`crate::Built::springboard`], [`crate::Built::successor`] and [`crate::Built::host`].
     pub fn show_padding(&mut self, padding: impl IntoIterator<Item = Padding>) {
         self.evicts = true;
         self.shown_padding.extend(padding);
@@ -305,7 +308,7 @@ impl FunctionMap {
         self.evicts = evicts;
     }
 
-    /// Tells which padding has springboards of other functions: [`crate::RunPlan::springboard`].
+    /// Says which padding has springboards of other functions: [`crate::RunPlan::springboard`].
     pub fn show_taken(&mut self, taken: impl IntoIterator<Item = Range<TargetAddress>>) {
         self.shown_taken.extend(taken);
     }
@@ -316,12 +319,12 @@ impl FunctionMap {
         taken.any(|taken| taken.start < range.end && range.start < taken.end)
     }
 
-    /// Whether planning may displace instructions for the sake of those in front of them.
+    /// Whether planning may displace instructions for the sake of those before them.
     pub(crate) fn evicts(&self) -> bool {
         self.evicts
     }
 
-    /// Tells where detours can lie ([`crate::NearSpace::free`]), so that no jump is planned that cannot lead there.
+    /// Says where detours can lie ([`crate::NearSpace::free`]), so that no jump is planned that cannot lead there.
     pub fn show_near_memory(&mut self, free: Arc<[Range<u64>]>) {
         self.near = Some(free);
     }
@@ -331,25 +334,25 @@ impl FunctionMap {
         self.near.as_deref().unwrap_or(std::slice::from_ref(&EVERYWHERE))
     }
 
-    /// Shows the function that begins behind this one, so that its first instructions may be displaced for the sake of this
-    /// one's last. It is of use where it begins within a jump's length.
+    /// Shows the function that begins after this one, so that its first instructions may be displaced for the sake of
+    /// this one's last. It is of use where it begins within a jump's length.
     pub fn show_next(&mut self, next: Arc<FunctionMap>) {
         self.next = Some(next);
     }
 
-    /// The function that begins behind this one, where that was shown.
+    /// The function that begins after this one, where that was shown.
     pub(crate) fn next(&self) -> Option<&FunctionMap> {
         self.next.as_deref()
     }
 
-    /// Tells that the jump of the function in front ends with this one's first bytes ([`crate::RunPlan::successor`]): they
-    /// will be a jump's, whatever is probed here.
+    /// Says that the jump of the function before this one ends with this one's first bytes
+    /// ([`crate::RunPlan::successor`]). They will be a jump's, whatever is probed here.
     pub fn show_that_it_is_successor(&mut self) {
         self.is_successor = true;
     }
 
-    /// Tells that the threads have shadow stacks: only a call in place leaves the original return address on both stacks, so
-    /// none is displaced, and a site at a call is refused. Nor may return addresses be replaced.
+    /// Says that the threads have shadow stacks. Only a call in place leaves the original return address on both
+    /// stacks. So no call is displaced, a site at a call is refused, and no return address may be replaced.
     pub fn show_shadow_stack(&mut self) {
         self.keeps_calls = true;
     }
@@ -364,8 +367,8 @@ impl FunctionMap {
         self.is_successor
     }
 
-    /// As if others had no springboards, memory were free everywhere, no branch were known, or there were padding behind
-    /// the function: to find out what keeps a jump from a site.
+    /// Plans as if others had no springboards, memory were free everywhere, no branch were known, or there were padding
+    /// after the function: to find out what keeps a jump from a site.
     pub(crate) fn forget_taken(&mut self) {
         self.shown_taken.clear();
     }
@@ -420,8 +423,8 @@ impl FunctionMap {
         self.branches.dedup();
     }
 
-    /// Whether a known branch leads to `offset` that does not lie between `start` and it: in a run from `start` on, such a
-    /// branch stays in the detour.
+    /// Whether a known branch leads to `offset` from outside of `start..offset`. A branch from within, in a run from
+    /// `start` on, stays in the detour.
     pub(crate) fn is_target_from_outside(&self, offset: u32, start: u32) -> bool {
         let first = self.branches.partition_point(|(target, _)| *target < offset);
         let branches = self.branches.get(first..).unwrap_or_default().iter();

@@ -1,4 +1,4 @@
-//! Bytes that nobody executes: what aligns the next function or loop.
+//! Bytes that are not executed: what aligns the next function or loop.
 //!
 //! ```text
 //!   ret                      goes nowhere from here
@@ -7,9 +7,9 @@
 //!   f2: push rbp             code again
 //! ```
 //!
-//! Padding is int3, zeros at a section's end, and nops; behind an instruction that does not go on, or behind a function
-//! that ends in a call (which does not return). What lies behind a nop can be reached through it, so int3 behind nops is
-//! not ours to take. A nop is an instruction all the same: somebody may arrive there by a branch that nobody knows.
+//! Padding is int3, zeros at a section's end, and nops. It lies after an instruction that does not go on, or after a
+//! function that ends in a call that does not return. What lies after a nop can be reached through it, so int3 after
+//! nops is not ours to take. A nop is an instruction all the same: a thread may arrive there by an unknown branch.
 
 use std::ops::Range;
 
@@ -28,16 +28,16 @@ pub struct Padding {
 }
 
 impl Padding {
-    /// Behind the last byte.
+    /// After the last byte.
     pub fn end(&self) -> TargetAddress {
         TargetAddress(self.start.0.saturating_add(self.bytes.len() as u64))
     }
 }
 
-/// What cannot hold a jump behind its first byte is not worth knowing.
+/// What cannot hold a jump after its first byte is not worth knowing.
 const SHORTEST: u32 = 6;
 
-/// All padding in and directly behind a function, ascending.
+/// All padding in and directly after a function, ascending.
 pub(super) fn padding(map: &FunctionMap) -> Vec<Padding> {
     let mut walk = Walk {
         map,
@@ -99,7 +99,7 @@ impl Walk<'_> {
         self.extend(nop.clone()).nops.push((address, nop.len()));
     }
 
-    /// Bytes that are no instructions: behind the function int3 and zeros, in it nobody knows what.
+    /// Bytes that are no instructions: after the function int3 and zeros, in it anything.
     fn between(&mut self, bytes: Range<u32>) {
         if bytes.is_empty() || bytes.start >= self.map.code_size() {
             self.dead(bytes);

@@ -1,7 +1,7 @@
-//! Functions whose return address had better not be replaced: those that look at it, and those that return oddly.
+//! Functions whose return address should not be replaced: those that look at it, and those that return oddly.
 //!
-//! The stack is followed in a line from the entry to the first branch or call, which is where compilers and people load
-//! a return address:
+//! The stack is followed in a line from the entry to the first branch or call, which is where compilers and people
+//! load a return address:
 //!
 //! ```text
 //!   mov rdx, [rsp]           the caller's address as an argument: dlsym, setjmp, mcount, heap profilers
@@ -10,8 +10,8 @@
 //!   ret 16                   takes words off the stack with it
 //! ```
 //!
-//! It is a net with holes (a function may hand its frame's address to another that looks); nothing is wrong but what
-//! such a function learns of its caller.
+//! This is a net with holes: a function may hand its frame's address to another that looks. Then nothing goes wrong but
+//! what such a function learns of its caller.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction as Decoded, Mnemonic, OpKind, Register};
 
@@ -80,7 +80,7 @@ fn reads_at(decoded: &Decoded, displacement: i64) -> bool {
         && decoded.memory_displacement64() as i64 == displacement
 }
 
-/// The depth behind an instruction; `None`: the stack pointer is not followed any further.
+/// The depth after an instruction; `None`: the stack pointer is not followed any further.
 fn moved(decoded: &Decoded, depth: i64) -> Option<i64> {
     if decoded.is_stack_instruction() {
         return Some(depth - i64::from(decoded.stack_pointer_increment()));

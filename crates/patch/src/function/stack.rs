@@ -1,7 +1,7 @@
 //! Where the stack pointer is a stack's, and where a function computes with it.
 //!
-//! Hand-written code that needs a sixteenth register saves rsp, computes with it, and gives it back. In between neither a
-//! detour nor a signal's handler can run.
+//! Hand-written code that needs a sixteenth register saves rsp, computes with it, and gives it back. In between neither
+//! a detour nor a signal's handler can run.
 //!
 //! ```text
 //!   mov rbp, rsp           rsp is a stack's
@@ -17,9 +17,9 @@
 //! - *unknown*: arguments, what is loaded from memory or comes from a vector register;
 //! - *number*: constants, and what else is computed.
 //!
-//! Where rsp is a number nothing is probed. Where it was set from an unknown value (a switch of stacks, or a number that was
-//! loaded) its use decides: it is a stack if on every way it is pushed to, popped from, called with or taken out of the
-//! function, before it is set again. A memory operand is no such proof, since rsp may be a pointer to data.
+//! Where rsp is a number, nothing is probed. Where it was set from an unknown value (a switch of stacks, or a loaded
+//! number), its use decides. It is a stack if on every way it is pushed to, popped from, called with or taken out of
+//! the function, before it is set again. A memory operand is no such proof, since rsp may be a pointer to data.
 
 use std::collections::BTreeSet;
 
@@ -214,7 +214,7 @@ fn entries(parts: &[FunctionMap], nodes: &[Node]) -> Vec<usize> {
     entries
 }
 
-/// The state in front of each instruction.
+/// The state before each instruction.
 fn states(nodes: &[Node], entries: &[usize]) -> Vec<State> {
     let mut states: Vec<Option<State>> = vec![None; nodes.len()];
     let mut factory = InstructionInfoFactory::new();
@@ -257,8 +257,8 @@ fn states(nodes: &[Node], entries: &[usize]) -> Vec<State> {
     states.into_iter().map(|state| state.unwrap_or(entry())).collect()
 }
 
-/// Where in the frame rsp is kept, as around arrays of variable length: `mov [rbp+x], rsp`, or `mov rsp, [rbp+x]`, by which it
-/// comes back.
+/// Where in the frame rsp is kept, as around arrays of variable length: `mov [rbp+x], rsp`. It comes back
+/// by `mov rsp, [rbp+x]`.
 fn kept_at(code: &iced_x86::Instruction, is_stored: bool) -> Option<u64> {
     let (register, memory) = if is_stored { (1, 0) } else { (0, 1) };
     let is_kept = code.mnemonic() == Mnemonic::Mov
@@ -320,7 +320,7 @@ fn number_of(register: Register) -> Option<u32> {
     full.is_gpr().then(|| full.number() as u32)
 }
 
-/// The state behind an instruction.
+/// The state after an instruction.
 fn step(state: State, code: &iced_x86::Instruction, kind: Kind, factory: &mut InstructionInfoFactory) -> State {
     let mut behind = state;
     for used in factory.info(code).used_registers() {

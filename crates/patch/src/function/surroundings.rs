@@ -16,8 +16,8 @@ pub trait Surroundings {
     /// Whether a cold fragment of some function lies there.
     fn is_fragment(&self, address: TargetAddress) -> bool;
 
-    /// Addresses in a range to which pointers in the image's data lead: tables of labels, where the function has computed
-    /// branches.
+    /// Addresses in a range to which pointers in the image's data lead: tables of labels, where the
+    /// function has computed branches.
     fn pointers(&self, range: Range<TargetAddress>) -> Vec<TargetAddress>;
 
     /// The restartable sequences of the image of which any byte, or the signature, lies in a range or next to it.

@@ -9,8 +9,9 @@
 //!   jmp rax
 //! ```
 //!
-//! Every value is checked: an entry that leads out of all code says that this is no table. Where no comparison is found,
-//! entries are taken as long as they lead to instructions of the function itself; then nothing is proved about the jump.
+//! Every value is checked: an entry that leads out of all code says that this is no table. Where no comparison
+//! is found, entries are taken as long as they lead to instructions of the function itself; then nothing is
+//! proved about the jump.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
@@ -60,8 +61,8 @@ pub(super) fn resolve(map: &FunctionMap, jump: u32, surroundings: &dyn Surroundi
     table.or_else(|| read(map, base, load.entry, None, surroundings))
 }
 
-/// The entries of a table at `base`: as many as its bound says, all of which must lead somewhere; without a bound, those
-/// that lead to instructions of the function.
+/// The entries of a table at `base`. With a bound, there are as many as it says, and all of them must lead somewhere.
+/// Without one, they are those that lead to instructions of the function.
 fn read(
     map: &FunctionMap,
     base: u64,

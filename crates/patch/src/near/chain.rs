@@ -5,9 +5,9 @@
 //!   second         e9 d0 d1 d2 d3      d0, d1: as the first one's place has them; d2, d3: free
 //! ```
 //!
-//! So the first detour has a choice of places that is as good as that of any pun whose bytes are free, and each of them
-//! leaves to the second one a place in every 2^8, 2^16 or 2^24 bytes: of the latter one page is used, if need be, for one
-//! detour. Those of neighbouring sites lie near to each other, since their distances to the first ones' region are similar.
+//! So the first detour has as many places as any pun whose bytes are free. Each of them leaves to the second detour a
+//! place in every 2^8, 2^16 or 2^24 bytes; in the last case a page may serve a single detour. The second detours of
+//! neighbouring sites lie near to each other, since their distances to the first ones' region are similar.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -21,8 +21,8 @@ const IN_HOLES_MAX: i64 = 32;
 /// Runs that are placed together, in the order of their addresses.
 pub(super) type Chain = Vec<RunPlan>;
 
-/// Takes apart what must be placed together and what is on its own. What was displaced only for another's sake, and is not
-/// needed any more, is left out.
+/// Separates the runs that must be placed together from those on their own. A run that was displaced only for the sake
+/// of another, and is not needed any more, is left out.
 pub(super) fn chains(runs: Vec<RunPlan>) -> (Vec<Chain>, Vec<RunPlan>) {
     if !runs.iter().any(|run| run.successor.is_some() || run.is_silent()) {
         return (Vec::new(), runs);
@@ -63,7 +63,7 @@ impl NearSpace {
     /// Places a whole chain; the runs come back with the constraints that their places satisfy.
     pub(super) fn place_chain(&mut self, chain: &[RunPlan]) -> Option<Vec<(RunPlan, TargetAddress)>> {
         let mut chain = chain.to_vec();
-        // The last one's successor is missing: somebody else has displaced it, or it traps.
+        // The last one's successor is missing: another plan has displaced it, or it traps.
         if chain.len() < 2 || chain.last()?.successor.is_some() {
             return None;
         }
@@ -91,7 +91,8 @@ impl NearSpace {
         Some(placed)
     }
 
-    /// A place for a run that leaves one to the next, whose choice is the less for the first one's displacement: `under`.
+    /// A place for a run that leaves one to the next. The first one's displacement narrows the choice
+    /// of the next: `under`.
     pub(super) fn place_before(
         &mut self,
         run: &RunPlan,

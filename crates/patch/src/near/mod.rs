@@ -3,8 +3,8 @@
 //! A detour must lie within +-2 GiB of its site, and where its run has boundaries, the distance must spell trapping
 //! bytes (see [`crate::JumpConstraint`]). Most runs have a boundary at offset 4 or so, which fixes the distance's top
 //! byte: then the text and its detours must be, say, 0x06xxxxxx apart. So regions are opened in the windows that those
-//! bytes leave, even for runs that do not need it, and in the middle of 16 MiB of a window, so that all of the text shares
-//! them, and none of it aliases with them ([`ALIAS_DISTANCE`]):
+//! bytes leave, even for runs that do not need it, and in the middle of 16 MiB of a window, so that all of the text
+//! shares them, and none of it aliases with them ([`ALIAS_DISTANCE`]):
 //!
 //! ```text
 //!   text        +96 MiB              +128 MiB
@@ -12,11 +12,11 @@
 //!                       ^ region
 //! ```
 //!
-//! A punned jump has one window, of 16 MiB or less: it, too, is used from its middle on, so that the puns of neighbouring
-//! sites share it.
+//! A punned jump has one window, of 16 MiB or less: it, too, is used from its middle on, so that the puns of
+//! neighbouring sites share it.
 //!
-//! A region is 64 KiB (or what the hole leaves of it, in pages). The first gap that serves is taken, those in pages that
-//! are in use already first, so that few pages are touched.
+//! A region is 64 KiB (or what the hole leaves of it, in pages). The first gap that serves is taken, those in pages
+//! that are in use already first, so that few pages are touched.
 
 mod chain;
 mod neighbour;
@@ -31,9 +31,9 @@ use region::{Pages, Region};
 /// What is opened at once, where the hole has it.
 const REGION_BYTES: u64 = 64 << 10;
 
-/// How far from the next multiple of 16 MiB away from the text a window is used first. Processors tell branches apart by
-/// the low bits of their addresses, some of them by 24: a detour that lies a multiple of 16 MiB from its site is taken for
-/// the text behind the site, and is mispredicted again and again (five times slower where it was measured).
+/// How far from the next multiple of 16 MiB away from the text a window is used first. Processors distinguish branches
+/// by the low bits of their addresses, some of them by 24. A detour that lies a multiple of 16 MiB from its site is
+/// taken for the text after the site. It is then mispredicted again and again, five times slower where it was measured.
 const ALIAS_DISTANCE: i64 = 8 << 20;
 
 /// Ranges of distances whose top byte is a trapping one, nearest first. A list of its own rather than derived from
@@ -61,7 +61,7 @@ const WINDOWS: [Range<i64>; 15] = [
 pub struct Placed {
     /// What is to be built, and where: ascending.
     pub runs: Vec<(RunPlan, TargetAddress)>,
-    /// The sites that no tactic had a place for, each with the reason.
+    /// The sites for which no tactic found a place, each with the reason.
     pub refusals: Vec<(TargetAddress, Refusal)>,
 }
 
@@ -124,7 +124,7 @@ impl NearSpace {
             .retain(|region| region.range.end <= start || end <= region.range.start);
     }
 
-    /// Gives back a detour's place: nobody is there, or comes there, any more.
+    /// Gives back a detour's place: no thread is there, or comes there, any more.
     pub fn release(&mut self, detour: TargetAddress, length: usize) {
         let mut regions = self.regions.iter_mut();
         if let Some(region) = regions.find(|region| region.range.contains(&detour.0)) {
@@ -163,8 +163,8 @@ impl NearSpace {
         places
     }
 
-    /// Places many runs, and what has no place by what it falls back to ([`RunPlan::fallback`]) until everything has one.
-    /// With a forced tactic nothing falls back.
+    /// Places many runs. A run without a place gives way to its fallback ([`RunPlan::fallback`]), until everything has
+    /// a place. With a forced tactic nothing falls back.
     pub fn place_with_fallbacks(&mut self, runs: Vec<RunPlan>, options: &PlanOptions) -> Placed {
         let mut placed = Placed::default();
         let mut pending = runs;
@@ -200,7 +200,7 @@ impl NearSpace {
                     }
                 }
             }
-            // Behind the others: each opens regions in which there is room for little else.
+            // After the others: each opens regions in which there is room for little else.
             for chain in chains {
                 if options.cancelled() {
                     break;
@@ -285,7 +285,8 @@ impl NearSpace {
         } else {
             &WINDOWS
         };
-        // From the middle of the first 16 MiB of each window upwards, so that sites above and below share it; then below.
+        // From the middle of the first 16 MiB of each window upwards, so that sites above and below
+        // share it; then below.
         for window in windows {
             let middle = window.start.saturating_add(ALIAS_DISTANCE).min(window.end);
             for part in [middle..window.end, window.start..middle] {

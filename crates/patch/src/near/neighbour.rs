@@ -1,7 +1,7 @@
-//! Hosts and guests: a run in the rear of which another one's springboard lies, see `plan/neighbour.rs`.
+//! Hosts and guests: the springboard of the guest lies in the rear of the host's run. See `plan/neighbour.rs`.
 //!
-//! Where the two jumps share bytes, the host is placed first, such that there is room left for the guest, as in a chain.
-//! Where they do not, each has all places that it would have alone.
+//! Where the two jumps share bytes, the host is placed first, such that there is room left for the guest, as in a
+//! chain. Where they do not, each has all places that it would have alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub(super) struct Pair {
 #[derive(Default)]
 pub(super) struct Sorted {
     pub pairs: Vec<Pair>,
-    /// Guests whose host is gone: somebody else's patch lies there.
+    /// Guests whose host is gone: another patch lies there.
     pub homeless: Vec<RunPlan>,
     pub others: Vec<RunPlan>,
 }

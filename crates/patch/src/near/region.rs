@@ -45,7 +45,7 @@ impl Region {
         if self.longest[pages as usize] < request.length {
             return None;
         }
-        // Most regions do not suit at all: one look at the whole range tells.
+        // Most regions do not suit at all: one look at the whole range shows it.
         request.first_in(self.range.clone())?;
         match self.find(request, pages) {
             Ok(address) => {

@@ -1,16 +1,17 @@
 //! Functions that lost a springboard, planned again.
 //!
-//! A function is planned with what is known of those in front of it. The ones behind it may need the same padding for a
-//! run that reaches into it, and those have precedence:
+//! A function is planned with what is known of those before it. The ones after it may need the same padding for a run
+//! that reaches into it, and those have precedence:
 //!
 //! ```text
 //!   f:  short jump --> [springboard]          planned first
-//!   g:  ... ret        [run over the ret ]    planned behind it: [`crate::reconcile`] takes the padding from f
+//!   g:  ... ret        [run over the ret ]    planned after it: [`crate::reconcile`] takes the padding from f
 //! ```
 //!
-//! Now that everybody's place is known, f is planned once more, with the padding that is really free: it finds another
-//! springboard, or a tactic that needs none. The new plan is taken when it has fewer traps and touches nothing that others
-//! have; what was agreed on with the functions around (a jump at the start, for the one in front) must be in it.
+//! Now that every run's place is known, f is planned once more, with the padding that is really free. It finds
+//! another springboard, or a tactic that needs none. The new plan is taken when it has fewer traps and touches
+//! nothing that others have. It must keep what was agreed on with the functions around it: a jump at the start, for
+//! the function before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -22,9 +23,9 @@ use crate::{FunctionMap, Point, Tactic, TargetAddress};
 /// How far from a function what is taken is of interest to it: what a short jump reaches, and the longest run.
 const REACH_BYTES: u64 = 256;
 
-/// Plans those parts of functions again in which a site traps since its springboard is somebody else's. `plan` is what
-/// [`crate::reconcile`] made, `taken` what it was told, `parts` is where the functions' parts lie. `map_of` shows one with
-/// all that it was shown before, but for what is taken.
+/// Plans those parts of functions again in which a site traps because another patch has its springboard. `plan` is what
+/// [`crate::reconcile`] made, and `taken` what it was given. `parts` is where the functions' parts lie. `map_of` yields
+/// the map of a part with all that it was shown before, but for what is taken.
 pub fn plan_again(
     plan: FunctionPlan,
     taken: &[Range<TargetAddress>],
@@ -69,7 +70,7 @@ fn alone(parts: &[Range<TargetAddress>]) -> Vec<Range<TargetAddress>> {
     found
 }
 
-/// Everybody's runs.
+/// The runs of all functions.
 struct All {
     runs: BTreeMap<TargetAddress, RunPlan>,
     refusals: Vec<(TargetAddress, crate::Refusal)>,
@@ -171,8 +172,8 @@ mod tests {
     const F: u64 = 0x5540_1000;
     const G: u64 = 0x5540_1010;
 
-    /// `f` begins with a short instruction and a call, and has no padding; `g` ends in a `ret` to which a branch leads, with
-    /// six bytes of `int3` behind it: enough for its run, or for one springboard.
+    /// `f` begins with a short instruction and a call, and has no padding; `g` ends in a `ret` to which a branch leads,
+    /// with six bytes of `int3` after it: enough for its run, or for one springboard.
     const CODE: [u8; 32] = [
         0x48, 0x83, 0xec, 0x08, // f: sub rsp, 8
         0xe8, 0xf7, 0x0f, 0x00, 0x00, // call
@@ -240,11 +241,11 @@ mod tests {
         let settled = plan_again(reconciled.clone(), &[], &parts(), &options, &mut |part| {
             Some(map_of(part))
         });
-        // The call is displaced together with what is in front of it.
+        // The call is displaced together with what is before it.
         assert_eq!(tactics(&settled), [(F, Tactic::Run), (G + 9, Tactic::Run)]);
         let points: usize = points_of(&settled.runs).count();
         assert_eq!(points, 3, "each point once");
-        // Nobody knows how the function looks: all stays as it was.
+        // How the function looks is not known: all stays as it was.
         let unknown = plan_again(reconciled.clone(), &[], &parts(), &options, &mut |_| None);
         assert_eq!(unknown, reconciled);
         // Nor is a function planned again that shares its text with another.

@@ -1,8 +1,8 @@
 //! The choice for one site.
 //!
 //! The shapes that could cover it are tried: those that start at the site, then those that start before it, nearest
-//! first, until a run has five bytes in front of the site - if a shorter one does not do, a longer one does not either -
-//! as far down as the text is free. The best [`Quality`] wins; where it needs a springboard or an address that there may
+//! first, until a run has five bytes before the site - if a shorter one does not do, a longer one does not either - as
+//! far down as the text is free. The best [`Quality`] wins; where it needs a springboard or an address that there may
 //! not be, the others are its alternatives.
 
 use super::RunPlan;
@@ -12,7 +12,7 @@ use super::sites::Site;
 use crate::Tactic;
 
 impl Planner<'_> {
-    /// The best run over a site that starts at or behind `floor`. `rest`: the sites behind it, the next one last.
+    /// The best run over a site that starts at or after `floor`. `rest`: the sites after it, the next one last.
     pub(super) fn choose(&self, site: &Site, rest: &[Site], floor: u32) -> Option<Choice> {
         let map = self.map;
         let sites = std::slice::from_ref(site);
@@ -37,7 +37,7 @@ impl Planner<'_> {
                 }
             }
             let found = best.as_ref().is_some_and(|best| best.quality == Quality::Jump);
-            // From five bytes in front of the site on, a longer run is no better than a shorter one.
+            // From five bytes before the site on, a longer run is no better than a shorter one.
             if found || start + JUMP <= site_offset {
                 break;
             }
@@ -49,8 +49,8 @@ impl Planner<'_> {
         Some(best)
     }
 
-    /// What comes next when a choice finds no place: the other shapes from the same start that cover the same sites, each
-    /// the alternative of the one before.
+    /// What comes next when a choice finds no place: the other shapes from the same start that cover the same sites,
+    /// each the alternative of the one before.
     fn alternative(&self, best: &Choice, site: &Site, rest: &[Site]) -> Option<Box<RunPlan>> {
         let mut shapes = self.shapes(best.first, site.index);
         shapes.retain(|(quality, _)| *quality > best.quality);

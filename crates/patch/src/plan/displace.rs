@@ -18,8 +18,8 @@ pub(super) fn trap(map: &FunctionMap, site: &Site) -> Result<RunPlan, Refusal> {
         bytes: map.bytes_of(*instruction).to_vec(),
         points: site.points.clone(),
     };
-    // All of its bytes trap; but where a branch leads into its middle (around a lock prefix), that is somebody's
-    // instruction.
+    // All of its bytes trap; but where a branch leads into its middle (around a lock prefix),
+    // another instruction begins there.
     let middle = instruction.offset + 1..instruction.end();
     let filled = 1 + middle.take_while(|offset| !map.is_target_at(*offset)).count();
     trap_at(displaced, filled, map.ranges().collect())

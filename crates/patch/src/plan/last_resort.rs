@@ -1,20 +1,20 @@
 //! The last resort before a trap: a run into which a known branch leads.
 //!
-//! Whoever comes by that branch meets a trapping byte, which invariant I1 makes safe, but which costs a signal. A branch
-//! may be taken a million times for every time that the run is entered at its start (the head of a loop), and nobody can
-//! tell from the text. So an instruction that is not probed is never made to trap for the sake of one that is.
+//! A thread that comes by that branch meets a trapping byte. Invariant I1 makes that safe, but it costs a signal. A
+//! branch may be taken a million times for every time that the run is entered at its start (the head of a loop), and
+//! the text does not say so. So an instruction that is not probed is never made to trap for the sake of one that is.
 //!
-//! It is otherwise where the instructions that branches lead to are probed as well, and would have traps of their own:
+//! It is otherwise where the instructions that branches lead to are probed as well. They would have traps of their own:
 //!
 //! ```text
 //!            each by itself                   together
 //!   S:       int3     a signal a hit          jmp detour    a jump a hit
-//!   T:       int3     a signal a hit          (boundary)    a signal for who branches to it, nothing more for who
-//!   ...                                                     comes from S
+//!   T:       int3     a signal a hit          (boundary)    a signal for a branch to it, nothing more for a thread
+//!   ...                                                     that comes from S
 //! ```
 //!
-//! Nobody pays more than before, and whoever comes from S pays for a jump. [`RunPlan::entered`] says where branches
-//! arrive.
+//! No thread pays more than before, and a thread that comes from S pays for a jump. [`RunPlan::entered`]
+//! says where branches arrive.
 
 use super::RunPlan;
 use super::planner::{Choice, Planner, Quality};
@@ -22,8 +22,8 @@ use super::shape::{BranchTargets, JUMP, shape_at};
 use super::sites::Site;
 
 impl Planner<'_> {
-    /// A run over a site that has none of its own, and over sites behind it to which branches lead and which have none,
-    /// either. `rest`: the sites behind it, the next one last.
+    /// A run over a site that has none of its own, and over sites after it to which branches lead and which have none,
+    /// either. `rest`: the sites after it, the next one last.
     pub(super) fn last_resort(&self, site: &Site, rest: &[Site]) -> Option<Choice> {
         let map = self.map;
         if self.force.is_some() {

@@ -32,7 +32,7 @@ pub use springboard::Springboard;
 pub struct PlanOptions {
     /// Use this tactic only; points for which it does not fit are refused.
     pub force: Option<Tactic>,
-    /// Asked now and then: from when on nobody wants the plan any more. What comes out then is not whole.
+    /// Asked now and then whether the plan is still wanted. When it is not, what comes out is not whole.
     pub is_cancelled: Option<fn() -> bool>,
 }
 
@@ -47,7 +47,7 @@ impl PlanOptions {
 pub struct FunctionPlan {
     /// The patches, ascending, disjoint (up to [`RunPlan::claimed_end`]).
     pub runs: Vec<RunPlan>,
-    /// The points that cannot be had: site and reason.
+    /// The points that cannot be placed: site and reason.
     pub refusals: Vec<(TargetAddress, Refusal)>,
 }
 
@@ -58,27 +58,28 @@ pub struct RunPlan {
     pub start: TargetAddress,
     /// How.
     pub tactic: Tactic,
-    /// The instructions that the detour executes, in order, each with the points in front of it.
+    /// The instructions that the detour executes, in order, each with the points before it.
     pub instructions: Vec<Displaced>,
     /// For a pun: how many of the last instructions stay in place as well, since the jump shares bytes with them.
     pub kept: usize,
-    /// Bytes from `start` to where the detour jumps back: the instructions and, behind a final unconditional transfer,
+    /// Bytes from `start` to where the detour jumps back: the instructions and, after a final unconditional transfer,
     /// the padding that the patch needs.
     pub length: usize,
     /// The text that the patch replaces, at most 16 bytes: for a trap its instruction, or the beginning of it; 2 for an
-    /// `evict`, 5 for a jump, more when instructions with points start behind the jump's bytes: the first byte of each
+    /// `evict`, 5 for a jump, more when instructions with points start after the jump's bytes: the first byte of each
     /// becomes `int3`. Those that a pun keeps are among the 5.
     pub original: Vec<u8>,
     /// Which bytes of the jump must be trapping bytes, or the original ones.
     pub constraint: JumpConstraint,
     /// For an `evict`: where its short jump may lead. The first is used; the others are for [`reconcile`].
     pub springboards: Vec<Springboard>,
-    /// For an `evict` without springboard: the instruction directly behind it, at which another run starts. Its jump's
+    /// For an `evict` without springboard: the instruction directly after it, at which another run starts. Its jump's
     /// first bytes are the last ones of this run's jump, so the two are placed together, and go together.
     pub successor: Option<TargetAddress>,
     /// Whose springboard lies in the rear of the last instruction.
     pub guest: Option<Guest>,
-    /// Starts of padding nops inside the patch. They are not copied: who arrives there goes on behind the patch.
+    /// Starts of padding nops inside the patch. They are not copied: a thread that arrives there goes
+    /// on after the patch.
     pub padding_boundaries: Vec<TargetAddress>,
     /// The detour's length in bytes, at most.
     pub detour_length: usize,
@@ -90,7 +91,7 @@ pub struct RunPlan {
     /// The next best patch from the same start with the same points, for when no address spells the bytes that this one
     /// needs, or there is no springboard.
     pub alternative: Option<Box<RunPlan>>,
-    /// Instructions with points to which known branches lead from outside: whoever comes that way traps.
+    /// Instructions with points to which known branches lead from outside: a thread that comes that way traps.
     pub entered: Vec<TargetAddress>,
     /// What kept a better patch from these sites, where that was found out after planning.
     pub obstacle: Option<Obstacle>,
@@ -102,8 +103,8 @@ impl RunPlan {
         TargetAddress(self.start.0.saturating_add(self.length as u64))
     }
 
-    /// The text that nobody else may change lies from `start` up to here: the run, what its jump puns, and the
-    /// alternative.
+    /// The text that no other patch may change lies from `start` up to here: the run, what its jump
+    /// puns, and the alternative.
     pub fn claimed_end(&self) -> TargetAddress {
         let jump = match self.tactic {
             Tactic::Trap => self.start,
@@ -126,19 +127,19 @@ impl RunPlan {
         self.springboards.first().filter(|_| self.tactic == Tactic::Evict)
     }
 
-    /// For an `evict` whose springboard lies in a displaced instruction: the start of that one's run. The two are placed
-    /// together; this one needs that one in the text.
+    /// For an `evict` whose springboard lies in a displaced instruction: the start of that one's run. The two are
+    /// placed together; this one needs that one in the text.
     pub fn host(&self) -> Option<TargetAddress> {
         self.springboard().and_then(|springboard| springboard.host)
     }
 
-    /// Whether nothing fires in it: it is there for the sake of the run in front of it.
+    /// Whether nothing fires in it: it is there for the sake of the run before it.
     pub fn is_silent(&self) -> bool {
         self.instructions.iter().all(|displaced| displaced.points.is_empty())
     }
 
-    /// The same points in the next best way: for a run whose jump found no place. The alternative, else traps. Repeated,
-    /// it ends with traps.
+    /// The same points in the next best way, for a run whose jump found no place: the alternative, else traps.
+    /// Repeated, it ends with traps.
     pub fn fallback(&self) -> FunctionPlan {
         match &self.alternative {
             Some(run) => FunctionPlan {
@@ -204,7 +205,7 @@ pub struct Displaced {
     pub address: TargetAddress,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// What fires in front of it (or on its taken edge).
+    /// What fires before it (or on its taken edge).
     pub points: Vec<Point>,
 }
 

@@ -1,8 +1,8 @@
 //! Neighbour eviction: a springboard in an instruction that is displaced.
 //!
-//! Where there is no padding in reach, and what follows cannot be displaced either, an instruction nearby can be, if it is
-//! long enough: it gets a jump of its own, and what is behind that jump nobody executes any more. No instruction starts
-//! there, so nobody arrives but by our own short jump:
+//! There may be no padding in reach, and what follows may not be displaceable either. But an instruction nearby can be
+//! displaced, if it is long enough. It gets a jump of its own, and what lies after that jump is not executed any more.
+//! No instruction starts there, so threads arrive by our own short jump alone:
 //!
 //! ```text
 //!   site   c3                   ret              eb 1c              jmp springboard (of this instruction and the next)
@@ -11,26 +11,27 @@
 //!   N+5                                          e9 b0 b1 b2 b3     springboard: jmp detour of the site
 //! ```
 //!
-//! An instruction of six to nine bytes has not got the room for two jumps. But the second may begin among the bytes of the
-//! first, as a successor's jump does (`successor.rs`), and each has a part of the other's displacement:
+//! An instruction of six to nine bytes has no room for two jumps. But the second may begin among the bytes of the
+//! first, as a successor's jump does (`successor.rs`). Each then has a part of the other's displacement:
 //!
 //! ```text
 //!   N      48 8d 05 .. .. .. .. lea rax, [..]    e9 a0 |
 //!   N+2                                             e9 b0 b1 b2 b3      the first jump's displacement is b1 b0 e9 a0
 //! ```
 //!
-//! Any run will do whose last instruction has room at its end: that of a site nearby, or one that is made for the purpose
-//! of a single instruction. The former is had for nothing; the latter costs a jump whoever executes that instruction. So
-//! this is the last tactic before a trap.
+//! Any run will do whose last instruction has room at its end: that of a site nearby, or one that is made for the
+//! purpose, of a single instruction. The former costs nothing. The latter costs every thread that executes the
+//! instruction a jump. So this is the last tactic before a trap.
 //!
 //! # Why this is sound
 //!
-//! The host's patch, with the springboard in it, is one piece of text from the start of an instruction, and keeps invariant
-//! I1 by itself: its start holds a jump, the starts of others in its run trap, and the springboard touches bytes of its last
-//! instruction other than the first. Where a known branch leads into the middle of that one (around a prefix), there is no
-//! run. The short jump is a patch of its own, and needs the host there and complete: [`crate::transition`] writes all that
-//! lies inside of instructions before the starts become live. The host must not go while somebody may be between the two
-//! jumps of the other one, not even by the breakpoint protocol: [`crate::Built::carries`].
+//! The host's patch, with the springboard in it, is one piece of text from the start of an instruction. It
+//! keeps invariant I1 by itself: its start holds a jump, the other starts in its run trap, and the
+//! springboard leaves the first byte of its last instruction alone. Where a known branch leads into the
+//! middle of that instruction (around a prefix), there is no run. The short jump is a patch of its own, and
+//! needs the host complete in the text: [`crate::transition`] writes all that lies inside of instructions
+//! before the starts become live. The host must not go while a thread may be between the two jumps of the
+//! guest, not even by the breakpoint protocol: [`crate::Built::carries`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -46,7 +47,7 @@ use crate::{JumpConstraint, Refusal, Tactic, TargetAddress, is_trapping_byte};
 /// From a short jump's end to what it reaches.
 const REACH: Range<i64> = -128..128;
 
-/// A springboard in the rear of a run, and for whom.
+/// A springboard in the rear of a run, and the run that it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guest {
     /// Start of the run whose short jump leads there.
@@ -58,7 +59,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Behind the springboard's last byte.
+    /// After the springboard's last byte.
     pub(crate) fn springboard_end(self) -> TargetAddress {
         TargetAddress(self.jump.0.saturating_add(u64::from(JUMP)))
     }
@@ -80,7 +81,7 @@ impl RunPlan {
         }
     }
 
-    /// Where another run's springboard may begin, if this one can have any: in its last instruction, behind that one's
+    /// Where another run's springboard may begin, if this one can have any: in its last instruction, after that one's
     /// first byte.
     fn rear(&self) -> Range<u64> {
         let is_jump = matches!(self.tactic, Tactic::Jump | Tactic::Run);
@@ -108,7 +109,7 @@ struct Place {
 enum Host {
     /// Start of a run that there is.
     Run(TargetAddress),
-    /// Index of an instruction that nobody displaces.
+    /// Index of an instruction that no run displaces.
     Instruction(usize),
 }
 
@@ -122,8 +123,8 @@ struct Text {
 }
 
 impl Planner<'_> {
-    /// Gives sites that would trap (or, where `evict` is forced, be refused) a short jump to a springboard in a displaced
-    /// instruction, as far as there are such.
+    /// Gives sites that would trap (or, where `evict` is forced, be refused) a short jump to a springboard in a
+    /// displaced instruction, as far as there are such.
     pub(super) fn evict_neighbours(&self, sites: &[Site], plan: &mut FunctionPlan) {
         let map = self.map;
         if !map.evicts() || !matches!(self.force, None | Some(Tactic::Evict)) {
@@ -288,7 +289,7 @@ fn map_begins_shared(planner: &Planner<'_>, start: TargetAddress) -> bool {
     planner.map.is_successor() && start == planner.map.start()
 }
 
-/// How good it is that a springboard begins so far behind its host's start: without sharing bytes; then where both jumps
+/// How good it is that a springboard begins so far after its host's start: without sharing bytes; then where both jumps
 /// have many places; last where one of them has a window of 16 MiB, or the other one place in 16 MiB.
 fn rank(offset: u64) -> u32 {
     match offset {

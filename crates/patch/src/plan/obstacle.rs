@@ -1,20 +1,20 @@
-//! Why a site has a trap, told truly: what would have to be otherwise for a jump to fit.
+//! Why a site has a trap: what would have to be otherwise for a jump to fit.
 //!
-//! A site traps when every tactic fails, and each of them fails for a reason of its own: to name the first thing that is
-//! in the way would be a guess. So planning is asked again for this site alone with one thing changed, and the first change
-//! that makes room is the reason:
+//! A site traps when every tactic fails, and each of them fails for a reason of its own. To name the first obstacle
+//! that was met would be a guess. So this site alone is planned again with one thing changed. The first change that
+//! makes room is the reason:
 //!
 //! ```text
 //!   no other sites             the patches around it leave no room
 //!   no springboards of others  all padding in reach is taken
 //!   memory everywhere          no free address spells the bytes
 //!   no known branches          a branch leads to where its jump would lie
-//!   padding behind             the function ends where its jump would lie
+//!   padding after              the function ends where its jump would lie
 //! ```
 //!
-//! Where no single change does, all of them together may; where not even that, the instruction cannot be moved with what
-//! is around it. What is found out when plans meet ([`crate::reconcile`], [`crate::NearSpace`]) is taken down in
-//! [`RunPlan::obstacle`] there.
+//! Where no single change makes room, all of them together may. If not even that helps, the instruction cannot be
+//! moved with what is around it. What turns out when plans meet ([`crate::reconcile`], [`crate::NearSpace`]) is
+//! written into [`RunPlan::obstacle`] there.
 
 use super::{PlanOptions, RunPlan, plan};
 use crate::{Fire, FireCondition, FunctionMap, Point, Position, Tactic, TargetAddress};
@@ -31,10 +31,10 @@ pub enum Obstacle {
     /// The holes of the address space are elsewhere.
     #[error("no free address spells the bytes that its jump needs")]
     Address,
-    /// Whoever came that way would trap all the time.
+    /// A thread that comes that way would trap every time.
     #[error("a branch leads to where its jump would lie")]
     Branch,
-    /// And there is not enough padding behind it.
+    /// And there is not enough padding after it.
     #[error("the function ends where its jump would lie")]
     End,
     /// None of them alone.

@@ -1,7 +1,7 @@
 //! The plan of a function: one pass over its sites, and more where springboards are scarce.
 //!
 //! Points are taken in the order of their sites. A site that no earlier run covers gets the best run over it
-//! (`choose.rs`). A site that would get a trap is given to the run in front of it, if that run can be extended up to it:
+//! (`choose.rs`). A site that would get a trap is given to the run before it, if that run can be extended up to it:
 //!
 //! ```text
 //!   41 5e  pop r14    run      e9 ..        the jump
@@ -133,7 +133,7 @@ impl Pass<'_, '_> {
             let taken = sites.iter().filter(|taken| taken.index > site.index).count();
             self.rest.truncate(self.rest.len().saturating_sub(taken));
             self.floor = self.end_of(&choice.run);
-            // In the next function, no site of this one lies behind it.
+            // In the next function, no site of this one lies after it.
             let start = map.offset(choice.run.start);
             let is_own = start.is_some_and(|start| start < map.code_size());
             let first = choice.first;

@@ -10,15 +10,15 @@ use super::{RunPlan, springboard};
 use crate::function::{FunctionMap, Padding};
 use crate::{JumpConstraint, Tactic};
 
-/// How good a shape is: what a hit costs, and then how likely it finds a place. Best first. The figures are what a hit
-/// costs more than a jump, in nanoseconds, where they were measured.
+/// How good a shape is: what a hit costs, and then how likely it finds a place. Best first. The figures, where they
+/// were measured, are what a hit costs more than a jump, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Quality {
     /// A jump, no call in it.
     Jump,
     /// A pun with windows of 64 KiB or more, whose detour executes what it shares bytes with: 0.
     Pun,
-    /// The run in front, extended: 0. Whoever comes to the site by an unknown branch traps.
+    /// The run before the site, extended: 0. A thread that comes to the site by an unknown branch traps.
     Extended,
     /// A short jump to a springboard: 0.2. There are not many places for springboards.
     Evict,
@@ -29,12 +29,12 @@ pub(super) enum Quality {
     EvictWithCall,
     PunWithCall,
     ExtendedWithCall,
-    /// Three or four bytes are punned: a window of 256 bytes or one, that is a page of its own; or bytes are shared with what
-    /// nobody is known to execute.
+    /// Three or four bytes are punned: a window of 256 bytes or of one, so a page of its own. Or bytes are shared with
+    /// what is not known to be executed.
     NarrowPun,
-    /// The jump lies on the successor's: 5, and 1 for whoever comes to the successor.
+    /// The jump lies on the successor's: 5, and 1 for a thread that comes to the successor.
     OnSuccessor,
-    /// Whoever comes by a known branch traps, others do not.
+    /// A thread that comes by a known branch traps, others do not.
     PartlyTrapping,
 }
 

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Two runs of the same shape become one with the points of both. Of others that overlap, all become traps: a trap
-//! displaces one instruction, which is copied from the original text, and changes no byte at which another one starts, so
-//! traps always go together.
+//! displaces one instruction, which is copied from the original text, and changes no byte at which another one starts,
+//! so traps always go together.
 
 use std::ops::Range;
 
@@ -19,8 +19,8 @@ use super::{FunctionPlan, Obstacle, PlanOptions, RunPlan, springboard};
 use crate::{Refusal, Tactic, TargetAddress};
 
 /// Makes runs from any number of plans disjoint (but for traps on overlapping instructions), ascending, and gives each
-/// `evict` a springboard of its own. Every point is in exactly one run afterwards, or refused. `taken`: text that patches
-/// of earlier plans have, which stay.
+/// `evict` a springboard of its own. Every point is in exactly one run afterwards, or refused. `taken`: text of patches
+/// of earlier plans, which stay.
 pub fn reconcile(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>], options: &PlanOptions) -> FunctionPlan {
     let mut plan = disjoint(without_taken(runs, taken));
     if options.cancelled() {
@@ -37,7 +37,7 @@ pub fn reconcile(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>], options: &P
     plan
 }
 
-/// Without what is displaced for another's sake only and is somebody else's already. Who needs it finds out when it is placed.
+/// Leaves out silent runs whose text another patch has already. The run that needs one finds out when it is placed.
 fn without_taken(mut runs: Vec<RunPlan>, taken: &[Range<TargetAddress>]) -> Vec<RunPlan> {
     if runs.iter().any(RunPlan::is_silent) {
         let overlaps =
@@ -99,8 +99,8 @@ fn resolve(cluster: Vec<RunPlan>, plan: &mut FunctionPlan) {
     plan.runs.extend(merged);
 }
 
-/// Leaves out what is displaced only for another's sake and overlaps with what is there for its own, or with a shorter
-/// one. Who needs it finds a jump at the same place, or finds out when it is placed.
+/// Leaves out silent runs that overlap with a run that has points, or with a shorter one. The run that needs it finds a
+/// jump at the same place, or finds out when it is placed.
 fn without_overlapping_silent(runs: Vec<RunPlan>) -> Vec<RunPlan> {
     let (mut silent, mut kept): (Vec<RunPlan>, Vec<RunPlan>) = runs.into_iter().partition(RunPlan::is_silent);
     silent.sort_by_key(|run| (run.claimed_end(), run.start));
@@ -144,7 +144,7 @@ fn merge(runs: Vec<RunPlan>, refusals: &mut Vec<(TargetAddress, Refusal)>) -> Ve
 
 /// Adds the points of a run of the same shape.
 fn merge_into(into: &mut RunPlan, from: RunPlan) {
-    // A jump's patch reaches up to the last site; a trap's stops in front of what either function branches to.
+    // A jump's patch reaches up to the last site; a trap's stops before what either function branches to.
     let wider = from.original.len() > into.original.len();
     if wider == (into.tactic != Tactic::Trap) {
         into.original = from.original;
@@ -162,7 +162,7 @@ fn merge_into(into: &mut RunPlan, from: RunPlan) {
             into.inside.push(range);
         }
     }
-    // Where each has another guest, the second one finds that nobody has room for it.
+    // Where each has another guest, the second one finds no room.
     into.guest = into.guest.or(from.guest);
     // Without an alternative it falls back to traps, which have the points of both.
     into.alternative = match (into.alternative.take(), from.alternative) {

@@ -12,14 +12,14 @@ pub(super) const SHORT_JUMP: u32 = 2;
 /// The longest patch: what `struct np_site` of the agent's contract holds.
 const LONGEST_PATCH: u32 = 16;
 
-/// A run: the instructions that the jump touches, and those up to the site where that lies behind them.
+/// A run: the instructions that the jump touches, and those up to the site where that lies after them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Index of the first instruction.
     pub first: usize,
-    /// Index behind the last one.
+    /// Index after the last one.
     pub behind: usize,
-    /// Offset behind the run, padding included.
+    /// Offset after the run, padding included.
     pub end: u32,
     pub constraint: JumpConstraint,
     /// Offsets of padding nops that start inside of the patch.
@@ -33,15 +33,15 @@ pub(super) struct Shape {
     pub punned: u32,
     /// Bytes of the jump at the site.
     pub jump: u32,
-    /// Index behind the last instruction that the detour executes; those from `behind` on stay in place, too.
+    /// Index after the last instruction that the detour executes; those from `behind` on stay in place, too.
     pub back: usize,
-    /// Offset to which the detour jumps back: `end`, or behind the instructions that stay in place.
+    /// Offset to which the detour jumps back: `end`, or after the instructions that stay in place.
     pub back_end: u32,
     /// The detour jumps back to bytes that the jump shares with what follows.
     pub shared: bool,
     /// The jump's last bytes are those of the successor's jump.
     pub on_successor: bool,
-    /// Some of the jump's bytes are those of data, or of code that nobody knows the way to.
+    /// Some of the jump's bytes are those of data, or of code to which no way is known.
     pub keeps_unreached: bool,
 }
 
@@ -92,7 +92,7 @@ impl Shape {
         first.map_or(0, |first| self.end - first.offset)
     }
 
-    /// Offset behind the text that the patch needs for itself.
+    /// Offset after the text that the patch needs for itself.
     pub fn claimed_end(&self) -> u32 {
         (self.end + self.punned).max(self.back_end)
     }
@@ -103,8 +103,8 @@ impl Shape {
 pub(super) enum BranchTargets<'a> {
     /// There is no run.
     Refuse,
-    /// Those behind the jump are taken in: they stay as they are, up to the first site, which traps for whoever comes
-    /// that way from outside of the run. For sites that would trap for everybody otherwise.
+    /// Those after the jump are taken in: they stay as they are, up to the first site. That one traps for a thread that
+    /// comes that way from outside of the run. This is for sites that would trap for every thread otherwise.
     BehindJump,
     /// Those at these offsets are taken in: there are sites, which would trap by themselves.
     Trapping(&'a [u32]),
@@ -176,7 +176,7 @@ pub(super) fn shape_at(
 /// What a pun's detour does about the instructions whose bytes the jump shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Followers {
-    /// It executes copies of them and jumps back behind them. Where a jump's last byte lies, the processor remembers a
+    /// It executes copies of them and jumps back after them. Where a jump's last byte lies, the processor remembers a
     /// jump: were the instruction there executed next, it would be taken for one, and mispredicted (5 ns).
     Copied,
     /// It jumps back to them: they have sites of their own, or cannot be copied well (calls).
@@ -184,7 +184,7 @@ pub(super) enum Followers {
 }
 
 /// The longest pun that starts with instruction `first` and contains instruction `site`: it ends before five bytes, and
-/// the bytes behind it are the jump's. `None`: no instruction ends there, or a known branch leads
+/// the bytes after it are the jump's. `None`: no instruction ends there, or a known branch leads
 /// into it from outside.
 pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize, followers: Followers) -> Option<Shape> {
     let code = map.code();
@@ -220,7 +220,7 @@ pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize, followers: Fo
     shape = shape.all_displaced();
     shape.shared = goes_on;
     if followers == Followers::Copied {
-        // Behind a call nothing can be executed in the detour.
+        // After a call nothing can be executed in the detour.
         if !goes_on || shape.avoided {
             return None;
         }
@@ -264,8 +264,9 @@ pub(super) fn is_avoided(kind: Kind) -> bool {
     matches!(kind, Kind::System | Kind::Call)
 }
 
-/// Lengthens a run that ends in an unconditional transfer by the padding behind it: first bytes that nobody executes
-/// (int3, zeros; those that nobody is known to execute keep their values), then nops. Nops are boundaries; int3 behind nops would be, too, and cannot be imitated.
+/// Lengthens a run that ends in an unconditional transfer by the padding after it. First come bytes that are never
+/// executed (int3, zeros); those that are only not known to be executed keep their values. Then come nops, which are
+/// boundaries. int3 after nops would be a boundary, too, and cannot be imitated.
 fn take_padding(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Shape> {
     let mut next = shape.behind;
     shape.padded = true;
@@ -290,8 +291,8 @@ fn take_padding(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Shape
                 shape.end += 1;
                 continue;
             }
-            // Data, or code that nobody knows the way to: it stays as it is. A short jump's only byte says where the
-            // springboard lies, and cannot.
+            // Data, or code to which no way is known: it stays as it is. The only byte of a short jump cannot stay: it
+            // says where the springboard lies.
             None if shape.jump == JUMP
                 && shape.padding.is_empty()
                 && map.is_followed()

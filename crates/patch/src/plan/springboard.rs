@@ -1,26 +1,27 @@
 //! Springboards: where the short jump of an `evict` leads.
 //!
 //! ```text
-//!   48 83 ec 08     sub rsp, 8     eb d       jmp springboard       (ec, 08: as before, nobody needs them)
+//!   48 83 ec 08     sub rsp, 8     eb d       jmp springboard       (ec, 08: as before, not needed)
 //!   e8 ..           call x         e8 ..      stays in place, as does the prediction of its return
 //!   ...
 //!   c3              ret
-//!   0f 1f 80 ..     nop (7 bytes)  cc         who arrives here goes on behind the nops
+//!   0f 1f 80 ..     nop (7 bytes)  cc         an arrival here goes on after the nops
 //!                                  e9 ..      jmp detour
 //! ```
 //!
-//! A springboard lies in padding, 126 bytes before the site to 129 behind it, and none of its bytes may be mistaken for an
-//! instruction that used to be there (invariant I1):
+//! A springboard lies in padding, 126 bytes before the site to 129 after it, and none of its bytes may be mistaken for
+//! an instruction that used to be there (invariant I1):
 //!
-//! - its jump never begins at the start of a nop: whoever comes by an unknown branch to the nop would be taken for a hit;
-//! - a nop that begins in front of it, and into which it reaches, gets an `int3` for its first byte;
+//! - its jump never begins at the start of a nop: a thread that comes by an unknown branch to the nop would
+//!   count as a hit;
+//! - a nop that begins before it, and into which it reaches, gets an `int3` for its first byte;
 //! - a nop that begins in it begins with a trapping byte, by choice of where the detour lies ([`JumpConstraint`]).
 //!
-//! Both traps lead behind the padding nops that are touched. Where the run's second byte is a boundary, the distance to
+//! Both traps lead after the padding nops that are touched. Where the run's second byte is a boundary, the distance to
 //! the springboard is a trapping byte as well.
 //!
-//! Padding is scarce, and several functions have an eye on the same. So a plan carries all springboards that it could
-//! use, and [`assign`] gives each plan one that nobody else uses; runs that reach into padding have precedence.
+//! Padding is scarce, and several functions want the same. So a plan carries all springboards that it could use, and
+//! [`assign`] gives each plan one of its own. Runs that reach into padding have precedence.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -48,7 +49,7 @@ pub struct Springboard {
     pub constraint: JumpConstraint,
     /// Starts of the nops that are no longer there.
     pub nops: Vec<TargetAddress>,
-    /// Where whoever arrives at one of them goes on.
+    /// Where a thread that arrives at one of them goes on.
     pub behind: TargetAddress,
     /// Not padding, but the rear of an instruction which is displaced: the start of the run that it is the last one of
     /// ([`RunPlan::guest`]). That run's patch has the springboard's bytes among its own.
@@ -108,13 +109,13 @@ pub(super) fn candidates(site: TargetAddress, boundary: bool, padding: &[Padding
     disjoint
 }
 
-/// A `ret` in front of padding has its jump in the first four bytes of it, and no other way where a branch leads to it.
+/// A `ret` before padding has its jump in the first four bytes of it, and no other way where a branch leads to it.
 fn kept_free(padding: &Padding) -> TargetAddress {
     TargetAddress(padding.start.0.saturating_add(u64::from(JUMP) - 1))
 }
 
 /// Every place for a springboard in some padding. Its first byte is not a place for a jump: a call that does not return
-/// leaves its address on the stack, and who looks for threads on springboards would find it.
+/// leaves its address on the stack, and the search for threads on springboards would find it.
 fn places(padding: &Padding) -> impl Iterator<Item = Springboard> + '_ {
     let start = padding.start.0;
     let last = padding.bytes.len().saturating_sub(JUMP as usize);
@@ -185,8 +186,8 @@ fn needs_springboard(run: &RunPlan) -> bool {
     run.tactic == Tactic::Evict && run.successor.is_none() && run.host().is_none()
 }
 
-/// Gives every `evict` its springboard, the first of those it has left afterwards. The second list is of those for which
-/// there was none. `taken`: text that others have.
+/// Gives every `evict` its springboard: the first of those that it has left afterwards. The second list has the runs
+/// for which there was none. `taken`: text that others have.
 pub(super) fn assign(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>]) -> (Vec<RunPlan>, Vec<RunPlan>) {
     let mut claims = Claims::default();
     for range in taken.iter().cloned() {

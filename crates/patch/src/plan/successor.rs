@@ -1,7 +1,7 @@
 //! Successor eviction: a jump whose last bytes are another jump's first ones.
 //!
-//! A pun must lead to where the bytes of the next instruction say, and often there is no memory to be had. But if that
-//! instruction is displaced as well, its bytes are those of a jump, and all of these but the first are ours to choose:
+//! A pun must lead to where the bytes of the next instruction say, and often there is no free memory. But if that
+//! instruction is displaced as well, its bytes are those of a jump. All of these but the first are ours to choose:
 //!
 //! ```text
 //!   start    c3              ret               e9 |            jmp detour of the ret:    displacement d2 d1 d0 e9
@@ -10,23 +10,23 @@
 //! ```
 //!
 //! This is the way where a branch leads to what follows a short instruction: the branch finds a whole jump there, as
-//! everybody does. The successor's run is planned like any other, with the points that it has or without any; where its
-//! jump puns, or lies on a successor's in turn, the bytes of that come in, too. The detours of such a chain are placed
-//! together (`near/chain.rs`).
+//! every other thread does. The successor's run is planned like any other, with the points that it has or without
+//! any. Where its jump puns, or lies on a successor's in turn, those bytes come in, too. The detours of such a chain
+//! are placed together (`near/chain.rs`).
 //!
 //! # Why this is sound
 //!
-//! In the text these are two patches, and each by itself keeps invariant I1: the starts of instructions within the first one
-//! are trapped as in every run, the successor's start holds a jump, and behind it the successor's run has its boundaries
-//! trapped. A thread that stands at the successor's start when it is patched executes its jump; a signal frame or a return
-//! address that points there does, too. Whoever leaves the first detour at its end comes to the successor's jump, and so to
-//! its points.
+//! In the text these are two patches, and each by itself keeps invariant I1. The starts of instructions within the
+//! first one are trapped as in every run. The successor's start holds a jump, and after it the successor's run has its
+//! boundaries trapped. A thread that stands at the successor's start when it is patched executes its jump. So does a
+//! thread with a signal frame or a return address that points there. A thread that leaves the first detour at its end
+//! comes to the successor's jump, and so to its points.
 //!
-//! What is new is that the first jump is torn when the successor's changes alone. So wherever the successor's patch goes,
-//! comes, or is another, the first one must not be live: [`crate::transition`] sees to the order when both are in its
-//! hands (the covering jump becomes a trap before the covered one changes, and is written after it), and whoever arms
-//! patches must take both or the first only ([`crate::Built::successor`]). The first patch consists of the bytes in front of
-//! the successor, so that taking it back alone changes nothing else.
+//! What is new is that the first jump is torn when the successor's changes alone. So the first jump must not be live
+//! while the successor's patch comes, goes or changes. Where [`crate::transition`] has both, it sees to the order: the
+//! covering jump becomes a trap before the covered one changes, and is written after it. A caller that arms patches
+//! must take both or the first only ([`crate::Built::successor`]). The first patch consists of the bytes before the
+//! successor, so that taking it back alone changes nothing else.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ use super::sites::Site;
 use crate::function::{FunctionMap, Kind};
 use crate::{RunPlan, Tactic};
 
-/// How many runs are looked at for one site: as many as a chain has that is found straight away. A switch may return from
+/// How many runs are tried for one site: as many as a chain has that is found straight away. A switch may return from
 /// each of dozens of cases in three bytes.
 const TRIES_MAX: u32 = 64;
 
@@ -48,8 +48,8 @@ pub(super) struct Member {
 }
 
 impl Planner<'_> {
-    /// A run over a site, shorter than a jump, and the runs behind it on whose bytes its jump lies, ascending. `rest`: the
-    /// sites behind it, the next one last. The longer the run, the more of its jump's bytes are free.
+    /// A run over a site, shorter than a jump, and the runs after it on whose bytes its jump lies, ascending. `rest`:
+    /// the sites after it, the next one last. The longer the run, the more of its jump's bytes are free.
     pub(super) fn choose_with_successor(&self, site: &Site, rest: &[Site], floor: u32) -> Option<Vec<Member>> {
         let map = self.map;
         if !map.evicts() || self.force.is_some() {
@@ -135,9 +135,9 @@ impl Planner<'_> {
     }
 }
 
-/// All runs of less than a jump's length that start with instruction `first` and contain instruction `site`, the longest
-/// first. Behind an unconditional transfer padding may belong to them, so that code is the successor: nops are displaced
-/// like other instructions, `int3` and zeros behind the function nobody executes.
+/// All runs of less than a jump's length that start with instruction `first` and contain instruction `site`, the
+/// longest first. After an unconditional transfer padding may belong to them, so that code is the successor. Nops are
+/// displaced like other instructions. `int3` and zeros after the function are never executed.
 fn shorts_at(map: &FunctionMap, first: usize, site: usize) -> Vec<Shape> {
     let code = map.code();
     let mut found = Vec::new();

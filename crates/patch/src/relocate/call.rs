@@ -1,5 +1,5 @@
-//! Near calls: the callee must find the *original* return address, for unwinding, for exceptions, and for callees that
-//! look at it.
+//! Near calls: the callee must find the *original* return address, for unwinding, for exceptions, and for callees
+//! that look at it.
 //!
 //! ```text
 //!   call rel32               push [rip + literal]          the original return address; one store, so that no signal
@@ -13,8 +13,8 @@
 //!   call rsp                 push rsp; and so on
 //! ```
 //!
-//! The price: the processor predicts the callee's return by the last call, so this return is mispredicted. A jump to where
-//! no address can be (not canonical) faults with one word pushed: [`Relocated::pushed`] says so.
+//! The price: the processor predicts the callee's return by the last call, so this return is mispredicted. A jump to
+//! where no address can be (not canonical) faults with one word pushed: [`Relocated::pushed`] says so.
 
 use iced_x86::{Code, OpKind, Register};
 

@@ -1,25 +1,25 @@
 //! Relocation: the same instruction, executed elsewhere.
 //!
-//! One file per family; each says at its head what becomes of the instruction. The families are told apart by what
-//! depends on the instruction's own address: nothing ([`verbatim`]), an operand ([`verbatim`], with a new displacement),
-//! the target of a branch ([`jump`], [`conditional`], [`counted`], [`transaction`]), the address behind it that somebody
-//! is told ([`call`], [`system`]). Registers, flags and memory end up as in place, but for two things that no program can
-//! rely on or that none does:
+//! One file per family; each says at its head what becomes of the instruction. The families differ by what depends on
+//! the instruction's own address: nothing ([`verbatim`]), an operand ([`verbatim`], with a new displacement), the
+//! target of a branch ([`jump`], [`conditional`], [`counted`], [`transaction`]), the address after it, which the callee
+//! or the program learns ([`call`], [`system`]). Registers, flags and memory end up as in place, with two exceptions.
+//! Programs cannot rely on the one, and do not rely on the other:
 //!
 //! - a call through memory writes the two words below the stack pointer, not one; the callee's frame lies there;
-//! - the x87 unit notes the address of its last instruction, which is that of the copy. Only `fnstenv`, `fnsave`, `fxsave`
-//!   and `xsave` tell it.
+//! - the x87 unit notes the address of its last instruction, which is that of the copy. Only `fnstenv`, `fnsave`,
+//!   `fxsave` and `xsave` show it.
 //!
 //! What is refused, each with the reason in [`Refusal::Unmovable`]:
 //!
 //! | instruction | why |
 //! |---|---|
-//! | a direct branch with an operand-size prefix | Intel ignores it, AMD cuts the target to 16 bits: even its length is not sure |
+//! | a direct branch with an operand-size prefix | Intel ignores it, AMD cuts the target to 16 bits: unsure length |
 //! | `sysenter` | the kernel returns to an address of its own choice |
 //! | far calls | what they push depends on the processor's maker, and 32-bit code cannot return to the copy |
-//! | `jmp rsp`, and offsets of 2 GiB from rsp or esp, where a point asks whether an indirect jump leaves | the handler moves the stack pointer |
+//! | `jmp rsp`, offsets of 2 GiB from rsp or esp, where a point fires if the jump leaves | the handler moves rsp |
 //!
-//! `int3` is [`Refusal::Breakpoint`]: it is somebody's own.
+//! `int3` is [`Refusal::Breakpoint`]: it is the program's own.
 
 mod call;
 mod conditional;
@@ -83,7 +83,7 @@ impl Original<'_> {
 /// What others have to know of a relocated instruction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Relocated {
-    /// Where the kernel comes back to: the same as being behind the original.
+    /// Where the kernel comes back to: the same as being after the original.
     pub returns_to: Option<Label>,
     /// From here to its end so many words are pushed that the original, when it faults, has not.
     pub pushed: Option<(Label, u8)>,

@@ -26,7 +26,7 @@ fn is_prefix(byte: u8) -> bool {
 }
 
 /// Appends an instruction; where its operand is relative to the instruction pointer, with a displacement to the address
-/// that the original one refers to. `bytes` may be shorter than the original in front of that displacement only.
+/// that the original one refers to. `bytes` may be shorter than the original before that displacement only.
 pub(super) fn relative(code: &mut Assembler, original: Original<'_>, bytes: &[u8]) -> Result<(), Refusal> {
     let instruction = original.instruction;
     if !instruction.is_ip_rel_memory_operand() {

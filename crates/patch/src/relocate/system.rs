@@ -1,13 +1,13 @@
-//! `syscall`: the kernel remembers the address behind it, and the processor tells it to the program in rcx.
+//! `syscall`: the kernel remembers the address after it, and the processor puts it into rcx for the program.
 //!
 //! ```text
-//!   syscall                  syscall                       rcx: behind the copy
-//!                     here:  lea rcx, [rip + d]            behind the original; leaves the flags alone
+//!   syscall                  syscall                       rcx: after the copy
+//!                     here:  lea rcx, [rip + d]            after the original; leaves the flags alone
 //! ```
 //!
-//! A call that is interrupted and restarted starts again at the copy, whose length is the same. Of `clone`, `fork` and
-//! `vfork` the child, too, comes to *here*. A thread that is stopped in the call stands there: it may be moved behind the
-//! original.
+//! A call that is interrupted and restarted starts again at the copy, whose length is the same. Of `clone`,
+//! `fork` and `vfork` the child, too, comes to *here*. A thread that is stopped in the call stands there: it may
+//! be moved after the original.
 
 use super::{Original, Relocated};
 use crate::assemble::Assembler;

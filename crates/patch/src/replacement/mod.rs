@@ -1,4 +1,4 @@
-//! Replacements: a function of ours in front of a system call of the program's.
+//! Replacements: a function of ours before a system call of the program's.
 //!
 //! ```text
 //!   mov eax, 14        (unchanged)          detour: lea rsi, [..]                  relocated
@@ -7,28 +7,30 @@
 //!   syscall            (unchanged)                  call the function
 //!   ...                                             0: registers popped, jmp to the syscall
 //!                                                   1: registers popped, rax new, rcx and r11 as after a system call,
-//!                                                      jmp behind the syscall
+//!                                                      jmp after the syscall
 //! ```
 //!
 //! The jump takes the place of one instruction of five bytes or more, so it has no boundary: the last such one on the
-//! straight way to the `syscall`. Where there is none, it takes the place of two or three, as a run does, whose boundaries
-//! trap. Nothing but the way through these is changed: whoever comes to the `syscall` by another one makes it as before.
+//! straight way to the `syscall`. Where there is none, it takes the place of two or three, as a run does, whose
+//! boundaries trap. Nothing but the way through these is changed: a thread that comes to the `syscall` by another way
+//! makes it as before.
 //!
-//! Some calls wait under a signal mask of their own, and the function hands the kernel another one than the program does: it
-//! changes the register that says where the mask is. That must be over before the program reads the register again: the
-//! function is told whether it is ([`waits`]). A thread that already sleeps in such a call, or waits for signals, and makes it
-//! again because it was stopped, would pass by the function; so there is a place for it to stand, with a way to the function two
-//! bytes in front of it, where the kernel rewinds it to, and, for a wait that is over, the way behind the `syscall`:
+//! Some calls wait under a signal mask of their own. The function hands the kernel another mask than the program does:
+//! it changes the register that says where the mask is. That must be over before the program reads the register again:
+//! the function learns whether it is ([`waits`]). A thread may already sleep in such a call, or wait for signals. If it
+//! is stopped, it makes the call again, and would pass by the function. So there is a place for it to stand. Two bytes
+//! before that place, to which the kernel rewinds it, there is a way to the function. At the place itself, for a wait
+//! that is over, there is the way after the `syscall`:
 //!
 //! ```text
 //!             ...                         relocated instructions
 //!             eb 05                       jmp the registers' push
-//!   restart:  jmp behind the syscall
+//!   restart:  jmp after the syscall
 //!             all registers pushed        ...
 //! ```
 //!
-//! Which call it is, is known where the straight way loads a constant; where it takes the number from elsewhere (as
-//! syscall(3) does, or a function that keeps it in a register), it may be any, and the function looks at rax.
+//! Which call it is, is known where the straight way loads a constant. Where it takes the number from elsewhere (as
+//! syscall(3) does, or a function that keeps it in a register), it may be any call, and the function looks at rax.
 
 mod number;
 mod waits;
@@ -48,19 +50,19 @@ use crate::{
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const JUMP_BYTES: usize = 5;
-/// `jmp` over one of five bytes: in front of where a thread stands that makes a call again.
+/// `jmp` over one of five bytes: before where a thread stands that makes a call again.
 pub const RESTART: [u8; 2] = [0xeb, 5];
-/// Instructions in front of the `syscall` that are looked at, at most.
+/// Instructions before the `syscall` that are looked at, at most.
 const BEFORE_MAX: usize = 12;
 /// rt_sigtimedwait.
 const SIGTIMEDWAIT: u32 = 128;
-/// How many words are on the stack behind the call of the function: the red zone and `struct np_registers`. The agent's handlers
-/// know by it that a thread is about to make the call (agent/waits.c).
+/// How many words are on the stack after the call of the function: the red zone and `struct np_registers`. By it the
+/// agent's handlers know that a thread is about to make the call (agent/waits.c).
 const SAVED_WORDS: u8 = (RED_ZONE / 8 + 16) as u8;
 /// The red zone (System V ABI 3.2.2).
 const RED_ZONE: u32 = 128;
 
-/// A system call in front of which a function can be called.
+/// A system call before which a function can be called.
 #[derive(Clone, Debug)]
 pub struct Replacement {
     run: RunPlan,
@@ -69,7 +71,8 @@ pub struct Replacement {
     syscall: TargetAddress,
     /// Whether the function may change the register that says where a mask is.
     lends: bool,
-    /// Whether a thread may sleep in the call when the patch is made, and must not pass by the function when it goes on.
+    /// Whether a thread may sleep in the call when the patch is made, and must not pass by the function
+    /// when it goes on.
     restarts: bool,
 }
 
@@ -77,9 +80,9 @@ pub struct Replacement {
 struct Composed {
     code: Assembled,
     relocated: Vec<Label>,
-    /// Where the registers are saved: the same as being in front of the `syscall`.
+    /// Where the registers are saved: the same as being before the `syscall`.
     entry: Label,
-    /// Behind the call of the function.
+    /// After the call of the function.
     called: Label,
     leaving: [(Label, TargetAddress); 2],
     /// Where a thread can stand that is to make the call again.
@@ -87,8 +90,8 @@ struct Composed {
 }
 
 impl Replacement {
-    /// All places of a function that make one of these system calls, or one that waits under a signal mask of its own, or one
-    /// that cannot be told.
+    /// All places of a function that make one of these system calls, or one that waits under a signal mask of its own,
+    /// or one whose number is not known.
     pub fn find(map: &FunctionMap, numbers: &[u32]) -> Vec<Replacement> {
         let indices = 0..map.code().len();
         indices
@@ -96,7 +99,7 @@ impl Replacement {
             .collect()
     }
 
-    /// In front of the instruction of this index, if it is a `syscall`.
+    /// Before the instruction of this index, if it is a `syscall`.
     fn at(map: &FunctionMap, index: usize, numbers: &[u32]) -> Option<Replacement> {
         let code = map.code();
         let call = code.get(index).filter(|call| map.bytes_of(**call) == SYSCALL)?;
@@ -144,9 +147,8 @@ impl Replacement {
         .measured()
     }
 
-    /// Where bytes that end in front of a `syscall` load its number, for all to see, and the number: so that not every
-    /// function that makes a system call need be decoded, and code of which nobody knows where it begins need not be. `None`
-    /// where that takes a closer look.
+    /// Where bytes that end before a `syscall` load its number plainly, and the number. So not every function with a
+    /// system call need be decoded, nor code whose beginning is not known. `None` where that takes a closer look.
     pub fn load_in_front(before: &[u8]) -> Option<(usize, u32)> {
         const REX: std::ops::Range<u8> = 0x40..0x50;
         let load = before.windows(6).rposition(|window| {
@@ -186,8 +188,8 @@ impl Replacement {
         self.syscall
     }
 
-    /// Builds the patch and the detour. `function`: `u64 function(struct np_registers *, u64 lends, u64 syscall)`, with the ordinary calling
-    /// convention, that leaves SIMD and x87 state alone and needs no aligned stack.
+    /// Builds the patch and the detour. `function` is `u64 function(struct np_registers *, u64 lends, u64 syscall)`,
+    /// with the ordinary calling convention. It leaves SIMD and x87 state alone, and needs no aligned stack.
     ///
     /// # Errors
     /// [`Refusal::OutOfReach`] where the address does not satisfy [`Replacement::run`].
@@ -369,7 +371,7 @@ fn emit_pops(code: &mut Assembler) {
     emit_rest(code);
 }
 
-/// As `syscall` leaves them: rcx is the address behind it, r11 the flags.
+/// As `syscall` leaves them: rcx is the address after it, r11 the flags.
 fn emit_pops_of_done(code: &mut Assembler, behind: TargetAddress) {
     emit_flags(code);
     emit_registers(code);

@@ -1,4 +1,4 @@
-//! The number of a system call: what rax holds at a `syscall`, as far as the code in front of it tells.
+//! The number of a system call: what rax holds at a `syscall`, as far as the code before it shows.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::SYSCALL;
 use crate::FunctionMap;
 use crate::function::Instruction;
 
-/// Instructions in front of the `syscall` that are looked at for its number, at most.
+/// Instructions before the `syscall` that are looked at for its number, at most.
 const WAY_MAX: usize = 40;
 /// What calls leave alone (System V ABI 3.2.1).
 const PRESERVED: [Register; 6] = [
@@ -20,7 +20,7 @@ const PRESERVED: [Register; 6] = [
     Register::R15,
 ];
 
-/// What rax holds behind these instructions, if they say it. Constants are followed from register to register.
+/// What rax holds after these instructions, if they say it. Constants are followed from register to register.
 pub(super) fn number<'a>(instructions: impl Iterator<Item = &'a [u8]>) -> Option<u32> {
     let mut known: HashMap<Register, u32> = HashMap::new();
     let mut factory = InstructionInfoFactory::new();
@@ -61,7 +61,7 @@ pub(super) fn number<'a>(instructions: impl Iterator<Item = &'a [u8]>) -> Option
     known.get(&Register::RAX).copied()
 }
 
-/// The instructions in front of this one that are executed before it whatever happens: back to where a branch leads, or a
+/// The instructions before this one that are executed before it whatever happens: back to where a branch leads, or a
 /// call returns. What a branch between them leaves is not on the way.
 pub(super) fn known_way(map: &FunctionMap, index: usize) -> Option<&[Instruction]> {
     let code = map.code();
@@ -83,9 +83,9 @@ pub(super) fn known_way(map: &FunctionMap, index: usize) -> Option<&[Instruction
     code.get(first..index)
 }
 
-/// What a register may hold that the straight way loads rax from, where the function loads nothing but constants into it: a
-/// loop of `exit_group` keeps its number in one. The first of the loads stands in front of every branch, so that the
-/// register never holds what the caller left in it; and the function is of one piece.
+/// The straight way may load rax from a register into which the function loads nothing but constants: a loop of
+/// `exit_group` keeps its number in one. These are the constants. The first of the loads stands before every branch, so
+/// that the register never holds what the caller left in it. The function is of one piece.
 pub(super) fn kept_numbers(map: &FunctionMap, straight: &[Instruction]) -> Option<Vec<u32>> {
     let decoded = |bytes: &[u8]| Decoder::new(64, bytes, DecoderOptions::NONE).decode();
     let mut factory = InstructionInfoFactory::new();

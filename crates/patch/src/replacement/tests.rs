@@ -68,7 +68,7 @@ fn the_number_is_followed_through_registers() {
     // What the call yields is no number that is known: syscall; mov edi, 2; syscall.
     let yielded = [0xb8, 12, 0, 0, 0, 0x0f, 5, 0xbf, 2, 0, 0, 0, 0x0f, 5, 0xc3];
     assert_eq!(places(&yielded, &[13]), [(7, 12)]);
-    // A branch to behind the load: je +5; mov eax, 12; mov edi, 2; syscall.
+    // A branch to after the load: je +5; mov eax, 12; mov edi, 2; syscall.
     let joined = [0x74, 5, 0xb8, 12, 0, 0, 0, 0xbf, 2, 0, 0, 0, 0x0f, 5, 0xc3];
     assert_eq!(places(&joined, &[13]), [(7, 12)]);
     // The only load is jumped over: test esi, esi; je +5; mov edi, 1; mov eax, edi; mov edx, 2; syscall: the caller's.
@@ -76,7 +76,7 @@ fn the_number_is_followed_through_registers() {
         0x85, 0xf6, 0x74, 5, 0xbf, 1, 0, 0, 0, 0x89, 0xf8, 0xba, 2, 0, 0, 0, 0x0f, 5, 0xc3,
     ];
     assert_eq!(places(&given, &[13]), [(11, 16)]);
-    // Loaded in front of a call, which leaves what it likes: mov edx, 60; call; L: mov eax, edx; mov edi, 2; syscall; jmp L
+    // Loaded before a call, which leaves what it likes: mov edx, 60; call; L: mov eax, edx; mov edi, 2; syscall; jmp L
     let mut called = [
         0xba, 60, 0, 0, 0, 0xe8, 0, 0, 0, 0, 0x89, 0xd0, 0xbf, 2, 0, 0, 0, 0x0f, 5, 0xeb, 0xf5,
     ];

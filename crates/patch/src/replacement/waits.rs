@@ -1,5 +1,5 @@
-//! System calls that wait under a signal mask of their own, and whether the register that says where the mask is may be
-//! changed in front of them.
+//! System calls that wait under a signal mask of their own. A register says where the mask is: may it be
+//! changed before the call?
 //!
 //! ```text
 //!   rt_sigsuspend                 rdi
@@ -8,10 +8,10 @@
 //!   pselect6, io_pgetevents       r9, of a pair of address and size
 //! ```
 //!
-//! A system call leaves these registers as they are, and a compiler may go on using what it has put there. So the ways that
-//! lead on from the call are followed until each has overwritten the register, has returned, or has called a function, which
-//! may do with it as it likes. (It may read rdi, its first argument. That it reads the fifth or sixth, and that just this is
-//! what a wait was given, no library does.)
+//! A system call leaves these registers as they are, and a compiler may go on using what it has put there. So the ways
+//! on from the call are followed until each has overwritten the register, has returned, or has called a function. A
+//! function may do with the register as it likes. (It may read rdi, its first argument. No library has a function there
+//! that reads the fifth or sixth, and expects what the wait was given.)
 
 use std::collections::HashSet;
 
@@ -29,7 +29,7 @@ const WAITS: [(u32, Register); 6] = [
     (333, Register::R9),
     (441, Register::R8),
 ];
-/// Instructions behind the call that are looked at, at most.
+/// Instructions after the call that are looked at, at most.
 const BEHIND_MAX: usize = 64;
 
 /// Whether a system call is one of them.
@@ -37,7 +37,7 @@ pub fn is_wait(number: u32) -> bool {
     WAITS.iter().any(|(wait, _)| *wait == number)
 }
 
-/// Whether the register may be changed in front of the `syscall` of this index: that of the call with this number, those of
+/// Whether the register may be changed before the `syscall` of this index: that of the call with this number, those of
 /// all of them where it is not known.
 pub fn can_lend(map: &FunctionMap, index: usize, number: Option<u32>) -> bool {
     let mut waits = WAITS
@@ -47,7 +47,7 @@ pub fn can_lend(map: &FunctionMap, index: usize, number: Option<u32>) -> bool {
     is_one && waits.all(|(_, register)| is_dead_behind(map, index, *register))
 }
 
-/// Whether nobody reads what the register holds behind the instruction of this index.
+/// Whether no instruction after that of this index reads what the register holds.
 fn is_dead_behind(map: &FunctionMap, index: usize, register: Register) -> bool {
     let code = map.code();
     let at = |address: u64| code.binary_search_by_key(&address, |instruction| map.address(instruction.offset).0);

@@ -84,7 +84,7 @@ fn check(sequence: &[&[TextRange]]) {
 
 fn check_start(views: &[Vec<u8>], start: usize, allowed: &[Vec<u8>], steps: &Steps) {
     for first in &views[start] {
-        // Padding of int3 is an instruction that nobody executes.
+        // Padding of int3 is an instruction that is never executed.
         if is_trapping_byte(*first) {
             continue;
         }
@@ -104,7 +104,7 @@ fn check_start(views: &[Vec<u8>], start: usize, allowed: &[Vec<u8>], steps: &Ste
     }
 }
 
-/// A run over three boundaries, an instruction behind the jump that has a trap of its own, padding.
+/// A run over three boundaries, an instruction after the jump that has a trap of its own, padding.
 fn run() -> Vec<TextRange> {
     vec![range(0, &[0xe9, 0x37, 0xd1, 0xc6, 0x06, 0x54, 0xcc])]
 }

@@ -1,9 +1,9 @@
 //! What an instruction does, as a value that the agent's signal handler can carry out (`agent/emulate.c`).
 //!
-//! Chosen is what stands at the entries and exits of functions and on branches, and what needs no memory but the stack:
-//! pushes, calls, jumps, returns, moves and arithmetic between registers. Whatever else there is, is better copied.
-//! Operand sizes of one byte are left out (`ah` is no register of the signal frame), and so are operand-size prefixes on
-//! anything that moves the stack pointer or branches.
+//! It covers what stands at the entries and exits of functions and on branches, and what needs no memory but the stack:
+//! pushes, calls, jumps, returns, moves and arithmetic between registers. All other instructions are better copied.
+//! Operand sizes of one byte are left out (`ah` is no register of the signal frame), and so are operand-size prefixes
+//! on anything that moves the stack pointer or branches.
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
@@ -182,8 +182,8 @@ fn memory(instruction: &Instruction) -> Option<Memory> {
     })
 }
 
-/// The number of a general register of 2, 4 or 8 bytes in the kernel's signal frame (r8 .. r15, rdi, rsi, rbp, rbx, rdx,
-/// rax, rcx, rsp).
+/// The number of a general register of 2, 4 or 8 bytes in the kernel's signal frame (r8 .. r15, rdi, rsi, rbp, rbx,
+/// rdx, rax, rcx, rsp).
 fn register(name: Register) -> Option<u8> {
     if !(name.is_gpr16() || name.is_gpr32() || name.is_gpr64()) {
         return None;

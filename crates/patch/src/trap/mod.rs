@@ -7,13 +7,13 @@
 //!   emulated   the handler fires, by a routine, and does what the instruction does
 //!   stepped    the handler fires, by a routine; the copy in the detour is single-stepped
 //!
-//!   detour:    [fires] copy; jmp behind the site          as for a jump; all forms have it
+//!   detour:    [fires] copy; jmp after the site           as for a jump; all forms have it
 //!   routines:  [fires] ret                                emulated, stepped: called from the handler
 //!   struct np_emulation                                   what the redirect of the site leads to
 //! ```
 //!
-//! Emulated is what has an [`Emulation`]; boosted, everything that can be relocated. Stepping has nothing left to do, since
-//! what cannot be relocated is refused: it is there to be forced, and compared.
+//! What has an [`Emulation`] is emulated. Everything else that can be relocated is boosted. Stepping has nothing left
+//! to do, since what cannot be relocated is refused: it is there to be forced, and compared.
 
 mod descriptor;
 mod emulation;
@@ -39,8 +39,8 @@ use crate::{Displaced, Fire, FireCondition, Refusal, TargetAddress};
 /// The form that a trap at an instruction takes.
 pub(crate) fn form_of(displaced: &Displaced, forced: Option<TrapForm>) -> TrapForm {
     let mut fires = displaced.points.iter().flat_map(|point| &point.fires);
-    // Functions may change every register, and do what a signal handler may not; the agent's own fires wait, or write to
-    // the program's stack. What fires behind, only the detour has.
+    // Functions may change every register, and do what a signal handler may not; the agent's own fires wait, or write
+    // to the program's stack. What fires after the instruction is in the detour alone.
     if fires.any(|fire| !matches!(fire, Fire::Count { .. } | Fire::Call { .. }))
         || displaced
             .points
@@ -58,8 +58,8 @@ pub(crate) fn form_of(displaced: &Displaced, forced: Option<TrapForm>) -> TrapFo
     }
 }
 
-/// Whether the trap flag does what is expected: not across the kernel, and not where the instruction deals with the flag
-/// itself, or holds the trap back (a load of ss).
+/// Whether the trap flag does what is expected: not across the kernel, and not where the instruction deals with the
+/// flag itself, or holds the trap back (a load of ss).
 fn can_step(instruction: &Instruction) -> bool {
     let kind = Kind::of(instruction);
     let flags = matches!(
@@ -87,7 +87,7 @@ fn can_step(instruction: &Instruction) -> bool {
 /// The places of the only instruction of a trap's detour.
 #[derive(Clone, Copy)]
 pub(crate) struct Copy {
-    /// With what fires in front of it.
+    /// With what fires before it.
     pub entry: Label,
     /// Where it begins,
     pub start: Label,

@@ -131,7 +131,7 @@ fn whatever_touches_the_other_registers_is_not() {
         let mut code = code.to_vec();
         code.extend([0x31, 0xc0, 0xc3]);
         assert!(!is_proven(&code), "{name}");
-        // Behind a branch, in a function that is called, and in one that is gone to at the end.
+        // After a branch, in a function that is called, and in one that is gone to at the end.
         assert!(
             !is_proven(&[&[0x85, 0xff, 0x74, 0x01, 0xc3][..], &code].concat()),
             "je {name}"
@@ -176,7 +176,7 @@ fn only_legacy_sse_touches_xmm_alone() {
     for (name, code) in alone {
         let code = ending(code);
         assert_eq!(found(&code), VectorUse::Xmm, "{name}");
-        // Behind a branch, in a function that is called; and what leads elsewhere is not proven for that.
+        // After a branch, in a function that is called; and what leads elsewhere is not proven for that.
         let branch = [&[0x85, 0xff, 0x74, 0x01, 0xc3][..], &code].concat();
         assert_eq!(found(&branch), VectorUse::Xmm, "je {name}");
         let call = [&[0xe8, 1, 0, 0, 0, 0xc3][..], &code].concat();

@@ -1,12 +1,12 @@
 //! The functions that are run. rdi points into the data, rsi to its middle, r10 to its end; everything else is random.
-//! Each sets `end` behind its own last instruction; what follows are other functions.
+//! Each sets `end` after its own last instruction; what follows are other functions.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;
 
 pub type Emit = fn(&mut CodeAssembler, &mut CodeLabel) -> Result<(), IcedError>;
 
-/// Stands for the address one byte behind `end`; the driver fills it in.
+/// Stands for the address one byte after `end`; the driver fills it in.
 pub const ADDRESS_BEHIND_END: u64 = 0x0bad_f00d_feed_face;
 
 pub const FUNCTIONS: [(&str, Emit); 13] = [
@@ -291,7 +291,7 @@ fn one_byte(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError>
     a.int3()
 }
 
-/// What is in front of a call, and short pieces in front of a branch's target: their jumps end in what follows.
+/// What is before a call, and short pieces before a branch's target: their jumps end in what follows.
 fn puns(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
     let (mut callee, mut again, mut out) = (a.create_label(), a.create_label(), a.create_label());
     a.sub(rsp, 8)?;
@@ -325,7 +325,7 @@ fn puns(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
     a.ret()
 }
 
-/// Ways out of one byte, with no padding behind them, that are branched to from inside of the run in front of them.
+/// Ways out of one byte, with no padding after them, that are branched to from inside of the run before them.
 fn short_exits(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
     let mut out = a.create_label();
     a.test(al, 1)?;

@@ -158,7 +158,7 @@ extern "C" fn on_trap(_: i32, information: *mut libc::siginfo_t, context: *mut l
         return;
     }
     TRAPS.fetch_add(1, Ordering::Relaxed);
-    // int3 reports the address behind it, an invalid opcode its own.
+    // int3 reports the address after it, an invalid opcode its own.
     for candidate in [rip, rip - 1] {
         for pair in REDIRECTS
             .chunks_exact(2)
@@ -188,7 +188,7 @@ fn map(address: u64, bytes: usize) -> u64 {
 
 fn protect(range: Range<u64>, executable: bool) {
     let protection = libc::PROT_READ | if executable { libc::PROT_EXEC } else { libc::PROT_WRITE };
-    // SAFETY: only ranges that `map` returned are passed, and nobody executes them while they are writable.
+    // SAFETY: only ranges that `map` returned are passed, and no code in them runs while they are writable.
     let result = unsafe { libc::mprotect(range.start as *mut _, (range.end - range.start) as usize, protection) };
     assert_eq!(result, 0);
 }

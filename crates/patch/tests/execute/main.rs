@@ -292,7 +292,7 @@ fn test_branches_within_a_run(machine: &mut Machine, random: &mut Random) {
     assert_eq!(TRAPS.load(Ordering::Relaxed), 0);
 }
 
-/// Whoever arrives at a boundary by a branch that nobody knew executes the instruction that used to be there.
+/// A thread that arrives at a boundary by an unknown branch executes the instruction that used to be there.
 fn test_arrivals(machine: &mut Machine, random: &mut Random) {
     let emit: functions::Emit = |a, end| {
         use iced_x86::code_asm::*;

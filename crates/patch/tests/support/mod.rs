@@ -1,4 +1,4 @@
-//! Functions of real ELF files, for tests over code that nobody wrote for us.
+//! Functions of real ELF files, for tests over code that was not written for us.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -130,9 +130,9 @@ pub fn written(built: &Built) -> Vec<(TargetAddress, &[u8], &[u8])> {
         .collect()
 }
 
-/// I1, at every moment of writing and of taking back: every start of an original instruction holds that instruction, or is
-/// the patch's start, or traps and is redirected to the instruction's relocated copy. Nothing else of the text changes
-/// than what is necessary for that.
+/// I1, at every moment of writing and of taking back: every start of an original instruction holds that instruction, or
+/// is the patch's start, or traps and is redirected to the instruction's relocated copy. Nothing else of the text
+/// changes than what is necessary for that.
 pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &FunctionMap, run: &RunPlan, built: &Built) {
     let name = run.start;
     assert_eq!(built.address, run.start);
@@ -233,7 +233,7 @@ pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &Function
             }
         }
     }
-    // Nothing else is changed: the jump, a byte at each site behind it, and at the end what another run has there.
+    // Nothing else is changed: the jump, a byte at each site after it, and at the end what another run has there.
     let sites_behind = displaced
         .iter()
         .skip(1)
@@ -254,8 +254,8 @@ pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &Function
     }
 }
 
-/// All patches of a plan together: no two disagree about a byte, every jump leads to its detour, and every instruction of
-/// the function is whole, or is a patch's start, or traps and is redirected.
+/// All patches of a plan together: no two disagree about a byte, every jump leads to its detour, and every instruction
+/// of the function is whole, or is a patch's start, or traps and is redirected.
 pub fn check_together<'a>(
     text: &dyn Fn(Range<u64>) -> &'a [u8],
     map: &FunctionMap,
