@@ -2,7 +2,7 @@
 
 use crate::AgentFunction;
 
-/// Constants begin at a multiple of this behind the code.
+/// Constants begin at a multiple of this after the code.
 const CONSTANTS_ALIGN: usize = 16;
 
 /// What a relocation's eight bytes will hold the address of.
@@ -28,7 +28,7 @@ pub struct Relocation {
 /// A compiled clause: position-independent but for its absolute relocations, so it can be placed anywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handler {
-    /// Machine code; its first byte is the entry point. Behind the last instruction there may be literals that it
+    /// Machine code; its first byte is the entry point. After the last instruction there may be literals that it
     /// loads. The eight bytes of each relocation hold 0.
     pub code: Vec<u8>,
     /// Where addresses go into the code.

@@ -66,7 +66,7 @@ pub type Argument = Result<Operand, String>;
 /// All arguments of a static probe at a site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StaticArguments {
-    /// In order. Those behind the last are 0, as in DTrace.
+    /// In order. Those after the last are 0, as in DTrace.
     pub list: Vec<Argument>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn go_argument(kind: ProbeKind, index: u8) -> Result<Option<Operand>,
         let register = GO.get(number).copied();
         register.and_then(|register| whole(Location::Register { register, shift: 0 }))
     };
-    // Behind the return address.
+    // After the return address.
     let on_stack = |number: usize| {
         whole(Location::Memory {
             base: Some(RSP),

@@ -122,7 +122,7 @@ fn aggregations_meet_the_agent() {
         machine.run([-3i64 as u64, value, text.as_ptr() as u64, 0, 0, 0]);
     }
     assert_eq!(context(&machine, offset_of!(Context, errors)), 0);
-    // One entry behind the buckets: hash, aggregation; key bytes, value words; key; words.
+    // One entry after the buckets: hash, aggregation; key bytes, value words; key; words.
     let entry = &machine.arena[(AGGREGATES + 32 + 32 * 4) / 8..];
     assert_eq!(entry[0] >> 32, 0, "the aggregation");
     assert_eq!(entry[1], 16 | 2 << 32);

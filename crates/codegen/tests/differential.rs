@@ -149,7 +149,7 @@ fn to(expression: Expression, integer: IntegerType) -> Expression {
     }
 }
 
-/// The associative array behind the scalars, keyed and valued by `int64_t`.
+/// The associative array after the scalars, keyed and valued by `int64_t`.
 fn array(key: Expression) -> Place {
     element(Scope::Global, TYPES.len() as u32, vec![to(key, TYPES[0])])
 }

@@ -61,7 +61,7 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// From `start` up to `end`; empty when `end` does not lie behind `start`.
+    /// From `start` up to `end`; empty when `end` does not lie after `start`.
     pub fn new(start: u64, end: u64) -> Self {
         Self {
             start: ImageAddress(start),

@@ -109,7 +109,7 @@ impl Frames {
         self.list.get(first..behind).unwrap_or_default()
     }
 
-    /// The first frame that begins at `address` or behind it.
+    /// The first frame that begins at `address` or after it.
     pub fn next(&self, address: u64) -> Option<&Frame> {
         self.list.get(self.list.partition_point(|frame| frame.start < address))
     }

@@ -1,4 +1,4 @@
-//! Bytes that are mapped with the code and belong to nobody: what aligns the section behind, and what fills a segment's
+//! Bytes that are mapped with the code and belong to nobody: what aligns the section after, and what fills a segment's
 //! last page.
 //!
 //! ```text

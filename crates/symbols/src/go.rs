@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Compiled code takes arguments in registers (ABIInternal). Assembly takes them from the stack (ABI0), as do the
-//! wrappers around compiled functions that it calls. The symbol table has `.abi0` behind the names of such where both
+//! wrappers around compiled functions that it calls. The symbol table has `.abi0` after the names of such where both
 //! exist. Only packages of the runtime's may have assembly that takes registers; which of it does nothing says.
 //!
 //! Sources: cmd/link/internal/ld/pcln.go, runtime/symtab.go, cmd/internal/objabi/pkgspecial.go.

@@ -26,7 +26,7 @@ const LIBRARIES_MAX: usize = 1024;
 const CACHE: &str = "/etc/ld.so.cache";
 /// A larger cache is not read.
 const CACHE_BYTES_MAX: usize = 64 << 20;
-/// How the cache of today begins; an older one may stand in front of it.
+/// How the cache of today begins; an older one may stand before it.
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 const HEADER_BYTES: usize = 48;
 const ENTRY_BYTES: usize = 24;
@@ -122,7 +122,7 @@ fn folders(run_path: Option<&str>, file: &Path) -> Vec<PathBuf> {
 }
 
 /// The cache's libraries for this machine, by name; of several the first, which is the best that there is. Those that
-/// are for special processors only come behind the plain one.
+/// are for special processors only come after the plain one.
 fn read_cache(bytes: &[u8]) -> HashMap<String, PathBuf> {
     let read = || {
         let start = bytes.windows(MAGIC.len()).position(|window| window == MAGIC)?;
@@ -185,7 +185,7 @@ mod tests {
         let found = read_cache(&bytes);
         assert_eq!(found.len(), 1);
         assert_eq!(found["libz.so.1"], Path::new("/lib/libz.so.1"));
-        // With an older one in front of it, and cut off anywhere.
+        // With an older one before it, and cut off anywhere.
         assert_eq!(read_cache(&[b"ld.so-1.7.0\0".as_slice(), &bytes].concat()), found);
         for end in 0..bytes.len() {
             assert!(read_cache(&bytes[..end]).len() <= 1);

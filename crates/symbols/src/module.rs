@@ -191,7 +191,7 @@ impl Module {
         Ok(())
     }
 
-    /// The base name, as it is printed in front of the backquote: `` libc.so.6`malloc ``.
+    /// The base name, as it is printed before the backquote: `` libc.so.6`malloc ``.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -330,7 +330,7 @@ impl Module {
         static_probes::static_probes(&self.elf)
     }
 
-    /// The function that an address belongs to, and how many bytes behind its start it lies: the innermost function or
+    /// The function that an address belongs to, and how many bytes after its start it lies: the innermost function or
     /// fragment whose extent holds it. `None` where nothing has an extent there (as in most stripped programs, or in
     /// assembly code that has but local labels): a wrong name is worse than none.
     pub fn resolve(&self, address: ImageAddress) -> Option<(&str, u64)> {
@@ -366,7 +366,7 @@ impl Module {
         go.call(&self.elf, address.0, !self.full_symbols, is_abi0)
     }
 
-    /// How many bytes behind its entry a function of Go's is entered once a call: behind its look at how much stack is
+    /// How many bytes after its entry a function of Go's is entered once a call: after its look at how much stack is
     /// left, from which it begins anew when it has got more. 0: at the entry.
     pub fn stack_check_bytes(&self, entry: ImageAddress) -> u64 {
         const BYTES_MAX: u64 = 48;

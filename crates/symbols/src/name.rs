@@ -98,7 +98,7 @@ pub fn readable(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// What compilers put behind the names of the parts and copies that they make of functions.
+/// What compilers put after the names of the parts and copies that they make of functions.
 const COPY_MARKS: [&str; 5] = [".cold", ".part.", ".constprop.", ".isra.", ".__part."];
 
 fn is_mangled(name: &str) -> bool {

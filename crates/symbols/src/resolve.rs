@@ -29,7 +29,7 @@ enum Owner {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     spans: Vec<Span>,
-    /// Where anything begins or data lies, sorted: what ends the padding behind a function.
+    /// Where anything begins or data lies, sorted: what ends the padding after a function.
     starts: Vec<u64>,
 }
 
@@ -41,7 +41,7 @@ impl Index {
             owner,
             reach: ImageAddress(0),
         };
-        // The list has IFUNCs behind the code at the same address; here the code shall win, so it goes last.
+        // The list has IFUNCs after the code at the same address; here the code shall win, so it goes last.
         for (index, function) in functions.list.iter().enumerate() {
             spans.push(span(function.extent(), Owner::Function(index as u32)));
             for (part, fragment) in function.fragments.iter().enumerate() {

@@ -38,7 +38,7 @@ const SEQUENCES_MAX: usize = 1 << 16;
 pub struct RestartableSequence {
     /// Its first instruction.
     pub start: ImageAddress,
-    /// Behind its last one.
+    /// After its last one.
     pub end: ImageAddress,
     /// Where an interrupted thread goes on.
     pub abort: ImageAddress,
@@ -95,7 +95,7 @@ impl Sequences {
         Sequences { by_start, by_abort }
     }
 
-    /// Those of which a byte, the byte in front, the signature or the address behind that lies in a range.
+    /// Those of which a byte, the byte in front, the signature or the address after that lies in a range.
     pub fn touching(&self, range: AddressRange) -> Vec<RestartableSequence> {
         let behind = self
             .by_start
@@ -121,7 +121,7 @@ impl Sequences {
     }
 }
 
-/// The addresses in the code that have the usual signature in front of them.
+/// The addresses in the code that have the usual signature before them.
 fn signed(elf: &Elf) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
     for range in &elf.executable {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Where there is too little, or where the goroutine is to give way to another, the function is entered again when
-//! that is done. One call then comes to the first instruction twice, and to the one behind the check once, with the
+//! that is done. One call then comes to the first instruction twice, and to the one after the check once, with the
 //! same stack pointer and the same arguments.
 
 /// Takes bytes off the front where they are of this form: `None` stands for any byte.

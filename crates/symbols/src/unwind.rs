@@ -50,7 +50,7 @@ const SIGNAL_RETURNS: [&[u8]; 2] = [
 /// The rows of a module, sorted by `pc`, which counts from [`Module::unwind_base`]. Each holds up to the next; the last
 /// one is UNKNOWN and holds to the end. There is at least one.
 ///
-/// Code more than 4 GiB behind the base cannot be expressed, and is left out.
+/// Code more than 4 GiB after the base cannot be expressed, and is left out.
 pub fn unwind_rows(module: &Module) -> Vec<UnwindRow> {
     let frames = &module.frames.list;
     let mut compiler = Compiler {

@@ -227,7 +227,7 @@ fn assembly_code_without_types_or_sizes() {
     let size = |name| only(&module, name).size;
     assert_eq!(size("main"), 16);
     assert_eq!(size("untyped"), 16);
-    // Up to the data behind it, which has a symbol.
+    // Up to the data after it, which has a symbol.
     assert_eq!(size("typed_unsized"), 2);
     assert_eq!((size("sized"), size("second")), (3, 1));
     for absent in ["inner", "again", "table", "not_code"] {
@@ -348,7 +348,7 @@ fn restartable_sequences_are_found_in_every_kind_of_image() {
             assert_eq!(sequence.end.0 - sequence.start.0, 3);
             let signature = module.code_at(ImageAddress(sequence.abort.0 - 4), 4).unwrap();
             assert_eq!(signature, 0x5305_3053_u32.to_le_bytes());
-            // Each is found by what lies in it, by the byte in front of it, and by its signature.
+            // Each is found by what lies in it, by the byte before it, and by its signature.
             for address in [sequence.start.0, sequence.abort.0 - 1] {
                 let near = nanoprobe_symbols::AddressRange::new(address, address + 1);
                 assert!(module.restartable_in(near).contains(&sequence), "{kind:?}");

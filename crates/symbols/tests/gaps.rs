@@ -1,4 +1,4 @@
-//! What belongs to nobody: between sections of code, and behind the last one.
+//! What belongs to nobody: between sections of code, and after the last one.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -43,7 +43,7 @@ fn build() -> Option<Build> {
     )
 }
 
-/// The gap behind a function at the end of its section.
+/// The gap after a function at the end of its section.
 fn gap(module: &Module, name: &str) -> (u64, ImageAddress) {
     let function: &Function = only(module, name);
     let end = function.extent().end;

@@ -60,7 +60,7 @@ pub enum MappingKind {
 pub struct Mapping {
     /// First byte.
     pub start: TargetAddress,
-    /// First byte behind.
+    /// First byte after.
     pub end: TargetAddress,
     /// What may be done with it.
     pub permissions: Permissions,

@@ -203,8 +203,8 @@ impl Ring {
         let from = usize::try_from(read).unwrap_or(0) & (self.ring_bytes - 1);
         let to_the_end = bytes.len().min(self.ring_bytes - from);
         let (first, second) = bytes.split_at_mut(to_the_end);
-        // SAFETY: the ring begins behind the first page and is `ring_bytes` long. `from` lies in it, `first` ends where
-        // it ends at most, and `second`, what is left of at most `ring_bytes`, is shorter than what lies in front of
+        // SAFETY: the ring begins after the first page and is `ring_bytes` long. `from` lies in it, `first` ends where
+        // it ends at most, and `second`, what is left of at most `ring_bytes`, is shorter than what lies before
         // `from`. The kernel writes nothing there until the second word says that it was read.
         unsafe {
             let ring = self.start.add(self.page_bytes).as_ptr();

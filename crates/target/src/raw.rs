@@ -251,7 +251,7 @@ pub(crate) fn has_queued(tid: ThreadId, signals: u64) -> Result<bool, Errno> {
 ///
 /// A thread that is about to receive a signal is reported at every look until it is resumed. Its stop is not collected:
 /// if we are killed before we have handed the signal on, the kernel delivers one whose stop was not collected, and
-/// drops one whose stop was. Behind an `int3` the thread would then go on in the middle of an instruction.
+/// drops one whose stop was. After an `int3` the thread would then go on in the middle of an instruction.
 pub(crate) fn poll_event(tid: ThreadId, keep_end: bool) -> Result<Option<Event>, Errno> {
     // Both kinds in one call: asked for stops alone, the kernel answers for an ended thread that there is none such.
     match wait_once(tid, libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)? {

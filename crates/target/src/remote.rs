@@ -2,7 +2,7 @@
 //!
 //! The thread is borrowed: its registers, signal mask and SIMD state are saved, and it is set on the road home
 //! (`homing`): no byte of its stack is written. Each call goes by `PTRACE_SYSCALL` from the stop before `syscall` to
-//! the stop behind it; no single step, no breakpoint, so no SIGTRAP, which a thread that blocks or ignores it would not
+//! the stop after it; no single step, no breakpoint, so no SIGTRAP, which a thread that blocks or ignores it would not
 //! survive.
 //!
 //! All signals are blocked meanwhile, but for those that the kernel raises for what a thread does itself: when it has
@@ -204,7 +204,7 @@ impl Remote<'_> {
             r10,
             r8,
             r9,
-            // A thread that is being single-stepped would trap behind the call.
+            // A thread that is being single-stepped would trap after the call.
             eflags: self.home.eflags & !TRAP_FLAG,
             ..self.home
         })?;

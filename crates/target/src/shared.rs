@@ -160,7 +160,7 @@ impl Remote<'_> {
     }
 }
 
-/// The name, and a number behind it that nobody can have known before.
+/// The name, and a number after it that nobody can have known before.
 fn unique_name(name: &str) -> Result<String, Errno> {
     Ok(format!("{name}-{:016x}", raw::random_number()?))
 }

@@ -1,7 +1,7 @@
 //! Stopping threads, and letting them go as if nothing had happened.
 //!
 //! 1. Wait, bounded, until each thread has been seen outside of an uninterruptible sleep (a vfork parent, a hanging
-//!    file system): one that is asked to stop there would stop later, behind our back.
+//!    file system): one that is asked to stop there would stop later, after our back.
 //! 2. `PTRACE_SEIZE` and `PTRACE_INTERRUPT` every thread in /proc/PID/task, then wait for each to stand still. Repeat
 //!    until two listings in a row show no new thread: threads that create threads are stopped sooner or later.
 //! 3. A thread may be met elsewhere than at our stop:
@@ -9,7 +9,7 @@
 //!      built, or the default action taken, exactly once, and the thread stops at the handler's first instruction;
 //!    - stopped by us between an instruction that trapped or faulted and the signal for that: it is sent on without
 //!      being interrupted, and met about to receive that signal. Otherwise the signal would come while the thread makes
-//!      calls for us, be taken for theirs and be lost, and behind an `int3` the thread would go on in the middle of an
+//!      calls for us, be taken for theirs and be lost, and after an `int3` the thread would go on in the middle of an
 //!      instruction;
 //!    - stopped by job control: that stop is reported in the same way as ours, and the kernel resumes it on detach;
 //!    - at its end, or at an execve: it is gone, or the whole stop fails with [`StopError::Executed`]. So it does where

@@ -24,7 +24,7 @@ pub(crate) fn list(pid: ProcessId) -> Result<Vec<ThreadId>, MemoryError> {
 
 /// The letter of a thread's state; `None` when it is no more.
 pub(crate) fn state(pid: ProcessId, tid: ThreadId) -> Option<char> {
-    // One read: this is asked of every thread at every step of the protocol. The letter comes third, behind the name.
+    // One read: this is asked of every thread at every step of the protocol. The letter comes third, after the name.
     let mut start = [0; 128];
     let mut file = fs::File::open(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     let length = file.read(&mut start).ok()?;

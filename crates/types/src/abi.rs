@@ -11,7 +11,7 @@
 //!
 //! Manual: System V ABI, AMD64 Supplement, 3.2.3 Parameter Passing. Rust's own calls are like it for integers and
 //! pointers; structures of up to 16 bytes go as the two values that they are made of, and larger ones by their address.
-//! Where that is not plain, the argument and all behind it are refused: a wrong value is worse than none.
+//! Where that is not plain, the argument and all after it are refused: a wrong value is worse than none.
 
 use nanoprobe_lang::program::{ForeignKind, Type, alignment_of, size_of};
 use nanoprobe_lang::target::{Argument, ArgumentPlace};

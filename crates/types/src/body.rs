@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// `size` is the structure's, behind which no unit of a bit-field reaches.
+    /// `size` is the structure's, after which no unit of a bit-field reaches.
     fn members(&self, id: EntryId, members: &mut Vec<Member>, size: u64, depth: usize) -> Result<(), Problem> {
         let mut parts = Vec::new();
         self.children(id, |child| {

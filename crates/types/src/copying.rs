@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         own == name && self.takes_itself(function, class)
     }
 
-    /// Whether the first parameter behind `this` is a reference to the class.
+    /// Whether the first parameter after `this` is a reference to the class.
     fn takes_itself(&self, function: &Entry<'a>, class: EntryId) -> bool {
         let mut parameters = Vec::new();
         let _incomplete = self.children(function.id, |child| {

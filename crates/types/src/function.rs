@@ -41,7 +41,7 @@ pub struct Signature {
     pub go: bool,
     /// Of a function of Go's.
     pub results: Vec<Parameter>,
-    /// Of a function of Go's: in front of which parameter the compiler passes a word of its own.
+    /// Of a function of Go's: before which parameter the compiler passes a word of its own.
     pub dictionary: Option<usize>,
     /// The compiler says that the function is called in another way than its type has it.
     pub changed: bool,

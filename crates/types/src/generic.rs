@@ -1,7 +1,7 @@
 //! Generic functions of Go's: what the compiler passes besides their parameters.
 
-/// In front of which parameter a function passes its dictionary, by its name in the symbol table: one that was made
-/// from a generic function for all types of a shape (`main.apply[go.shape.int]`). A method has it behind what it is
+/// Before which parameter a function passes its dictionary, by its name in the symbol table: one that was made
+/// from a generic function for all types of a shape (`main.apply[go.shape.int]`). A method has it after what it is
 /// called on; a function within such a one has none.
 pub fn dictionary(name: &str) -> Option<usize> {
     let at = name.find("[go.shape.")?;

@@ -59,7 +59,7 @@ pub fn at_return_of_go(signature: &Signature) -> Vec<Argument> {
         value_type: Type::U64,
         place: ArgumentPlace::Words(0),
     }];
-    // Behind the offset.
+    // After the offset.
     arguments.extend(sequence.places(&signature.results, None, 1));
     arguments
 }
@@ -86,7 +86,7 @@ impl Default for Sequence {
 }
 
 impl Sequence {
-    /// `dictionary`: in front of which of them the compiler passes a word of its own. `first`: the word that is rax.
+    /// `dictionary`: before which of them the compiler passes a word of its own. `first`: the word that is rax.
     fn places(&mut self, values: &[Parameter], dictionary: Option<usize>, first: usize) -> Vec<Argument> {
         let mut arguments = Vec::new();
         for (index, value) in values.iter().enumerate() {

@@ -38,9 +38,9 @@ pub enum NoLine {
     NoFile,
     /// The line has no code of its own. The nearest that have some, if any.
     NoCode {
-        /// In front of it.
+        /// Before it.
         before: Option<u64>,
-        /// Behind it.
+        /// After it.
         after: Option<u64>,
     },
 }

@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A type behind `const` or `volatile`: in front of what it is of, but behind a pointer's star.
+    /// A type after `const` or `volatile`: before what it is of, but after a pointer's star.
     fn qualified(&self, word: &str, to: Option<EntryId>, itself: Type, steps: usize) -> Option<Type> {
         let of = match to {
             Some(to) => shown_name(&self.shown(to, steps)?),

@@ -258,7 +258,7 @@ fn odd_arguments_are_where_the_abi_has_them() {
             "long double ld: stack 16",
             "struct three t: word 2",
             "__int128 w: word 3",
-            // What is not plain is refused, and so is all behind it.
+            // What is not plain is refused, and so is all after it.
             "complex double z: unreadable",
             "int last: unreadable"
         ]

@@ -20,7 +20,7 @@ const TWICE: &str = "static volatile int out;\n\
     __attribute__((noinline)) int one(int number) { return twice(number); }\n\
     int main(int argc, char **argv) { (void)argv; return twice(argc) + one(3) + twice(7); }\n";
 
-/// The statements of each line of a file, as binutils print them: those that do not go on what is in front of them.
+/// The statements of each line of a file, as binutils print them: those that do not go on what is before them.
 fn statements(program: &Path, file: &str) -> BTreeMap<u64, BTreeSet<u64>> {
     let output = Command::new("objdump")
         .arg("--dwarf=decodedline")

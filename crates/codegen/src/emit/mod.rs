@@ -167,7 +167,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
 
     // ---- the agent ----
 
-    /// Calls a function of the agent; the context goes in front of the arguments.
+    /// Calls a function of the agent; the context goes before the arguments.
     fn call(&mut self, function: AgentFunction, arguments: &[Value]) {
         let callee = self.symbols.function(&mut self.builder, function, arguments.len() + 1);
         let mut all = vec![self.context];

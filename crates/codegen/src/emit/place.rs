@@ -114,7 +114,7 @@ impl<'a> Emitter<'a, '_> {
         let mut values = Vec::new();
         let mut id = variable.0;
         if scope == Scope::ThreadLocal {
-            // The number of the thread, or of the task, in front of the key makes one table do for all.
+            // The number of the thread, or of the task, before the key makes one table do for all.
             id |= THREAD_LOCAL_VARIABLE;
             let value = match self.source.program.self_is_task {
                 true => self.task(),

@@ -133,8 +133,8 @@ impl Emitter<'_, '_> {
         self.normalise(swapped, IntegerType { bytes, signed: false })
     }
 
-    /// Puts a NUL behind bytes just copied in, and takes its place in scratch memory: their size is not part of their
-    /// type, so `stringof()` of them must find their end by itself. (There are 8 bytes behind scratch memory.)
+    /// Puts a NUL after bytes just copied in, and takes its place in scratch memory: their size is not part of their
+    /// type, so `stringof()` of them must find their end by itself. (There are 8 bytes after scratch memory.)
     fn terminate(&mut self, copy: Value, bytes: Value) {
         let end = self.builder.ins().iadd(copy, bytes);
         let nul = self.builder.ins().iconst(types::I8, 0);

@@ -226,7 +226,7 @@ fn bytes_of_unknown_size_end_where_they_end() {
     for (size, expected) in [(3, "AAA"), (8, "AAAAAAAA"), (0, "")] {
         let buffer = |size| call(Function::CopyIn, vec![arg(0), size], Type::Bytes { size: None });
         let statements = vec![
-            // What lies behind in scratch memory is not zero.
+            // The scratch memory after it is not zero.
             Statement::Expression(buffer(long(64))),
             assign(scalar(Scope::ClauseLocal, 0), buffer(arg(1))),
             assign(scalar(Scope::ClauseLocal, 1), buffer(long(16))),

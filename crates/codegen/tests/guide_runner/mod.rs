@@ -227,7 +227,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Both ways must have come to the same; a record's gaps are zero in both, a string's bytes behind its NUL are not
+/// Both ways must have come to the same; a record's gaps are zero in both, a string's bytes after its NUL are not
 /// compared.
 fn same(
     clause: &Clause,

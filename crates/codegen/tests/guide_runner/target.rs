@@ -15,7 +15,7 @@ use super::world::names;
 use crate::support::machine::{GLOBALS_OFFSET, Machine, arena_layout};
 
 const ARENA_BYTES: usize = 1 << 20;
-/// Behind the globals.
+/// After the globals.
 const SPECULATIONS: usize = 248 << 10;
 const DYNAMIC: usize = 256 << 10;
 const AGGREGATES: usize = 384 << 10;

@@ -12,14 +12,14 @@ pub const LIMITS: Limits = Limits {
     jstackframes: 20,
     maxframes: 2048,
 };
-/// Behind struct np_control.
+/// After struct np_control.
 pub const GLOBALS_OFFSET: u32 = 2048;
 pub const TID: u32 = 4711;
-/// Behind struct np_context.
+/// After struct np_context.
 const SLOT_BASE: usize = 4096 + 64;
 /// Slots of tests that place counts by hand.
 const SLOT_BYTES_MIN: usize = 4096;
-/// Must be there after each hit: a handler that writes behind its slots writes into the heap.
+/// Must be there after each hit: a handler that writes past its slots writes into the heap.
 const CANARY: [u64; 8] = [0x5afe_c0de_5afe_c0de; 8];
 
 /// Compiles the first clause.
@@ -73,7 +73,7 @@ pub struct Code {
 }
 
 impl Code {
-    /// An image (empty, or the agent's), and behind it the handler, which calls what `agent` says.
+    /// An image (empty, or the agent's), and after it the handler, which calls what `agent` says.
     pub fn new(handler: &Handler, image: &[u8], agent: impl Fn(u64, AgentFunction) -> u64) -> Code {
         let handler_offset = image.len().next_multiple_of(64);
         let bytes = (handler_offset + handler.placed_bytes()).next_multiple_of(4096);
@@ -137,7 +137,7 @@ struct Registers {
 /// `struct np_frame_below` and `struct np_frame`, the enabling, strings, storage: all that a handler can reach.
 pub struct Machine {
     code: Code,
-    /// struct np_context, at [`SLOT_BASE`] the static slots of the handler, and [`CANARY`] behind them.
+    /// struct np_context, at [`SLOT_BASE`] the static slots of the handler, and [`CANARY`] after them.
     pub context: Vec<u64>,
     pub arena: Box<[u64; 8192]>,
     pub locals: Box<[u64; 256]>,
@@ -146,7 +146,7 @@ pub struct Machine {
     pub enabling: Box<[u64; 9]>,
     pub stack: Box<[u64; 16]>,
     pub tid: Box<u32>,
-    /// 512 bytes, and the 8 behind them.
+    /// 512 bytes, and the 8 after them.
     scratch: Box<[u64; 65]>,
     key: Box<[u64; 32]>,
     names: Box<[[u8; STRSIZE]; 4]>,

@@ -94,7 +94,7 @@ impl Module {
         }
     }
 
-    /// The restartable sequences of which a byte, the byte in front, the signature or the address behind that lies in a
+    /// The restartable sequences of which a byte, the byte in front, the signature or the address after that lies in a
     /// range.
     pub fn restartable_in(&self, range: AddressRange) -> Vec<RestartableSequence> {
         self.restartable
@@ -151,7 +151,7 @@ impl Module {
         named.or_else(frame).or_else(|| self.index.span_at(address))
     }
 
-    /// Whether the stack pointer points at the return address in front of the instruction at `address`, as call frame
+    /// Whether the stack pointer points at the return address before the instruction at `address`, as call frame
     /// information has it. `None`: there is none for it.
     pub fn is_frameless_at(&self, address: ImageAddress) -> Option<bool> {
         self.frames.is_frameless_at(&self.elf, address.0)
@@ -164,7 +164,7 @@ impl Module {
         self.index.padding_after(&self.elf, &self.frames, end)
     }
 
-    /// What lies behind a section of code and belongs to nobody: the alignment of the next one, or the rest of the
+    /// What lies after a section of code and belongs to nobody: the alignment of the next one, or the rest of the
     /// segment's last page. Empty unless such a section ends at `end`. [`Module::code_with_gap_at`] has the bytes.
     pub fn gap_after(&self, end: ImageAddress) -> AddressRange {
         self.index.gap_after(&self.elf, &self.frames, end)
@@ -211,7 +211,7 @@ fn ends_with_call(code: &[u8]) -> bool {
         || (2..=CALL_BYTES_MAX as usize).any(|bytes| form(bytes).is_some_and(|form| bytes == 2 + operand_bytes(form)))
 }
 
-/// The bytes behind a ModRM byte that say where its operand is: a SIB byte, a displacement.
+/// The bytes after a ModRM byte that say where its operand is: a SIB byte, a displacement.
 fn operand_bytes(form: u8) -> usize {
     let scaled = usize::from(form & 7 == 4);
     match form >> 6 {

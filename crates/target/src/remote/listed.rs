@@ -1,4 +1,4 @@
-//! Many system calls in one go: the thread is resumed once, makes them all, and is stopped behind the last.
+//! Many system calls in one go: the thread is resumed once, makes them all, and is stopped after the last.
 //!
 //! See [`list`](crate::homing::list) for what the thread executes. Calls of a list do not depend on each other's
 //! results.
@@ -17,7 +17,7 @@ use crate::threads;
 
 /// TF of the flags.
 const TRAP_FLAG: u64 = 0x100;
-/// Where the entries begin, behind the cursor.
+/// Where the entries begin, after the cursor.
 const ENTRIES: u64 = 64;
 
 /// A system call to be made.
@@ -44,7 +44,7 @@ impl ListRoom {
         TargetAddress(self.start.0 + ENTRIES + index * ENTRY_BYTES)
     }
 
-    /// Behind the entries, the one that says that there are no more included.
+    /// After the entries, the one that says that there are no more included.
     pub fn data(self) -> TargetAddress {
         self.entry(self.calls + 1)
     }
@@ -88,7 +88,7 @@ impl Remote<'_> {
         Ok(results)
     }
 
-    /// From the stop in which the thread is to PTRACE_EVENT_STOP behind the last call.
+    /// From the stop in which the thread is to PTRACE_EVENT_STOP after the last call.
     fn run_list(&mut self, cursor: TargetAddress, last: TargetAddress, calls: usize) -> Result<(), RemoteError> {
         let name = || format!("a list of {calls} system calls");
         let mut progress = self.progress();

@@ -10,7 +10,7 @@ const PROMPT: Duration = Duration::from_micros(40);
 ///
 /// A thread that runs on another processor stops within microseconds: for that long we stay on ours. Then we sleep:
 /// first for tens of microseconds, in the end for a millisecond. Who wakes up is given the processor that the thread
-/// has left by stopping; who yields instead waits where he is, behind whatever else is ready, for a whole slice (3 to 4
+/// has left by stopping; who yields instead waits where he is, after whatever else is ready, for a whole slice (3 to 4
 /// ms), and the thread stands as long.
 pub(crate) struct Patience {
     begun: Instant,

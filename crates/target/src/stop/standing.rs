@@ -19,7 +19,7 @@ impl Stopped {
         main.or_else(|| self.threads().next()).ok_or(StopError::Gone { pid })
     }
 
-    /// The registers of a thread. Where [`Stopped::in_restart`] holds, `rip` is behind the `syscall` that will be made
+    /// The registers of a thread. Where [`Stopped::in_restart`] holds, `rip` is after the `syscall` that will be made
     /// again.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Stopped {
     }
 
     /// Sets the registers of a thread for good. To move one that is about to make a system call again, move it to
-    /// behind the copy of its `syscall` instruction, and leave `rax` and `orig_rax` alone.
+    /// after the copy of its `syscall` instruction, and leave `rax` and `orig_rax` alone.
     ///
     /// # Errors
     /// As [`Stopped::registers`].
