@@ -1,6 +1,7 @@
-/* The agent: what runs inside the target besides the compiled handlers. contract.h says what; here is how.
+/* The agent: the code that runs inside the target besides the compiled handlers. contract.h says
+ * what it does; this file says how.
  *
- * The agent is a guest in a stranger's process, at a stranger's instruction. Its rules:
+ * The agent runs in another program's process, at an arbitrary instruction of that program. Its rules:
  *
  *   1. No libc, nothing of the target's: no symbol is undefined when the image is linked.
  *   2. No TLS, no writable byte of its own: one flat r-x image; what changes lies in the arena or the thread table. The
@@ -19,8 +20,8 @@
  *      of the clause, never of the target.
  *   9. In a forked child nothing of the arena is written.
  *
- * Ordering: x86 keeps stores in order and loads in order, so publication needs only that the compiler does too:
- * np_store and np_load_once below.
+ * Ordering: x86 keeps stores in order and loads in order. So publication only needs the compiler to
+ * keep them in order, too: np_store and np_load_once below.
  */
 #ifndef NANOPROBE_AGENT_H
 #define NANOPROBE_AGENT_H
@@ -38,12 +39,13 @@
 #define np_likely(condition) __builtin_expect(!!(condition), 1)
 #define np_unlikely(condition) __builtin_expect(!!(condition), 0)
 
-/* One load, one store, in program order with all others; what another thread or the tracer sees. */
+/* One load, one store, in program order with all others: for what another thread or the tracer may see. */
 #define np_load_once(object) __extension__({ \
 	__typeof__(object) np_value = __atomic_load_n(&(object), __ATOMIC_ACQUIRE); np_value; })
 #define np_store(object, value) __atomic_store_n(&(object), (value), __ATOMIC_RELEASE)
 
-/* The image's first bytes. In a file of its own, so that no compiler folds what the tracer will write. */
+/* The image's first bytes. They are defined in their own file, so that no compiler folds constants
+ * that the tracer will write. */
 extern const struct np_image np_header;
 
 NP_INLINE struct np_control *np_control_block(const struct np_context *context)
@@ -56,7 +58,7 @@ NP_INLINE u64 np_minimum(u64 left, u64 right)
 	return left < right ? left : right;
 }
 
-/* A fault of the clause; its first one is the one reported. */
+/* Sets the clause's fault. Only the first fault of a clause is reported. */
 NP_INLINE void np_fault(struct np_context *context, u64 fault, u64 address)
 {
 	if (!context->fault) {
@@ -65,7 +67,7 @@ NP_INLINE void np_fault(struct np_context *context, u64 fault, u64 address)
 	}
 }
 
-/* What a function that failed hands out as an address: zeros, an empty string. */
+/* The address that a failed function returns: it points to zeros, an empty string. */
 extern const u64 np_zeros[8];
 
 #endif

@@ -1,9 +1,10 @@
-/* The hash aggregation of a thread: see struct np_aggregate_table. Only its thread writes, so there is no lock; the
- * tracer reads at any time, so an entry is complete before `used` passes it and before its index is stored.
+/* The hash aggregation of a thread: see struct np_aggregate_table. Only its thread writes, so there
+ * is no lock. The tracer reads at any time, so an entry is complete before `used` passes it and
+ * before its index is stored.
  *
  * A handler updates the words that it was given before it asks for others, and no handler runs
- * within another one. So at the begin of np_aggregate nobody holds an address in this thread's
- * table, and it may leave that for the other one. */
+ * within another one. So at the start of np_aggregate no handler holds an address in this thread's
+ * table. np_aggregate may therefore switch to the other table. */
 #include "hash.h"
 
 static NP_COLD struct np_aggregate_entry *add_entry(struct np_aggregate_table *table, u32 *bucket, u32 hash,
@@ -30,7 +31,7 @@ static NP_COLD struct np_aggregate_entry *add_entry(struct np_aggregate_table *t
 NP_ENTRY void np_aggregate(struct np_context *context, u64 aggregation, u64 value_words)
 {
 	u64 wanted = np_load_once(context->aggregates_wanted);
-	/* All updates of the table that is left come before this store. */
+	/* All updates of the old table come before this store. */
 	if (np_unlikely(wanted != context->aggregates))
 		np_store(context->aggregates, wanted);
 	struct np_aggregate_table *table = (struct np_aggregate_table *)wanted;

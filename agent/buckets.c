@@ -1,5 +1,5 @@
-/* The aggregating functions that are more than an addition. arena::buckets has the same arithmetic, and a test compares
- * the two. Value words of 0 (no room) are passed over. */
+/* The aggregating functions that do more than add. arena::buckets has the same arithmetic, and a
+ * test compares the two. A `words` of 0 (no room) is ignored. */
 #include "agent.h"
 
 NP_ENTRY void np_quantize(struct np_context *context, u64 words, u64 value, u64 weight)
@@ -7,8 +7,8 @@ NP_ENTRY void np_quantize(struct np_context *context, u64 words, u64 value, u64 
 	(void)context;
 	if (!words)
 		return;
-	/* 127 buckets around the zero bucket, 63: bucket 64 + k holds [2^k, 2^(k+1)), bucket 62 - k the same, negated;
-	 * the least i64 has no room of its own and joins bucket 0. */
+	/* 127 buckets around the zero bucket, 63: bucket 64 + k holds [2^k, 2^(k+1)), bucket 62 - k the
+	 * same, negated. The least i64 has no bucket of its own and is counted in bucket 0. */
 	u64 bucket = 63;
 	if ((i64)value > 0) {
 		bucket = 64 + (63 - (u64)__builtin_clzl(value));
@@ -28,7 +28,7 @@ NP_ENTRY void np_lquantize(struct np_context *context, u64 words, u64 value, u64
 		return;
 	u64 bucket = 0;
 	if ((i64)value >= base) {
-		/* The distance of two i64s in order always fits a u64. */
+		/* The distance between two ordered i64s always fits a u64. */
 		u64 level = (value - (u64)base) / step;
 		bucket = np_minimum(level, levels) + 1;
 	}
@@ -40,10 +40,11 @@ NP_ENTRY void np_llquantize(struct np_context *context, u64 words, u64 value, u6
 	(void)context;
 	i64 factor = (i64)(parameters >> 48), steps = (i64)(parameters & 0xffff);
 	u64 low = parameters >> 32 & 0xffff, high = parameters >> 16 & 0xffff;
-	/* What the language refuses anyway; below 64 orders of magnitude every loop is short. */
+	/* The language refuses these anyway. Below 64 orders of magnitude every loop is short. */
 	if (!words || factor < 2 || steps < factor || low > 63 || high > 63)
 		return;
-	/* Word 0 is of all around zero, top of all above the last order, top + n of what word n is, negated. */
+	/* Word 0 counts all values around zero; word `top` all above the last order; word `top + n` the
+	 * negated values of word n. */
 	i64 this = 1, last, wanted = (i64)value;
 	int overflow = 0, negative = wanted < 0;
 	if (negative)

@@ -1,7 +1,7 @@
 //! Compiles the agent's C and links it into one flat image: `agent.bin`, and `symbols.rs` with every function's offset.
 //!
-//! The build fails when the image would need what it cannot have: writable data, relocations, an undefined symbol, a
-//! large stack frame.
+//! The build fails when the image would need something that it cannot have: writable data,
+//! relocations, an undefined symbol, a large stack frame.
 
 use std::env;
 use std::error::Error;
@@ -85,7 +85,8 @@ const FLAGS: &[&str] = &[
     "-fno-common",
     "-march=x86-64",
     "-mgeneral-regs-only",
-    // A handler may be called below a detour that has stepped over the red zone by no more than it needed.
+    // A detour that calls a handler moves the stack pointer past the program's red zone, and no
+    // further than needed.
     "-mno-red-zone",
     "-Wall",
     "-Wextra",

@@ -1,6 +1,6 @@
-/* Handing a signal on to the program, as if we had not been there.
+/* Passes a signal on to the program, as if we had not been there.
  *
- * The program's own action is in control->actions. What we cannot do as the kernel does:
+ * The program's own action is in control->actions. These differ from what the kernel does:
  *
  *   - the signal frame already lies where our own action put it (the tracer installs ours with the program's SA_ONSTACK
  *     for that reason);
@@ -11,10 +11,11 @@
  *   - where system calls are not allowed, the action's mask is not blocked while its handler runs, and the signal
  *     itself is.
  *
- * A program that must die does so by the very signal: the default action is put back and the same siginfo queued again,
- * so the kernel delivers it when we return, with the interrupted registers as they were. Should the kernel refuse, or
- * must it not be called, the same kind of fault is caused here, where the signal is blocked, and the kernel then kills
- * without asking anybody (a core file shows this place).
+ * A program that must die does so by the same signal. The default action is restored and the same
+ * siginfo queued again, so the kernel delivers it when we return, with the interrupted registers as
+ * they were. If the kernel refuses, or if system calls are not allowed, the same kind of fault is
+ * caused here, where the signal is blocked. The kernel then kills the process at once (a core file
+ * shows this place).
  */
 #include "chain.h"
 #include "syscalls.h"
@@ -22,7 +23,7 @@
 #define NP_SA_RESTORER 0x04000000UL
 #define NP_SA_RESETHAND 0x80000000UL
 
-/* Yields whether the kernel will deliver the signal anew. */
+/* Yields whether the kernel will deliver the signal again. */
 static int queue_again(i32 signal, const struct np_siginfo *information)
 {
 	struct np_sigaction action = { NP_SIG_DFL, NP_SA_RESTORER, (u64)np_restorer, 0 };
@@ -74,9 +75,10 @@ void np_chain(enum np_signal_slot slot, i32 signal, struct np_siginfo *informati
 		if (np_load_once(table->magic) == NP_MAGIC)
 			np_store(action->handler, NP_SIG_DFL);
 	}
-	/* Our actions block everything, so that no handler of the program's interrupts us with our own signal blocked. The
-	 * program's handler runs with what the kernel would block for it, but for the four: it may meet our traps. All of
-	 * this ends with the return from the signal. */
+	/* Our actions block all signals, so that no handler of the program interrupts us while our own
+	 * signal is blocked. The program's handler runs with the mask that the kernel would set, except
+	 * for the four signals, because it may run into our traps. The return from the signal ends all
+	 * of this. */
 	if (np_may_call()) {
 		u64 mask = (ucontext->mask | action->mask) & ~NP_SYNCHRONOUS;
 		np_syscall4(NP_SYS_RT_SIGPROCMASK, NP_SIG_SETMASK, (u64)&mask, 0, 8);

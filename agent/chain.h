@@ -4,11 +4,11 @@
 
 #include "redirects.h"
 
-/* The kernel's siginfo and ucontext, as far as we look. */
+/* The fields of the kernel's siginfo and ucontext that we use. */
 struct np_siginfo {
 	i32 signal;
 	i32 error;
-	i32 code;               /* > 0: raised by an instruction or the kernel; else sent by somebody */
+	i32 code;               /* > 0: raised by an instruction or the kernel; else sent by a process */
 	i32 padding;
 	u64 address;
 };
@@ -30,10 +30,10 @@ _Static_assert(__builtin_offsetof(struct np_ucontext, mask) == 296, "uc_sigmask"
 enum { NP_SIGILL = 4, NP_SIGTRAP = 5, NP_SIGBUS = 7, NP_SIGFPE = 8, NP_SIGSEGV = 11, NP_SIGNALS = 64 };
 enum { NP_SIG_DFL = 0, NP_SIG_IGN = 1 };
 enum { NP_SIG_BLOCK = 0, NP_SIG_UNBLOCK = 1, NP_SIG_SETMASK = 2 };
-/* siginfo.si_code of what was sent to a thread: tgkill. */
+/* siginfo.si_code of a signal that was sent to a thread: tgkill. */
 enum { NP_SI_TKILL = -6 };
 
-/* Where the action of a signal is kept; -1: no action of ours stands in for it. */
+/* Where the action of a signal is kept; -1: none of our actions replaces it. */
 NP_INLINE i32 np_slot_of(u64 signal)
 {
 	return signal == NP_SIGTRAP ? NP_SLOT_TRAP : signal == NP_SIGSEGV ? NP_SLOT_SEGV :

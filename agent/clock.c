@@ -7,7 +7,7 @@
 
 NP_INLINE u64 nanoseconds(const struct np_control *control, u64 tsc)
 {
-	/* A counter slightly behind the calibration (another CPU's) is a small negative distance. */
+	/* A counter slightly before the calibration (of another CPU) is a small negative distance. */
 	i64 ticks = (i64)((tsc ? tsc : np_tsc()) - control->clock_tsc);
 	__int128 product = (__int128)ticks * (i64)control->clock_mult;
 	return control->clock_ns + (u64)(product >> 32);

@@ -1,9 +1,10 @@
-/* The contract between the agent (this folder), the tracer (crates/arena mirrors every structure below, field by
- * field, and a test compares both sides), the compiled handlers (crates/codegen) and the detours (crates/patch).
+/* The contract between four parts: the agent (this folder), the tracer (crates/arena mirrors every
+ * structure below, field by field, and a test compares both sides), the compiled handlers
+ * (crates/codegen) and the detours (crates/patch).
  *
- * Bump NP_VERSION when any offset, size or meaning below changes: an arena of another version is only ever read for
- * what `nanoprobe restore` needs (struct np_control up to and including `regions`, struct np_site, struct np_region,
- * and what it says of semaphores), whose layout is frozen.
+ * Bump NP_VERSION when any offset, size or meaning below changes. An arena of another version is
+ * only read by `nanoprobe restore`, and only its frozen parts: struct np_control up to and
+ * including `regions`, struct np_site, struct np_region, and its fields about semaphores.
  *
  * Five kinds of memory in the target:
  *

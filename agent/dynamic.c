@@ -1,16 +1,17 @@
 /* Dynamic variables: one table for all threads and the tracer, chained hashing.
  *
- * Every bucket has a lock that its users only try, NP_DYNAMIC_SPINS times: the owner may have been stopped, or be the
- * tracer and dead. Who does not get it drops the access, counted. Under the lock a chain's entries are read and
- * written; entries are never unlinked. One that was assigned zero is dead, and the next new key of the same sizes in
- * its bucket takes it over. Strings are copied to scratch memory under the lock, so a value is never seen half written;
- * an integer is one word.
+ * Every bucket has a lock. Its users only try it, NP_DYNAMIC_SPINS times, because the owner may
+ * have been stopped, or may be a tracer that has died. An access that does not get the lock is
+ * dropped and counted. A chain's entries are read and written under the lock, and never unlinked.
+ * An entry that was assigned zero is dead. The next new key of the same sizes in its bucket takes
+ * it over. Strings are copied to scratch memory under the lock, so a value is never seen half
+ * written; an integer is one word.
  */
 #include "hash.h"
 #include "scratch.h"
 #include "strings.h"
 
-/* More entries than this in one bucket are not looked at. */
+/* Entries of a bucket after this many are not looked at. */
 #define NP_DYNAMIC_CHAIN 4096
 
 struct lookup {
@@ -26,7 +27,7 @@ NP_INLINE void dropped(struct np_context *context)
 	__atomic_fetch_add(&np_control_block(context)->dynamic_drops, 1, __ATOMIC_RELAXED);
 }
 
-/* Finds the bucket and takes its lock; yields whether it has it. */
+/* Finds the bucket and takes its lock; yields whether the lock is taken. */
 static int open_bucket(struct np_context *context, u64 variable, struct lookup *lookup)
 {
 	struct np_control *control = np_control_block(context);
@@ -51,7 +52,7 @@ NP_INLINE void close_bucket(const struct lookup *lookup)
 	np_store(lookup->bucket->lock, 0);
 }
 
-/* The key's entry, live or dead; else 0, and `*spare` is a dead entry of the same sizes, or 0. */
+/* The key's entry, live or dead; else 0, with a dead entry of the same sizes in `*spare`, or 0. */
 static struct np_dynamic_entry *find_entry(const struct lookup *lookup, u64 variable, u64 value_bytes,
                                            struct np_dynamic_entry **spare)
 {
@@ -110,7 +111,7 @@ static struct np_dynamic_entry *new_entry(struct lookup *lookup, u64 variable, u
 	return entry;
 }
 
-/* A string value's copy in scratch memory, where it stays as it is while the clause runs. */
+/* A copy of a string value in scratch memory, which stays as it is while the clause runs. */
 static u64 copy_out(struct np_context *context, u64 value, u64 value_bytes)
 {
 	u64 room, copy = np_scratch_next(context, &room);

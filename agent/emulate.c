@@ -1,11 +1,12 @@
-/* Emulation: the handler of the trap does what the instruction would have done, on the registers of the signal frame.
+/* Emulation: the trap's handler does what the instruction would have done, on the registers of
+ * the signal frame.
  *
  *     int3 -> SIGTRAP -> np_on_trap:   fires, by a routine of the detour, with the program's registers loaded
  *                                      the instruction, on the frame's registers and the program's stack
- *          <- rt_sigreturn             behind the instruction, or where it leads
+ *          <- rt_sigreturn             after the instruction, or at its destination
  *
- * The thread never executes a copy, so whoever looks at it between two instructions (a debugger, a profiler's signal, a
- * stack walk) sees original addresses only.
+ * The thread never executes a copy. So a debugger, a profiler's signal or a stack walk between two
+ * instructions only sees original addresses.
  *
  * Every site also has the whole detour of a jump, and the handler sends the thread there instead (the boosted form)
  *
@@ -16,8 +17,8 @@
  *   - behind them, at the copy of the instruction, when it turns out to fault: the fault is then the processor's own,
  *     and np_on_fault gives it the original address.
  *
- * So nothing is written before all that can fault has not. While we are here, SIGSEGV and SIGBUS are not blocked (the
- * action's mask says so): handlers read the program's memory under guard.h.
+ * So nothing is written before everything that can fault is done. Meanwhile SIGSEGV and SIGBUS are
+ * not blocked (the action's mask says so): handlers read the program's memory under guard.h.
  */
 #include "emulate.h"
 #include "guard.h"
@@ -26,13 +27,14 @@
 enum { NP_RSP = 15 };
 /* CF, PF, AF, ZF, SF, OF. */
 #define NP_STATUS_FLAGS 0x8d5UL
-/* What the agent, and what handlers besides, may need of a stack. */
+/* The stack that the agent, and handlers in addition, may need. */
 enum { NP_AGENT_STACK = 2048, NP_HANDLER_STACK = 2048 };
 
-/* Saves what C expects to be kept, loads the program's registers, and calls. The routine finds, from its stack pointer
- * up: the return address, its own address, the program's stack pointer. The status flags are the program's: handlers
- * may read them in the frame. Of the others rt_sigreturn leaves some as they are here (ID, NT): these stay the
- * program's. Alignment is not checked in handlers. */
+/* Saves the registers that C preserves, loads the program's registers, and calls. The routine
+ * finds, from its stack pointer up: the return address, its own address, the program's stack
+ * pointer. The status flags are the program's: handlers may read them in the frame. Of the other
+ * flags, rt_sigreturn leaves some as they are here (ID, NT): these stay the program's. Alignment is
+ * not checked in handlers. */
 __asm__(".text\n"
 	".globl np_call_routine\n"
 	".hidden np_call_routine\n"
@@ -66,7 +68,7 @@ NP_INLINE u64 read_register(const struct np_ucontext *ucontext, u8 number)
 	return number <= NP_RSP ? (&ucontext->r8)[number] : 0;
 }
 
-/* As the processor does: 4 bytes clear the upper half, 2 leave the rest. */
+/* As the processor does: a write of 4 bytes clears the upper half, a write of 2 leaves the rest. */
 NP_INLINE void write_register(struct np_ucontext *ucontext, u8 number, u8 size, u64 value)
 {
 	u64 *register_ = &(&ucontext->r8)[number & 15];
@@ -104,7 +106,7 @@ NP_INLINE int is_user_address(u64 address)
 	return address >> 47 == 0;
 }
 
-/* Whether the branch is taken; counts down. */
+/* Whether the branch is taken; decrements the counter of loop. */
 static int is_taken(const struct np_emulation *emulation, struct np_ucontext *ucontext)
 {
 	u64 flags = ucontext->flags;
@@ -134,7 +136,7 @@ static int is_taken(const struct np_emulation *emulation, struct np_ucontext *uc
 			__asm__(instruction "w %w2, %w0; pushfq; popq %1" : "+r"(left), "=r"(flags) : "r"(right) : "cc"); \
 	} while (0)
 
-/* The processor itself computes result and flags, those that the manual leaves undefined, too. */
+/* The processor itself computes result and flags, including those that the manual leaves undefined. */
 static void arithmetic(const struct np_emulation *emulation, struct np_ucontext *ucontext, u64 right)
 {
 	u64 left = read_register(ucontext, emulation->destination), flags = 0;
@@ -158,7 +160,7 @@ static void arithmetic(const struct np_emulation *emulation, struct np_ucontext 
 		write_register(ucontext, emulation->destination, size, left);
 }
 
-/* Carries the instruction out; yields 0, and has changed nothing, when the processor must do that. */
+/* Executes the instruction; yields 0, with nothing changed, when only the processor can do it. */
 static int emulate(const struct np_emulation *emulation, struct np_ucontext *ucontext)
 {
 	u64 next = emulation->site + emulation->length, value = 0;
@@ -174,7 +176,7 @@ static int emulate(const struct np_emulation *emulation, struct np_ucontext *uco
 		if (!np_guarded_u64(ucontext->rsp, &value))
 			return 0;
 		ucontext->rsp += 8;
-		write_register(ucontext, emulation->destination, 8, value); /* behind: it may be rsp */
+		write_register(ucontext, emulation->destination, 8, value); /* last: it may be rsp */
 		break;
 	case NP_OPERATION_LEAVE:
 		if (!np_guarded_u64(ucontext->rbp, &value))
@@ -223,7 +225,7 @@ static int emulate(const struct np_emulation *emulation, struct np_ucontext *uco
 	return 1;
 }
 
-/* The shadow stack pointer; 0 where there is none: the instruction is a nop then. */
+/* The shadow stack pointer; 0 where there is no shadow stack: the instruction is a nop then. */
 NP_INLINE u64 shadow_stack(void)
 {
 	u64 pointer = 0;
@@ -236,7 +238,7 @@ NP_SIGNAL int np_emulate(const struct np_emulation *emulation, void *ucontext)
 	return !(emulation->flags & NP_EMULATION_STACK_OF_CALLS && shadow_stack()) && emulate(emulation, ucontext);
 }
 
-/* On an alternate stack there must be room for us, and for one more frame like this one where something may fault. */
+/* An alternate stack must have room for us, and for one more frame like this one if something may fault. */
 static int has_room(const struct np_emulation *emulation, const struct np_ucontext *ucontext)
 {
 	u64 room = (u64)ucontext - ucontext->stack, needed = NP_AGENT_STACK;
@@ -256,7 +258,7 @@ static int may_run_here(const struct np_emulation *emulation, const struct np_uc
 	       !(emulation->flags & NP_EMULATION_STACK_OF_CALLS && shadow_stack());
 }
 
-/* Where an indirect jump leads that cannot be read, it faults, which is no way out. */
+/* If the destination of an indirect jump cannot be read, the jump faults and does not leave. */
 static int leaves(const struct np_emulation *emulation, const struct np_ucontext *ucontext)
 {
 	const struct np_range *inside = (const struct np_range *)(emulation + 1);

@@ -1,16 +1,16 @@
-/* Trap sites whose instruction the signal handler carries out. See emulate.c and step.c. */
+/* Trap sites whose instruction the signal handler executes. See emulate.c and step.c. */
 #ifndef NANOPROBE_EMULATE_H
 #define NANOPROBE_EMULATE_H
 
 #include "chain.h"
 
-/* The place that a field of a struct np_emulation speaks of; 0: there is none. */
+/* The place that a field of a struct np_emulation refers to; 0: there is none. */
 NP_INLINE u64 np_place(const i32 *field)
 {
 	return *field ? (u64)(field + 1) + (u64)(i64)*field : 0;
 }
 
-/* Fires what a field speaks of, with the registers of the interrupted code. */
+/* Calls the routine that a field refers to, with the registers of the interrupted code. */
 NP_INLINE void np_fire(const i32 *field, struct np_ucontext *ucontext)
 {
 	extern void np_call_routine(u64 routine, struct np_ucontext *ucontext);
@@ -18,21 +18,22 @@ NP_INLINE void np_fire(const i32 *field, struct np_ucontext *ucontext)
 		np_call_routine(np_place(field), ucontext);
 }
 
-/* The thread has arrived at a trap site: fires, and does what its instruction does, or sends it where that happens.
- * Yields whether the instruction is done. */
+/* The thread has arrived at a trap site. Fires the probes, and executes the instruction or sends
+ * the thread to code that does. Yields whether the instruction is done. */
 int np_at_site(const struct np_emulation *emulation, struct np_ucontext *ucontext);
 
 /* The source operand; yields whether it could be read. */
 int np_source(const struct np_emulation *emulation, const struct np_ucontext *ucontext, u64 *value);
 
-/* The thread, which is about to go on in the copy, is to step through it; not where there is no room for its state, or
- * the program itself steps. */
+/* Makes the thread, which is about to continue in the copy, step through it; not if there is no
+ * room for its state, or if the program itself steps. */
 void np_begin_step(const struct np_emulation *emulation, struct np_ucontext *ucontext);
 
-/* A thread has trapped behind an instruction. Yields whether that was a step of ours. */
+/* A thread has trapped after an instruction. Yields whether that was a step of ours. */
 int np_end_step(struct np_ucontext *ucontext);
 
-/* A thread was interrupted otherwise. If it was stepping for us, it is not any more: it goes on in the copy. */
+/* A thread was interrupted in another way. If it was stepping for us, it stops stepping and
+ * continues in the copy. */
 void np_cancel_step(struct np_ucontext *ucontext);
 
 #endif

@@ -1,13 +1,15 @@
-/* Finding a thread's context when the detour's one look into the thread table has failed.
+/* Finds a thread's context when the detour's single look into the thread table has failed.
  *
- * A thread's key is its thread pointer. A thread without one (a program without a C library) is told by its number,
- * which the kernel is asked for at each hit; so are all threads where some share one thread pointer. The tracer chooses
- * how the detours look (crates/session/src/thread_key.rs), and what they do not find by that is found here.
+ * A thread's key is its thread pointer. A thread without one (a program without a C library) is
+ * identified by its number, for which the kernel is asked at each hit. The same holds for all
+ * threads if some of them share one thread pointer. The tracer chooses how the detours look
+ * (crates/session/src/thread_key.rs); threads that the detours do not find are found here.
  *
- * The table is open addressing over keys, linear probing from the slot that the detour has looked at. A thread never
- * gives its slot back: a key that is used again (a new thread on a dead one's stack) finds the old context, and
- * handlers see from the id in the thread control block that the thread has changed. When slots or contexts become few,
- * the tracer frees those of threads that are gone, while all threads stand still (docs/design/threads.md).
+ * The table is open addressing over keys, with linear probing from the slot that the detour has
+ * looked at. A thread never gives its slot back. A key that is used again (a new thread on a dead
+ * thread's stack) finds the old context, and handlers see from the id in the thread control block
+ * that the thread has changed. When slots or contexts become few, the tracer frees those of threads
+ * that are gone, while all threads are stopped (docs/design/threads.md).
  *
  *     1. claim a slot: compare-and-swap its key from 0 or NP_SLOT_ENDED to ours, unless there is one with ours. A slot
  *        may be ours without a context: there was none left then, or only the thread's signal mask was of interest
@@ -19,23 +21,26 @@
  *        published one already: then that is the thread's, and the one claimed here stays unused.
  *     4. exit() may have passed over the table between 1 and 3: look again, and take it back.
  *
- * A detour comes here, too, when it finds that handlers run in its thread already, because a signal has interrupted
- * them. Then it is deeper in the stack than they are. A program's signal handler may also leave them for ever, by
- * siglongjmp: then the next hit is about as deep as they were, or less, and they are over, or the thread would be blind
- * from then on. Only on an alternate stack a live one may be found so, which the kernel tells (not of one with
- * SS_AUTODISARM). What they had begun is undone by whoever begins it anew.
+ * A detour also comes here when it finds that handlers are already running in its thread. Usually a
+ * signal has interrupted them. Then the detour is deeper in the stack than they are. But a
+ * program's signal handler may also leave them for ever, by siglongjmp. Then the next hit is about
+ * as deep as they were, or less deep, and they count as over; otherwise the thread would never
+ * record again. Only on an alternate stack may live handlers look like this; the kernel then says
+ * whether the thread is on that stack (not for one with SS_AUTODISARM). What the handlers had begun
+ * is undone by the next code that begins the same.
  */
 #include "guard.h"
 #include "syscalls.h"
 #include "threads.h"
 
-/* Attempts at the count of contexts against other threads that want one at the same moment. */
+/* How often to try to increment the count of contexts, against other threads that want one at the
+ * same moment. */
 #define NP_CLAIM_ATTEMPTS 1000
-/* A signal's frame, and the red zone above it, take more than this; our own frame here, and the red
- * zone of one of two sites, less. */
+/* A signal's frame with the red zone above it is larger than this; our own frame here, with the red
+ * zone of one of two sites, is smaller. */
 #define NP_SIGNAL_FRAME_MIN 640
 
-/* Full barrier: the store before it is seen before the load after it is made. */
+/* Full barrier: the store before it is visible before the load after it is made. */
 NP_INLINE void full_barrier(void)
 {
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -48,8 +53,9 @@ NP_INLINE u64 missed(const struct np_control *control, u64 *count)
 	return 0;
 }
 
-/* Where the C library keeps the thread's number; the context's own word where nobody knows. A C library's thread
- * control block begins with its own address; what other thread pointers point to is somebody else's. */
+/* Where the C library keeps the thread's number; the context's own word if this is unknown. A C
+ * library's thread control block begins with its own address; other thread pointers point to memory
+ * that is not a thread control block. */
 NP_INLINE u64 tid_address(const struct np_control *control, const struct np_context *context, u64 key)
 {
 	u64 self;
@@ -64,7 +70,7 @@ NP_INLINE u32 read_tid(const struct np_context *context)
 	return np_may_call() ? (u32)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0) : 0;
 }
 
-/* A new context, zero so far, from the tracer's example: what is an offset there becomes an address. */
+/* A new context, still zero, from the tracer's example: offsets there become addresses. */
 static void initialise(struct np_control *control, struct np_context *context, u32 index)
 {
 	const struct np_context *example = (const struct np_context *)((u64)control + control->example_offset);
@@ -101,7 +107,7 @@ NP_INLINE struct np_context *context_at(struct np_control *control, u32 index)
 	return (struct np_context *)((u64)control + control->contexts_offset + index * control->context_stride);
 }
 
-/* What the thread before has counted and recorded stays, and is added to. What it had begun is over. */
+/* What the earlier thread has counted and recorded stays, and is added to. What it had begun is over. */
 static void begin_anew(struct np_context *context)
 {
 	context->fault = 0;
@@ -165,7 +171,7 @@ static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_sl
 	return (u64)context;
 }
 
-/* Whether the thread executes on its alternate signal stack, or the kernel cannot be asked. */
+/* Whether the thread runs on its alternate signal stack, or the kernel cannot be asked. */
 static NP_COLD int may_be_on_alternate_stack(void)
 {
 	enum { ON_STACK = 1 };
@@ -180,14 +186,15 @@ static NP_COLD int may_be_on_alternate_stack(void)
 
 static NP_COLD void end_if_left(struct np_context *context, u64 here)
 {
-	/* A signal has come while the handler was on the stack of its own, and its handler is there, too. */
+	/* A signal has arrived while the handler was on its own stack, and the signal's handler is on
+	 * that stack, too. */
 	if (context->handler_stack - here <= NP_HANDLER_STACK_BYTES)
 		return;
 	if (here + NP_SIGNAL_FRAME_MIN >= context->busy && !may_be_on_alternate_stack())
 		np_store(context->busy, 0);
 }
 
-/* np_enter; `here`: the stack pointer at the site, or a little below. */
+/* np_enter; `here`: the stack pointer at the site, or slightly below. */
 __attribute__((visibility("hidden"), no_caller_saved_registers, used)) u64 np_enter_from(u64 here)
 {
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
@@ -210,7 +217,7 @@ __attribute__((visibility("hidden"), no_caller_saved_registers, used)) u64 np_en
 	return (u64)context;
 }
 
-/* How many hits found no stack to look for their context on. */
+/* How many hits found no free stack for the search for their context. */
 __attribute__((visibility("hidden"), no_caller_saved_registers, used)) u64 np_enter_without_stack(void)
 {
 	const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
@@ -218,9 +225,9 @@ __attribute__((visibility("hidden"), no_caller_saved_registers, used)) u64 np_en
 	return np_load_once(table->magic) == NP_MAGIC ? missed(control, &control->missed_without_context) : 0;
 }
 
-/* np_enter: rax = the context. Where the process has small stacks, all but three words are on one
- * of NP_ENTRY_STACKS: the lowest bit that is 0 names one that is free. Where none is, the hit is
- * missed, for which two words more are needed. */
+/* np_enter: rax = the context. If the process has small stacks, all but three words are on one of
+ * NP_ENTRY_STACKS: the lowest bit that is 0 names a free one. If none is free, the hit is missed;
+ * that takes two more words. */
 __asm__(".text\n"
 	".globl np_enter\n"
 	".type np_enter, @function\n"

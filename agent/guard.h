@@ -1,13 +1,14 @@
-/* Guarded loads, and stores: the only instructions of the agent that touch the target's memory.
+/* Guarded loads and stores: the only instructions of the agent that touch the target's memory.
  *
- * Each is listed in the section .np_guards with the place to go on at when it faults. np_on_fault finds the faulting
- * rip there, stores the place as the interrupted rip, and returns: the load has become a jump to its error path.
+ * Each is listed in the section .np_guards, with the place to continue at when it faults.
+ * np_on_fault finds the faulting rip there, stores the place as the interrupted rip, and returns.
+ * So the load becomes a jump to its error path.
  *
  *     .np_guards:   i32 instruction - .     i32 recovery - .     (relative, so the image needs no relocation)
  *
- * Limits: the kernel kills a process whose SIGSEGV cannot be delivered, that is, when the thread blocks it, or when the
- * program replaced our action. Hence ranges.h: a guarded load is for addresses that were readable a moment ago, and the
- * guard is for the unmapping in between.
+ * Limits: the kernel kills a process whose SIGSEGV cannot be delivered, that is, when the thread
+ * blocks it, or when the program replaced our action. Hence ranges.h: a guarded load is for
+ * addresses that were readable a moment ago, and the guard covers an unmapping in between.
  */
 #ifndef NANOPROBE_GUARD_H
 #define NANOPROBE_GUARD_H
@@ -47,7 +48,8 @@ NP_GUARDED_LOAD(np_guarded_u8, u8, "movzbl (%1), %k0")
 NP_GUARDED_LOAD(np_guarded_fs_u64, u64, "movq %%fs:(%1), %0")
 NP_GUARDED_LOAD(np_guarded_gs_u64, u64, "movq %%gs:(%1), %0")
 
-/* The stores to the target's memory: what an emulated push or call stores; copyout without a system call. */
+/* The stores to the target's memory: those of an emulated push or call, and of copyout without a
+ * system call. */
 NP_INLINE int np_guarded_store_u8(u64 address, u8 value)
 {
 	__asm__ goto(NP_GUARDED("movb %1, (%0)") : : "r"(address), "r"(value) : "memory" : fault);
@@ -63,7 +65,7 @@ fault:
 	return 0;
 }
 
-/* The thread control block's own address, by the thread pointer; fails before there is one. */
+/* The thread control block's own address, by the thread pointer; fails if there is no thread pointer yet. */
 NP_INLINE int np_guarded_tls_self(u64 *value)
 {
 	u64 loaded;

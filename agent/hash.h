@@ -1,5 +1,6 @@
-/* The hash of keys, the same in arena::hash: a word, exclusive or'ed in, and both halves of one long multiplication
- * folded together, so that every bit of a key reaches the low bits that choose the bucket. */
+/* The hash of keys, the same as in arena::hash. Each word is xor'ed in, and both halves of one
+ * long multiplication are folded together. So every bit of a key reaches the low bits that choose
+ * the bucket. */
 #ifndef NANOPROBE_HASH_H
 #define NANOPROBE_HASH_H
 
@@ -14,7 +15,7 @@ NP_INLINE u64 np_hash_step(u64 hash, u64 word)
 	return (u64)product ^ (u64)(product >> 64);
 }
 
-/* Of the key in the context's buffer, for the variable or aggregation `id`. */
+/* The hash of the key in the context's buffer, for the variable or aggregation `id`. */
 NP_INLINE u32 np_hash_key(u64 id, const u64 *key, u64 words)
 {
 	u64 hash = np_hash_step(NP_HASH_SEED, id);

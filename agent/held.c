@@ -1,18 +1,20 @@
-/* What would be pending, were the four blocked for the kernel, too.
+/* Signals that would be pending if the kernel, too, thought that the four are blocked.
  *
- * The pool lies in the thread table, private memory that a forked child finds empty, as its pending
- * signals are. Any thread takes and gives, also in a handler in the midst of the same: each entry
- * has a state that is changed by compare-and-swap, and counts the claims, so that what was read of
- * it holds if the swap succeeds. Nobody waits for anybody.
+ * The pool lies in the thread table. That is private memory, which a forked child finds empty, just
+ * as it has no pending signals. Any thread may add and take, even in a handler that interrupts the
+ * same operation. Each entry has a state that compare-and-swap changes and that counts the claims.
+ * So what was read from an entry is valid if the swap succeeds. No thread waits for another.
  *
  *     FREE -> CLAIMED -> THERE      put: the entry is written in between
  *     THERE -> CLAIMED -> FREE      take: it is read in between
  *
- * Standard signals do not queue: of each of the four one can be pending for a thread, and one for the process. When the
- * pool is full a further one is lost; there is room for 15 threads with all four, besides the process's.
+ * Standard signals do not queue: each of the four can be pending once for a thread, and once for
+ * the process. When the pool is full, a further signal is lost. There is room for 15 threads with
+ * all four, besides those for the process.
  *
- * Each entry is sent on by rt_tgsigqueueinfo with the siginfo that came. The kernel lets a thread send to others only
- * what looks like sigqueue; so to another thread kill's SI_USER becomes SI_QUEUE, which has the same fields.
+ * Each entry is sent on by rt_tgsigqueueinfo with the original siginfo. The kernel lets a thread
+ * send to others only what looks like sigqueue. So for another thread kill's SI_USER becomes
+ * SI_QUEUE, which has the same fields.
  */
 #include "held.h"
 #include "threads.h"
@@ -34,14 +36,14 @@ static void release(struct np_thread_table *table, struct np_held *held)
 	__atomic_fetch_sub(&table->held_count, 1, __ATOMIC_RELAXED);
 }
 
-/* The state of an entry that holds this; 0: it does not. */
+/* The state of an entry that holds this signal; 0: it does not hold it. */
 static u32 seen_holding(struct np_held *held, u32 thread, i32 signal)
 {
 	u32 seen = np_load_once(held->state);
 	return (seen & NP_HELD_STATE) == NP_HELD_THERE && held->thread == thread && held->signal == (u32)signal ? seen : 0;
 }
 
-/* The first entry that holds this; 0: none. */
+/* The first entry that holds this signal; 0: none. */
 static struct np_held *find(struct np_thread_table *table, u32 thread, i32 signal, u32 *seen)
 {
 	if (!np_load_once(table->held_count))
@@ -123,7 +125,7 @@ void np_held_drop(struct np_thread_table *table, u64 bits)
 void np_held_let_go(struct np_thread_table *table, u32 thread, u64 bits)
 {
 	u64 information[NP_SIGINFO_WORDS];
-	/* No more than can be there: what arrives may be sent again by its handler. */
+	/* No more than there can be: the handler of an arriving signal may send it again. */
 	for (u32 count = 0; count < NP_HELD; count++) {
 		i32 signal = np_held_take(table, thread, bits, information);
 		if (!signal)

@@ -7,22 +7,22 @@
 
 enum { NP_SIGINFO_WORDS = 16 };
 
-/* Keeps one for a thread; 0: for the process. Yields its entry, and the state in which it was `left`; 0: one like it is
- * there, or there is no room. */
+/* Keeps a signal for a thread; 0: for the process. Yields its entry, and the state in which it was
+ * `left`; 0: the same signal is already there, or there is no room. */
 struct np_held *np_held_put(struct np_thread_table *table, u32 thread, i32 signal, const struct np_siginfo *information,
                             u32 *left);
-/* Takes an entry away that is in the state in which it was seen; yields whether nobody else has. */
+/* Takes away an entry that is still in the state in which it was seen; yields whether this succeeded. */
 int np_held_withdraw(struct np_thread_table *table, struct np_held *held, u32 seen);
-/* Takes one of these for a thread, as the kernel would: its own first, and by number. Yields the
- * signal; 0: there is none. */
+/* Takes one of these signals for a thread, as the kernel would: its own first, and by number.
+ * Yields the signal; 0: there is none. */
 i32 np_held_take(struct np_thread_table *table, u32 thread, u64 bits, u64 information[NP_SIGINFO_WORDS]);
-/* Which of them are there for a thread. */
+/* Which of these signals are held for a thread. */
 u64 np_held_for(struct np_thread_table *table, u32 thread);
-/* Throws all of them away, as the kernel does when a signal is to be ignored. */
+/* Discards all of these signals, as the kernel does when a signal's action becomes `ignore`. */
 void np_held_drop(struct np_thread_table *table, u64 bits);
-/* Sends the calling thread what it no longer blocks; it arrives before this returns. */
+/* Sends the calling thread the signals that it no longer blocks; they arrive before this returns. */
 void np_held_let_go(struct np_thread_table *table, u32 thread, u64 bits);
-/* Sends one to a thread of this process. Yields whether it is on its way. */
+/* Sends a signal to a thread of this process. Yields whether it was sent. */
 int np_send(u32 thread, i32 signal, u64 information[NP_SIGINFO_WORDS]);
 
 #endif

@@ -1,5 +1,5 @@
-/* The image's head, which the tracer fills in. Alone in its file: the agent's other code must load
- * these at run time. */
+/* The image's head, which the tracer fills in. It has its own file because the agent's other code
+ * must load these words at run time. */
 #include "agent.h"
 
 __attribute__((section(".image"), used, aligned(64)))

@@ -1,7 +1,7 @@
-/* json(text, path): the part of a JSON text that a path names, as illumos' dtrace_json finds it. crates/lang,
- * interpret/json.rs, does the same, and says what exactly.
+/* json(text, path): the part of a JSON text that a path names, as illumos' dtrace_json finds it.
+ * crates/lang, interpret/json.rs, does the same, and states the details.
  *
- * One pass over both strings: whatever is read moves `at` on, so the time is bounded by strsize.
+ * One pass over both strings: every byte read moves `at` forward, so strsize bounds the time.
  */
 #include "text.h"
 
@@ -17,7 +17,7 @@ static inline u32 next_byte(struct reader *reader)
 	return reader->at < reader->length ? np_text_byte(reader->text, reader->at++) : NONE;
 }
 
-/* The next byte that is no space. */
+/* The next byte that is not a space. */
 static inline u32 next_token(struct reader *reader)
 {
 	u32 byte;
@@ -37,7 +37,7 @@ static inline int is_lower(u32 byte)
 	return byte >= 'a' && byte <= 'z';
 }
 
-/* What is behind a backslash, NONE where that is no escape. */
+/* The character of an escape after a backslash; NONE: it is not an escape. */
 static u32 skip_escape(struct reader *reader)
 {
 	u32 byte = next_byte(reader);
@@ -51,7 +51,7 @@ static u32 skip_escape(struct reader *reader)
 	return 0;
 }
 
-/* Behind the closing quote; yields whether there is one. */
+/* Moves after the closing quote; yields whether there is one. */
 static int skip_string(struct reader *reader)
 {
 	for (;;) {
@@ -65,7 +65,7 @@ static int skip_string(struct reader *reader)
 	}
 }
 
-/* Behind a number of which the first byte is read; yields whether it is one. Something must follow it. */
+/* Moves after a number whose first byte is read; yields whether it is a number. Something must follow it. */
 static int skip_number(struct reader *reader)
 {
 	int in_fraction = 0, in_exponent = 0;
@@ -89,7 +89,7 @@ static int skip_number(struct reader *reader)
 	}
 }
 
-/* Behind true, false or null, of which the first byte is read; yields whether it is one of them.
+/* Moves after true, false or null, whose first byte is read; yields whether it is one of them.
  * Something must follow it. */
 static int skip_word(struct reader *reader)
 {
@@ -107,7 +107,7 @@ static int skip_word(struct reader *reader)
 	return word == 0x74727565 /* true */ || word == 0x66616c7365 /* false */ || word == 0x6e756c6c /* null */;
 }
 
-/* The value that begins here, [*start, *end); of a string what is between the quotes. */
+/* The value that begins here, [*start, *end); for a string, the text between the quotes. */
 static int skip_value(struct reader *reader, u64 *start, u64 *end)
 {
 	u32 byte = next_token(reader);
@@ -138,7 +138,7 @@ static int skip_value(struct reader *reader, u64 *start, u64 *end)
 	return 1;
 }
 
-/* Behind the colon of the member of this name. */
+/* Moves after the colon of the member of this name. */
 static int find_member(struct reader *reader, u64 name, u64 name_bytes)
 {
 	for (;;) {
@@ -162,7 +162,7 @@ static int find_member(struct reader *reader, u64 name, u64 name_bytes)
 	}
 }
 
-/* In front of the element of this number, which is read as strtoll() reads it. */
+/* Moves before the element of this number, which is read as strtoll() reads it. */
 static int find_element(struct reader *reader, u64 digits, u64 digit_count)
 {
 	u64 at = 0, wanted = 0, start, end;

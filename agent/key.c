@@ -1,5 +1,5 @@
-/* Putting keys together: elements of whole words, one behind the other in the context's key buffer. An element that
- * does not fit is a fault, and the key is left as it was. */
+/* Builds keys: elements of whole words, one after the other in the context's key buffer. An element
+ * that does not fit is a fault, and the key stays as it was. */
 #include "strings.h"
 #include "unwind.h"
 

@@ -1,18 +1,19 @@
-/* The dynamic linker has changed its list of libraries: the tracer gets a moment to place probes in a new one before
- * its code runs.
+/* The dynamic linker has changed its list of libraries: the tracer gets a moment to place probes in
+ * a new library before its code runs.
  *
- * It is told by a counter and a futex, and answers by library_ack. The wait ends with the answer, or when the tracer's
- * heartbeat is older than its limit: a dead tracer costs the target nothing. A tracer that lives is at work: probes on
- * every instruction of a large library take it seconds, and to go on without them would lose hits that nobody counts.
- * The bound of a minute is for one that beats and never answers. Whenever the program goes on without an answer, that
- * is counted: what it does then, before the probes are there, nobody records.
+ * A counter and a futex tell the tracer, and it answers by library_ack. The wait ends with the
+ * answer, or when the tracer's last heartbeat is older than its limit: a dead tracer costs the
+ * target nothing. A living tracer is at work. Probes on every instruction of a large library take
+ * it seconds, and to go on without them would lose hits without counting them. The limit of a
+ * minute is for a tracer that beats and never answers. Whenever the program goes on without an
+ * answer, that is counted: what it does before the probes are placed is not recorded.
  */
 #include "ring.h"
 #include "syscalls.h"
 
 #define NP_WAIT_NS 60000000000UL
 #define NP_NAP_NS 1000000UL
-/* Without system calls or a calibrated clock the wait is so many looks. */
+/* Without system calls or a calibrated clock, the wait is a number of looks. */
 #define NP_LOOKS 1000000u
 enum { NP_FUTEX_WAIT = 0, NP_FUTEX_WAKE = 1 };
 
@@ -42,8 +43,8 @@ NP_ENTRY void np_library_event(struct np_context *context)
 	__atomic_fetch_add(&control->library_timeouts, 1, __ATOMIC_RELAXED);
 }
 
-/* For a detour: as a handler is called, and as it returns. No flag is touched before np_library_event, which as every
- * handler may change them. */
+/* For a detour: called and returns like a handler. It changes no flag before np_library_event,
+ * which may change them like any handler. */
 __asm__(".text\n"
 	".globl np_library_event_handler\n"
 	".type np_library_event_handler, @function\n"

@@ -1,6 +1,6 @@
-/* Reading the target's memory: copyin, copyinstr, load; and writing it: copyout, copyoutstr.
+/* Reads the target's memory: copyin, copyinstr, load; and writes it: copyout, copyoutstr.
  *
- * Three ways, the first that applies:
+ * There are three ways; the first that applies is used:
  *
  *   1. The address lies in the snapshot of readable ranges that the tracer publishes: read directly, by guarded loads
  *      (about 1 ns a word). The range found last is remembered in the context; otherwise a binary search.
@@ -43,7 +43,7 @@ NP_COLD u64 np_find_range(struct np_context *context, u64 publication, u64 addre
 	return 0;
 }
 
-/* By guarded loads, whatever is known of the address. */
+/* By guarded loads, whatever is known about the address. */
 static int fetch_directly(u64 destination, u64 address, u64 bytes)
 {
 	u64 done = 0, value;
@@ -60,7 +60,7 @@ static int fetch_directly(u64 destination, u64 address, u64 bytes)
 	return 1;
 }
 
-/* Yields whether all was read, or a negative errno when the system call itself is not to be had. */
+/* Yields whether everything was read, or a negative errno when the system call itself is not available. */
 static i64 fetch_by_kernel(struct np_context *context, u64 destination, u64 address, u64 bytes)
 {
 	struct np_vector local = { destination, bytes }, remote = { address, bytes };
@@ -102,7 +102,8 @@ int np_stack_word(struct np_context *context, u64 address, u64 *word)
 	u64 value = 0;
 	if (!np_fetch(context, (u64)&value, address, 8))
 		return 0;
-	/* A thread's stack above its stack pointer stays while the thread runs: remember the page. */
+	/* The stack above a thread's stack pointer stays mapped while the thread runs: remember
+	 * the page. */
 	u64 page = address & ~4095UL;
 	if (page == context->stack_end) {
 		context->stack_end = page + 4096;
@@ -156,7 +157,8 @@ NP_ENTRY void np_copyin(struct np_context *context, u64 address, u64 bytes)
 	}
 }
 
-/* The string from `done` on, page by page. Yields its length with the NUL, at most `limit`; 0: a bad address. */
+/* The string from `done` on, page by page. Yields its length with the NUL, at most `limit`; 0: a
+ * bad address. */
 static NP_COLD u64 copy_string_by_pages(struct np_context *context, u64 destination, u64 address, u64 done, u64 limit)
 {
 	while (done < limit) {
@@ -183,7 +185,8 @@ NP_ENTRY void np_copyinstr(struct np_context *context, u64 address, u64 limit)
 		limit = strsize;
 	u64 capacity = np_minimum(limit, room);
 	u64 end = np_readable_end(context, address);
-	/* Words that lie wholly inside the range and begin below the capacity; behind scratch there are 8 bytes more. */
+	/* Words that lie wholly in the range and begin below the capacity. After scratch memory there
+	 * are 8 more bytes. */
 	while (np_likely(done < capacity && end - address >= done + 8 && end)) {
 		if (np_unlikely(!np_guarded_u64(address + done, &word)))
 			break; /* unmapped since the snapshot, or an unaligned access trapped: the pages tell */
@@ -253,8 +256,8 @@ NP_ENTRY void np_fetch_into(struct np_context *context, u64 destination, u64 add
 		np_fault(context, NP_FAULT_BAD_ADDRESS, address);
 }
 
-/* Writes to the program's memory. The kernel refuses what the program could not write itself. Of
- * ours nothing is written. */
+/* Writes to the program's memory. The kernel refuses what the program could not write itself. Our
+ * own memory is never written. */
 static void copy_out(struct np_context *context, u64 source, u64 address, u64 bytes)
 {
 	struct np_control *control = np_control_block(context);

@@ -1,4 +1,5 @@
-/* Numbers to text and back, addresses of networks, and chance; with DTrace's results (illumos, dtrace_dif_subr). */
+/* Numbers to text and back, network addresses, and random numbers; with DTrace's results
+ * (illumos, dtrace_dif_subr). */
 #include "ranges.h"
 #include "ring.h"
 #include "scratch.h"
@@ -9,8 +10,8 @@
 /* linux/if_arp.h's */
 #define ARPHRD_ETHER 1
 #define ARPHRD_INFINIBAND 32
-/* The sign, 0x, 64 binary digits and the NUL; an IPv6 address with an IPv4 one in it is shorter, and so are the 20
- * bytes of an InfiniBand address. */
+/* The sign, 0x, 64 binary digits and the NUL. An IPv6 address with an IPv4 one in it is shorter,
+ * and so are the 20 bytes of an InfiniBand address. */
 #define LONGEST 72
 
 /* Text is made from its end towards its start. */
@@ -134,8 +135,9 @@ NP_INLINE int holds_ipv4(const u8 *address)
 	       (address[12] || address[13] || address[14] || address[15] > 1);
 }
 
-/* RFC 1884, convention 2, as DTrace writes it, its oddities included: one zero word is compressed, but not the last; of
- * an address that holds an IPv4 one, zeros that reach into that are not. Positions are bytes. */
+/* RFC 1884, convention 2, with the oddities of DTrace: a single zero word is compressed, but not
+ * the last one. Where the address holds an IPv4 address, zeros that reach into that are not
+ * compressed. Positions are bytes. */
 static void put_ipv6(struct backwards *text, const u8 *address, u64 short_form)
 {
 	int first = -1, candidate = -1, count = 1, end = 14;
@@ -216,7 +218,7 @@ NP_ENTRY void np_link_ntop(struct np_context *context, u64 type, u64 address)
 	yield_text(context, &text);
 }
 
-/* Good enough to sample by, from the time stamp counter and the thread, as everywhere in DTrace. */
+/* Good enough for sampling: from the time stamp counter and the thread, as everywhere in DTrace. */
 NP_ENTRY void np_rand(struct np_context *context)
 {
 	u64 mixed = np_tsc() + context->thread_key + context->scratch_used;

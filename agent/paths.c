@@ -1,15 +1,15 @@
-/* Names that the kernel keeps for the program: the paths of its folders and open files, and its threads' names. It is
- * asked by a system call, which waits for nobody: no file is looked up, what the kernel holds anyway is put into words.
- * All that it may need is memory for an entry of /proc.
+/* Names that the kernel keeps for the program: the paths of its directories and open files, and its
+ * threads' names. They come from a system call that does not block: it looks up no file, and only
+ * writes out what the kernel knows. At most it needs memory for an entry of /proc.
  *
- * A path goes to scratch memory; for one that might be cut there is no room. Of what is not open it
- * is "<none>", as in DTrace. */
+ * A path goes to scratch memory. A path that might be cut is a lack of room. The path of a
+ * descriptor that is not open is "<none>", as in DTrace. */
 #include "scratch.h"
 #include "syscalls.h"
 
 enum { ERANGE = 34, PR_GET_NAME = 16, NAME_BYTES = 16, WORD_MAX = 32, DIGITS_MAX = 10 };
 
-/* Puts a word behind what is in `to`, and a NUL; yields where that is. */
+/* Appends a word to what is in `to`, and a NUL; yields the address of that NUL. */
 static volatile u8 *append(volatile u8 *to, const char *word)
 {
 	while ((*to = (u8)*word) != 0) {
@@ -32,7 +32,7 @@ static void append_number(volatile u8 *to, u32 number)
 	*to = 0;
 }
 
-/* What the kernel says of `descriptor`, at most `room` bytes without a NUL; negative: it has none. */
+/* The kernel's path of `descriptor`, at most `room` bytes without a NUL; negative: it has none. */
 static i64 ask(i64 descriptor, u64 destination, u64 room)
 {
 	volatile u8 path[WORD_MAX + DIGITS_MAX];
@@ -71,7 +71,8 @@ NP_ENTRY void np_path(struct np_context *context, u64 descriptor)
 	}
 	if (length <= 0)
 		length = append((volatile u8 *)destination, none) - (volatile u8 *)destination;
-	/* Zeros up to the word's end, which keys rely on; behind scratch there are 8 bytes more. */
+	/* Zeros up to the word's end, on which keys rely. After scratch memory there are 8
+	 * more bytes. */
 	u64 end = (u64)length;
 	do
 		*(volatile u8 *)(destination + end++) = 0;

@@ -1,18 +1,17 @@
-/* Looking up redirects and origins, in tables that are replaced while threads run.
+/* Looks up redirects and origins, in tables that are replaced while threads run.
  *
- * The image is written through /proc/PID/mem, and that is done byte by byte: a word that changes while a thread loads
- * it may be found half old and half new. (It is rare: an interrupt in the midst of the kernel's `rep movsb`.) So no
- * pointer there is ever changed. Which tables hold is told
+ * The kernel writes the image through /proc/PID/mem byte by byte. A thread that loads a word just then
+ * may find it half old and half new. (This is rare: an interrupt within the kernel's `rep movsb`.) So no
+ * pointer there ever changes. The current tables are published in one of two ways:
  *
  *     by rows       tables:  | first | second | third |   ...   |      written once each
  *                   rows:    |   .   |   1    |   1   | 0 | ... |      then one byte
  *
- *                   The last row whose byte is set holds. No memory of a table is used again.
+ *                   The last row whose byte is set is current. The memory of a table is never reused.
  *
- *     by one row    which a library in the program itself changes by ordinary stores, in memory of its own. It uses the
- *                   memory of tables again, when nobody is in the midst of a look-up that may have found them: who
- *                   looks something up is counted (struct np_readers), with a full barrier in front of the load of the
- *                   table's address.
+ *     by one row    which a library in the program itself changes by ordinary stores, in its own memory. It reuses
+ *                   the memory of tables when no look-up is under way that may have found them. Look-ups are counted
+ *                   (struct np_readers), with a full barrier before the load of the table's address.
  */
 #include "redirects.h"
 
@@ -34,7 +33,7 @@ static const struct np_redirect *entry_in(const struct np_redirect_table *table,
 {
 	const struct np_redirect *entries = (const struct np_redirect *)(table + 1);
 	u64 low = 0, high = table->count;
-	while (low < high) { /* the first entry behind `address` */
+	while (low < high) { /* the first entry after `address` */
 		u64 middle = low + (high - low) / 2;
 		if (entries[middle].from <= address)
 			low = middle + 1;
@@ -44,7 +43,7 @@ static const struct np_redirect *entry_in(const struct np_redirect_table *table,
 	return low ? &entries[low - 1] : 0;
 }
 
-/* Of a table and its older one. */
+/* Searches a table and its older one. */
 static const struct np_redirect *entry_before(const struct np_redirect_table *table, u64 address)
 {
 	if (!table)

@@ -1,4 +1,4 @@
-/* Return addresses that are replaced (kretprobes): see returns.h for the theory of operation. */
+/* Replaced return addresses (kretprobes): see returns.h for the theory of operation. */
 #include "returns.h"
 #include "chain.h"
 #include "guard.h"
@@ -6,10 +6,10 @@
 #include "threads.h"
 
 #define NP_STATE_OF(state) ((state) & 3u)
-/* No stack is larger: what lies further up from a stack pointer is another thread's. */
+/* No stack is larger: memory further up from a stack pointer is another thread's. */
 #define NP_STACK_BYTES_MAX (1UL << 30)
 #define NP_PAGE_BYTES 4096UL
-/* mov $15, %rax; sysc(all): where a signal handler returns to. */
+/* mov $15, %rax; syscall: the code to which a signal handler returns. */
 #define NP_SIGRETURN_CODE 0x0f0000000fc0c748UL
 
 NP_INLINE struct np_return_pool *pool_of_process(void)
@@ -41,8 +41,9 @@ u64 np_real_return_address(u64 address)
 	return address;
 }
 
-/* Whether `address` can only be where a call returns to, or a signal handler. At a function's entry that is what the
- * stack pointer points at; at a label that is no function's, whatever its name says, it hardly is. */
+/* Whether `address` can only be a place to which a call, or a signal handler, returns. At a
+ * function's entry the stack pointer points at such an address; at a label that is not a function,
+ * whatever its name says, it hardly does. */
 static NP_COLD int follows_patched_call(u64 address)
 {
 	struct np_redirect redirect;
@@ -69,8 +70,9 @@ NP_INLINE int follows_call(u64 address)
 	return (u8)(before >> 16) == 0xe9 || (u8)(before >> 8) == 0xe9 || follows_patched_call(address);
 }
 
-/* Whether somebody may still return through this instance's thunk: as long as its slot holds the thunk, or the address
- * that was put back there: a thread may have loaded the thunk's address in the moment before. */
+/* Whether a thread may still return through this instance's thunk: as long as its slot holds the
+ * thunk, or the real address that was restored there. In the second case a thread may have loaded
+ * the thunk's address just before. */
 static int is_needed(const struct np_return_pool *pool, u64 index)
 {
 	const struct np_return_instance *instance = &pool->instances[index];
@@ -79,7 +81,8 @@ static int is_needed(const struct np_return_pool *pool, u64 index)
 		return 0;
 	if (word == np_real_return_address(mine))
 		return 1;
-	/* Another's thunk, unless that is one of a tail call and leads to ours: a later call has the slot now. */
+	/* The thunk of another instance. If that is not one of a tail call that leads to ours, a later
+	 * call now has the slot. */
 	for (u32 link = 0; link <= NP_RETURN_CHAIN_MAX; link++) {
 		if (word == mine)
 			return 1;
@@ -98,7 +101,7 @@ NP_INLINE int claim(struct np_return_instance *instance, u32 state)
 	                                   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-/* A chunk of its own for a thread that has `owned` of them; its first instance is claimed. */
+/* A new chunk for a thread that has `owned` of them; its first instance is claimed. */
 static struct np_return_instance *claim_chunk(struct np_context *context, struct np_return_pool *pool, u32 owned)
 {
 	u32 maxactive = (u32)np_minimum(pool->head.maxactive, NP_RETURN_INSTANCES), taken = owned * NP_RETURN_CHUNK;
@@ -118,7 +121,8 @@ static struct np_return_instance *claim_chunk(struct np_context *context, struct
 	return instances;
 }
 
-/* An instance of the thread's that is free, else one that nobody needs any more, else one of a new chunk; 0: none. */
+/* An instance of the thread that is free, else one that is no longer needed, else one of a new
+ * chunk; 0: none. */
 static NP_COLD struct np_return_instance *claim_slowly(struct np_context *context, struct np_return_pool *pool)
 {
 	u32 owned = 0, chunks = (u32)np_minimum(np_load_once(pool->head.chunk_count), NP_RETURN_CHUNKS);
@@ -145,7 +149,7 @@ static NP_COLD struct np_return_instance *claim_slowly(struct np_context *contex
 	return claim_chunk(context, pool, owned);
 }
 
-/* The instance that the thread has used last, or the one behind it. */
+/* The instance that the thread has used last, or the one after it. */
 NP_INLINE struct np_return_instance *claim_next(struct np_context *context, struct np_return_pool *pool)
 {
 	struct np_return_instance *instance = (struct np_return_instance *)context->return_cursor;
@@ -159,7 +163,7 @@ NP_INLINE struct np_return_instance *claim_next(struct np_context *context, stru
 	return claim_slowly(context, pool);
 }
 
-/* A signal handler may come between, and take an instance of the same chunk; it loses nothing. */
+/* A signal handler may interrupt here and take an instance of the same chunk; nothing is lost. */
 static NP_COLD void widen(struct np_return_pool *pool, u64 chunk, u64 slot)
 {
 	u64 *lowest = &pool->chunk_lowest[chunk], *highest = &pool->chunk_highest[chunk];
@@ -199,7 +203,8 @@ NP_INLINE u64 take(struct np_context *context, u64 slot, u64 stub, int at_jump)
 	instance->slot = slot;
 	instance->stub = stub;
 	instance->depth = depth;
-	/* The state first: whoever interrupts us here and unwinds must see what it has to put back. */
+	/* The state first: a signal handler that interrupts here and unwinds must see what it has
+	 * to restore. */
 	np_store(instance->state, (instance->state & ~3u) | NP_RETURN_ARMED);
 	np_store(*(u64 *)slot, thunk_of(index));
 	context->return_cursor = (index + 1) % NP_RETURN_CHUNK ? (u64)(instance + 1) : 0;
@@ -214,13 +219,15 @@ NP_ENTRY u64 np_return_take(struct np_context *context, u64 slot, u64 stub)
 	return take(context, slot, stub, 0);
 }
 
-/* At a jump to another function: who comes here again with the same slot has been entered again, too. */
+/* At a jump to another function: code that arrives here again with the same slot has been entered
+ * again, too. */
 NP_ENTRY u64 np_return_take_at_jump(struct np_context *context, u64 slot, u64 stub)
 {
 	return take(context, slot, stub, 1);
 }
 
-/* Yields whether `slot` held `thunk`; then it holds `address` now. Another thread may be returning through it. */
+/* Yields whether `slot` held `thunk`; if so, it now holds `address`. Another thread may be
+ * returning through it. */
 NP_INLINE int replace_in_slot(u64 slot, u64 thunk, u64 address)
 {
 	u64 word;
@@ -233,8 +240,9 @@ fault:
 	return 0;
 }
 
-/* The calling thread's stack, from where it is upwards: as far as there is memory, and no further than its thread
- * control block, which lies above it where a C library has mapped both. */
+/* The calling thread's stack, from its stack pointer upwards: to the end of the mapping, but no
+ * further than its thread control block. That block lies above the stack where a C library has
+ * mapped both. */
 struct stack {
 	u64 lowest;
 	u64 seen;               /* all below is memory */
@@ -258,7 +266,7 @@ static int is_on(struct stack *stack, u64 slot)
 	return slot < stack->limit;
 }
 
-/* What struct np_return_pool.chunk_owners has of the calling thread; 0: it has no chunk. */
+/* The entry for the calling thread in struct np_return_pool.chunk_owners; 0: it has no chunk. */
 static u32 own_number(void)
 {
 	const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
@@ -275,15 +283,17 @@ static u32 own_number(void)
 	return 0;
 }
 
-/* Whether an instance of a chunk may have its slot on the stack. Most chunks are of other threads, and have not: so
- * what is done for a stack grows with what its own thread has replaced, and not with what the process has. */
+/* Whether an instance of a chunk may have its slot on the stack. Most chunks belong to other
+ * threads and have no such slot. So the work for a stack grows with the addresses that its own
+ * thread has replaced, and not with those of the whole process. */
 NP_INLINE int may_be_on(const struct np_return_pool *pool, u64 chunk, const struct stack *stack)
 {
 	return np_load_once(pool->chunk_lowest[chunk]) < stack->limit &&
 	       np_load_once(pool->chunk_highest[chunk]) >= stack->lowest;
 }
 
-/* Of one stack, and of this thread; or of all (0), as long as nothing new is taken. See returns.h. */
+/* Restores the addresses of one stack and of this thread; or of all stacks (0), as long as nothing
+ * new is taken. See returns.h. */
 static void put_back_chunk(struct np_return_pool *pool, u64 chunk, struct stack *stack, int is_own)
 {
 	for (u64 index = chunk * NP_RETURN_CHUNK; index < (chunk + 1) * NP_RETURN_CHUNK; index++) {
@@ -315,7 +325,7 @@ NP_ENTRY void np_return_put_back(void)
 	put_back(&stack);
 }
 
-/* Of np_return_give_back: the word in the slot is a thunk's address, or nearly any. */
+/* For np_return_give_back: the word in the slot is usually a thunk's address, but can be anything. */
 __attribute__((visibility("hidden"), no_caller_saved_registers, used)) void np_return_give_back_in(u64 slot)
 {
 	u64 word;
@@ -339,7 +349,8 @@ _Static_assert(__builtin_offsetof(struct np_return_instance, state) == 24, "used
 _Static_assert(__builtin_offsetof(struct np_context, return_cursor) == 272, "used below");
 
 __asm__(".text\n"
-	/* From a detour: rax = the stub, rsi = the slot, r15 = the context. Yields in rax; everything else stays. */
+	/* From a detour: rax = the stub, rsi = the slot, r15 = the context. The result is in rax;
+	 * everything else stays. */
 	".globl np_return_take_at\n"
 	".type np_return_take_at, @function\n"
 	"np_return_take_at:\n"
@@ -364,8 +375,9 @@ __asm__(".text\n"
 	"	popq %rdi\n"
 	"	ret\n"
 	".size np_return_take_at_jump_from, . - np_return_take_at_jump_from\n"
-	/* From the detour at the entry of a function that looks at its return address; above ours on the stack are the flags,
-	 * r15 and rax, and then that one. */
+	/* From the detour at the entry of a function that looks at its own return address. The
+	 * stack has, from our return address up: the flags, r15 and rax, and then the function's
+	 * return address. */
 	".globl np_return_give_back\n"
 	".type np_return_give_back, @function\n"
 	"np_return_give_back:\n"
@@ -379,7 +391,8 @@ __asm__(".text\n"
 	"	popq %rdi\n"
 	"1:	ret\n"
 	".size np_return_give_back, . - np_return_give_back\n"
-	/* From a thunk: eax = the instance's number, rsp = slot - 24, rax of the program on top of the stack. */
+	/* From a thunk: eax = the instance's number, rsp = slot - 24, the program's rax on top of
+	 * the stack. */
 	".globl np_return_arrive\n"
 	".type np_return_arrive, @function\n"
 	"np_return_arrive:\n"

@@ -1,22 +1,24 @@
-/* The ring of a thread: one writer, this thread; one reader, the tracer. Positions count bytes since the beginning and
- * only grow; a position's place is its remainder by the size, a power of two.
+/* The ring of a thread. It has one writer, this thread, and one reader, the tracer. Positions
+ * count bytes since the start and only grow; a position's place is its remainder by the size, a
+ * power of two.
  *
  *     tail                      head        pending
  *     v                         v           v
  *     | record | record | ...   | reserved  | free ...
  *
- * A record is contiguous. One that would cross the ring's end is preceded by a filler (epid 0) up to the end, which
- * may be as short as eight bytes: epid and size only. Filler and record are published by one store of head, so a clause
- * that fails between reserve and commit leaves nothing behind.
+ * A record is contiguous. A record that would cross the ring's end is preceded by a filler (epid 0)
+ * up to the end, which may have only eight bytes: epid and size. One store of head publishes filler
+ * and record. So a clause that fails between reserve and commit leaves nothing in the ring.
  *
- * No room: policies switch and fill drop the record. Policy overwrite gives up the oldest records: it moves
- * ring_overwritten over them first and writes then, so that a reader that has copied a record and finds
- * ring_overwritten still at or before it knows the copy to be whole. Behind exit() it gives up none: what the ring
- * holds then is what was asked for, and handlers may go on for milliseconds, until their probes are gone.
+ * No room: the policies switch and fill drop the record. The policy overwrite gives up the oldest
+ * records. It first moves ring_overwritten past them and then writes. A reader copies a record and
+ * then looks at ring_overwritten: if that is still at or before the record, the copy is whole.
+ * After exit() no record is given up: the ring then holds the result, and handlers may run for some
+ * milliseconds more, until their probes are gone.
  */
 #include "ring.h"
 
-/* Moves ring_overwritten until `need` bytes fit behind head. */
+/* Moves ring_overwritten until `need` bytes fit after head. */
 static NP_COLD void make_room(struct np_context *context, u64 head, u64 tail, u64 need)
 {
 	u64 size = context->ring_bytes, oldest = context->ring_overwritten;
@@ -27,7 +29,7 @@ static NP_COLD void make_room(struct np_context *context, u64 head, u64 tail, u6
 	while (head + need - oldest > size) {
 		u64 bytes = ((struct np_record *)(context->ring + (oldest & (size - 1))))->bytes;
 		if (bytes < 8 || bytes % 8 || bytes > head - oldest) {
-			oldest = head; /* somebody scribbled over the ring: give up all of it */
+			oldest = head; /* the ring was overwritten: give up all of it */
 			break;
 		}
 		oldest += bytes;
@@ -35,8 +37,8 @@ static NP_COLD void make_room(struct np_context *context, u64 head, u64 tail, u6
 	np_store(context->ring_overwritten, oldest);
 }
 
-/* The usual case of it: the oldest record, which lies where the new one goes, is as large as that.
- * Yields whether it was. */
+/* The usual case: the oldest record, which lies where the new one goes, has the same size. Yields
+ * whether it had. */
 NP_INLINE int give_up_one(struct np_context *context, u64 head, u64 tail, u64 need)
 {
 	u64 size = context->ring_bytes, oldest = context->ring_overwritten;
@@ -48,12 +50,13 @@ NP_INLINE int give_up_one(struct np_context *context, u64 head, u64 tail, u64 ne
 	return 1;
 }
 
-/* The ring is larger than the caches near the processor: the line of one of the next records is asked for while the
- * clock is read. Behind the ring's end this asks for nothing that anybody needs, and faults nowhere. */
+/* The ring is larger than the caches near the processor. So the cache line of one of the next
+ * records is requested while the clock is read. After the ring's end this requests a line that is
+ * not needed, and does not fault. */
 #define NP_RING_AHEAD 640
 
-/* Puts the header into its place. The stores that need nothing but what is at hand come first: then little is to be
- * kept, and saved before, over the reading of the clock. */
+/* Writes the header to its place. The stores that need only known values come first, so that few
+ * values have to be kept, and saved, while the clock is read. */
 NP_INLINE struct np_record *begin(struct np_context *context, struct np_record *record, u32 epid, u64 bytes, u64 pending)
 {
 	u32 cpu;
@@ -72,7 +75,7 @@ NP_INLINE int has_exited(const struct np_context *context)
 	return np_load_once(np_control_block(context)->exit_requested) != 0;
 }
 
-/* Makes room for `need` bytes behind head, as far as the policy has it. 0: there is none. */
+/* Makes room for `need` bytes after head, if the policy can. 0: there is no room. */
 NP_INLINE int has_room(struct np_context *context, u64 size, u64 head, u64 need)
 {
 	u64 tail = np_load_once(context->ring_tail);
@@ -91,13 +94,13 @@ NP_INLINE int has_room(struct np_context *context, u64 size, u64 head, u64 need)
 static NP_COLD struct np_record *dropped(struct np_context *context)
 {
 	context->ring_pending = 0;
-	/* Of what comes behind exit() nobody asks. */
+	/* What comes after exit() is not a loss. */
 	if (context->ring_policy != NP_RING_OVERWRITE || !has_exited(context))
 		context->ring_drops++;
 	return 0;
 }
 
-/* Whatever is not as usual: no ring, a record as large as it, one that would cross its end. */
+/* The unusual cases: no ring, a record as large as the ring, or one that would cross its end. */
 static NP_COLD struct np_record *reserve_anyway(struct np_context *context, u32 epid, u64 bytes)
 {
 	u64 size = context->ring_bytes, head = context->ring_head;

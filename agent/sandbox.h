@@ -1,10 +1,11 @@
-/* The program puts itself under seccomp while it is traced. From then on a filter may kill it for system calls that it
- * never makes itself, so the agent makes none any more (np_may_call): what cannot be done without is a fault of the
- * clause, as vtimestamp, or is done less exactly.
+/* The program may put itself under seccomp while it is traced. From then on a filter may kill it
+ * for system calls that it never makes itself, so the agent makes none any more (np_may_call).
+ * Where a call is needed the clause faults, as for vtimestamp; elsewhere the result is less exact.
  *
- * The agent stands in front of the calls by which programs get there (shims.c). It is noted before the filter is there,
- * and for good, whatever the call then yields: in the thread table, which is this process's own, and, if this is the
- * traced process, in the arena, for the children that it forks from then on inherit its filter and find an empty table.
+ * The agent intercepts the calls that install a filter (shims.c). It notes the call before the
+ * filter is there, and for good, whatever the call returns. The note is in the thread table, which
+ * is this process's own. In the traced process it is also in the arena, for later children: they
+ * inherit its filter and find an empty table.
  */
 #ifndef NANOPROBE_SANDBOX_H
 #define NANOPROBE_SANDBOX_H

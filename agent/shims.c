@@ -1,36 +1,41 @@
-/* In front of the program's system calls: of rt_sigprocmask, rt_sigaction and rt_sigpending, of those that wait for
- * signals or under a mask of their own (waits.c), of clone, and of those whose number only the program knows. Nothing
- * may block SIGTRAP, SIGILL, SIGSEGV or SIGBUS.
+/* Runs before some of the program's system calls: rt_sigprocmask, rt_sigaction and rt_sigpending;
+ * those that wait for signals or under their own mask (waits.c); clone; and those whose number only
+ * the program knows. No thread may really block SIGTRAP, SIGILL, SIGSEGV or SIGBUS.
  *
- * The kernel kills a process that blocks a signal which one of its instructions raises. Our traps and guarded loads
- * raise such signals anywhere, and libraries block all signals as a matter of course, around the creation of a thread
- * for one. So the kernel is told of these four that they are not blocked; what the program believes is kept in the
- * thread table, told to the program when it asks, and told to the kernel when tracing ends.
+ * The kernel kills a process when an instruction raises a signal that the thread blocks. Our traps
+ * and guarded loads raise such signals anywhere, and libraries routinely block all signals, for
+ * example while they create a thread. So the kernel is told that these four are not blocked. What
+ * the program believes is kept in the thread table. The program gets it when it asks, and the
+ * kernel gets it when tracing ends.
  *
  *     mask of a thread            table->blocked, by the slot of the thread
  *     mask of an action           table->action_masks, by the signal
  *     action for one of the four  control->actions, which np_chain carries out; the kernel's stays ours
  *
- * A call that is not about the four goes on as it was, at the program's own instruction: nearly all do, and a signal
- * that is delivered there finds the program where its unwinding tables describe it.
+ * A call that does not concern the four continues unchanged, at the program's own instruction.
+ * Nearly all calls do, and a signal that is delivered there finds the program where its unwinding
+ * tables describe it.
  *
- * A bad pointer must end in the program's EFAULT, not in a signal. The kernel itself is asked: it looks at the pointer
- * before it finds that the rest of the call is invalid, so such a call changes nothing and says which it is.
+ * A bad pointer must end in the program's EFAULT, and not in a signal. So the kernel is asked: it
+ * looks at the pointer before it finds that the rest of the call is invalid. Such a call changes
+ * nothing, and its error says whether the pointer is bad.
  *
- * Calls that wait under a mask of their own (rt_sigsuspend, ppoll, ...) are made by the program, which sleeps in them;
- * the handler that ends the wait runs under that mask. So the register that says where the mask is gets the address of
- * a copy without the four. The kernel reads it when the call begins, and again when it is made again after a stop,
- * which it is only while no handler has run. A handler that comes in front of the call may make such calls of its own:
- * these take the next copies.
+ * Calls that wait under their own mask (rt_sigsuspend, ppoll, ...) are made by the program, which
+ * sleeps in them. The handler that ends the wait runs under that mask. So the register with the
+ * mask's address gets the address of a copy without the four. The kernel reads the copy when the
+ * call begins. It reads it again when the call is made again after a stop, which only happens if no
+ * handler has run. A handler that runs before the call may make such calls of its own: these take
+ * the next copies.
  *
- * A child of fork finds a wiped table: its calls are filtered, nothing is recorded. A child of vfork (posix_spawn) has
- * the same memory as its parent, but other masks and actions: only its number tells, so before anything is recorded
- * that is compared.
+ * A child of fork finds a wiped table: its calls are filtered, and nothing is recorded. A child of
+ * vfork (posix_spawn) has its parent's memory, but other masks and actions. Only its process number
+ * differs, so that is compared before anything is recorded.
  *
- * What is sent while the program believes it blocked is held (waits.c), and let go here when the program opens it.
+ * A signal that is sent while the program believes it blocked is held (waits.c), and is delivered
+ * here when the program unblocks it.
  *
- * What a program can see: in a handler, and in the masks of a signal frame, the four are not blocked; a mask that a
- * handler leaves to sigreturn stays recorded.
+ * What a program can notice: in a handler, and in the masks of a signal frame, the four are not
+ * blocked; a mask that a handler leaves for sigreturn stays recorded.
  */
 #include "chain.h"
 #include "guard.h"
@@ -43,7 +48,7 @@
 #define NP_SA_ONSTACK 0x08000000UL
 #define NP_CLONE_THREAD 0x00010000UL
 #define NP_CLONE_SETTLS 0x00080000UL
-/* struct clone_args: offset of `tls`, behind `flags` and others. */
+/* struct clone_args: the offset of `tls`, after `flags` and others. */
 #define NP_CLONE3_TLS 56
 
 /* Where the calling thread's belief is kept; 0: nowhere. */
@@ -71,8 +76,9 @@ static u64 shim_sigprocmask(struct np_registers *registers)
 		after = how == NP_SIG_BLOCK ? before | ours : how == NP_SIG_UNBLOCK ? before & ~ours : ours;
 	if (!before && !after)
 		return 0;
-	/* Before the call: a handler that runs at its end already sees what holds then. The call can no more fail but by
-	 * `old_address`, and then the kernel has changed the mask all the same. */
+	/* Before the call: a handler that runs at the call's end must already see the new mask.
+	 * The call can now only fail because of `old_address`, and even then the kernel has
+	 * changed the mask. */
 	int changes = after != before && blocked && np_is_traced(table);
 	if (changes)
 		*blocked = (u16)after;
@@ -86,7 +92,7 @@ static u64 shim_sigprocmask(struct np_registers *registers)
 	return 1;
 }
 
-/* What is held is pending, too. */
+/* Held signals are pending, too. */
 static u64 shim_sigpending(struct np_registers *registers)
 {
 	struct np_thread_table *table = np_table_of_process();
@@ -102,7 +108,7 @@ static u64 shim_sigpending(struct np_registers *registers)
 	return 1;
 }
 
-/* A new thread blocks what its maker does. It has no slot yet, but the key by which it will find one. */
+/* A new thread blocks what its creator blocks. It has no slot yet, but the key by which it will find one. */
 static void shim_clone(const struct np_registers *registers)
 {
 	const u64 thread_with_pointer = NP_CLONE_THREAD | NP_CLONE_SETTLS;
@@ -147,9 +153,10 @@ static u64 own_action(struct np_registers *registers, enum np_signal_slot slot, 
 		return 0;
 	copy_action(&recorded, &control->actions[slot]);
 	int traced = np_is_traced(np_table_of_process());
-	/* No handler of ours runs in a child, so nothing of ours faults there; but its text still traps. */
+	/* No handler of ours runs in a child, so nothing of ours faults there; but its text still
+	 * has traps. */
 	int replaces = new && !traced && (slot == NP_SLOT_SEGV || slot == NP_SLOT_BUS || slot == NP_SLOT_FPE);
-	/* A bad `old_address` is reported, but the action is set all the same. */
+	/* A bad `old_address` is reported, but the action is set nevertheless. */
 	i64 result = raw_action(signal, replaces ? new : 0, old_address);
 	if (result == 0 && old_address)
 		copy_action((volatile struct np_sigaction *)old_address, &recorded);
@@ -157,7 +164,8 @@ static u64 own_action(struct np_registers *registers, enum np_signal_slot slot, 
 		copy_action(&control->actions[slot], new);
 		if (new->handler == NP_SIG_IGN)
 			np_held_drop(np_table_of_process(), np_bit(signal));
-		/* The frame lies where the program wants it; where it has no handler, on whatever stack there is. */
+		/* The frame lies where the program wants it; without a handler of the program, on the
+		 * current stack. */
 		u64 stack = new->handler > 1 ? new->flags & NP_SA_ONSTACK : NP_SA_ONSTACK;
 		if ((kernels.flags & NP_SA_ONSTACK) != stack) {
 			kernels.flags ^= NP_SA_ONSTACK;
@@ -176,7 +184,7 @@ static u64 shim_sigaction(struct np_registers *registers)
 	if (registers->r10 != 8 || signal - 1 >= NP_SIGNALS)
 		return 0;
 	if (new_address) {
-		/* Signal 0 has no action, which the kernel finds after it has read what was to be one. */
+		/* Signal 0 has no action. The kernel finds this out after it has read the new action. */
 		if (raw_action(0, (const struct np_sigaction *)new_address, 0) == -NP_EFAULT)
 			return 0;
 		copy_action(&new, (const volatile struct np_sigaction *)new_address);
@@ -198,7 +206,7 @@ static u64 shim_sigaction(struct np_registers *registers)
 	return 1;
 }
 
-/* np_shim_syscall, but for what comes after the last look (waits.c). */
+/* np_shim_syscall, without the step after the last look (waits.c). */
 struct np_shimmed np_shim(struct np_registers *registers, u64 lends, u64 syscall);
 __attribute__((used)) struct np_shimmed np_shim(struct np_registers *registers, u64 lends, u64 syscall)
 {

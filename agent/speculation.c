@@ -1,13 +1,14 @@
-/* Speculations: numbers that a program takes, and gives back by commit() or discard().
+/* Speculations: numbers that a program takes, and ends by commit() or discard().
  *
- * A word in the arena for each (enum np_speculation_word). A thread takes one with a compare-and-exchange, and counts
- * in it the bytes that are recorded under it; who commits or discards it marks it, once. The tracer makes it free when
- * it meets the record of that. What is recorded under a number waits in the tracer (crates/export/src/speculation.rs),
- * so nothing is copied here.
+ * Each has a word in the arena (enum np_speculation_word). A thread takes one with a
+ * compare-and-exchange, and counts in it the bytes that are recorded under it. A commit or discard
+ * marks it, once. The tracer frees it when it reads the record of that. Records under a number wait
+ * in the tracer (crates/export/src/speculation.rs), so nothing is copied here.
  */
 #include "agent.h"
 
-/* Others change the word at the same time; who fails so often is taken for one that came too late. */
+/* Other threads change the word at the same time. After so many failures, the caller counts as one
+ * that came too late. */
 #define ATTEMPTS_MAX 1000
 
 NP_INLINE u64 *word_of(const struct np_context *context, u64 index)
@@ -21,13 +22,13 @@ NP_INLINE u64 number_of_words(const struct np_context *context)
 	return np_minimum(np_control_block(context)->speculation_count, NP_SPECULATIONS_MAX);
 }
 
-/* Whether the word was `expected` and is `word` now; else `expected` is what it is. */
+/* Whether the word was `expected` and is now `word`; else `expected` is set to its value. */
 NP_INLINE int exchange(u64 *at, u64 *expected, u64 word)
 {
 	return __atomic_compare_exchange_n(at, expected, word, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-/* result = the number of a speculation that was free, counted from 1; 0: there is none, and that is counted. */
+/* result = the number, from 1, of a free speculation; 0: there is none, and that is counted. */
 NP_ENTRY void np_speculation(struct np_context *context)
 {
 	struct np_control *control = np_control_block(context);
@@ -43,8 +44,8 @@ NP_ENTRY void np_speculation(struct np_context *context)
 	__atomic_fetch_add(&control->speculation_failures, 1, __ATOMIC_RELAXED);
 }
 
-/* result = whether this speculation is taken, and has room for so many bytes, which are counted;
- * that it has none is counted. */
+/* result = whether this speculation is taken and has room for so many bytes, which are then
+ * counted. A lack of room is counted, too. */
 NP_ENTRY void np_speculate(struct np_context *context, u64 id, u64 bytes)
 {
 	struct np_control *control = np_control_block(context);
@@ -64,7 +65,7 @@ NP_ENTRY void np_speculate(struct np_context *context, u64 id, u64 bytes)
 	}
 }
 
-/* result = the number, where this speculation was taken and is ended by this call; else 0. */
+/* result = the number, if this speculation was taken and this call has ended it; else 0. */
 NP_ENTRY void np_end_speculation(struct np_context *context, u64 id)
 {
 	context->result = 0;

@@ -1,22 +1,23 @@
 /* Single steps: the relocated instruction is executed with the trap flag set, until it is done.
  *
  *     int3 -> SIGTRAP -> np_at_site:      fires; rip = copy, TF = 1, all signals blocked that can be
- *     copy:  the relocated instruction    a trap behind each of its instructions (a call has two), and of each
+ *     copy:  the relocated instruction    a trap after each of its instructions  (a call has two), and of each
  *                                         iteration of a string instruction
  *          -> SIGTRAP -> np_end_step:     as soon as rip is elsewhere: TF and mask are as they were
  *
- * This is what kprobes and uprobes did first, and is here to be compared with: whatever can be stepped can be boosted,
- * which is cheaper by a signal. As the copy is the boosted one, nothing depends on the steps: when somebody swallows
- * such a trap (strace, a debugger), or a signal is sent meanwhile, the thread goes on and arrives all the same.
+ * kprobes and uprobes once worked like this, and it is here for comparison: whatever can be stepped
+ * can be boosted, which takes one signal less. As the copy is the boosted one, nothing depends on
+ * the steps. When strace or a debugger swallows such a trap, or a signal is sent meanwhile, the
+ * thread still continues and arrives.
  *
- * What a thread has begun stands in the thread table, which is private memory, by its thread pointer. One place is
- * enough: until the step ends nothing else of the program runs in this thread, since signals are blocked, and what
- * enters the kernel is never stepped.
+ * A thread's step is recorded in the thread table, which is private memory, by its thread pointer.
+ * One place is enough: signals are blocked, and an instruction that enters the kernel is never
+ * stepped. So nothing else of the program runs in this thread until the step ends.
  */
 #include "emulate.h"
 #include "threads.h"
 
-/* SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV: what an instruction raises. */
+/* SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV: the signals that an instruction raises. */
 #define NP_RAISED (NP_SYNCHRONOUS | 1UL << 7)
 
 /* Where the calling thread's step is kept; 0: nowhere. */

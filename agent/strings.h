@@ -1,17 +1,17 @@
-/* Strings of ours (arena, scratch, constants of the handlers), eight bytes at a time. */
+/* Our own strings (arena, scratch, constants of the handlers), eight bytes at a time. */
 #ifndef NANOPROBE_STRINGS_H
 #define NANOPROBE_STRINGS_H
 
 #include "agent.h"
 
-/* The top bit of the lowest zero byte; bits above it may be wrong, none below it. 0: no byte is zero. */
+/* The top bit of the lowest zero byte. Bits above it may be wrong, but none below it. 0: no byte is zero. */
 NP_INLINE u64 np_zero_bytes(u64 word)
 {
 	return (word - 0x0101010101010101UL) & ~word & 0x8080808080808080UL;
 }
 
-/* Eight bytes of a NUL-terminated string. Those behind its NUL need not exist, so a load that would cross into the next
- * page goes byte by byte and stops at the NUL. */
+/* Eight bytes of a NUL-terminated string. The bytes after its NUL may be unmapped. So a load that
+ * would cross into the next page goes byte by byte and stops at the NUL. */
 NP_INLINE u64 np_string_word(u64 string)
 {
 	if (np_likely((string & 4095) <= 4096 - 8))

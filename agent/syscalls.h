@@ -55,7 +55,7 @@ NP_INLINE i64 np_syscall4(i64 number, u64 a, u64 b, u64 c, u64 d)
 	return result;
 }
 
-/* Whether no seccomp filter is there, as far as is known: see sandbox.c. */
+/* Whether no seccomp filter is known to be there: see sandbox.c. */
 NP_INLINE int np_may_call(void)
 {
 	const struct np_control *control = (const struct np_control *)np_header.control;

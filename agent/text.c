@@ -1,14 +1,14 @@
-/* The subroutines that take strings apart and put them together, with DTrace's results (illumos, dtrace_dif_subr).
+/* The subroutines that take strings apart and build them, with DTrace's results (illumos, dtrace_dif_subr).
  *
- * Every string they take is ours (arena, scratch, constants of the handlers), so it is read without a guard; every
- * string they yield is a copy in scratch memory as long as it needs to be. For what is not found they yield 0, the
- * string NULL: the handlers know what to make of it.
+ * Every string argument is ours (arena, scratch, constants of the handlers), so it is read without
+ * a guard. Every string result is a copy in scratch memory, as long as it needs to be. When nothing
+ * is found the result is 0, the string NULL, which the handlers understand.
  *
  * Bounds: strsize for a pass over a string; the searches, too, take time linear in strsize.
  */
 #include "text.h"
 
-/* What is longer than strsize is out of scratch space, as in DTrace, not cut. */
+/* As in DTrace, a result longer than strsize is a lack of scratch space, and is not cut. */
 NP_ENTRY void np_strjoin(struct np_context *context, u64 left, u64 right)
 {
 	u64 first = np_text_length(context, left), second = np_text_length(context, right);
@@ -29,7 +29,7 @@ NP_ENTRY void np_strjoin(struct np_context *context, u64 left, u64 right)
 
 #define NOWHERE (~0UL)
 
-/* The result: what is from a place on, or NULL. */
+/* The result: the text from a place on, or NULL. */
 static void yield_from(struct np_context *context, u64 string, u64 length, u64 found)
 {
 	context->result = 0;
@@ -37,7 +37,8 @@ static void yield_from(struct np_context *context, u64 string, u64 length, u64 f
 		np_yield_copy(context, string + found, length - found);
 }
 
-/* From the first, or the last, `wanted` on. The NUL is found as well: it is the empty string. */
+/* The text from the first, or the last, `wanted` on. The NUL can be found, too: the result is then
+ * the empty string. */
 NP_ENTRY void np_strchr(struct np_context *context, u64 string, u64 wanted, u64 last)
 {
 	u64 length = np_text_length(context, string), found = (u8)wanted ? NOWHERE : length;
@@ -51,7 +52,7 @@ NP_ENTRY void np_strchr(struct np_context *context, u64 string, u64 wanted, u64 
 	yield_from(context, string, length, found);
 }
 
-/* A string to be read from its start, or (step -1) from its end. */
+/* A string that is read from its start, or (step -1) from its end. */
 struct direction {
 	u64 text, wanted; /* their first bytes in this direction */
 	u64 length, bytes;
@@ -68,7 +69,7 @@ NP_INLINE u8 wanted_at(const struct direction *in, u64 index)
 	return np_text_byte(in->wanted, (u64)((i64)index * in->step));
 }
 
-/* The start of the greatest suffix of what is wanted, in one order of bytes or the other, and its period. */
+/* The start of the greatest suffix of the wanted text, in one order of bytes or the other, and its period. */
 static u64 greatest_suffix(const struct direction *in, int reversed, u64 *period)
 {
 	u64 suffix = ~0UL, candidate = 0, offset = 1, length = 1; /* ~0: in front of the first byte */
@@ -146,8 +147,9 @@ NP_ENTRY void np_strstr(struct np_context *context, u64 string, u64 wanted)
 	yield_from(context, string, length, first_place(string, length, wanted, bytes, 0));
 }
 
-/* As Perl's, which DTrace follows: a position in front of the string is its start, for index; one behind it is its end,
- * for rindex; and the empty string is found wherever one looks, and where one cannot. */
+/* As in Perl, which DTrace follows. For index, a position before the string is its start; for
+ * rindex, a position after it is its end. The empty string is found at every position, also at
+ * those where nothing else can be. */
 NP_ENTRY void np_index(struct np_context *context, u64 string, u64 wanted, u64 position)
 {
 	u64 length = np_text_length(context, string), bytes = np_text_length(context, wanted);
@@ -179,7 +181,7 @@ NP_ENTRY void np_rindex(struct np_context *context, u64 string, u64 wanted, u64 
 	}
 	if (bytes > length)
 		return;
-	/* Backwards, from the end of what may be found last. */
+	/* Backwards, from the last possible place. */
 	u64 end = np_minimum((u64)at, length - bytes) + bytes;
 	struct direction in = { string + end - 1, wanted + bytes - 1, end, bytes, -1 };
 	u64 found = search(&in);
@@ -187,7 +189,8 @@ NP_ENTRY void np_rindex(struct np_context *context, u64 string, u64 wanted, u64 
 		context->result = end - found - bytes;
 }
 
-/* `state` is a string variable: the token is taken off its front, what follows it stays there. No token: NULL. */
+/* `state` is a string variable: the token is taken off its front, and the rest stays there. No
+ * token: NULL. */
 NP_ENTRY void np_strtok(struct np_context *context, u64 state, u64 separators)
 {
 	u64 length = np_text_length(context, state), start = 0, end, separator_count = np_text_length(context, separators);
@@ -207,7 +210,7 @@ NP_ENTRY void np_strtok(struct np_context *context, u64 state, u64 separators)
 		np_yield_copy(context, state + start, end - start);
 	if (context->fault)
 		return;
-	/* The separator itself stays in front of the rest, where the next call skips it. */
+	/* The separator itself stays before the rest, where the next call skips it. */
 	for (u64 at = end; at <= length; at++)
 		np_text_put(state, at - end, at < length ? np_text_byte(state, at) : 0);
 }
@@ -256,7 +259,7 @@ NP_ENTRY void np_strcase(struct np_context *context, u64 string, u64 upper)
 	}
 }
 
-/* The last component, or what is in front of it, as basename(1) and dirname(1). */
+/* The last component, or the path before it, as basename(1) and dirname(1). */
 static void path_part(struct np_context *context, u64 string, int base)
 {
 	i64 length = (i64)np_text_length(context, string), at = length - 1, last_base, first_base, last_directory;
@@ -294,7 +297,7 @@ NP_ENTRY void np_dirname(struct np_context *context, u64 string)
 	path_part(context, string, 0);
 }
 
-/* Whether a path that begins with no slash has a component `..`. */
+/* Whether a path that does not begin with a slash has a component `..`. */
 static int leads_up(u64 string, u64 length)
 {
 	u64 at = 0;
@@ -311,8 +314,8 @@ static int leads_up(u64 string, u64 length)
 	return 0;
 }
 
-/* A relative path, component by component: `..` takes back what is in front of it; what leads out
- * of where it begins stays. */
+/* A relative path, component by component. `..` takes back the component before it; a `..` that
+ * leads out of the path's first directory stays. */
 static void clean_relative(struct np_context *context, u64 string, u64 length)
 {
 	/* `fixed`: the leading `..`. */
@@ -346,11 +349,12 @@ static void clean_relative(struct np_context *context, u64 string, u64 length)
 	context->result = path;
 }
 
-/* Without empty components, `.` and `..`; of the text only: no link is followed. */
+/* The path without empty components, `.` and `..`. This looks at the text only: no link is followed. */
 NP_ENTRY void np_cleanpath(struct np_context *context, u64 string)
 {
 	u64 length = np_text_length(context, string), strsize = np_control_block(context)->strsize, in = 0, out = 0;
-	/* DTrace stops five bytes before strsize, and a `..` at the end may write one byte more than it takes away. */
+	/* DTrace stops five bytes before strsize, and a `..` at the end may write one byte more than it
+	 * takes away. */
 	u64 path;
 	u8 byte;
 	if (leads_up(string, length)) {
@@ -396,7 +400,8 @@ again:
 			continue;
 		}
 		in--;
-		/* At the end, what it goes back to stays, be it a slash or not; of nothing, a slash is left. */
+		/* At the end, the character that it goes back to stays, be it a slash or not; at the front
+		 * of the text, a slash stays. */
 		if (!out)
 			np_text_put(path, 0, '/');
 		while (out && np_text_byte(path, --out) != '/')

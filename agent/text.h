@@ -1,10 +1,10 @@
-/* What the subroutines on strings have in common. They are short: each file has its own copy of them. */
+/* What the subroutines on strings share. The functions are short, so each file has its own copy of them. */
 #ifndef NANOPROBE_TEXT_H
 #define NANOPROBE_TEXT_H
 
 #include "scratch.h"
 
-/* Bytes in front of the NUL, at most strsize - 1: what a string variable can hold. */
+/* The bytes before the NUL, at most strsize - 1: as many as a string variable can hold. */
 static inline u64 np_text_length(const struct np_context *context, u64 string)
 {
 	u64 limit = np_control_block(context)->strsize, done = 0;
@@ -23,7 +23,7 @@ NP_INLINE void np_text_put(u64 string, u64 index, u8 byte)
 	*(volatile u8 *)(string + index) = byte;
 }
 
-/* The result: a copy of `bytes` bytes, none of them NUL, with a NUL behind them. */
+/* The result: a copy of `bytes` bytes, none of them NUL, with a NUL after them. */
 static inline void np_yield_copy(struct np_context *context, u64 source, u64 bytes)
 {
 	u64 copy = np_scratch_make(context, bytes + 1);

@@ -1,13 +1,13 @@
-/* The thread table: a thread's slot by its key. See enter.c. */
+/* The thread table: finds a thread's slot by its key. See enter.c. */
 #ifndef NANOPROBE_THREADS_H
 #define NANOPROBE_THREADS_H
 
 #include "guard.h"
 #include "syscalls.h"
 
-/* Slots that are looked at before the table counts as full. */
+/* How many slots are looked at before the table counts as full. */
 #define NP_TABLE_PROBES 128
-/* Attempts at a free slot against other threads that want one at the same moment. */
+/* How often to try for a free slot, against other threads that want one at the same moment. */
 #define NP_SLOT_ATTEMPTS 64
 
 /* The calling thread's thread pointer; 0: it has none, or shares it with others. */
@@ -22,8 +22,8 @@ NP_INLINE u64 np_thread_pointer(void)
 	return pointer;
 }
 
-/* What no other thread has: the thread pointer, or else the thread's number. 0: the thread cannot
- * be told from others. */
+/* A value that no other thread has: the thread pointer, or else the thread's number. 0: the thread
+ * cannot be identified. */
 NP_INLINE u64 np_thread_key(void)
 {
 	u64 pointer = np_thread_pointer();
@@ -32,7 +32,7 @@ NP_INLINE u64 np_thread_key(void)
 	return np_may_call() ? NP_KEY_OF_NUMBER | (u64)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0) : 0;
 }
 
-/* The slot of the thread with this key; 0: it has none. `open`: the first one that it could claim, or 0. */
+/* The slot of the thread with this key; 0: it has none. `open`: the first slot that it could claim, or 0. */
 NP_INLINE struct np_thread_slot *np_find_slot(struct np_thread_table *table, u64 key, struct np_thread_slot **open)
 {
 	u32 first = (u32)(key * NP_TABLE_FACTOR >> (64 - NP_TABLE_BITS));
@@ -52,9 +52,9 @@ NP_INLINE struct np_thread_slot *np_find_slot(struct np_thread_table *table, u64
 
 /* Claims the slot of a thread that has none; 0: the table is full.
  *
- * The first slot with the key is the thread's. Between the look and the claim a signal handler may
- * have claimed one in front of this one, which the tracer had just made free: so the thread looks
- * again, and gives back what it needs no more. */
+ * The first slot with the key is the thread's. Between the look and the claim, a signal handler may
+ * have claimed one before this one, which the tracer had just freed. So the thread looks again, and
+ * gives back a slot that it no longer needs. */
 static NP_COLD __attribute__((unused)) struct np_thread_slot *np_claim_slot(struct np_thread_table *table, u64 key)
 {
 	for (u32 attempt = 0; attempt < NP_SLOT_ATTEMPTS; attempt++) {
@@ -76,21 +76,21 @@ static NP_COLD __attribute__((unused)) struct np_thread_slot *np_claim_slot(stru
 	return 0;
 }
 
-/* The slot of the thread with this key, claimed when it has none yet; 0: the table is full. */
+/* The slot of the thread with this key, which is claimed if it has none yet; 0: the table is full. */
 NP_INLINE struct np_thread_slot *np_own_slot(struct np_thread_table *table, u64 key)
 {
 	struct np_thread_slot *open, *slot = np_find_slot(table, key, &open);
 	return np_likely(slot != 0) ? slot : np_claim_slot(table, key);
 }
 
-/* The thread table; 0: this is a forked child, whose is wiped. */
+/* The thread table; 0: this is a forked child, whose table was wiped. */
 NP_INLINE struct np_thread_table *np_table_of_process(void)
 {
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
 	return np_load_once(table->magic) == NP_MAGIC ? table : 0;
 }
 
-/* Whether this is the traced process itself, not a child that shares its memory. */
+/* Whether this is the traced process itself, and not a child that shares its memory. */
 NP_INLINE int np_is_traced(const struct np_thread_table *table)
 {
 	const struct np_control *control = (const struct np_control *)np_header.control;

@@ -1,30 +1,34 @@
 /* SIGTRAP, SIGILL, SIGSEGV and SIGBUS.
  *
- * A thread that arrives at a boundary of a run, or at a `trap` site, meets int3 or an invalid opcode. The redirect
- * table says where it goes on. That reads nothing but the image and the table, private memory, so it works as well in a
- * forked child, in a thread without a context and while a handler runs. At some trap sites nobody goes anywhere: the
- * handler itself fires and does what the instruction does (emulate.c), or has it stepped (step.c).
+ * A thread that arrives at a boundary of a run, or at a `trap` site, executes int3 or an invalid
+ * opcode. The redirect table says where it continues. The lookup reads only the image and the
+ * table, which are private memory. So it also works in a forked child, in a thread without a
+ * context and while a handler runs. At some trap sites the thread is not redirected: the handler
+ * itself fires the probes and executes the instruction (emulate.c), or has it stepped (step.c).
  *
- * A fault at one of the agent's guarded loads resumes at that load's error path. Every other fault is the program's; if
- * it was raised by a relocated instruction, the program sees its original address. A fault in the midst of a detour's
- * own code (there is only one kind: the stack is at its end) keeps its rip, since only there the thread can go on.
+ * A fault at one of the agent's guarded loads resumes at that load's error path. Every other fault
+ * is the program's. If a relocated instruction raised it, the program sees the original address. A
+ * fault within a detour's own code (there is only one kind: the stack is at its end) keeps its rip,
+ * because the thread can only continue there.
  *
- * Where a trap of ours lies in a restartable sequence that no section describes, the kernel has sent the thread to the
- * sequence's abort handler before it delivers the signal. The trap's address is gone then, and the thread goes on where
- * it is; the tracer takes the trap out, or the sequence would be aborted for ever.
+ * A trap of ours may lie in a restartable sequence that no section describes. Then the kernel has
+ * sent the thread to the sequence's abort handler before it delivers the signal. The trap's address
+ * is lost, and the thread continues where it is. The tracer takes the trap out, because otherwise
+ * the sequence would be aborted for ever.
  *
- * A signal that somebody has sent is the program's. What the program blocks is held until it opens it: waits.c.
+ * A signal that was sent, and not raised, is the program's. While the program blocks it, it is held: waits.c.
  */
 #include "emulate.h"
 #include "guard.h"
 #include "waits.h"
 
-/* siginfo.si_code of a SIGTRAP: int1, an instruction was executed with the trap flag set, an int3 was executed. What
- * others there are (breakpoint registers, perf events) is the program's, or a library's in it, and leaves rip wherever
- * it was: a byte behind a trap of ours, perhaps, to where the program has jumped. */
+/* siginfo.si_code of a SIGTRAP: int1; an instruction was executed with the trap flag set; an int3
+ * was executed. All others (breakpoint registers, perf events) are the program's, or those of a
+ * library in it. They leave rip unchanged, which may be a byte after a trap of ours to which the
+ * program has jumped. */
 enum { NP_TRAP_BRKPT = 1, NP_TRAP_TRACE = 2, NP_TRAP_PERF = 6, NP_SI_KERNEL = 0x80 };
 
-/* Where a thread goes on that has trapped at `from`; 0: that is no trap of ours. */
+/* Where a thread continues that has trapped at `from`; 0: that is not a trap of ours. */
 static u64 redirect(u64 from)
 {
 	struct np_redirect found;
@@ -38,14 +42,15 @@ static int is_dealt_with(i32 signal, struct np_ucontext *ucontext, u64 original,
 	return hook && hook(signal, ucontext, original, pushed);
 }
 
-/* Whether the thread may have made a step. Some virtual machines lose the processor's word for it once in a million;
- * the kernel then says what it says of int1, and the trap flag is still set. */
+/* Whether the thread may have made a step. Once in a million, some virtual machines lose the
+ * processor's report of it. The kernel then reports an int1, and the trap flag is still set. */
 static int is_step(const struct np_siginfo *information, const struct np_ucontext *ucontext)
 {
 	return information->code == NP_TRAP_TRACE || (information->code == NP_TRAP_BRKPT && ucontext->flags & NP_FLAG_TRAP);
 }
 
-/* Whether it is a perf event of a library's in the program, or perhaps one whose word was lost likewise. */
+/* Whether this is a perf event of a library in the program, or perhaps one whose report was lost in
+ * the same way. */
 static int is_own_event(const struct np_siginfo *information, struct np_ucontext *ucontext)
 {
 	np_event_hook hook = (np_event_hook)np_load_once(*(u64 *)&np_header.event_hook);
@@ -55,9 +60,10 @@ static int is_own_event(const struct np_siginfo *information, struct np_ucontext
 	return hook(information, ucontext, original, pushed);
 }
 
-/* A detour loads the thread's key from where a C library keeps it. The program may have given a thread another thread
- * pointer, to where nothing can be read: then the key is 0, by which no slot is found, and np_enter finds the thread
- * otherwise. Nobody else has these instructions: mov rax, fs:[0] and mov r15, NP_TABLE_FACTOR. */
+/* A detour loads the thread's key from where a C library keeps it. The program may have given a
+ * thread another thread pointer, to unreadable memory. Then the key is 0, for which there is no
+ * slot, and np_enter finds the thread in another way. No other code has these instructions: mov
+ * rax, fs:[0] and mov r15, NP_TABLE_FACTOR. */
 static int skip_load_of_key(const struct np_siginfo *information, struct np_ucontext *ucontext)
 {
 	static const u8 load[19] = { 0x64, 0x48, 0x8b, 0x04, 0x25, 0,    0,    0,    0,   0x49,
@@ -73,14 +79,14 @@ static int skip_load_of_key(const struct np_siginfo *information, struct np_ucon
 	return 1;
 }
 
-/* RSEQ_SIG: lies in front of each place to which the kernel sends a thread whose restartable
- * sequence it has aborted. */
+/* RSEQ_SIG precedes each place to which the kernel sends a thread whose restartable sequence it
+ * has aborted. */
 #define NP_RSEQ_SIGNATURE 0x53053053u
 
 static int is_aborted_sequence(i32 signal, const struct np_siginfo *information, const struct np_ucontext *ucontext)
 {
 	u64 before;
-	/* Of an invalid opcode the address is known, and another one than the thread's. */
+	/* For an invalid opcode, the signal has the address, and it differs from the thread's. */
 	if (signal == NP_SIGILL && (information->address == ucontext->rip || !redirect(information->address)))
 		return 0;
 	if (!np_guarded_u32(ucontext->rip - sizeof(u32), &before) || (u32)before != NP_RSEQ_SIGNATURE)
@@ -94,10 +100,10 @@ static int is_aborted_sequence(i32 signal, const struct np_siginfo *information,
 	return 1;
 }
 
-/* A debugger that sees a thread trap and knows of no breakpoint there may set the thread back to
- * where the int3 lies, and pass the signal on all the same (gdb does, when it detaches while it
- * passes SIGTRAP). The thread stands at our int3 then, and will meet it again. A program's own int3
- * right in front of ours leaves its thread there, too; its bytes tell. */
+/* A debugger may see a thread trap where it knows of no breakpoint. It may then set the thread back
+ * to the int3 and still pass the signal on (gdb does so when it detaches while it passes SIGTRAP).
+ * The thread then stands at our int3, and will execute it again. A program's own int3 right before
+ * ours leaves its thread at the same place; its byte shows this. */
 static int is_set_back(const struct np_ucontext *ucontext)
 {
 	u64 before;
@@ -112,7 +118,7 @@ NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 	struct np_siginfo *information = siginfo;
 	struct np_ucontext *ucontext = context;
 	int ours = signal != NP_SIGTRAP || information->code == NP_SI_KERNEL; /* perhaps: an invalid opcode or an int3 */
-	u64 behind = signal == NP_SIGTRAP && ours; /* int3 leaves rip behind itself, an invalid opcode does not */
+	u64 behind = signal == NP_SIGTRAP && ours; /* int3 leaves rip after itself, an invalid opcode does not */
 	if (information->code <= 0) {
 		np_cancel_step(ucontext);
 		if (np_hold(signal, information, ucontext))
@@ -174,7 +180,7 @@ NP_SIGNAL void np_on_fault(i32 signal, void *siginfo, void *context)
 		u64 pushed, original = np_original_address(ucontext->rip, &pushed);
 		if (is_dealt_with(signal, ucontext, original, pushed))
 			return;
-		/* Of a SIGFPE the address is the instruction's. */
+		/* For a SIGFPE, the address is the instruction's. */
 		if (signal == NP_SIGFPE && information->address == ucontext->rip)
 			information->address = original;
 		ucontext->rip = original;
@@ -184,7 +190,7 @@ NP_SIGNAL void np_on_fault(i32 signal, void *siginfo, void *context)
 	np_chain(slot, signal, information, ucontext);
 }
 
-/* rt_sigreturn. Unwinders know it by these very bytes: mov $15, %rax; syscall. */
+/* rt_sigreturn. Unwinders recognise it by these very bytes: mov $15, %rax; syscall. */
 __asm__(".text\n"
 	".globl np_restorer\n"
 	".type np_restorer, @function\n"

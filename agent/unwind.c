@@ -1,17 +1,18 @@
-/* Walking the target's stack, from the registers at the site.
+/* Walks the target's stack, from the registers at the site.
  *
- * The tracer has compiled every module's call frame information into rows (struct np_unwind_row): where the frame's
- * canonical address is, and where the caller's rbp was saved. That is all of the call frame information that return
- * addresses need, but for a few odd frames that are marked NP_CFA_END.
+ * The tracer has compiled every module's call frame information into rows (struct np_unwind_row):
+ * where the frame's canonical address is, and where the caller's rbp was saved. Return addresses
+ * need no other call frame information, except in a few odd frames that are marked NP_CFA_END.
  *
  *     frame 0      pc = the site, rsp = at the site, rbp = from the detour's frame
  *     caller       pc = *(cfa - 8), rsp = cfa, rbp = as the row says
  *
- * A caller's pc is its return address; the row that holds there is the call's own, so one less is looked up. After a
- * signal frame the pc is the interrupted instruction itself. Where no module covers the pc (code made at run time), or
- * the module says nothing of it (NP_CFA_UNKNOWN), the chain of rbp is followed; an rbp that is lost counts as 0, which
- * ends the walk where it would be needed. The walk stops at the first thing that makes no sense: a canonical address
- * that does not rise, one that is not aligned, a word that cannot be read, a return address of no user memory.
+ * A caller's pc is its return address. The row for it is that of the call, so the address minus one
+ * is looked up. After a signal frame the pc is the interrupted instruction itself. Where no module
+ * covers the pc (code made at run time), or the module does not describe it (NP_CFA_UNKNOWN), the
+ * chain of rbp is followed. An unknown rbp counts as 0, which ends the walk where it would be
+ * needed. The walk stops at the first thing that makes no sense: a canonical address that does not
+ * rise or is not aligned, an unreadable word, a return address outside of user memory.
  */
 #include "unwind.h"
 #include "ranges.h"
@@ -19,7 +20,7 @@
 
 #define NP_FRAMES_MAX 4096
 
-/* Where rt_sigreturn finds the registers, from the stack pointer that the handler has returned with. */
+/* Where rt_sigreturn finds the registers, relative to the stack pointer after the handler's return. */
 enum { NP_UCONTEXT_RBP = 120, NP_UCONTEXT_RSP = 160, NP_UCONTEXT_RIP = 168 };
 
 struct cursor {
@@ -29,7 +30,7 @@ struct cursor {
 	u64 exact; /* pc is an instruction's own address, not a return address */
 };
 
-/* The row that holds at `pc`. Yields whether a module covers it; `*row` may be 0 all the same. */
+/* The row for `pc`. Yields whether a module covers it; even then `*row` may be 0. */
 static int find_row(const struct np_control *control, u64 pc, const struct np_unwind_row **row)
 {
 	u64 offset = np_load_once(control->unwind_offset), limit = control->arena_bytes;
@@ -59,7 +60,7 @@ covered:;
 	const struct np_unwind_row *rows = (const struct np_unwind_row *)((u64)control + module->rows_offset);
 	low = 0;
 	high = module->row_count;
-	while (low < high) { /* the first row behind `relative` */
+	while (low < high) { /* the first row after `relative` */
 		u64 middle = low + (high - low) / 2;
 		if (rows[middle].pc <= relative)
 			low = middle + 1;

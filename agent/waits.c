@@ -1,7 +1,8 @@
-/* Signals that are sent to a program that blocks them, and calls that wait for them.
+/* Signals that are sent to a program while it blocks them, and calls that wait for them.
  *
- * The four that our code raises are open for the kernel in every thread (shims.c). So one that somebody sends arrives
- * at once, in our handler, whatever the program blocks. np_hold does then what the kernel would have done:
+ * In every thread the kernel has the four signals that our code raises unblocked (shims.c). So when
+ * one of them is sent it arrives at once, in our handler, whatever the program blocks. np_hold then
+ * does what the kernel would have done:
  *
  *     the thread does not block it     the program's action (chain.c)
  *     it waits for it                  the wait ends with it
@@ -9,10 +10,11 @@
  *     else                             it is held (held.c): sigpending tells of it, the next wait takes it, and it is
  *                                      sent again when the program opens it
  *
- * The program makes a wait itself and sleeps in the kernel, which wakes it for the four as for any signal. But one that
- * arrives after the shim has looked at what is held, and before the `syscall`, would run our handler, and the thread
- * would go to sleep without it. So the shim says in the thread's struct np_wait what is about to come, and the handler
- * looks where the thread is:
+ * The program itself makes a call that waits, and sleeps in the kernel. The four wake it like any
+ * signal. But a signal may arrive after the shim has looked at the held ones, and before the
+ * `syscall`. Then our handler would run, and the thread would go to sleep without the signal. So
+ * the shim writes the coming call into the thread's struct np_wait, and the handler looks where
+ * the thread is:
  *
  *     np_shim_syscall:      call np_shim       state = LOOKING; looks at what is held
  *                                              the handler holds it and sets `disturbed`
@@ -21,32 +23,36 @@
  *                           ret                .  the handler answers in the kernel's place: all registers as in front
  *     the detour:           registers popped   .  of the call, from struct np_registers or, when all are popped, as
  *                                                 they
- *                           jmp                .  are; rip behind the `syscall`, and the result in rax
+ *                           jmp                .  are; rip after the `syscall`, and the result in rax
  *     the program:          syscall            .
  *                             asleep           the kernel ends the wait, and for the four the result is its own
- *                           (behind it)        rax is EINTR: of one that stays blocked it must not end; the call is
+ *                           (after it)         rax is EINTR: of one that stays blocked it must not end; the call is
  *                                              made again
  *
- * Two threads that do not see each other's writes would lose a signal. So whoever waits says so first and looks at what
- * is held then, and whoever holds a signal puts it down first and looks for a waiter then.
+ * Two threads that do not see each other's writes would lose a signal. So a thread that waits first
+ * says so, and then looks at the held signals. A thread that holds a signal first stores it, and
+ * then looks for a waiter.
  *
- * A wait that ended otherwise leaves its struct np_wait as it was. What is sent on by that arrives in a thread that
- * waits no more: it ends the record, and the signal is held or sent on as any other.
+ * A wait that ended in another way leaves its struct np_wait as it was. A signal that is sent on
+ * because of it arrives in a thread that no longer waits. That thread ends the record, and the
+ * signal is held or sent on like any other.
  *
- * What a program can see: signalfd is not told of the four; a call that the kernel does not make again after a handler
- * ends with EINTR though what came is blocked (but the waits here are made again, with their whole time); one for the
- * process that its receiver blocks waits until some thread takes or opens it, even where another has it open; where
- * calls are forbidden (seccomp) nothing is held; what is held is gone after execve.
+ * What a program can notice: signalfd does not report the four. A call that the kernel does not
+ * restart after a handler ends with EINTR although the signal is blocked (but the waits here are
+ * restarted, with their whole time). A signal for the process that its receiver blocks waits until
+ * some thread takes or unblocks it, even if another thread has it unblocked. Where system calls are
+ * forbidden (seccomp) nothing is held. Held signals are lost at execve.
  */
 #include "waits.h"
 #include "guard.h"
 #include "held.h"
 #include "redirects.h"
 
-/* What a replacement has pushed, in bytes: struct np_registers; above it, the red zone (crates/patch, replacement). */
+/* The size of what a replacement has pushed: struct np_registers, and above it the red zone
+ * (crates/patch, replacement). */
 #define NP_RED_ZONE 128u
 #define NP_SAVED_WORDS ((sizeof(struct np_registers) + NP_RED_ZONE) / sizeof(u64))
-/* Waiters to which one signal is sent in turn: each attempt but the last found a thread that is gone. */
+/* How many waiters one signal is sent to in turn: each attempt but the last found a thread that is gone. */
 #define NP_WAITERS_MAX 8u
 enum { NP_WAIT_STATE_OFFSET = 16, NP_WAIT_DISTURBED_OFFSET = 32 };
 _Static_assert(__builtin_offsetof(struct np_wait, state) == NP_WAIT_STATE_OFFSET, "np_shim_syscall");
@@ -88,7 +94,7 @@ static u32 own_number(void)
 
 /* ---- in front of the call ------------------------------------------------------------------------------------ */
 
-/* One word of the program's; a bad pointer is the kernel's to report. */
+/* One word of the program; the kernel reports a bad pointer. */
 static int read_word(u64 address, u64 *value)
 {
 	if (np_table_of_process())
@@ -99,7 +105,7 @@ static int read_word(u64 address, u64 *value)
 	return 1;
 }
 
-/* The copy of a mask that is lent for what a register of the program's holds; 0: no room. */
+/* The copy that replaces the mask to which a register of the program points; 0: no room. */
 static struct np_lent_mask *lend(u64 original, u64 mask)
 {
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
@@ -121,14 +127,14 @@ static struct np_lent_mask *lend(u64 original, u64 mask)
 	return taken;
 }
 
-/* The calling thread's wait; 0: it has none, or nothing can be done about signals here. */
+/* The calling thread's wait; 0: it has none, or signals cannot be held here. */
 static struct np_wait *own_wait(struct np_thread_table *table)
 {
 	u32 own = table && np_may_call() && np_is_traced(table) ? np_own_index(table) : NP_TABLE_SLOTS;
 	return own == NP_TABLE_SLOTS ? 0 : &table->waits[own];
 }
 
-/* Writes what is held to where a wait wants it, and yields what the kernel would. */
+/* Writes a held signal to where a wait wants it, and yields what the kernel would. */
 static i64 hand_over(i32 signal, const u64 *information, u64 address)
 {
 	for (u32 word = 0; address && word < NP_SIGINFO_WORDS; word++) {
@@ -198,7 +204,7 @@ static struct np_shimmed for_signals(struct np_registers *registers, u64 syscall
 {
 	struct np_thread_table *table = np_table_of_process();
 	u64 set, seconds, nanoseconds;
-	/* What is wrong with the call the kernel says, before it takes any signal. */
+	/* The kernel reports an error in the call before it takes any signal. */
 	if (!table || registers->r10 != 8 || !read_word(registers->rdi, &set) || !(set & NP_SYNCHRONOUS))
 		return (struct np_shimmed){ 0, 0 };
 	if (registers->rdx && (!read_word(registers->rdx, &seconds) || !read_word(registers->rdx + 8, &nanoseconds) ||
@@ -237,7 +243,7 @@ enum np_phase {
 	PHASE_ELSEWHERE,
 	PHASE_LOOKING,          /* the shim will look, or look again */
 	PHASE_LEAVING,          /* from the last look up to the `syscall` */
-	PHASE_INTERRUPTED,      /* the call has ended with EINTR, and nobody knows yet */
+	PHASE_INTERRUPTED,      /* the call has ended with EINTR, and nothing has noticed yet */
 };
 
 static enum np_phase phase_of(const struct np_wait *wait, const struct np_ucontext *ucontext)
@@ -254,7 +260,7 @@ static enum np_phase phase_of(const struct np_wait *wait, const struct np_uconte
 	return is_over ? PHASE_INTERRUPTED : PHASE_ELSEWHERE;
 }
 
-/* Puts the thread behind the `syscall`, as the kernel does. */
+/* Moves the thread to after the `syscall`, as the kernel does. */
 static void leave_call(const struct np_wait *wait, struct np_ucontext *ucontext)
 {
 	const struct np_registers *saved = (const struct np_registers *)wait->registers;
@@ -281,7 +287,7 @@ static void leave_call(const struct np_wait *wait, struct np_ucontext *ucontext)
 	ucontext->r11 = ucontext->flags;
 }
 
-/* A thread other than this one's that waits for a signal; 0: none. */
+/* Another thread that waits for a signal; 0: none. */
 static struct np_wait *waiter(struct np_thread_table *table, const struct np_wait *own, u64 bit)
 {
 	if (!np_load_once(table->waited))
@@ -343,7 +349,8 @@ int np_hold(i32 signal, const struct np_siginfo *information, struct np_ucontext
 		ucontext->rax = (u64)-NP_EINTR;
 		if (wait->number != NP_SYS_RT_SIGTIMEDWAIT)
 			return 0;
-		/* Our handlers block them, and a bad pointer is the program's EFAULT. The return from the signal ends it. */
+		/* Our handlers block the four. Here they are unblocked, because a bad pointer must become
+		 * the program's EFAULT. The return from the signal restores the mask. */
 		open = NP_SYNCHRONOUS;
 		np_syscall4(NP_SYS_RT_SIGPROCMASK, NP_SIG_UNBLOCK, (u64)&open, 0, 8);
 		ucontext->rax = (u64)hand_over(signal, (const u64 *)information, ucontext->rsi);

@@ -1,4 +1,4 @@
-/* A thread's context, what a detour hands to a handler, and what a handler records. */
+/* A thread's context, what a detour passes to a handler, and what a handler records. */
 #ifndef NANOPROBE_CONTRACT_CONTEXT_H
 #define NANOPROBE_CONTRACT_CONTEXT_H
 
@@ -13,7 +13,7 @@ struct np_context {
 	u64 target_rsp;         /* the stack pointer at the site */
 	u64 enabling;           /* address of the struct np_enabling being served */
 	u64 missed;             /* hits that found `busy` set */
-	/* 40: results of agent functions (they return nothing, so that a call clobbers nothing) */
+	/* 40: results of agent functions (they return nothing, so that a call changes no register) */
 	u64 result;
 	u64 fault;              /* enum np_fault, 0: none */
 	u64 fault_address;
@@ -27,11 +27,12 @@ struct np_context {
 	u64 scratch;            /* address */
 	u64 scratch_bytes;
 	u64 scratch_used;
-	/* 120: aggregation keys are put together here */
+	/* 120: aggregation keys are built here */
 	u64 key;                /* address of a buffer of key_capacity bytes */
 	u64 key_bytes;
 	u64 key_capacity;
-	/* 144: the hash aggregation of this thread: the struct np_aggregate_table that it uses; see `aggregates_wanted` */
+	/* 144: the hash aggregation of this thread: the struct np_aggregate_table in use;
+	 * see `aggregates_wanted` */
 	u64 aggregates;         /* address, 0: none */
 	u64 aggregate_drops;
 	/* 160: the ring */
@@ -45,12 +46,13 @@ struct np_context {
 	u64 errors;             /* faults of handlers */
 	u64 ring_pending;       /* what ring_head becomes at np_commit; 0: nothing is reserved */
 	u64 ring_records;       /* records committed since the beginning */
-	/* 232: what is known to be readable, so that a copyin need not search: one range of the snapshot (good while
-	 * control->ranges is still range_publication), and pages of this thread's stack that the snapshot lacks */
+	/* 232: memory known to be readable, so that a copyin need not search. One range of the snapshot
+	 * (valid while control->ranges is still range_publication), and pages of this thread's stack
+	 * that the snapshot lacks */
 	u64 range_publication;
 	u64 range_start, range_end;
 	u64 stack_start, stack_end;
-	/* 272: return addresses that are replaced */
+	/* 272: replaced return addresses */
 	u64 return_cursor;      /* address of the instance that is tried first; 0: none */
 	u64 returns_missed;     /* returns that are not seen: no instance, left without returning, put back for an unwinder */
 	u64 handler_stack;      /* the end of the stack on which handlers of small stacks' probes run; 0: there is none */
@@ -68,7 +70,7 @@ struct np_context {
 	/* 640 .. 4095: free; static slots (u64 each) from NP_CONTEXT_SLOTS */
 };
 
-/* Where handlers run that were hit on a small stack (Go's): private memory, which a child has a copy of.
+/* The stacks of handlers that were hit on a small stack (Go's): private memory, of which a child has a copy.
  *
  *     0       u64: a bit for each of the NP_ENTRY_STACKS that is in use
  *     4096    NP_ENTRY_STACKS stacks on which a thread looks for its context
@@ -81,8 +83,9 @@ struct np_context {
 
 enum np_ring_policy { NP_RING_SWITCH = 0, NP_RING_FILL = 1, NP_RING_OVERWRITE = 2 };
 
-/* What a detour pushes, from the lowest address up. `flags` is what context->frame points at. A light frame has only
- * the last three words; a full one has all. The stack pointer at the site is context->target_rsp. */
+/* What a detour pushes, from the lowest address up. context->frame points at `flags`. A
+ * light frame has only the last three words; a full one has all. The stack pointer at the
+ * site is context->target_rsp. */
 struct np_frame_below {
 	u64 r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rdx, rcx, rbx; /* frame - 104 .. frame - 8 */
 };
@@ -104,8 +107,9 @@ struct np_enabling {
 	u64 reserved;
 };
 
-/* The offset of a return probe that replaces the return address: the function is left already, nobody knows by which
- * instruction. Its site is the function's entry, its stack pointer is the slot. */
+/* The offset for a return probe that replaces the return address: the function has already
+ * returned, and the returning instruction is unknown. Its site is the function's entry, its stack
+ * pointer is the slot. */
 #define NP_OFFSET_RETURNED (~0UL)
 
 /* ---- records --------------------------------------------------------------------------------------------------- */

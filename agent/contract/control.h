@@ -1,4 +1,4 @@
-/* The arena's head: what there is, what state it is in, and all that `restore` must know. */
+/* The arena's head: its contents, its state, and everything that `restore` must know. */
 #ifndef NANOPROBE_CONTRACT_CONTROL_H
 #define NANOPROBE_CONTRACT_CONTROL_H
 
@@ -9,7 +9,7 @@ enum np_state {
 	NP_STATE_COMPLETE = 3, /* as ARMED, and all that attaching places is in the text */
 };
 
-/* A kernel sigaction (not libc's): what rt_sigaction takes on x86-64. */
+/* A kernel sigaction (not libc's), as rt_sigaction takes it on x86-64. */
 struct np_sigaction {
 	u64 handler;
 	u64 flags;
@@ -17,7 +17,7 @@ struct np_sigaction {
 	u64 mask;
 };
 
-/* Contexts that there can be. */
+/* The most contexts. */
 #define NP_CONTEXTS_MAX 1024u
 
 struct np_control {
@@ -67,18 +67,20 @@ struct np_control {
 	u64 dynamic_offset;
 	u64 dynamic_drops;      /* stores for which there was no room; atomic */
 
-	/* unwinding: struct np_unwind_table at unwind_offset, 0 when no clause asks for stacks. The tracer publishes a new
-	 * table by storing the new offset; the old one stays where it is. */
+	/* unwinding: struct np_unwind_table at unwind_offset, 0 when no clause asks for stacks. The
+	 * tracer publishes a new table by storing the new offset; the old table stays where it is. */
 	u64 unwind_offset;
 
-	/* readable memory: sorted, disjoint struct np_range[range_count] at ranges_offset, a snapshot of the target's map;
-	 * published by storing ranges (offset << 24 | count) in one go. Outside of it memory is read by a system call. */
+	/* readable memory: sorted, disjoint struct np_range[range_count] at ranges_offset, a snapshot
+	 * of the target's map. One store of `ranges` (offset << 24 | count) publishes it. Outside of
+	 * the snapshot, memory is read by a system call. */
 	u64 ranges;
 	u32 strsize;            /* bytes of a string variable, the final NUL included */
 	u32 ustackframes;
 
-	/* A new context is made from an example: struct np_context whose addresses are offsets from the context (0: none),
-	 * and, NP_EXAMPLE_AGGREGATES behind it, the head of an empty struct np_aggregate_table. */
+	/* A new context is made from an example: a struct np_context whose addresses are offsets
+	 * from the context (0: none). At NP_EXAMPLE_AGGREGATES after it lies the head of an empty
+	 * struct np_aggregate_table. */
 	u64 example_offset;
 
 	/* speculation.c: u64 at speculations_offset for each, enum np_speculation_word */
@@ -87,8 +89,9 @@ struct np_control {
 	u64 speculation_failures; /* calls of speculation() that found none free; atomic */
 	u64 sandboxed;          /* not 0: the traced process has entered seccomp; the agent makes no system call any more */
 
-	/* Static probes' semaphores: struct np_semaphore[semaphore_count] at semaphores_offset. Read by `restore`, too: these
-	 * three do not move, and are 0 in the arena of a version that has none. */
+	/* Static probes' semaphores: struct np_semaphore[semaphore_count] at semaphores_offset.
+	 * `restore` reads these, too, so the three fields do not move, and are 0 in the arena of a
+	 * version without semaphores. */
 	u64 semaphores_offset;
 	u32 semaphore_count;
 	u32 semaphore_capacity;
@@ -104,18 +107,19 @@ struct np_control {
 	u64 aborted;            /* trap.c: restartable sequences that the kernel aborted since they met a trap of ours; atomic */
 	u64 aborted_at;         /* where the thread of the last one went on */
 };
-/* The word of a speculation: it is free (0), taken, with the bytes of its records above the bit, or ended: nobody may
- * add to it any more, and the tracer makes it free when it meets the record of that. */
+/* The word of a speculation: free (0), taken (with the bytes of its records above the bit), or
+ * ended. Nothing may be added to an ended speculation. The tracer frees it when it reads the record
+ * of its end. */
 enum np_speculation_word { NP_SPECULATION_TAKEN = 1, NP_SPECULATION_ENDED = 2, NP_SPECULATION_SHIFT = 1 };
 #define NP_SPECULATIONS_MAX 256u
 #define NP_EXAMPLE_AGGREGATES 1024
 
 enum np_signal_slot { NP_SLOT_TRAP = 0, NP_SLOT_SEGV = 1, NP_SLOT_BUS = 2, NP_SLOT_ILL = 3, NP_SLOT_FPE = 4 };
 
-/* One patched place. Published before the text is touched; `length` bytes at `address`. Frozen.
- * While a patch comes or goes (crates/patch/src/transition.rs), or when its tracer was killed then,
- * each of its bytes is the original one, the patched one, or int3; where several sites overlap, a
- * patch was replaced by another, and it may be that of any of them. */
+/* One patched place: `length` bytes at `address`. Published before the text is touched. Frozen.
+ * While a patch is put in or taken out (crates/patch/src/transition.rs), or when its tracer was
+ * killed then, each of its bytes is the original one, the patched one, or int3. Where several sites
+ * overlap and one patch has replaced another, the byte may be that of any of them. */
 struct np_site {
 	u64 address;
 	u32 length;
@@ -133,15 +137,16 @@ struct np_region {
 };
 enum np_region_kind { NP_REGION_CODE = 1, NP_REGION_TABLE = 2, NP_REGION_ARENA = 3, NP_REGION_RETURNS = 4, NP_REGION_STACKS = 5 };
 
-/* A static probe's semaphore that we have raised: u16 at `address` in the program's data, a count of tracers, to which
- * we have added 1. Published before the program's memory is touched. Frozen.
+/* A static probe's semaphore that we have raised: a u16 at `address` in the program's data. It
+ * counts tracers, and we have added 1. Published before the program's memory is touched. Frozen.
  *
- * The program, and tracers of other kinds, count in the same word, so nothing is ever put back: 1 is taken off. A
- * tracer may be killed between the announcement of a change and the change; then the value that it has seen tells. A
- * forked child has a copy of the word and shares this entry; whether the copy was raised, `resting` tells. */
+ * The program, and other kinds of tracers, count in the same word. So an old value is never
+ * restored: 1 is subtracted. A tracer may be killed between announcing a change and making it; then
+ * the value that it had seen shows whether the change was made. A forked child has a copy of the
+ * word and shares this entry; `resting` says whether the copy was raised. */
 struct np_semaphore {
 	u64 address;
-	u64 site;               /* the probe's first: of the same module, so that who comes later sees whether it is still there */
+	u64 site;               /* the probe's first: of the same module, which shows later whether the module is still there */
 	u16 resting;            /* the value before we raised it */
 	u16 seen;               /* the value before the change that is announced */
 	u32 state;              /* enum np_semaphore_state */

@@ -1,10 +1,12 @@
-/* The agent's image and what its code looks up: redirects, emulations, return instances, the thread table. */
+/* The agent's image and the tables that its code looks things up in: redirects, emulations, return
+ * instances, the thread table. */
 #ifndef NANOPROBE_CONTRACT_IMAGE_H
 #define NANOPROBE_CONTRACT_IMAGE_H
 
 /* ---- the agent image ----------------------------------------------------------------------------------------- */
 
-/* The first bytes of the agent's image; the tracer fills it in before writing the image. Never written later. */
+/* The first bytes of the agent's image. The tracer fills them in before it writes the image, and
+ * never writes them later. */
 struct np_image {
 	u64 magic;
 	u64 control;            /* address of struct np_control */
@@ -25,16 +27,17 @@ struct np_image {
 	u64 stacks;             /* address of the handler stacks (stacks.h); 0: there are none */
 };
 
-/* The tables that hold. When one grows it is written anew elsewhere: a table tells its own length and never changes, so
- * whoever has found an old one reads an old one. */
+/* The current tables. When a table grows it is written anew elsewhere. A table has its own length
+ * and never changes, so a thread that has found an old table can read it to the end. */
 struct np_tables {
 	u64 redirects;          /* address of a struct np_redirect_table: trapping address to where it goes on; 0: none */
 	u64 origins;            /* address of a struct np_redirect_table: relocated address to original one; 0: none */
 };
 #define NP_TABLE_ROWS 4096u
 
-/* Who looks something up in a table just now. Two counts, so that one of them comes to 0 though others begin: they add
- * to the one that `phase` names. */
+/* Counts of the threads that are looking something up in a table. There are two counts, and a
+ * thread adds to the one that `phase` names. So one of them reaches 0 even while other
+ * threads begin. */
 struct np_readers {
 	u32 phase;              /* 0 or 1 */
 	u32 reserved;
@@ -49,31 +52,32 @@ enum np_thread_key {
 	                         * own address is found all the same, by one call more */
 };
 
-/* Where a trap sends the thread: boundaries of runs, and `trap` sites. With NP_REDIRECT_EMULATION in it, `to` is the
- * address of a struct np_emulation. */
+/* Where a trap sends the thread, for boundaries of runs and for `trap` sites. With
+ * NP_REDIRECT_EMULATION in it, `to` is the address of a struct np_emulation. */
 struct np_redirect {
 	u64 from;
 	u64 to;
 };
 #define NP_REDIRECT_EMULATION 0x8000000000000000UL
-/* In `origins` an entry holds up to the next one: an instruction may be relocated as several. `to`
- * is 0 where a detour does something of its own. Its top byte is by how many words the stack is
+/* In `origins` an entry holds up to the next one, because an instruction may be relocated as
+ * several. `to` is 0 for a detour's own code. Its top byte says by how many words the stack is
  * deeper there than at a fault of the original instruction. */
 #define NP_ORIGIN_PUSHED_SHIFT 56
 struct np_redirect_table {
 	u64 count;
 	u64 older;              /* address of another one, whose entries hold where none of these does; 0: there is none. That
-	                         * one has none behind it */
+	                         * one has no further one */
 	/* struct np_redirect entries[count], sorted by `from` */
 };
 
 /* ---- trap sites that need no copy of their instruction --------------------------------------------------------- */
 
-/* What the instruction at a trap site does, so that the signal handler can do it (emulate.c), or where the processor is
- * to do it step by step (step.c). It lies in its site's detour, at any address, and never changes.
+/* What the instruction at a trap site does, so that the signal handler can do it (emulate.c), or
+ * where the processor executes it in single steps (step.c). It lies in its site's detour, at any
+ * address, and never changes.
  *
- * Registers are numbered as the kernel's signal frame has them: r8 .. r15 are 0 .. 7, then rdi, rsi, rbp, rbx, rdx,
- * rax, rcx, rsp. Offsets count from the byte behind their field; 0: there is none. */
+ * Registers are numbered as in the kernel's signal frame: r8 .. r15 are 0 .. 7, then rdi, rsi, rbp,
+ * rbx, rdx, rax, rcx, rsp. Offsets count from the byte after their field; 0: there is none. */
 struct np_emulation {
 	u8 operation;           /* enum np_operation */
 	u8 operand;             /* enum np_operand: where the source is */
@@ -88,17 +92,17 @@ struct np_emulation {
 	u8 flags;               /* NP_EMULATION_* */
 	u8 length;              /* bytes of the instruction */
 	u8 reserved0;
-	u16 inside_count;       /* ranges behind the structure */
+	u16 inside_count;       /* ranges after the structure */
 	u64 displacement;       /* of the memory operand */
 	u64 immediate;          /* the immediate; the target of a direct branch; what a ret drops */
 	u64 site;               /* the instruction's address */
-	/* Routines that fire what is at the site; NP_EMULATION_CALLS: they call handlers. */
+	/* Routines that fire the site's probes; NP_EMULATION_CALLS: they call handlers. */
 	i32 fires;              /* always */
 	i32 fires_leaving;      /* when the indirect jump goes outside of all ranges */
 	i32 fires_taken;        /* when the branch is taken */
 	i32 detour;             /* the detour with all of that and the relocated instruction: always a way to go on */
 	i32 copy;               /* in there, the relocated instruction */
-	i32 copy_end;           /* behind that */
+	i32 copy_end;           /* the end of the copy */
 	/* struct np_range inside[inside_count] */
 };
 #define NP_NO_REGISTER 255
@@ -130,10 +134,12 @@ enum np_operation {
 };
 enum np_operand { NP_OPERAND_REGISTER = 0, NP_OPERAND_IMMEDIATE = 1, NP_OPERAND_MEMORY = 2 };
 enum np_segment { NP_SEGMENT_NONE = 0, NP_SEGMENT_FS = 1, NP_SEGMENT_GS = 2 };
-/* 0 .. 15: the last four bits of the opcodes of jcc. The others count down rcx, or ecx, by `size`. */
+/* 0 .. 15: the last four bits of the opcodes of jcc. The others count down rcx or ecx, according
+ * to `size`. */
 enum np_condition { NP_CONDITION_LOOP = 16, NP_CONDITION_LOOPE = 17, NP_CONDITION_LOOPNE = 18, NP_CONDITION_JCXZ = 19 };
 
-/* What a replacement (patch::Replacement) hands to an agent function, and loads from it again. */
+/* The registers that a replacement (patch::Replacement) passes to an agent function, and loads
+ * again afterwards. */
 struct np_registers {
 	u64 flags;              /* as in struct np_frame */
 	u64 r15, r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rdx, rcx, rbx, rax;
@@ -175,8 +181,9 @@ struct np_return_pool {
 	struct np_returns head;
 	u32 chunk_owners[NP_RETURN_CHUNKS]; /* index of the thread's context + 1; 0: none */
 	struct np_return_instance instances[NP_RETURN_INSTANCES];
-	/* For each chunk, the lowest and the highest slot that its instances have had; 0: none yet. Who takes instances
-	 * without saying so here sets the highest to the end of all addresses. */
+	/* For each chunk, the lowest and the highest slot that its instances have had; 0: none
+	 * yet. Code that takes instances without updating this sets the highest to the end of
+	 * all addresses. */
 	u64 chunk_lowest[NP_RETURN_CHUNKS];
 	u64 chunk_highest[NP_RETURN_CHUNKS];
 };
@@ -193,14 +200,14 @@ struct np_thread_slot {
 	u64 key;                /* thread pointer; 0: free; NP_SLOT_ENDED */
 	u64 context;            /* 0: no context (hits are missed) */
 };
-/* A thread that steps through a copy, with all signals blocked that can be. */
+/* A thread that steps through a copy, with all signals blocked that can be blocked. */
 struct np_step {
 	u64 emulation;          /* address of its struct np_emulation; 0: it steps nothing */
 	u64 mask;               /* the program's own */
 };
 /* A mask that the program has passed to a call that waits under it (rt_sigsuspend, ppoll, ...),
- * without NP_SYNCHRONOUS. A register of the program's holds the address of `mask`, or of `pair`,
- * from in front of the call to when it is overwritten. */
+ * without NP_SYNCHRONOUS. A register of the program holds the address of `mask`, or of `pair`, from
+ * before the call until it is overwritten. */
 #define NP_LENT_MASKS 4
 struct np_lent_mask {
 	u64 original;           /* what the register held */
@@ -212,8 +219,8 @@ struct np_lent_masks {
 	struct np_lent_mask masks[NP_LENT_MASKS];
 	u64 next;               /* is taken next */
 };
-/* A call that waits for signals, or under a mask of its own, and that the thread of this slot is about to make: see
- * waits.c. Of no meaning any more when the thread is elsewhere. */
+/* A call that waits for signals, or under its own mask, and that the thread of this slot is about
+ * to make: see waits.c. It has no meaning once the thread is elsewhere. */
 struct np_wait {
 	u64 syscall;            /* address of the instruction */
 	u64 registers;          /* address of the struct np_registers that the thread finds there */
@@ -231,7 +238,7 @@ enum np_wait_state {
 	NP_WAIT_BEGUN = 2,      /* it has looked */
 	NP_WAIT_LETTING_GO = 3, /* it sends the thread what the wait's mask opens */
 };
-/* A signal of the four that was sent while the program blocked it: see held.c. */
+/* One of the four signals, sent while the program blocked it: see held.c. */
 struct np_held {
 	u32 state;              /* enum np_held_state in the low two bits; counted up above them by every claim */
 	u32 signal;
@@ -257,8 +264,8 @@ struct np_thread_table {
 	struct np_held held[NP_HELD];
 };
 
-/* SIGILL, SIGTRAP, SIGBUS and SIGSEGV, as bits of a signal mask. While we rely on them no thread may block them: the
- * kernel kills a process that blocks a signal which one of its instructions raises. */
+/* SIGILL, SIGTRAP, SIGBUS and SIGSEGV, as bits of a signal mask. While we rely on them no thread
+ * may block them: the kernel kills a process when an instruction raises a signal that it blocks. */
 #define NP_SYNCHRONOUS 0x458UL
 
 #endif

@@ -1,15 +1,17 @@
-/* What grows while it is read: aggregations, dynamic variables; and the unwind table. */
+/* Tables that are read while they grow: aggregations, dynamic variables; and the unwind table. */
 #ifndef NANOPROBE_CONTRACT_TABLES_H
 #define NANOPROBE_CONTRACT_TABLES_H
 
 /* ---- hash aggregations: two tables a thread, in turn; the tracer reads them while they grow ---------------------- */
 
-/* Open addressing over u32 indices (byte offset of the entry / 8, 0: free); entries are bump-allocated behind it and
- * published by the store of their index. Linear probing, at most NP_AGGREGATE_PROBES, then a drop.
+/* Open addressing over u32 indices (byte offset of the entry / 8, 0: free). Entries are
+ * bump-allocated after them, and published by the store of their index. Linear probing, at most
+ * NP_AGGREGATE_PROBES, then a drop.
  *
- * A thread adds to one table until the tracer wants the other one (context->aggregates_wanted), which is empty. The
- * thread moves there at the begin of its next aggregation, and says so (context->aggregates). From then on it neither
- * adds to the first table nor holds an address in it, so the tracer takes over what is in there, and empties it. */
+ * A thread adds to one table until the tracer wants the other one (context->aggregates_wanted),
+ * which is empty. The thread switches at the start of its next aggregation, and says so
+ * (context->aggregates). From then on it neither adds to the first table nor holds an address in
+ * it. So the tracer can take over its contents, and empty it. */
 #define NP_AGGREGATE_PROBES 64
 struct np_aggregate_table {
 	u64 bytes;              /* of the whole table with this header */
@@ -25,14 +27,17 @@ struct np_aggregate_entry {
 	u32 value_words;        /* u64 words of value */
 	/* key, then value words */
 };
-/* Key elements, each padded with zeros to a multiple of 8: integer: 8 bytes (sign- or zero-extended by its type);
- * string: its bytes with the NUL; stack: u64 number of frames, then the frames, innermost first.
+/* Key elements, each padded with zeros to a multiple of 8. Integer: 8 bytes (sign- or
+ * zero-extended by its type). String: its bytes with the NUL. Stack: u64 number of frames, then
+ * the frames, innermost first.
  *
- * Value words: count: 1 [count]; sum: 2 [sum, updates]; min, max: 4 [value, updates, epoch, wanted]; avg: 2 [count,
- * sum]; stddev: 4 [count, sum, sum of squares low, high]; quantize: 128 buckets, index as arena::quantize_bucket says;
- * lquantize: levels + 2; llquantize: as arena::llquantize_buckets says. Buckets hold signed weights.
- * An update of min or max whose epoch is not the wanted one takes its value as it is, and makes it so: the tracer alone
- * writes `wanted`, one more for each clear( ), and nothing else in a table that a thread may use. */
+ * Value words: count: 1 [count]; sum: 2 [sum, updates]; min, max: 4 [value, updates, epoch,
+ * wanted]; avg: 2 [count, sum]; stddev: 4 [count, sum, sum of squares low, high]; quantize: 128
+ * buckets, indexed as in arena::quantize_bucket; lquantize: levels + 2; llquantize: as in
+ * arena::llquantize_buckets. Buckets hold signed weights. If an update of min or max finds that the
+ * epoch is not the wanted one, it stores its value whatever the old one was, and makes the epoch
+ * the wanted one. The tracer adds one to `wanted` for each clear( ); it writes nothing else in a
+ * table that a thread may use. */
 
 /* ---- dynamic variables: associative arrays, and self-> arrays (the tid is then the first key element) ------------ */
 
@@ -45,7 +50,7 @@ struct np_dynamic_table {
 	/* struct np_dynamic_bucket buckets[bucket_mask + 1]; entries, each aligned to 8 */
 };
 struct np_dynamic_bucket {
-	u32 lock;               /* 1 while somebody is in it */
+	u32 lock;               /* 1 while a thread holds it */
 	u32 first;              /* offset of the first entry in the table / 8, 0: none */
 };
 struct np_dynamic_entry {

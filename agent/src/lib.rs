@@ -1,13 +1,14 @@
-//! The agent: a freestanding C runtime, carried as bytes, that runs inside the target.
+//! The agent: a freestanding C runtime that runs inside the target. This crate carries it as bytes.
 //!
-//! The C beside this file is compiled and linked at build time into one flat image, position independent and without
-//! any writable byte; `agent.h` states its rules. The image begins with `struct np_image`, which the tracer fills in
-//! ([`image_with`]) before it writes the image to executable memory of the target. [`Function::offset`] says where each
-//! function of `contract.h` lies in it.
+//! The C beside this file is compiled and linked at build time into one flat image, position
+//! independent and without any writable byte; `agent.h` states its rules. The image begins with
+//! `struct np_image`. The tracer fills that in ([`image_with`]) and then writes the image to
+//! executable memory of the target. [`Function::offset`] says where each function of `contract.h`
+//! lies in it.
 
 use core::arch::x86_64::{__cpuid, __cpuid_count};
 
-/// The image as compiled, its header still empty but for the magic.
+/// The image as compiled; its header is empty except for the magic.
 pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
 
 #[allow(non_upper_case_globals, dead_code)]
@@ -17,7 +18,7 @@ mod symbols {
 
 macro_rules! functions {
     ($($(#[$meta:meta])* $name:ident = $symbol:ident,)*) => {
-        /// A function of the agent. What each does is in `contract.h`.
+        /// A function of the agent. `contract.h` says what each does.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Function {
             $( $(#[$meta])* $name, )*
@@ -34,7 +35,7 @@ macro_rules! functions {
                 }
             }
 
-            /// Bytes from the start of the image.
+            /// The offset in bytes from the start of the image.
             pub const fn offset(self) -> u32 {
                 match self {
                     $( Function::$name => symbols::$symbol, )*
@@ -173,17 +174,17 @@ functions! {
     Restorer = np_restorer,
     /// `u64 np_return_take(context, slot, stub)`
     ReturnTake = np_return_take,
-    /// The same for detours: stub in rax, slot in rsi, context in r15; yields in rax.
+    /// The same for detours: stub in rax, slot in rsi, context in r15; the result is in rax.
     ReturnTakeAt = np_return_take_at,
-    /// At a jump to another function, likewise.
+    /// The same at a jump to another function.
     ReturnTakeAtJump = np_return_take_at_jump_from,
-    /// At the entry of a function that looks at its return address: no context needed.
+    /// At the entry of a function that looks at its own return address: needs no context.
     ReturnGiveBack = np_return_give_back,
     /// Where thunks lead.
     ReturnArrive = np_return_arrive,
-    /// Where stubs lead, the context in r15.
+    /// The target of stubs, with the context in r15.
     ReturnLeave = np_return_leave,
-    /// Where stubs lead without a context.
+    /// The target of stubs, without a context.
     ReturnLeaveBare = np_return_leave_bare,
     /// `int np_emulate(emulation, ucontext)`
     Emulate = np_emulate,
@@ -191,18 +192,18 @@ functions! {
     ReturnPutBack = np_return_put_back,
     /// `np_return_suspend()`: no context needed.
     ReturnSuspend = np_return_suspend,
-    /// `u64 np_shim_syscall(registers)`, called by a replacement.
+    /// `u64 np_shim_syscall(registers)`, which a replacement calls.
     ShimSyscall = np_shim_syscall,
 }
 
-/// `struct np_image` without its magic: what the tracer tells the agent. Addresses are the target's.
+/// `struct np_image` without its magic: the tracer's settings for the agent. Addresses are the target's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImageHeader {
     /// Address of the control block.
     pub control: u64,
     /// Address of the thread table.
     pub table: u64,
-    /// Address of the rows that tell which tables ([`redirect_table`]) hold, or of the only one.
+    /// Address of the rows that name the current tables ([`redirect_table`]), or of the only row.
     pub tables: u64,
     /// Address of a byte for each row; 0: there is one row.
     pub rows: u64,
@@ -231,13 +232,14 @@ pub const EVENT_HOOK_OFFSET: u32 = 104;
 /// Offset of `readers`, likewise.
 pub const READERS_OFFSET: u32 = 112;
 
-/// The bytes of a `struct np_redirect_table`: pairs of `from` and `to`, which must be sorted by `from`. To be written
-/// at a multiple of 8.
+/// The bytes of a `struct np_redirect_table`: pairs of `from` and `to`, which must be sorted by
+/// `from`. They must be written at a multiple of 8.
 pub fn redirect_table(entries: impl ExactSizeIterator<Item = (u64, u64)>) -> Vec<u8> {
     redirect_table_over(0, entries)
 }
 
-/// The same, in front of the table at `older`, which has none behind it: what that says holds where this says nothing.
+/// The same, with a link to the table at `older`, which has no such link. An entry of the older
+/// table holds where this table has none.
 pub fn redirect_table_over(older: u64, entries: impl ExactSizeIterator<Item = (u64, u64)>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16 * (entries.len() + 1));
     bytes.extend((entries.len() as u64).to_le_bytes());
@@ -249,7 +251,7 @@ pub fn redirect_table_over(older: u64, entries: impl ExactSizeIterator<Item = (u
     bytes
 }
 
-/// Whether this machine, which is the target's too, has `rdpid`.
+/// Whether this machine, which is also the target's, has `rdpid`.
 fn has_rdpid() -> bool {
     let highest = __cpuid(0).eax;
     highest >= 7 && __cpuid_count(7, 0).ecx & (1 << 22) != 0
@@ -291,7 +293,7 @@ pub fn image_with(header: ImageHeader) -> Vec<u8> {
         u64::from(has_rdpid()),
         header.returns,
         header.thunks,
-        // The hooks, and who reads the tables: a library's.
+        // The hooks, and the counts of readers: a library uses them.
         0,
         0,
         0,

@@ -24,7 +24,7 @@ impl Numbers {
         z ^ (z >> 31)
     }
 
-    /// Of all magnitudes, and of both signs.
+    /// Numbers of all magnitudes, and of both signs.
     fn spread(&mut self) -> i64 {
         let value = self.next() as i64;
         let shift = self.next() % 64;
@@ -32,7 +32,7 @@ impl Numbers {
     }
 }
 
-/// Adds to the value words of (aggregation, key); whether there was room.
+/// Adds to the value words of (aggregation, key); yields whether there was room.
 fn count(target: &Target, context: u64, aggregation: u64, key: &[u64], words: u64) -> bool {
     target.begin(context);
     for element in key {
@@ -111,7 +111,7 @@ fn counts_are_a_models_until_full_and_drops_are_exact() {
     assert!(drops > 1000, "the table should have been filled: {drops}");
     assert_eq!(target.get(context, offset_of!(Context, aggregate_drops)), drops);
     assert_eq!(read(&target, &tables(&target, context), Turn::First), model);
-    // All room was used: what is left does not hold the smallest entry that was dropped.
+    // All room was used: the rest does not hold the smallest entry that was dropped.
     let used = target
         .memory
         .load_u64(context - target.arena + target.plan.aggregates[0] + 8)
@@ -208,8 +208,8 @@ fn a_context_without_a_table_drops() {
     assert_eq!(target.get(context, offset_of!(Context, aggregate_drops)), 1);
 }
 
-/// Ever-new keys, many times what there is room for, beside some that come again and again: the thread changes tables
-/// whenever the tracer wants it, and each count is taken over once.
+/// New keys all the time, many times more than there is room for, and some that come again and
+/// again. The thread switches tables whenever the tracer asks, and each count is taken over once.
 #[test]
 fn a_thread_whose_tables_are_emptied_never_runs_out_of_room() {
     let target = Target::new(&Options::default());
@@ -246,8 +246,8 @@ fn a_thread_whose_tables_are_emptied_never_runs_out_of_room() {
     assert_eq!(taken, model);
 }
 
-/// What a handler was given stays its own until it asks for more, however long that takes; a table whose turn it is
-/// not is full or empty for itself.
+/// A handler keeps the words that it was given until it asks for more, however long that takes. The
+/// table that is not in use fills and empties on its own.
 #[test]
 fn a_table_is_left_only_with_the_next_aggregation() {
     let target = Target::new(&Options::default());
@@ -261,7 +261,7 @@ fn a_table_is_left_only_with_the_next_aggregation() {
     target.run(context, Function::KeyInteger, &[3]);
     let (held, _) = target.run(context, Function::Aggregate, &[1, 1]);
     tables.turn(&target.memory).unwrap();
-    // Another hit, which aggregates nothing: building a key moves nobody.
+    // Another hit, which aggregates nothing: building a key does not switch tables.
     target.begin(context);
     target.run(context, Function::KeyInteger, &[4]);
     assert_eq!(tables.left(&target.memory), Ok(None));
@@ -272,8 +272,8 @@ fn a_table_is_left_only_with_the_next_aggregation() {
         .store_u64(at, target.memory.load_u64(at).unwrap() + 1)
         .unwrap();
     assert_eq!(read(&target, &tables, Turn::First)[&(1, vec![3])], [2]);
-    // What found no room finds it now, also in a handler that began before: the signal's that has
-    // left it by siglongjmp.
+    // A key that found no room finds it now, also in a handler that began before: the handler of a
+    // signal that has left it by siglongjmp.
     assert!(count(&target, context, 1, &[filled], 1));
     assert_eq!(tables.left(&target.memory), Ok(Some(Turn::First)));
     assert_eq!(target.get(context, offset_of!(Context, aggregate_drops)), 1);
@@ -289,7 +289,7 @@ fn a_table_is_left_only_with_the_next_aggregation() {
     assert_eq!(read(&target, &tables, Turn::First).len(), filled as usize);
 }
 
-/// A context of a thread that is gone: the next one finds what the tracer wanted of the first.
+/// The context of a thread that is gone: the next thread sees what the tracer asked of the first.
 #[test]
 fn the_next_thread_of_a_context_answers_for_the_last_one() {
     let target = Target::new(&Options::default());
@@ -312,7 +312,7 @@ fn slots(target: &Target, context: u64, words: u64) -> u64 {
     context + 4096
 }
 
-/// The only bucket that holds something, and what.
+/// The only bucket with a weight, and the weight.
 fn only(target: &Target, context: u64, words: u64) -> (usize, u64) {
     let words = nanoprobe_arena::static_words(&target.memory, context - target.arena, 4096, words).unwrap();
     let mut full = words.iter().enumerate().filter(|(_, word)| **word != 0);

@@ -65,7 +65,7 @@ fn both_sides_see_the_same_variables() {
         assert_eq!(get(&target, context, 5, &elements), None);
         assert_eq!(get(&target, context, 4, &[number]), None);
     }
-    // Deletion by one side is seen by the other.
+    // A deletion by one side is seen by the other.
     store(&target, context, 4, &[0, 0], 0);
     assert_eq!(target.dynamic.get(&target.memory, 4, &bytes(&[0, 0]), 8), Ok(None));
     target
@@ -181,7 +181,7 @@ fn a_program_without_dynamic_variables_has_none() {
     assert_eq!(get(&target, context, 1, &[1]), None);
 }
 
-/// Threads and the tracer, each with keys of its own in the same buckets: nobody loses a value.
+/// Threads and the tracer, each with its own keys in the same buckets: no value is lost.
 #[test]
 fn many_at_once() {
     let plan = ContextPlan::new(0, 0, 0, 64, 64, 0, 0).unwrap();
@@ -199,7 +199,7 @@ fn many_at_once() {
                 for round in 1..200 {
                     for number in 0..50 {
                         store(target, context, 1, &[thread, number], round);
-                        // Busy is possible, and counted; a wrong value is not.
+                        // A busy lock is possible, and counted; a wrong value is not.
                         let read = get(target, context, 1, &[thread, number]);
                         assert!(read.is_none_or(|value| value <= round), "{read:?}");
                     }

@@ -1,5 +1,5 @@
-//! Emulated instructions against the processor's own single-stepping: from the same state, the same registers, flags
-//! and memory; and what fires at them.
+//! Compares emulated instructions with the processor's own single-stepping: from the same state,
+//! the same registers, flags and memory; and the probes that they fire.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -16,7 +16,8 @@ use nanoprobe_patch::{
     ThreadKey, TrapForm, analyze, build, plan,
 };
 
-/// Of the mapping: where the instruction is, its detour, the pages that it may read and write, and a page it may not.
+/// Offsets in the mapping: the instruction, its detour, the pages that it may read and write, and a
+/// page that it may not.
 const SITE: u64 = 0x1000;
 const DETOUR: u64 = 0x4000;
 const DATA: u64 = 0x8000;
@@ -51,7 +52,7 @@ impl Random {
     }
 }
 
-/// What the single-stepping handler works with; there is one test thread.
+/// The state of the single-stepping handler; there is only one test thread.
 struct Stepping {
     state: State,
     home: State,
@@ -59,7 +60,7 @@ struct Stepping {
     faulted: bool,
 }
 struct Shared(UnsafeCell<Stepping>);
-// SAFETY: only the thread that steps touches it: the handler runs on that very thread.
+// SAFETY: only the stepping thread touches it: the handler runs on that very thread.
 unsafe impl Sync for Shared {}
 static STEPPING: Shared = Shared(UnsafeCell::new(Stepping {
     state: [0; 18],
@@ -94,7 +95,7 @@ extern "C" fn on_signal(signal: i32, _: *const libc::siginfo_t, context: *mut c_
 
 /// One step of the processor from a state; `None`: it faults.
 fn step(state: &State) -> Option<State> {
-    // SAFETY: the handler replaces the registers by the state's, and gives ours back after one instruction.
+    // SAFETY: the handler replaces the registers by the state's, and restores ours after one instruction.
     unsafe {
         let stepping = &mut *STEPPING.0.get();
         stepping.state = *state;
@@ -111,7 +112,8 @@ fn step(state: &State) -> Option<State> {
 
 fn install() {
     let stack = map(65536, libc::MAP_PRIVATE);
-    // SAFETY: a stack of our own, and the process's actions for three signals; nothing else in this test uses them.
+    // SAFETY: our own stack, and the process's actions for three signals; nothing else in this
+    // test uses them.
     unsafe {
         let alternate = libc::stack_t {
             ss_sp: stack as *mut c_void,
@@ -135,7 +137,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        // SAFETY: a new mapping where the kernel likes; below it nothing of ours is touched.
+        // SAFETY: a new mapping where the kernel chooses; nothing of ours is below it.
         let base = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
@@ -161,7 +163,8 @@ impl Bench {
         unsafe { core::slice::from_raw_parts((self.base + DATA) as *const u8, DATA_BYTES).to_vec() }
     }
 
-    /// Registers that are addresses of the data, of nothing, small, or anything; the stack mostly inside the data.
+    /// Registers with addresses of the data, invalid addresses, small or random numbers; the stack
+    /// is mostly inside the data.
     fn state(&mut self) -> State {
         let mut state = [0; 18];
         for register in state.iter_mut().take(16) {
@@ -183,7 +186,7 @@ impl Bench {
         state
     }
 
-    /// Words that may be jumped to, or not.
+    /// Words that are valid destinations of jumps, or not.
     fn fill_data(&mut self) -> Vec<u8> {
         let mut data = Vec::with_capacity(DATA_BYTES);
         while data.len() < DATA_BYTES {
@@ -250,7 +253,7 @@ fn emulate(target: &Target, state: &State) -> State {
         context.uc_mcontext.gregs[RIP] += 1;
         let handler: extern "C" fn(i32, *mut c_void, *mut c_void) =
             core::mem::transmute(target.address(Function::OnTrap));
-        // What faults in there is the agent's.
+        // A fault in the handler is the agent's.
         let ours = SignalAction {
             handler: target.address(Function::OnFault),
             flags: (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | 0x0400_0000,
@@ -270,7 +273,8 @@ fn emulate(target: &Target, state: &State) -> State {
     }
 }
 
-/// Register operands in all sizes: `opcode`, or with `digit` the opcode's extension and an immediate behind it.
+/// Register operands of all sizes: `opcode`, or with `digit` the opcode's extension and an
+/// immediate after it.
 fn with_registers(all: &mut Vec<Vec<u8>>, opcode: u8, digit: Option<u8>, immediate: &[u8]) {
     for prefix in [
         &[][..],
@@ -322,7 +326,7 @@ fn with_memory(all: &mut Vec<Vec<u8>>, prefix: &[u8], opcode: u8, middle: u8) {
     }
 }
 
-/// Every encoding that is to be emulated, with some variety of operands.
+/// Every encoding that is emulated, with various operands.
 fn instructions() -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = vec![
         vec![0x90],
@@ -386,7 +390,8 @@ fn instructions() -> Vec<Vec<u8>> {
     all
 }
 
-/// A call through the stack in what it pushes itself, or with a 32-bit stack pointer: refused, as ever.
+/// A call through the stack, in the word that it pushes itself, or with a 32-bit stack
+/// pointer: always refused.
 fn is_refused(bytes: &[u8]) -> bool {
     let opcode = bytes.iter().position(|byte| *byte == 0xff);
     let Some(&[_, operand, ..]) = opcode.and_then(|at| bytes.get(at..)) else {
@@ -402,7 +407,7 @@ fn the_processor_does_the_same() {
     install();
     let mut bench = Bench::new();
     let site = bench.base + SITE;
-    // The redirect's target is always the descriptor of the instruction that is in the detour's place now.
+    // The redirect's target is always the descriptor of the instruction that is now in the detour's place.
     let (mut compared, mut faults, mut taken) = (0_u32, 0_u32, 0_u32);
     let scout = Target::new(&Options::default());
     let context = scout.enter();

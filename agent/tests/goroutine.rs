@@ -1,4 +1,4 @@
-//! The goroutine of a thread, by whatever stands in the slot at its thread pointer.
+//! The goroutine of a thread, for various contents of the slot at its thread pointer.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -12,7 +12,7 @@ use nanoprobe_arena::layout::Context;
 use std::mem::offset_of;
 
 thread_local! {
-    /// What the runtime's `runtime.tlsg` is.
+    /// The value of the runtime's `runtime.tlsg`.
     static SLOT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -52,7 +52,8 @@ fn a_goroutine_is_found_by_way_of_the_thread() {
         put(own + 152, number);
         SLOT.with(|word| word.set(slot));
     };
-    // None yet; on its own stack; on the scheduler's for it; in the scheduler alone; what is no address.
+    // No goroutine yet; on its own stack; on the scheduler's stack for it; in the scheduler alone;
+    // an invalid address.
     for (slot, current, number, expected) in [
         (0, 0, 7, 0),
         (own, own, 7, 7),

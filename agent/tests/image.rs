@@ -1,4 +1,4 @@
-//! The image obeys the agent's rules, as far as they can be seen in its bytes.
+//! The image obeys the agent's rules, as far as its bytes show this.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -65,7 +65,7 @@ fn nothing_outside_of_the_image_is_called_or_read_by_name() {
             match instruction.op_kind(operand) {
                 OpKind::NearBranch64 => assert!(instruction.near_branch_target() < end),
                 OpKind::Memory if instruction.is_ip_rel_memory_operand() => {
-                    // The end itself is the address of what ends there, and never read.
+                    // The end itself is the address of the end, and is never read.
                     let is_address = u64::from(instruction.mnemonic() == iced_x86::Mnemonic::Lea);
                     assert!(
                         instruction.ip_rel_memory_address() < end + is_address,
@@ -89,7 +89,7 @@ fn is_locked(instruction: &Instruction) -> bool {
     instruction.has_lock_prefix() || exchanges
 }
 
-/// What records and aggregates writes its thread's own memory only, so nothing there is locked.
+/// Code that records and aggregates writes only its own thread's memory, so no instruction there is locked.
 #[test]
 fn i6_recording_and_aggregating_take_no_lock() {
     let unlocked = [
@@ -108,11 +108,11 @@ fn i6_recording_and_aggregating_take_no_lock() {
         let locked = reached_from(&[function]).into_iter().find(is_locked);
         assert!(locked.is_none(), "{function:?}: {locked:?}");
     }
-    // The search finds what there is: associative arrays are shared.
+    // The search finds locked instructions where they are: associative arrays are shared.
     assert!(reached_from(&[Function::DynamicGet]).iter().any(is_locked));
 }
 
-/// Frames are bounded one by one by the compiler; here the deepest chain of calls, saved registers included.
+/// The compiler bounds each frame; this test bounds the deepest chain of calls, saved registers included.
 #[test]
 fn i10_the_stack_is_bounded() {
     let all: std::collections::BTreeMap<u64, Instruction> = instructions()
@@ -159,7 +159,7 @@ fn i10_the_stack_is_bounded() {
         let bytes = depth(u64::from(function.offset()), &all, 0);
         assert!((8..=1024).contains(&bytes), "{function:?} takes {bytes} bytes of stack");
     }
-    // The measure measures: an aggregation saves fifteen registers.
+    // The measurement works: an aggregation saves fifteen registers.
     assert!(depth(u64::from(Function::Aggregate.offset()), &all, 0) >= 16 * 8);
 }
 
@@ -198,7 +198,7 @@ fn the_header_is_where_the_contract_says() {
         stacks: header.stacks,
     };
     assert_eq!(Image::from_bytes(&image), Some(expected));
-    // Whether the machine has it, as the kernel says.
+    // Whether the machine has it, according to the kernel.
     let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap();
     assert_eq!(
         expected.use_rdpid == 1,
@@ -215,7 +215,7 @@ fn the_header_is_where_the_contract_says() {
     }
 }
 
-/// glibc's and libgcc's unwinders know a signal frame by these bytes.
+/// glibc's and libgcc's unwinders recognise a signal frame by these bytes.
 #[test]
 fn the_restorer_is_recognised() {
     let at = Function::Restorer.offset() as usize;

@@ -1,4 +1,5 @@
-//! Reading memory that may not be there: every bad pointer is a fault of the clause, and nobody dies of it.
+//! Reading memory that may not be there: every bad pointer is a fault of the clause, and
+//! the process survives.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -13,7 +14,7 @@ use nanoprobe_arena::layout::{Context, Control, FAULT_BAD_ADDRESS, FAULT_BAD_SIZ
 
 const BAD: u64 = FAULT_BAD_ADDRESS as u64;
 
-/// Two pages, of which the second cannot be read; yields where the second begins.
+/// Two pages, of which the second cannot be read; yields the start of the second.
 fn edge() -> u64 {
     let at = map(8192, libc::MAP_PRIVATE);
     // SAFETY: the mapping is ours and page aligned.
@@ -23,12 +24,12 @@ fn edge() -> u64 {
 }
 
 fn put(address: u64, bytes: &[u8]) {
-    // SAFETY: callers pass addresses inside of their own mappings.
+    // SAFETY: callers pass addresses inside their own mappings.
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) };
 }
 
-/// The three ways to read: a snapshot that has the address, one that lacks it (process_vm_readv), and no system calls;
-/// and a snapshot that says too much.
+/// The three ways to read: with a snapshot that has the address, with one that lacks it
+/// (process_vm_readv), and without system calls. Also a snapshot that claims too much.
 fn ways() -> Vec<(&'static str, Target)> {
     let all = |allow_syscalls| {
         let target = Target::new(&Options {
@@ -65,7 +66,7 @@ fn strings_up_to_the_last_readable_byte() {
             let (result, fault) = target.run(context, Function::CopyInString, &[at, 0]);
             assert_eq!(fault, 0, "{way}, {length}");
             assert_eq!(target.bytes(result, with_nul.len() as u64), with_nul, "{way}");
-            // Zeros to the end of the word, which keys rely on.
+            // Zeros to the end of the word, on which keys rely.
             let padded = (with_nul.len() as u64).next_multiple_of(8);
             assert!(
                 target
@@ -92,10 +93,9 @@ fn strings_that_run_off_the_edge_are_faults() {
             assert_eq!(fault, BAD, "{way}, {length}");
             assert_eq!(target.get(context, offset_of!(Context, fault_address)), end - length);
             assert_eq!(target.get(context, offset_of!(Context, scratch_used)), 0);
-            // What is handed out instead is an empty string.
-            // SAFETY: the agent promises a readable address.
+            // The returned address is that of an empty string. SAFETY: the agent promises a readable address.
             assert_eq!(unsafe { *(result as *const u8) }, 0);
-            // The limit ends it before the edge does.
+            // The limit ends the string before the edge.
             target.begin(context);
             let (result, fault) = target.run(context, Function::CopyInString, &[end - length, length]);
             assert_eq!(fault, 0, "{way}, {length}");
@@ -188,8 +188,8 @@ fn copyin_is_exact() {
     }
 }
 
-/// A thread that blocks SIGSEGV dies of any fault, guarded or not. With a snapshot that is right, or with none, there
-/// is no fault to begin with.
+/// A thread that blocks SIGSEGV dies of any fault, guarded or not. With a correct snapshot, or with
+/// none, there is no fault.
 #[test]
 fn a_thread_that_blocks_the_signal_lives() {
     let end = edge();
@@ -279,7 +279,7 @@ fn a_new_snapshot_is_seen_at_once() {
     target.memory.store_u64(ranges, (common::RANGES + 16) << 24).unwrap();
     target.begin(context);
     assert_eq!(target.run(context, Function::Load, &[end - 8, 8]), (7, 0));
-    // A snapshot outside of the arena is none.
+    // A snapshot outside of the arena is ignored.
     target.memory.store_u64(ranges, u64::MAX).unwrap();
     target.begin(context);
     assert_eq!(target.run(context, Function::Load, &[end - 8, 8]), (7, 0));
@@ -289,7 +289,8 @@ fn a_new_snapshot_is_seen_at_once() {
 fn a_range_among_many_is_found() {
     let end = edge();
     put(end - 8, &9_u64.to_le_bytes());
-    // Without system calls and guards that work, only the snapshot can tell good from bad; so look at what is cached.
+    // Without system calls and working guards, only the snapshot can tell good addresses from bad;
+    // so look at the cached range.
     let target = Target::new(&Options::default());
     target.install();
     let context = target.enter();

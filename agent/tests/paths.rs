@@ -1,4 +1,4 @@
-//! Names that the kernel knows: paths of files and folders, names of threads.
+//! Names that the kernel knows: paths of files and directories, names of threads.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -19,7 +19,7 @@ fn path(target: &Target, context: u64, descriptor: i64) -> (String, u64) {
     (text(target, result), fault)
 }
 
-/// A string, behind whose NUL there are zeros to the end of the word.
+/// A string; after its NUL there are zeros to the end of the word.
 fn text(target: &Target, address: u64) -> String {
     let mut bytes = Vec::new();
     while !bytes.contains(&0) {
@@ -61,7 +61,7 @@ fn paths_are_the_kernels() {
     }
 }
 
-/// What there is no room for is none, rather than half a path or "<none>".
+/// If there is no room, there is no path, rather than half a path or "<none>".
 #[test]
 fn no_path_is_cut() {
     let target = Target::new(&Options::default());
@@ -80,7 +80,7 @@ fn no_path_is_cut() {
         assert_eq!(fault == 0, fits, "{left} bytes for {length}");
         assert_eq!(fault == u64::from(FAULT_SCRATCH), !fits);
     }
-    // The child alone is in a deep folder.
+    // Only the child is in a deep directory.
     let deep = folder.path().join("d".repeat(100)).join("e".repeat(100));
     std::fs::create_dir_all(&deep).unwrap();
     let status = common::in_child(|| {
@@ -100,7 +100,7 @@ fn threads_have_names() {
     target.begin(context);
     for name in ["a", "seven77", "eight888", "fifteen fifteen"] {
         let named = std::ffi::CString::new(name).unwrap();
-        // SAFETY: the name is a string that lives until the call is over.
+        // SAFETY: the name is a string that lives until the call returns.
         unsafe { libc::prctl(libc::PR_SET_NAME, named.as_ptr()) };
         let (result, fault) = target.run(context, Function::ThreadName, &[]);
         assert_eq!((text(&target, result).as_str(), fault), (name, 0));

@@ -1,4 +1,5 @@
-//! Which tables hold: by rows, each told by one byte; and by one row that changes, with those counted that look.
+//! The current tables: published by rows, each with one byte; and by one row that changes while
+//! readers are counted.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -12,7 +13,7 @@ use nanoprobe_agent::redirect_table;
 use nanoprobe_arena::Structure as _;
 use nanoprobe_arena::layout::{Readers, TABLE_ROWS, Tables};
 
-/// int3, and two functions to which it may lead, sixteen bytes on each: they return 77 and 78.
+/// int3, and two functions to which it may lead, after sixteen bytes each: they return 77 and 78.
 const CODE: [u8; 48] = {
     let mut code = [0xcc; 48];
     code[16] = 0xb8;
@@ -115,7 +116,7 @@ fn who_looks_something_up_is_counted() {
         while inside[phase].load(Ordering::SeqCst) == 0 {
             assert!(Instant::now() < end, "nobody is ever counted in {phase}");
         }
-        // Who has seen the phase as it was before leaves; nobody else comes there.
+        // The reader that has seen the earlier phase leaves; no other one arrives.
         while inside[1 - phase].load(Ordering::SeqCst) != 0 {
             assert!(Instant::now() < end, "somebody is counted for ever in {}", 1 - phase);
         }

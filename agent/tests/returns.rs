@@ -1,4 +1,4 @@
-//! Return addresses that are replaced, and put back for an unwinder.
+//! Return addresses that are replaced, and restored for an unwinder.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -14,10 +14,10 @@ use nanoprobe_arena::layout::{
 };
 
 const THUNKS: u64 = 0x10_0000_0000;
-/// Threads in the midst of a call, each of which has a chunk of instances.
+/// Threads within a call; each has a chunk of instances.
 const OTHERS: usize = 40;
 
-/// A place behind a call, where functions return to.
+/// A place after a call, to which a function returns.
 fn behind_a_call() -> u64 {
     let mut code = [0x90; 64];
     code[16] = 0xe8;
@@ -54,7 +54,7 @@ fn take(target: &Target, slot: &mut u64) -> u64 {
 }
 
 fn now(slot: &u64) -> u64 {
-    // SAFETY: a reference is valid. The agent has changed what is there.
+    // SAFETY: a reference is valid. The agent has changed the value there.
     unsafe { core::ptr::from_ref(slot).read_volatile() }
 }
 
@@ -67,7 +67,8 @@ fn protect(pool: u64, chunks: core::ops::Range<u64>, protection: i32) {
     assert_eq!(result, 0);
 }
 
-/// A thousand threads in the midst of calls would else be looked at for each exception of one. Here a look is a fault.
+/// Without the check, each exception of one thread would look at a thousand threads within calls.
+/// Here such a look is a fault.
 #[test]
 fn what_other_threads_have_replaced_is_not_even_looked_at_for_an_unwinder() {
     let (target, pool) = target();
@@ -99,13 +100,13 @@ fn what_other_threads_have_replaced_is_not_even_looked_at_for_an_unwinder() {
     assert_eq!(now(&own), original);
 }
 
-/// A coroutine goes on in another thread than the one that has begun its call: an unwinder finds
-/// the real address there, too.
+/// A coroutine continues in another thread than the one that has begun its call: there, too, an
+/// unwinder finds the real address.
 #[test]
 fn what_another_thread_has_replaced_on_this_stack_is_put_back() {
     let (target, _) = target();
     let original = behind_a_call();
-    // Above the frame of the function that puts back.
+    // Above the frame of the function that restores.
     let mut slots = [original; 3];
     std::thread::scope(|scope| {
         let slots = &mut slots;

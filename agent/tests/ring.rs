@@ -23,12 +23,12 @@ fn target(policy: u32) -> Target {
     })
 }
 
-/// Words of payload of the record number `sequence`.
+/// The words of payload of the record with number `sequence`.
 fn size(sequence: u64) -> u64 {
     sequence * 7 % 23 + 1
 }
 
-/// Writes record number `sequence`, all of whose words say so; whether there was room.
+/// Writes the record with number `sequence`, which is in all of its words; yields whether there was room.
 fn write(target: &Target, context: u64, sequence: u64) -> bool {
     let (record, _) = target.run(context, Function::Reserve, &[5, 24 + size(sequence) * 8]);
     if record == 0 {
@@ -57,7 +57,7 @@ fn check(record: &Record) -> u64 {
     sequence
 }
 
-/// Nobody reads the clock for a record that carries no time.
+/// For a record without a time the clock is not read.
 #[test]
 fn untimed_headers_say_who_and_where() {
     let plan = ContextPlan::new(0, 0, 0, 64, 64, 0, 4096).unwrap();
@@ -113,7 +113,7 @@ fn what_is_not_committed_is_not_there() {
         assert_eq!(reader.next(&target.memory), Ok(None));
         assert!(write(&target, context, round));
         assert_eq!(check(&reader.next(&target.memory).unwrap().unwrap()), round);
-        // A commit without a reservation is none.
+        // A commit without a reservation does nothing.
         target.run(context, Function::Commit, &[]);
         assert_eq!(reader.next(&target.memory), Ok(None));
     }
@@ -134,7 +134,7 @@ fn a_full_ring_drops_and_counts() {
         }
         assert_eq!(read.len() as u64, written);
         assert!(read.windows(2).all(|pair| pair[0] < pair[1]));
-        // The room is used: only less than the smallest record is left.
+        // The room is used: less than the smallest record is left.
         assert!(written > 4096 / (24 + 23 * 8));
         assert!(write(&target, context, 5000));
         assert_eq!(check(&reader.next(&target.memory).unwrap().unwrap()), 5000);
@@ -157,7 +157,7 @@ fn overwriting_keeps_the_newest() {
     assert_eq!(reader.drops(&target.memory), Ok(0));
 }
 
-/// Handlers may go on behind `exit()` until their probes are gone.
+/// Handlers may run after `exit()`, until their probes are gone.
 #[test]
 fn behind_exit_nothing_is_overwritten() {
     let target = target(RING_OVERWRITE);
@@ -169,7 +169,7 @@ fn behind_exit_nothing_is_overwritten() {
         .memory
         .store_u32(offset_of!(Control, exit_requested) as u64, 1)
         .unwrap();
-    // Until the room that was free is used up.
+    // Until the free room is used up.
     let written = (1000..2000)
         .filter(|sequence| write(&target, context, *sequence))
         .count();
@@ -194,7 +194,7 @@ fn an_impossible_size_is_a_drop() {
     }
 }
 
-/// The heart of it: a writer and a reader at the same time.
+/// The most important test: a writer and a reader at the same time.
 #[test]
 fn a_concurrent_reader_accounts_for_every_record() {
     for policy in [RING_SWITCH, RING_OVERWRITE] {

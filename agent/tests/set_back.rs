@@ -1,5 +1,5 @@
-//! A thread that stands at one of our traps, with the signal. A debugger has set it back, or it has executed a trap of
-//! the program's own in front of ours.
+//! A thread that stands at one of our traps when the signal comes: a debugger has set it back, or
+//! it has executed a trap of the program's own right before ours.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -27,8 +27,9 @@ fn programs_own() -> SignalAction {
     }
 }
 
-/// A debugger that detaches while it passes SIGTRAP may set a thread back to our int3: it goes on there. A thread that
-/// has executed the program's own int3 in front of ours stands at the same place, and its trap is the program's.
+/// A debugger that detaches while it passes SIGTRAP may set a thread back to our int3: the thread
+/// continues there. A thread that has executed the program's own int3 right before ours stands at
+/// the same place, and its trap is the program's.
 #[test]
 fn a_thread_that_was_set_back_goes_on_and_a_programs_own_int3_in_front_is_the_programs() {
     let own_int3: [u8; 3] = [0x90, 0x90, 0xcc];

@@ -1,5 +1,6 @@
-//! The program's signal masks and actions, in front of which the agent stands: the kernel never learns that SIGTRAP,
-//! SIGILL, SIGSEGV or SIGBUS are blocked, and the program never learns that they are not.
+//! The program's signal masks and actions, with the agent before its calls. The kernel never
+//! learns that SIGTRAP, SIGILL, SIGSEGV or SIGBUS are blocked, and the program never learns that
+//! they are not.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -22,18 +23,18 @@ const SIGACTION: u64 = 13;
 const BLOCK: u64 = 0;
 const UNBLOCK: u64 = 1;
 const SETMASK: u64 = 2;
-/// The kernel lets nobody block these.
+/// The kernel does not allow these to be blocked.
 const NEVER: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
 const ALL: u64 = !NEVER;
 const USR1: u64 = 1 << (libc::SIGUSR1 - 1);
 
-/// Signal actions and the main thread's mask are shared by the tests.
+/// The tests share the signal actions and the main thread's mask.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the agent says (`None`: it is none of its business), and the registers' rax.
+/// The agent's answer (`None`: it leaves the call alone), and the registers' rax.
 fn shim(target: &Target, number: u64, arguments: [u64; 4]) -> Option<i64> {
     let before = Registers {
         rax: number,
@@ -62,7 +63,7 @@ fn shim(target: &Target, number: u64, arguments: [u64; 4]) -> Option<i64> {
     }
 }
 
-/// What the program sees of `sigprocmask`, with the old mask.
+/// The result of `sigprocmask` for the program, with the old mask.
 fn mask(target: &Target, how: u64, set: Option<u64>) -> (i64, u64) {
     let set = set.as_ref().map_or(0, |set| core::ptr::from_ref(set) as u64);
     let mut old = 0_u64;
@@ -87,7 +88,7 @@ fn set_kernels_mask(mask: u64) {
     assert_eq!(raw_mask([SETMASK, core::ptr::from_ref(&mask) as u64, 0, 8]), 0);
 }
 
-/// All that the table says of blocked signals.
+/// All masks that the table records.
 fn recorded(target: &Target) -> Vec<u16> {
     let words = |offset: usize, count: usize| {
         // SAFETY: the table is mapped, and only this thread writes it now.
@@ -98,7 +99,7 @@ fn recorded(target: &Target) -> Vec<u16> {
     all.into_iter().filter(|word| *word != 0).collect()
 }
 
-/// Runs in a thread of its own, whose mask is its own, and empty at first.
+/// Runs in its own thread, with its own mask, which is empty at first.
 fn in_thread(action: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -202,7 +203,7 @@ extern "C" fn child_with_our_memory(target: *mut c_void) -> i32 {
     i32::from(trap != Some(0)) + 2 * i32::from(other != Some(0)) + 4 * i32::from(result != 0)
 }
 
-/// posix_spawn and vfork: the child's masks and actions are not its parent's, but the memory is.
+/// posix_spawn and vfork: the child has its own masks and actions, but its parent's memory.
 #[test]
 fn a_child_that_shares_our_memory_records_nothing() {
     let _alone = alone();
@@ -212,7 +213,7 @@ fn a_child_that_shares_our_memory_records_nothing() {
     mask(&target, SETMASK, Some(own));
     let before = target.memory.copy(0, 4096).unwrap();
     let stack = map(1 << 18, libc::MAP_PRIVATE) + (1 << 18);
-    // SAFETY: the child runs on a stack of its own, and we stand still until it has ended.
+    // SAFETY: the child runs on its own stack, and we wait until it has ended.
     let status = unsafe {
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
         let argument = core::ptr::from_ref(&target).cast_mut().cast();
@@ -241,7 +242,8 @@ const SIGNALS: [(i32, usize); 4] = [
     (libc::SIGILL, SLOT_ILL),
 ];
 
-/// A target whose actions for the four are in the kernel; the program's own are said to be handlers at 0x1000 + slot.
+/// A target whose actions for the four are in the kernel; the program's own actions are recorded as
+/// handlers at 0x1000 + slot.
 fn installed() -> Target {
     let target = Target::new(&Options::default());
     target.install();
@@ -260,7 +262,7 @@ fn installed() -> Target {
     target
 }
 
-/// What the program sees of `sigaction`.
+/// The result of `sigaction` for the program.
 fn exchange(target: &Target, signal: i32, new: Option<SignalAction>) -> (i64, SignalAction) {
     let mut old = SignalAction::default();
     let new = new.as_ref().map_or(0, |new| core::ptr::from_ref(new) as u64);
@@ -288,7 +290,7 @@ fn the_programs_own_action_is_exchanged_in_our_record() {
         assert_eq!(exchange(&target, signal, Some(action(0, 0))), (0, second));
         assert_eq!(exchange(&target, signal, None), (0, action(0, 0)));
         assert_eq!(exchange_action(signal, None), ours);
-        // The frame is to lie where the program wants it.
+        // The frame must lie where the program wants it.
         let elsewhere = SignalAction {
             flags: 0x0400_0000,
             ..second
@@ -300,7 +302,8 @@ fn the_programs_own_action_is_exchanged_in_our_record() {
         };
         assert_eq!(exchange_action(signal, None), moved);
         exchange_action(signal, Some(ours));
-        // Bad pointers: the kernel's answer, and as the kernel, a bad one for the old action comes too late.
+        // Bad pointers get the kernel's answer. As in the kernel, a bad pointer for the old action
+        // is found after the action is set.
         let good = core::ptr::from_ref(&second) as u64;
         let shim = |new, old| shim(&target, SIGACTION, [signal as u64, new, old, 8]);
         assert_eq!(shim(1, 0), None);
@@ -308,7 +311,7 @@ fn the_programs_own_action_is_exchanged_in_our_record() {
         assert_eq!(shim(good, 1), Some(-i64::from(libc::EFAULT)));
         assert_eq!(exchange(&target, signal, None), (0, second));
     }
-    // Whoever went past us to the kernel is met there.
+    // An action that was set in the kernel directly is found there.
     let theirs = action(1, 0);
     let ours = exchange_action(libc::SIGTRAP, Some(theirs));
     let null = [libc::SIGTRAP as u64, 0, 0, 8];
@@ -352,7 +355,7 @@ fn masks_of_other_actions_block_none_of_the_four() {
     assert_eq!(exchange(&target, signal, Some(action(1, USR1))), (0, all));
     assert_eq!(exchange(&target, signal, None), (0, action(1, USR1)));
     assert!(recorded(&target).is_empty());
-    // None of our business, or nothing that the kernel would do.
+    // Calls that do not concern the agent, and calls that the kernel would refuse.
     let new = core::ptr::from_ref(&all) as u64;
     let shim = |arguments| shim(&target, SIGACTION, arguments);
     for arguments in [

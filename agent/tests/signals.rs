@@ -1,4 +1,4 @@
-//! Traps that are ours, and signals that are not: the program sees, or dies of, what it would have without us.
+//! Traps that are ours, and signals that are not: the program sees, or dies of, what it would without us.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -18,7 +18,7 @@ use nanoprobe_arena::layout::{
     Control, Redirect, SLOT_BUS, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction, TABLE_FACTOR, TABLE_STEPS,
 };
 
-/// int3; ret, sixteen bytes on: ud2; ret, then mov eax, 77; ret, then mov rax, [0]; ret.
+/// int3; ret, after sixteen bytes: ud2; ret, then mov eax, 77; ret, then mov rax, [0]; ret.
 const CODE: [u8; 64] = {
     let mut code = [0x90; 64];
     code[0] = 0xcc;
@@ -51,17 +51,17 @@ const SEVENTY_SEVEN: u64 = 32;
 const LOAD_NULL: u64 = 48;
 
 fn execute(address: u64) -> i32 {
-    // SAFETY: the code at `address` is a function without arguments, or the trap that the test is about.
+    // SAFETY: the code at `address` is a function without arguments, or the trap under test.
     let function: extern "C" fn() -> i32 = unsafe { core::mem::transmute(address) };
     function()
 }
 
-/// A target whose handlers are installed, and code; `redirect` makes its traps ours.
+/// A target with installed handlers, and code; `redirect` makes its traps ours.
 fn target(redirect: bool) -> (Target, u64) {
     let code = map_code(&CODE);
     let mut redirects = Vec::new();
     if redirect {
-        // Neighbours before, between and behind, so that the search has something to do.
+        // Neighbours before, between and after, so that the search has something to do.
         for (from, to) in [
             (1, 2),
             (code + INT3, code + SEVENTY_SEVEN),
@@ -80,7 +80,7 @@ fn target(redirect: bool) -> (Target, u64) {
     (target, code)
 }
 
-/// Signal actions are the process's: one test at a time.
+/// Signal actions belong to the process: one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,7 +114,7 @@ fn an_older_table_holds_where_the_newer_one_says_nothing() {
     let (target, code) = target(false);
     let entry = |from, to| Redirect { from, to };
     let right = code + SEVENTY_SEVEN;
-    // Whichever has the nearer neighbour before the address, and whichever has none.
+    // Both orders of the nearest neighbours before the address, and one without a neighbour.
     for (older, newer) in [
         (
             vec![entry(code + INT3, 3), entry(code + UD2, right)],
@@ -146,7 +146,7 @@ fn in_a_forked_child_too() {
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
 }
 
-/// Memory whose file has no bytes.
+/// Memory whose file is too short for it.
 fn behind_a_file() -> u64 {
     // SAFETY: a new file and a new mapping.
     unsafe {
@@ -180,7 +180,7 @@ fn a_program_without_handlers_dies_of_the_same_signal() {
         assert_eq!(signal_of_death(in_child(|| execute(code + UD2))), libc::SIGILL);
         assert_eq!(signal_of_death(in_child(|| execute(code + LOAD_NULL))), libc::SIGSEGV);
         let read = || {
-            // SAFETY: the read that the child is to die of.
+            // SAFETY: the read that kills the child.
             unsafe { (bus as *const i32).read_volatile() }
         };
         assert_eq!(signal_of_death(in_child(read)), libc::SIGBUS);
@@ -188,7 +188,7 @@ fn a_program_without_handlers_dies_of_the_same_signal() {
             // SAFETY: a signal to ourselves, in the child.
             assert_eq!(signal_of_death(in_child(|| unsafe { libc::raise(signal) })), signal);
         }
-        // Ignored: one that was sent is, one that was caused is not.
+        // Ignored: a signal that was sent is, one that was caused is not.
         for slot in [SLOT_TRAP, SLOT_SEGV] {
             target.set_action(slot, action(1, 0));
         }
@@ -202,13 +202,13 @@ fn a_program_without_handlers_dies_of_the_same_signal() {
     }
 }
 
-/// What the program's handler was told.
+/// What the program's handler received.
 static CALLS: AtomicI32 = AtomicI32::new(0);
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 static CODE_OF_SIGNAL: AtomicI32 = AtomicI32::new(0);
 static RIP: AtomicU64 = AtomicU64::new(0);
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
-/// Where the handler lets the program go on; 0: where it was.
+/// Where the handler lets the program continue; 0: where it was.
 static RESUME: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn programs_handler(signal: i32, information: *const libc::siginfo_t, context: *mut c_void) {
@@ -216,7 +216,7 @@ extern "C" fn programs_handler(signal: i32, information: *const libc::siginfo_t,
     SIGNAL.store(signal, Ordering::Relaxed);
     let context: *mut libc::ucontext_t = context.cast();
     let mut blocked = 0_u64;
-    // SAFETY: the kernel's structures, as the agent hands them on; a system call that writes eight bytes.
+    // SAFETY: the kernel's structures, as the agent passes them; a system call that writes eight bytes.
     unsafe {
         CODE_OF_SIGNAL.store((*information).si_code, Ordering::Relaxed);
         let registers = &mut (*context).uc_mcontext.gregs;
@@ -264,7 +264,8 @@ fn the_programs_handler_is_called_as_it_would_be() {
     let (target, code) = target(true);
     target.set_action(SLOT_TRAP, programs_own(0, bit(libc::SIGUSR1)));
     succeeds(|| {
-        // Not in the table: an int3 of the program's own. The kernel leaves rip behind it, and so does it go on.
+        // Not in the table: the program's own int3. The kernel leaves rip after it, and there
+        // the program continues.
         let own = code + INT3;
         let other = map_code(&CODE);
         execute(other + INT3);
@@ -276,8 +277,8 @@ fn the_programs_handler_is_called_as_it_would_be() {
             BLOCKED.load(Ordering::Relaxed) & bit(libc::SIGUSR1) != 0,
             BLOCKED.load(Ordering::Relaxed) & bit(libc::SIGTRAP) == 0,
         ]);
-        // One that was sent, even while standing where a trap of ours is.
-        // SAFETY: a signal to ourselves, in the child.
+        // A signal that was sent, even while standing at a trap of ours. SAFETY: a signal to
+        // ourselves, in the child.
         unsafe { libc::raise(libc::SIGTRAP) };
         let second = first_wrong(&[
             CALLS.load(Ordering::Relaxed) == 2,
@@ -313,8 +314,8 @@ fn no_defer_and_reset() {
     assert_eq!(signal_of_death(in_child(|| execute(code + INT3))), libc::SIGTRAP);
 }
 
-/// A program that jumps to the byte behind a trap of ours, and is told of something else there: its own step, a
-/// breakpoint register, a perf event.
+/// A program that jumps to the byte after a trap of ours and gets another SIGTRAP there: its own
+/// step, a breakpoint register, a perf event.
 #[test]
 fn only_an_int3_has_executed_our_int3() {
     let _alone = alone();
@@ -355,14 +356,14 @@ fn only_an_int3_has_executed_our_int3() {
     }
 }
 
-/// A step of ours ends, whether the kernel was told that it was one or not. What is no step ends
-/// it, too, and is the program's.
+/// A step of ours ends, whether the kernel reports it as a step or not. Another SIGTRAP ends it,
+/// too, and is the program's.
 #[test]
 fn a_step_ends_whatever_it_is_called() {
     let _alone = alone();
     let (target, _) = target(false);
     target.set_action(SLOT_TRAP, programs_own(0, 0));
-    // struct np_emulation: length, site, copy and copy_end, which count from behind themselves.
+    // struct np_emulation: length, site, copy and copy_end, which count from after themselves.
     let (emulation, copy, copy_end) = (ROOM + 4000, ROOM + 4800, ROOM + 4804);
     let mut bytes = [0; 64];
     bytes[12] = 3;
@@ -375,7 +376,8 @@ fn a_step_ends_whatever_it_is_called() {
     unsafe { core::arch::asm!("mov {}, fs:0", out(reg) key) };
     let slot = key.wrapping_mul(TABLE_FACTOR) >> 52;
     let step = target.table + TABLE_STEPS as u64 + 16 * slot;
-    // What is told, the trap flag, where the thread stands; whether the handler took it, and where the thread goes on.
+    // The signal's code, the trap flag, the thread's place; whether the handler took it, and where
+    // the thread continues.
     let (inside, end, elsewhere) = (target.arena + copy, target.arena + copy_end, 0x5678);
     const TF: i64 = 0x100;
     let cases = [
@@ -387,14 +389,15 @@ fn a_step_ends_whatever_it_is_called() {
         (libc::TRAP_BRKPT, 0, elsewhere, false, elsewhere),
         (libc::TRAP_HWBKPT, 0, elsewhere, false, elsewhere),
         (6, 0, elsewhere, false, elsewhere),
-        // While we step: the thread goes on without.
+        // While we step: the thread continues without stepping.
         (libc::TRAP_HWBKPT, TF, inside, false, inside),
         (6, TF, end, false, end),
     ];
     let mut handed_on = 0;
     for (si_code, trap_flag, rip, taken, after) in cases {
-        // SAFETY: plain structures of integers; the table is private memory of this test's, in which this thread has
-        // the first slot of its row; the handler lies in the image and keeps to the ABI.
+        // SAFETY: plain structures of integers. The table is this test's private memory, in
+        // which this thread has the first slot of its row. The handler lies in the image and
+        // keeps to the ABI.
         let (found, flags, left) = unsafe {
             *((target.table + 16 * slot) as *mut u64) = key;
             *(step as *mut u64) = target.arena + emulation;

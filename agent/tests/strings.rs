@@ -1,4 +1,4 @@
-//! strlen, strcmp and assignment against what Rust says, at every alignment and at a page's end.
+//! strlen, strcmp and assignment, compared with Rust, at every alignment and at a page's end.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 

@@ -96,7 +96,7 @@ fn more_threads_than_contexts_are_missed_and_counted() {
     assert_eq!(ControlBlock::open(&target.memory).unwrap().contexts_in_use(), Ok(3));
 }
 
-/// The tracer makes contexts ready as threads come: who had none asks again.
+/// The tracer prepares contexts as threads arrive: a thread without one asks again.
 #[test]
 fn a_thread_that_was_missed_gets_its_context_when_there_are_more() {
     let target = Target::new(&Options {
@@ -183,7 +183,7 @@ fn exit_ends_all_contexts() {
         0
     );
     assert_eq!(missed(&target), 0);
-    // SAFETY: the table is mapped, and nobody writes it now.
+    // SAFETY: the table is mapped, and no thread writes it now.
     let slots = unsafe { core::slice::from_raw_parts(target.table as *const u64, 8192) };
     assert!(slots.iter().skip(1).step_by(2).all(|context| *context == 0));
     assert_eq!(slots.iter().step_by(2).filter(|key| **key != 0).count(), 2);
@@ -191,7 +191,7 @@ fn exit_ends_all_contexts() {
 
 fn thread_pointer() -> u64 {
     let pointer: u64;
-    // SAFETY: the thread control block of every libc that Rust runs on begins with its own address.
+    // SAFETY: in every libc that Rust runs on, the thread control block begins with its own address.
     unsafe { core::arch::asm!("mov {}, fs:0", out(reg) pointer) };
     pointer
 }
@@ -253,7 +253,7 @@ fn a_changed_thread_starts_afresh() {
     assert_eq!(target.memory.copy(locals, 64).unwrap(), [0; 64]);
 }
 
-/// What the tracer does with what a thread has left behind.
+/// What the tracer does with the leavings of a thread.
 fn end(target: &Target, context: u64) {
     let offset = context - target.arena;
     let index = target
@@ -317,14 +317,14 @@ fn what_a_thread_has_counted_stays_when_its_context_is_used_again() {
     assert_eq!(missed(&target), 0);
 }
 
-/// A thread whose own slot lies behind one that was freed still finds it, and a new one takes the one in front.
+/// A thread whose slot lies after one that was freed still finds its own; a new thread takes the freed one.
 #[test]
 fn chains_go_on_past_slots_of_threads_that_are_gone() {
     let target = Target::new(&Options::default());
     let slots = target.table as *mut u64;
     let first = (thread_pointer().wrapping_mul(TABLE_FACTOR) >> (64 - TABLE_BITS)) as usize;
     let key = |index: usize| {
-        // SAFETY: the table is mapped, and no thread but this one uses it.
+        // SAFETY: the table is mapped, and only this thread uses it.
         unsafe { &mut *slots.add(2 * ((first + index) % TABLE_SLOTS)) }
     };
     *key(0) = 0x1000;

@@ -1,4 +1,4 @@
-//! Walking a stack that was put together by hand, with a table that was put together by hand.
+//! Walks a hand-made stack with a hand-made table.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -42,7 +42,7 @@ fn rows() -> Vec<UnwindRow> {
         // Its caller's rbp was pushed far from the canonical address.
         row(0x900, CFA_RSP, 24, 3, 8),
         row(0xa00, CFA_UNKNOWN, 0, 0, 0),
-        // rbp is used for something else, and nowhere saved.
+        // rbp is used for something else, and saved nowhere.
         row(0xb00, CFA_RSP, 16, 2, 0),
         row(0xc00, CFA_END, 0, 0, 0),
     ]
@@ -109,7 +109,7 @@ impl Stack {
 
     fn put(&self, address: u64, words: &[u64]) {
         for (index, word) in words.iter().enumerate() {
-            // SAFETY: callers stay inside of the mapping at `base`.
+            // SAFETY: callers stay inside the mapping at `base`.
             unsafe { *((address + index as u64 * 8) as *mut u64) = *word };
         }
     }
@@ -173,7 +173,8 @@ fn all_kinds_of_rows() {
     assert_eq!(stack.walk(TEXT + 0x100, 0, rsp, 0x77, 1), all[..1]);
 }
 
-/// A call that is a function's last instruction returns to the next function; the row that counts is the call's.
+/// A call that is a function's last instruction returns to the next function; the call's row is
+/// the right one.
 #[test]
 fn a_return_address_belongs_to_its_call() {
     let stack = Stack::new();
@@ -212,7 +213,7 @@ fn the_callers_rbp_is_found_from_rbp_or_lost() {
     stack.put(frame, &[0x1234, TEXT + 0x820]);
     let all = [TEXT + 0x900, TEXT + 0x310, TEXT + 0x820];
     assert_eq!(stack.walk(TEXT + 0x900, 1, rsp, rbp, 20), all);
-    // The same way down, but 0xb00 has lost rbp, and 0x310 needs it; 0x110 does not.
+    // The same way down, but 0xb00 has lost rbp. 0x310 needs it; 0x110 does not.
     stack.put(rsp, &[0, TEXT + 0x310]);
     assert_eq!(
         stack.walk(TEXT + 0xb00, 1, rsp, frame, 20),
@@ -223,7 +224,7 @@ fn the_callers_rbp_is_found_from_rbp_or_lost() {
         stack.walk(TEXT + 0xb00, 1, rsp, frame, 20),
         [TEXT + 0xb00, TEXT + 0x110, TEXT + 0x820]
     );
-    // Lost, then asked for as "at rbp + 8", and as the start of a chain.
+    // Lost, then needed as "at rbp + 8", and as the start of a chain.
     for next in [0x910, 0xa10] {
         stack.put(rsp, &[0, TEXT + next, 0, 0, TEXT + 0x820]);
         assert_eq!(stack.walk(TEXT + 0xb00, 1, rsp, frame, 20), [TEXT + 0xb00, TEXT + next]);
@@ -249,7 +250,7 @@ fn through_a_signal_frame() {
     let other = stack.base + 64;
     stack.put(ucontext + 120, &[0x5555]);
     stack.put(ucontext + 160, &[other, TEXT + 0x300]);
-    // At 0x300 exactly the row of 0x300 holds, not that of 0x2ff.
+    // At 0x300 exactly, the row of 0x300 applies, and not that of 0x2ff.
     let rbp = other + 160;
     stack.put(ucontext + 120, &[rbp]);
     stack.put(rbp, &[0, TEXT + 0x820]);
@@ -284,7 +285,7 @@ fn garbage_ends_the_walk() {
     let rsp = stack.base + 1024;
     let unknown = 0x1000_0000;
     let walk = |rbp| stack.walk(unknown, 4, rsp, rbp, 20);
-    // rbp below rsp, misaligned, unmapped, of no user memory; a chain that leads back to itself.
+    // rbp below rsp, misaligned, unmapped, outside of user memory; a chain that leads back to itself.
     for rbp in [
         0,
         rsp - 8,
@@ -298,17 +299,17 @@ fn garbage_ends_the_walk() {
     }
     stack.put(rsp + 64, &[rsp + 64, unknown + 16]);
     assert_eq!(walk(rsp + 64), [unknown, unknown + 16]);
-    // Return addresses that are none.
+    // Invalid return addresses.
     for pc in [0, 17, u64::MAX, 1 << 60] {
         stack.put(rsp + 64, &[rsp + 128, pc]);
         assert_eq!(walk(rsp + 64), [unknown], "{pc:#x}");
     }
-    // By rows too a frame must lie above its callee's: here it would be the same one for ever.
+    // With rows, too, a frame must lie above its callee's: here it would be the same one for ever.
     stack.put(rsp - 128, &[rsp - 128, TEXT + 0x310]);
     assert_eq!(stack.walk(TEXT + 0x310, 4, rsp, rsp - 128, 20), [TEXT + 0x310]);
     // The stack's end.
     assert_eq!(stack.walk(TEXT + 0x100, 0, stack.base + 65536, 0, 20), [TEXT + 0x100]);
-    // A table that points outside of the arena, or is itself outside, is none.
+    // A table that points outside of the arena, or lies outside, is ignored.
     let memory = &stack.target.memory;
     for (offset, value) in [
         (UNWIND, u64::MAX),
@@ -341,7 +342,7 @@ fn a_deep_stack_is_read_directly_after_the_first_word_of_a_page() {
     }
     let frames = stack.walk(unknown, 4, rsp, rsp, 60);
     assert_eq!(frames, (0..60).map(|link| unknown + link).collect::<Vec<_>>());
-    // No snapshot was published: the pages were learnt, and what is behind the last one read is not among them.
+    // No snapshot was published: the pages were learnt, and what follows the last one read is not among them.
     let known = stack.target.get(stack.context, offset_of!(Context, stack_end));
     assert_eq!(known, (rsp + 59 * 512).next_multiple_of(4096));
     assert_eq!(stack.target.get(stack.context, offset_of!(Context, stack_start)), rsp);

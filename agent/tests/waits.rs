@@ -1,4 +1,4 @@
-//! Calls that wait under a signal mask of their own: they get a copy without SIGTRAP, SIGILL, SIGSEGV and SIGBUS.
+//! Calls that wait under their own signal mask: they get a copy without SIGTRAP, SIGILL, SIGSEGV and SIGBUS.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -8,11 +8,11 @@ use common::{Options, Target, in_child};
 use nanoprobe_agent::Function;
 use nanoprobe_arena::layout::{Registers, SYNCHRONOUS, TABLE_BYTES};
 
-/// All but those that nobody can block.
+/// All signals except those that cannot be blocked.
 const ALL: u64 = !(1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1));
 const USR1: u64 = 1 << (libc::SIGUSR1 - 1);
 
-/// The registers in front of a call that waits, as the kernel gets them.
+/// The registers before a call that waits, as the kernel gets them.
 fn waiting(target: &Target, before: Registers, lends: bool) -> Registers {
     let mut registers = before;
     // SAFETY: the function lies in the image, which is mapped r-x, and has this signature.
@@ -114,7 +114,8 @@ fn a_wait_gets_a_mask_without_the_four() {
     }
 }
 
-/// The kernel is to say that a pointer is bad; in the traced process, and in its child, where no fault is ours.
+/// The kernel must report that a pointer is bad; in the traced process, and in its child, where no
+/// fault is ours.
 #[test]
 fn a_bad_mask_is_left_to_the_kernel() {
     let bad = [
@@ -136,7 +137,7 @@ fn a_bad_mask_is_left_to_the_kernel() {
     assert_eq!(in_child(|| i32::from(!all_are_left(&target))), 0);
 }
 
-/// A handler that comes in front of the call makes such calls of its own.
+/// A handler that runs before the call makes such calls of its own.
 #[test]
 fn a_wait_in_a_handler_has_a_copy_of_its_own() {
     let target = Target::new(&Options::default());
@@ -151,8 +152,8 @@ fn a_wait_in_a_handler_has_a_copy_of_its_own() {
 }
 
 // Asks the shim about a wait for signals, makes another system call, and comes to where the wait's
-// `syscall` would be: two bytes that kill whoever executes them. rdi: the shim, rsi: the wait's
-// registers, rdx: the other call and its three arguments.
+// `syscall` would be: two bytes that kill a thread that executes them. rdi: the shim, rsi: the
+// wait's registers, rdx: the other call and its three arguments.
 core::arch::global_asm!(
     ".globl nanoprobe_test_window",
     "nanoprobe_test_window:",
@@ -171,8 +172,9 @@ unsafe extern "C" {
     fn nanoprobe_test_window(shim: u64, registers: *const Registers, call: *const [u64; 4]) -> i64;
 }
 
-/// A signal that arrives when the shim has looked and the call is not made yet is the call's result; a bad pointer to
-/// where its siginfo belongs is EFAULT, as the kernel has it, though the handler itself blocks the signal.
+/// A signal that arrives after the shim has looked and before the call is made is the call's
+/// result. A bad pointer for its siginfo is EFAULT, as in the kernel, although the handler itself
+/// blocks the signal.
 #[test]
 fn what_comes_in_front_of_a_wait_is_its_result() {
     const EFAULT: i64 = -(libc::EFAULT as i64);
@@ -184,7 +186,7 @@ fn what_comes_in_front_of_a_wait_is_its_result() {
         let [process, thread] = unsafe { [libc::SYS_getpid, libc::SYS_gettid].map(|call| libc::syscall(call)) };
         for signal in signals {
             let set = 1_u64 << (signal - 1);
-            // As the call that lets the signal in has it: the set lies where the siginfo will.
+            // A set at the place where the siginfo will go, for the call that lets the signal in.
             let mut information = [set; 16];
             let wait = |address: u64| Registers {
                 rax: libc::SYS_rt_sigtimedwait as u64,
@@ -198,7 +200,7 @@ fn what_comes_in_front_of_a_wait_is_its_result() {
             let sends = [libc::SYS_tgkill as u64, process as u64, thread as u64, signal as u64];
             let shim = target.address(Function::ShimSyscall);
             // SAFETY: the masks and the siginfo outlive the calls; the signal goes to this thread,
-            // whose handlers are installed.
+            // which has the handlers.
             let (result, bad) = unsafe {
                 libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const set, 0, 8);
                 libc::syscall(libc::SYS_tgkill, process, thread, signal);

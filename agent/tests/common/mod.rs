@@ -54,7 +54,7 @@ unsafe extern "C" {
 
 /// Sizes of a target in miniature.
 pub struct Options {
-    /// Where it is told which tables hold; `None`: the redirects and origins of these options do.
+    /// Names the current tables; `None`: the redirects and origins of these options.
     pub published: Option<Published>,
     pub plan: ContextPlan,
     pub policy: u32,
@@ -122,7 +122,7 @@ pub struct Target {
     pub dynamic: DynamicVariables,
 }
 
-/// Fresh zeroed memory; never unmapped, so that late threads and chained signal handlers find it.
+/// Fresh zeroed memory. It is never unmapped, so that late threads and chained signal handlers find it.
 pub fn map(bytes: usize, flags: i32) -> u64 {
     // SAFETY: a new mapping where the kernel likes; no memory of ours is touched.
     let at = unsafe {
@@ -238,7 +238,7 @@ impl Target {
         }
     }
 
-    /// Calls an agent function with all registers filled, and checks that it has kept them. Yields rax.
+    /// Calls an agent function with all registers filled, and checks that it has preserved them. Yields rax.
     pub fn call(&self, function: Function, arguments: &[u64]) -> u64 {
         let mut before = [0; 15];
         for (index, register) in before.iter_mut().enumerate() {
@@ -287,7 +287,7 @@ impl Target {
         self.memory.store_u64(self.field(context, field), value).unwrap();
     }
 
-    /// As a clause begins: no fault, nothing in scratch, an empty key, the enabling.
+    /// As at the start of a clause: no fault, no scratch memory in use, an empty key, the enabled probe.
     pub fn begin(&self, context: u64) {
         for field in [
             offset_of!(Context, fault),
@@ -299,7 +299,7 @@ impl Target {
         self.set(context, offset_of!(Context, enabling), self.arena + ENABLING);
     }
 
-    /// Calls and yields `(result, fault)`; `arguments` go behind the context.
+    /// Calls and yields `(result, fault)`; `arguments` come after the context.
     pub fn run(&self, context: u64, function: Function, arguments: &[u64]) -> (u64, u64) {
         let mut all = vec![context];
         all.extend_from_slice(arguments);
@@ -324,15 +324,16 @@ impl Target {
         self.memory.copy(address - self.arena, count).unwrap()
     }
 
-    /// A NUL-terminated copy of `text` in the arena; `place` is where in the room for such.
+    /// A NUL-terminated copy of `text` in the arena; `place` is its offset in the room for strings.
     pub fn string(&self, place: u64, text: &[u8]) -> u64 {
         self.memory.write(ROOM + place, text).unwrap();
         self.memory.write(ROOM + place + text.len() as u64, &[0]).unwrap();
         self.arena + ROOM + place
     }
 
-    /// Makes this target's handlers the process's actions for SIGSEGV and SIGBUS (and for SIGTRAP and SIGILL). What was
-    /// there, perhaps another test's, becomes the program's own action and is chained to.
+    /// Makes this target's handlers the process's actions for SIGSEGV and SIGBUS (and for
+    /// SIGTRAP and SIGILL). The earlier action, perhaps another test's, becomes the program's
+    /// own, and is chained to.
     pub fn install(&self) {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let guard = ONE_AT_A_TIME.lock();
@@ -345,7 +346,7 @@ impl Target {
         for (signal, slot, function) in signals {
             let ours = SignalAction {
                 handler: self.address(function),
-                // Threads other than Rust's have no alternative stack; these handlers need little.
+                // Only Rust's own threads have an alternate stack; these handlers need little.
                 flags: (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | 0x0400_0000,
                 restorer: self.address(Function::Restorer),
                 mask: 0,
@@ -375,7 +376,7 @@ impl Target {
         self.memory.write(ROOM, &table).unwrap();
     }
 
-    /// Stores what the program's own action is supposed to be.
+    /// Stores an action as the program's own.
     pub fn set_action(&self, slot: usize, action: SignalAction) {
         let offset = offset_of!(Control, actions) + slot * size_of::<SignalAction>();
         self.memory.write_structure(offset as u64, &action).unwrap();
@@ -394,7 +395,7 @@ impl Target {
     }
 }
 
-/// rt_sigaction without libc, which would put its own restorer.
+/// rt_sigaction without libc, which would set its own restorer.
 pub fn exchange_action(signal: i32, new: Option<SignalAction>) -> SignalAction {
     let mut old = SignalAction::default();
     let new = new.as_ref().map_or(ptr::null(), ptr::from_ref);
@@ -404,7 +405,8 @@ pub fn exchange_action(signal: i32, new: Option<SignalAction>) -> SignalAction {
     old
 }
 
-/// Runs `action` in a forked child and yields the child's wait status. The child exits with what `action` returns.
+/// Runs `action` in a forked child and yields the child's wait status. The child exits with the
+/// result of `action`.
 pub fn in_child(action: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child calls nothing but the agent, the kernel and simple library code, and leaves by _exit.
     unsafe {

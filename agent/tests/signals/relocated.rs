@@ -35,7 +35,8 @@ fn a_fault_in_a_relocated_instruction_has_its_original_address() {
         RIP.load(Ordering::Relaxed)
     };
     let end = entry(code + 64, 0);
-    // At the entry; between it and the next one, as the second of an instruction that was relocated as several.
+    // At the entry; and between it and the next one, in the second part of an instruction that was
+    // relocated as several.
     let exact = vec![entry(code + LOAD_NULL, original + 3), end];
     succeeds(|| i32::from(fault(exact, code + LOAD_NULL) != original + 3));
     let within = vec![
@@ -44,7 +45,8 @@ fn a_fault_in_a_relocated_instruction_has_its_original_address() {
         entry(split + 19, 0),
     ];
     succeeds(|| i32::from(fault(within, split) != original + 7));
-    // Not ours: below the first entry, behind the last detour, in a detour's own code, and with no table at all.
+    // Not ours: below the first entry, after the last detour, in a detour's own code, and with no
+    // table at all.
     let below = vec![entry(code + LOAD_NULL + 1, original), end];
     succeeds(|| i32::from(fault(below, code + LOAD_NULL) != code + LOAD_NULL));
     let behind = vec![entry(code - 64, original), entry(code - 32, 0)];

@@ -1,9 +1,10 @@
 //! Reading aggregations: a thread's hash tables, and its static slots.
 //!
-//! Entries lie one behind the other from the end of the buckets up to `used`, each complete, so the tracer walks them
-//! in order of creation. It needs the buckets only where it empties a table that the thread has left
-//! ([`crate::AggregateTables`]). The thread goes on counting meanwhile: the words of one entry are read until two
-//! readings agree, so that a count and its sum belong together, or until [`TRIES`] is spent.
+//! Entries lie one after the other from the end of the buckets up to `used`, each complete. So the
+//! tracer walks them in the order in which they were made. It needs the buckets only to empty a
+//! table that the thread has left ([`crate::AggregateTables`]). The thread goes on counting
+//! meanwhile. So the words of one entry are read until two readings agree, because a count and its
+//! sum must belong together, or until [`TRIES`] is reached.
 
 use crate::error::Corrupt;
 use crate::layout::{AGGREGATE_PROBES, AggregateEntry, AggregateTable};
@@ -11,7 +12,7 @@ use crate::memory::Memory;
 use crate::plan::{ContextPlan, Turn};
 use crate::structure::Structure;
 
-/// Readings of an entry's words before the last is taken as it is.
+/// How often an entry's words are read before the last reading is taken as it is.
 const TRIES: u32 = 8;
 
 /// One aggregation's value for one key, in one thread.
@@ -21,9 +22,9 @@ pub struct Aggregate {
     pub hash: u32,
     /// Id of the aggregation variable.
     pub aggregation: u32,
-    /// Elements of the key, one behind the other.
+    /// Elements of the key, one after the other.
     pub key: Vec<u8>,
-    /// Value words, as the contract says for each aggregating function.
+    /// Value words, laid out by the contract for each aggregating function.
     pub words: Vec<u64>,
     /// Where these words lie.
     pub offset: u64,
@@ -41,7 +42,8 @@ pub struct AggregateReader {
 }
 
 impl AggregateReader {
-    /// A reader of one of the two tables of the context at offset `context`. A plan without tables has no entries.
+    /// A reader of one of the two tables of the context at offset `context`. A plan without tables
+    /// has no entries.
     pub fn new(context: u64, plan: &ContextPlan, table: Turn) -> Self {
         let [first, second] = plan.aggregates;
         let offset = match table {
@@ -61,7 +63,7 @@ impl AggregateReader {
         }
     }
 
-    /// Reads once what nobody changes.
+    /// For a table that no longer changes: each word is read only once.
     pub fn at_rest(self) -> Self {
         Self {
             is_at_rest: true,
@@ -74,7 +76,7 @@ impl AggregateReader {
         Ok(self.end(memory)?.saturating_sub(self.first))
     }
 
-    /// Bytes that there are for entries.
+    /// Bytes that entries may take.
     pub fn room(&self) -> u64 {
         self.bytes - self.first
     }
@@ -101,8 +103,8 @@ impl AggregateReader {
         })
     }
 
-    /// Clears the buckets, in which nobody looks meanwhile: those of the entries, or all where
-    /// entries are not what they were.
+    /// Clears the buckets, which are not in use meanwhile: those of the entries, or all where the
+    /// entries are damaged.
     pub(crate) fn clear_buckets<M: Memory>(&self, memory: &M) -> Result<(), Corrupt> {
         let Ok(mut entries) = self.entries(memory) else {
             return self.clear_all_buckets(memory);
@@ -140,7 +142,7 @@ impl AggregateReader {
         self.table.wrapping_add(AggregateTable::BYTES as u64 + index * 4)
     }
 
-    /// Makes the head that of an empty table.
+    /// Writes the head of an empty table.
     pub(crate) fn write_head<M: Memory>(&self, memory: &M, head: &AggregateTable) -> Result<(), Corrupt> {
         Ok(memory.write_structure(self.table, head)?)
     }
@@ -165,7 +167,7 @@ pub struct AggregateEntries<'a, M> {
 }
 
 impl<M: Memory> AggregateEntries<'_, M> {
-    /// The next entry's head, and where its key is; goes on to the entry behind it.
+    /// The next entry's head, and the offset of its key; moves to the entry after it.
     fn header(&mut self) -> Result<(AggregateEntry, u64), Corrupt> {
         let rest = self.end - self.at;
         let header = AggregateEntry::BYTES as u64;
@@ -219,7 +221,7 @@ impl<M: Memory> Iterator for AggregateEntries<'_, M> {
     }
 }
 
-/// The value words at `offset`, as they were at one moment if they could be caught so.
+/// The value words at `offset`, as they were at one moment, if such a reading succeeded.
 pub fn read_words<M: Memory>(memory: &M, offset: u64, count: u64) -> Result<Vec<u64>, Corrupt> {
     let mut last = memory.copy(offset, count.saturating_mul(8))?;
     for _ in 0..TRIES {

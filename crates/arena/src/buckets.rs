@@ -1,8 +1,9 @@
 //! The buckets of `quantize`, `lquantize` and `llquantize`: which bucket a value goes to, and what a bucket holds.
 //!
-//! The arithmetic is DTrace's (`dtrace_aggregate_quantize` and its sisters; `llquantize` as in DTrace for Linux), with
-//! one difference: `lquantize` there looks at the low 32 bits of a value only; here a value beyond them lies in the
-//! first or the last bucket. The agent's `buckets.c` does the same in C, and a test compares the two.
+//! The arithmetic is DTrace's (`dtrace_aggregate_quantize` and its sisters; `llquantize` as in
+//! DTrace for Linux), with one difference. DTrace's `lquantize` looks only at the low 32 bits of a
+//! value; here a value outside of 32 bits is in the first or the last bucket. The agent's
+//! `buckets.c` does the same in C, and a test compares the two.
 
 /// Buckets of `quantize`, [`QUANTIZE_ZERO`] in the middle.
 pub const QUANTIZE_BUCKETS: usize = 127;
@@ -21,7 +22,7 @@ pub fn quantize_bucket(value: i64) -> usize {
     }
 }
 
-/// What is printed for a bucket: the value of the smallest magnitude in it (DTRACE_QUANTIZE_BUCKETVAL).
+/// The printed label of a bucket: the value of the smallest magnitude in it (DTRACE_QUANTIZE_BUCKETVAL).
 pub fn quantize_value(bucket: usize) -> i64 {
     match bucket.checked_sub(QUANTIZE_ZERO) {
         Some(0) => 0,
@@ -56,7 +57,7 @@ impl Linear {
         usize::from(self.levels) + 2
     }
 
-    /// The bucket of `value`; `None` when the step is 0, which no program can say.
+    /// The bucket of `value`; `None` when the step is 0, which no program can have.
     pub fn bucket(&self, value: i64) -> Option<usize> {
         if self.step == 0 {
             return None;
@@ -68,14 +69,15 @@ impl Linear {
         Some(level.min(u64::from(self.levels)) as usize + 1)
     }
 
-    /// The least value in `bucket`; `None` for the underflow bucket, which holds all below [`Linear::base`].
+    /// The least value in `bucket`; `None` for the underflow bucket, which holds
+    /// everything below [`Linear::base`].
     pub fn lower(&self, bucket: usize) -> Option<i64> {
         let level = bucket.checked_sub(1)?;
         Some(i64::from(self.base) + level as i64 * i64::from(self.step))
     }
 }
 
-/// The bucket of `value` in an `lquantize` of these packed parameters.
+/// The bucket of `value` in an `lquantize` with these packed parameters.
 pub fn lquantize_bucket(packed: u64, value: i64) -> Option<usize> {
     Linear::unpack(packed).bucket(value)
 }
@@ -93,17 +95,17 @@ pub struct LogLinear {
     pub steps: u16,
 }
 
-/// A bucket of an `llquantize`, by what is in it: as DTrace for Linux has them, negative values in
-/// buckets of their own.
+/// The values in a bucket of an `llquantize`. As in DTrace for Linux, negative values have their own buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Magnitudes {
-    /// All of a magnitude below this.
+    /// All values of a magnitude below this.
     Below(i64),
-    /// From the first up to the second, exclusive; negated where it says so. Without the second: all from the first.
+    /// Magnitudes from the first up to the second, exclusive; negated if the third says so. Without
+    /// the second: all from the first.
     From(i64, Option<i64>, bool),
 }
 
-/// One order of magnitude, as the agent walks them.
+/// One order of magnitude, in the agent's sequence.
 struct Order {
     /// First bucket.
     bucket: usize,
@@ -126,7 +128,7 @@ impl LogLinear {
         }
     }
 
-    /// Whether the agent does anything with these.
+    /// Whether the agent accepts these parameters.
     fn is_sound(&self) -> bool {
         self.factor >= 2 && self.steps >= self.factor && self.low <= 63 && self.high <= 63
     }
@@ -136,7 +138,7 @@ impl LogLinear {
         i64::from(self.factor).checked_pow(u32::from(self.low))
     }
 
-    /// The orders that fit 64 bits, and the bucket of all that lies above them.
+    /// The orders that fit 64 bits, and the bucket of everything above them.
     fn orders(&self) -> (Vec<Order>, usize) {
         let (factor, steps) = (i64::from(self.factor), i64::from(self.steps));
         let mut orders = Vec::new();
@@ -151,7 +153,7 @@ impl LogLinear {
                 end,
                 width: end / count,
             });
-            // The order's first 1/factor lies below `start`: those buckets do not exist.
+            // The first 1/factor of the order lies below `start`: those buckets do not exist.
             bucket += (count - count / factor) as usize;
             edges = end.checked_mul(factor).map(|next| (end, next));
         }
@@ -180,7 +182,7 @@ impl LogLinear {
         Some(if value < 0 { top + bucket } else { bucket })
     }
 
-    /// All buckets in the order of what is in them, from the least values to the greatest.
+    /// All buckets in the order of their values, from the least to the greatest.
     pub fn in_order(&self) -> Vec<usize> {
         if !self.is_sound() {
             return Vec::new();
@@ -189,7 +191,7 @@ impl LogLinear {
         (top + 1..=2 * top).rev().chain(0..=top).collect()
     }
 
-    /// What is in a bucket; `None` for one that is not there.
+    /// The values in a bucket; `None` for a bucket that does not exist.
     pub fn magnitudes(&self, bucket: usize) -> Option<Magnitudes> {
         if !self.is_sound() || bucket > 2 * self.orders().1 {
             return None;
@@ -222,12 +224,12 @@ impl LogLinear {
     }
 }
 
-/// The bucket of `value` in an `llquantize` of these packed parameters.
+/// The bucket of `value` in an `llquantize` with these packed parameters.
 pub fn llquantize_bucket(packed: u64, value: i64) -> Option<usize> {
     LogLinear::unpack(packed).bucket(value)
 }
 
-/// Value words of an `llquantize` of these packed parameters.
+/// The number of value words of an `llquantize` with these packed parameters.
 pub fn llquantize_buckets(packed: u64) -> usize {
     LogLinear::unpack(packed).buckets()
 }

@@ -1,4 +1,4 @@
-//! Values at the edges, and that every bucket's least value lies in that bucket.
+//! Values at the edges; and the least value of each bucket lies in that bucket.
 
 use super::*;
 use proptest::prelude::*;
@@ -111,7 +111,7 @@ fn llquantize_edges() {
     );
 }
 
-/// `dtrace_aggregate_llquantize_bucket`, word for word but for names, of a value that is not negative.
+/// `dtrace_aggregate_llquantize_bucket`, word for word except for names, for a value that is not negative.
 fn reference(parameters: LogLinear, value: i64) -> i64 {
     let (factor, steps) = (i64::from(parameters.factor), i64::from(parameters.steps));
     let mut this = 1_i64;

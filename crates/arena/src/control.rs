@@ -1,4 +1,4 @@
-//! The arena's head, for the tracer that owns it, and for one that finds it (`restore`).
+//! The arena's head, for the tracer that owns it, and for another one that finds it (`restore`).
 
 use core::mem::offset_of;
 
@@ -7,7 +7,7 @@ use crate::layout::{Control, FROZEN_BYTES, MAGIC, Region, Semaphore, Site, VERSI
 use crate::memory::{Memory, OutOfBounds};
 use crate::structure::Structure;
 
-/// Tables longer than this are taken for damage: more sites than any program has instructions worth probing.
+/// Longer tables are taken for damage: no program has so many instructions worth probing.
 const COUNT_MAX: u32 = 1 << 24;
 
 /// Access to the control block of an arena, at offset 0.
@@ -25,7 +25,7 @@ impl<M> Clone for ControlBlock<'_, M> {
 impl<M> Copy for ControlBlock<'_, M> {}
 
 impl<'a, M: Memory> ControlBlock<'a, M> {
-    /// Looks whether there is an arena, of whichever version.
+    /// Checks that there is an arena, of any version.
     pub fn open(memory: &'a M) -> Result<Self, Corrupt> {
         crate::memory::check(memory.bytes(), 0, FROZEN_BYTES as u64)?;
         let magic = memory.load_u64(0)?;
@@ -36,12 +36,13 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
         }
     }
 
-    /// Whether everything, not only the frozen part, is as this program knows it.
+    /// Whether this program knows the meaning of everything, and not only of the frozen part.
     pub fn is_current(&self) -> Result<bool, Corrupt> {
         Ok(self.memory.load_u32(offset_of!(Control, version) as u64)? == VERSION)
     }
 
-    /// All of it. Of another version's arena only the frozen part means anything; bytes beyond its end read as zero.
+    /// The whole control block. In an arena of another version only the frozen part has a meaning;
+    /// bytes beyond its end read as zero.
     pub fn read(&self) -> Result<Control, Corrupt> {
         let available = self.memory.bytes().min(Control::BYTES as u64);
         let mut bytes = self.memory.copy(0, available)?;
@@ -81,7 +82,7 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
         )
     }
 
-    /// Those too that were taken back since: a child that was forked before may still have them.
+    /// Includes mappings that were removed since: a child that was forked before may still have them.
     pub fn regions_ever(&self) -> Result<Vec<Region>, Corrupt> {
         let control = self.read()?;
         let mut all: Vec<Region> = self.table(
@@ -95,7 +96,7 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
         Ok(all)
     }
 
-    /// The semaphores that were raised, with those that are lowered by now.
+    /// The semaphores that were raised, including those that are lowered by now.
     pub fn semaphores(&self) -> Result<Vec<Semaphore>, Corrupt> {
         let control = self.read()?;
         self.table(
@@ -118,7 +119,7 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
         Ok(true)
     }
 
-    /// Where the entry of a semaphore is, for one who changes it.
+    /// The offset of a semaphore's entry, for a change.
     pub fn semaphore_at(&self, index: u32) -> Result<u64, Corrupt> {
         Ok(semaphore_offset(&self.read()?, index))
     }
@@ -168,7 +169,7 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
         Ok(true)
     }
 
-    /// Takes the last region off the table: it was not mapped after all.
+    /// Takes the last region off the table: it was not mapped.
     ///
     /// # Errors
     /// The control block is damaged.
@@ -221,18 +222,18 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
             .min(capacity))
     }
 
-    /// The last event of the dynamic linker, and the last that was answered.
+    /// The last event of the dynamic linker, and the last one that was answered.
     pub fn library_events(&self) -> Result<(u32, u32), Corrupt> {
         let event = self.memory.load_u32(offset_of!(Control, library_event) as u64)?;
         Ok((event, self.memory.load_u32(offset_of!(Control, library_ack) as u64)?))
     }
 
-    /// Answers events of the dynamic linker up to `event`. Who waits looks again within a millisecond.
+    /// Answers events of the dynamic linker up to `event`. A waiting thread looks again within a millisecond.
     pub fn acknowledge_library(&self, event: u32) -> Result<(), Corrupt> {
         self.store_u32(offset_of!(Control, library_ack), event)
     }
 
-    /// The tracer's sign of life: the time stamp counter now. 0 tells the target not to wait for the tracer.
+    /// The tracer's heartbeat: the current time stamp counter. 0 tells the target not to wait for the tracer.
     pub fn beat(&self, tsc: u64) -> Result<(), Corrupt> {
         Ok(self
             .memory

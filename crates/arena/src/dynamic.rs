@@ -1,8 +1,10 @@
-//! Dynamic variables from the tracer's side: its own clauses (`BEGIN`, `tick-1s`, `END`) read and write the same
-//! associative arrays as the target's threads, under the same bucket locks. `agent/dynamic.c` is the other half.
+//! Dynamic variables on the tracer's side. Its own clauses (`BEGIN`, `tick-1s`, `END`) read and
+//! write the same associative arrays as the target's threads, under the same bucket locks.
+//! `agent/dynamic.c` is the other half.
 //!
-//! A lock is only tried: the thread that holds it may be stopped by a debugger, or have been killed. A bucket whose
-//! lock cannot be had is [`DynamicError::Busy`]; the access is dropped and counted by the caller.
+//! A lock is only tried, because the thread that holds it may be stopped by a debugger, or have
+//! been killed. If the lock is not free, the result is [`DynamicError::Busy`]; the caller drops and
+//! counts the access.
 
 use core::hint;
 use core::mem::offset_of;
@@ -13,7 +15,7 @@ use crate::layout::{DYNAMIC_SPINS, DynamicBucket, DynamicEntry, DynamicTable};
 use crate::memory::{Memory, OutOfBounds};
 use crate::structure::Structure;
 
-/// Entries that are looked at in one bucket, as the agent does.
+/// How many entries of one bucket are looked at, as in the agent.
 const CHAIN_MAX: u32 = 4096;
 
 /// Why an access to a dynamic variable did not happen.
@@ -22,7 +24,7 @@ pub enum DynamicError {
     /// The table is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// Somebody else keeps the bucket's lock.
+    /// Another thread holds the bucket's lock.
     #[error("a dynamic variable could not be reached: its bucket stays locked")]
     Busy,
     /// No room for a new entry.
@@ -41,7 +43,7 @@ impl From<OutOfBounds> for DynamicError {
 pub struct DynamicValue {
     /// Id; bit 31: thread-local.
     pub variable: u32,
-    /// Elements of the key, one behind the other.
+    /// Elements of the key, one after the other.
     pub key: Vec<u8>,
     /// Eight bytes of an integer, or a string with its NUL and zeros.
     pub value: Vec<u8>,
@@ -98,8 +100,8 @@ impl DynamicVariables {
         )
     }
 
-    /// The value of `variable` for `key`; `None` when it was never assigned, or assigned zero. `value_bytes` is 8, or
-    /// the size of a string variable.
+    /// The value of `variable` for `key`; `None`: it was never assigned, or assigned zero.
+    /// `value_bytes` is 8, or the size of a string variable.
     pub fn get<M: Memory>(
         &self,
         memory: &M,
@@ -143,7 +145,7 @@ impl DynamicVariables {
         })
     }
 
-    /// All that have a value, bucket by bucket, each bucket under its lock.
+    /// All elements with a value, bucket by bucket, each bucket under its lock.
     pub fn values<M: Memory>(&self, memory: &M) -> Result<Vec<DynamicValue>, DynamicError> {
         let mut values = Vec::new();
         for bucket in 0..self.buckets {
@@ -244,7 +246,7 @@ impl DynamicVariables {
         Ok(chain)
     }
 
-    /// Calls `visit` with every entry of a bucket and its offset in the arena, until it says `false`.
+    /// Calls `visit` with every entry of a bucket and its offset in the arena, until it returns `false`.
     fn walk<M: Memory>(
         &self,
         memory: &M,
@@ -277,7 +279,7 @@ impl DynamicVariables {
         Ok(())
     }
 
-    /// A new entry, dead still: the spare one, or fresh room behind the others.
+    /// A new entry, still dead: the spare one, or new room after the others.
     fn add<M: Memory>(
         &self,
         memory: &M,
@@ -423,7 +425,7 @@ mod tests {
         let first = variables.first_entry();
         memory.store_u32(64 + first, (first / 8) as u32).unwrap();
         for number in 0..8 {
-            // Found or not, it comes back, and the lock is free again.
+            // Whether the key is found or not, the call returns, and the lock is free again.
             let _ = variables.get(&memory, 1, &key(number), 8).unwrap();
         }
         for bucket in 0..variables.buckets {

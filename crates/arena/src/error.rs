@@ -2,7 +2,7 @@
 
 use crate::memory::OutOfBounds;
 
-/// The arena holds something that cannot be: the target, or another program, has written over it.
+/// The arena holds an impossible value: the target, or another program, has overwritten it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Corrupt {
     /// An offset points outside of the arena.
@@ -28,7 +28,7 @@ pub enum Corrupt {
     /// A ring's head is where no writer could have put it.
     #[error("the ring is damaged: head {head:#x}, tail {tail:#x}; records up to the head are lost")]
     RingHead {
-        /// Bytes written, as it says.
+        /// The number of written bytes, according to the ring.
         head: u64,
         /// Bytes consumed.
         tail: u64,
@@ -36,9 +36,9 @@ pub enum Corrupt {
     /// A record's size is impossible where it lies.
     #[error("the ring is damaged: a record of {bytes} bytes at {position:#x}; records up to the head are lost")]
     Record {
-        /// Where the record begins, in bytes since the ring's beginning.
+        /// Where the record begins, in bytes since the start of the ring.
         position: u64,
-        /// Its size, as it says.
+        /// Its size, according to the record.
         bytes: u32,
     },
     /// A table of aggregations or variables contradicts itself.
@@ -46,7 +46,7 @@ pub enum Corrupt {
     Table {
         /// Offset of the table in the arena.
         table: u64,
-        /// Offset in the table of what is wrong.
+        /// Offset in the table of the wrong value.
         offset: u64,
     },
 }

@@ -1,8 +1,8 @@
-//! The records of all rings, in the order of their time.
+//! Merges the records of all rings in the order of their time.
 //!
-//! A round takes the records up to a moment, its *horizon*: the time at which the round began. What is newer waits for
-//! the next round, since a ring that was looked at earlier in this one may hold older records by then. So the order
-//! holds across rounds, too:
+//! A round takes the records up to a moment, its *horizon*: the time at which the round began.
+//! Newer records wait for the next round, because a ring that was looked at earlier in this round
+//! may hold older ones by then. So the order holds across rounds, too:
 //!
 //! ```text
 //!   ring 0   3   9   |           ahead[0] = 12         the horizon stands at 10
@@ -11,13 +11,13 @@
 //!            3 4 5 9 |           this round yields these four
 //! ```
 //!
-//! Of each ring one record is read ahead. The heap holds their times; the earliest comes first. A thread that is kept
-//! from its processor between the reading of the clock and the publication of the record is late by that time, and its
-//! record comes in the round that finds it.
+//! One record of each ring is read ahead. A heap holds their times; the earliest comes first. A
+//! thread may lose its processor between reading the clock and publishing the record. That record
+//! comes late, in the round that finds it.
 //!
-//! A round is bounded. A ring that is flooded gives its records in the order of their time, like all others, so it
-//! cannot hold others back for longer than what lies in front of them takes. Where records carry no time, every ring
-//! gives the same share, and the next round begins after the ring that was the last.
+//! A round is bounded. The records of a flooded ring come in the order of their time, like all
+//! others. So it delays the others only by the records that precede them. If records carry no time,
+//! every ring gives the same share, and the next round begins after the last ring of this one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,14 +25,14 @@ use std::collections::BinaryHeap;
 use crate::memory::Memory;
 use crate::ring::{Record, RingReader};
 
-/// A record that is further ahead of the horizon than this has no time that can be true. It is not waited for.
+/// A record that is further ahead of the horizon than this cannot have a correct time. It is not waited for.
 const AHEAD_MAX: u64 = 1 << 33;
 
 /// Reads many rings as one sequence of records.
 #[derive(Default)]
 pub struct RingMerge {
     rings: Vec<RingReader>,
-    /// What was read of each ring and not yet yielded.
+    /// The records that were read and not yet returned, by ring.
     ahead: Vec<Option<Record>>,
     /// Time and ring of all that is in `ahead`.
     order: BinaryHeap<Reverse<(u64, usize)>>,
@@ -85,7 +85,7 @@ impl RingMerge {
         records
     }
 
-    /// One round of records without a time: each thread's in their order, one thread after another.
+    /// One round of records without a time: those of each thread in order, one thread after another.
     pub fn untimed_round<M: Memory>(&mut self, memory: &M, most: usize) -> Vec<Record> {
         let rings = self.rings.len();
         let share = most / rings.max(1) + 1;

@@ -10,7 +10,7 @@ const HEADER: u64 = size_of::<RecordHeader>() as u64;
 /// More than any test has.
 const MANY: usize = 1000;
 
-/// Some contexts, one after another, with a writer as simple as can be.
+/// Some contexts, one after another, with the simplest possible writer.
 struct Rings {
     memory: Bytes,
     plan: ContextPlan,
@@ -69,7 +69,7 @@ fn a_record_after_the_horizon_waits_for_the_older_ones_of_other_rings() {
     rings.write(0, 3, 1);
     rings.write(1, 11, 1);
     assert_eq!(times(&merge.round(&rings.memory, 10, MANY)), [3]);
-    // Ring 0 had not published this one yet when it was looked at.
+    // Ring 0 had not published this record yet when it was looked at.
     rings.write(0, 9, 1);
     rings.write(0, 12, 1);
     assert_eq!(times(&merge.round(&rings.memory, 20, MANY)), [9, 11, 12]);

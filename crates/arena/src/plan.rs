@@ -1,4 +1,4 @@
-//! Where things lie in a thread's context.
+//! The offsets in a thread's context.
 //!
 //! ```text
 //! 0        struct np_context (640 bytes), rest of the page unused
@@ -13,8 +13,8 @@
 //! stride   the next context
 //! ```
 //!
-//! The plan is the tracer's own: readers never take the place of a ring or a table from the context, where the target
-//! could have scribbled over it.
+//! The plan is the tracer's own. Readers never take the place of a ring or a table from the
+//! context, which the target could have overwritten.
 
 use core::mem::offset_of;
 
@@ -24,7 +24,7 @@ use crate::structure::Structure;
 
 const PAGE: u64 = 4096;
 
-/// The sizes asked for do not make a context.
+/// No context can have the requested sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// A context would be larger than 16 GiB, which its u32 offsets cannot address.
@@ -38,7 +38,7 @@ pub enum PlanError {
 /// One of two tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// That with which a context begins.
+    /// The initial values of a context.
     First,
     /// The other one.
     Second,
@@ -93,16 +93,17 @@ pub struct ContextPlan {
     pub ring: u64,
     /// Its size, a power of two.
     pub ring_bytes: u64,
-    /// Whether its records carry no time: then nobody reads the clock for them, and those of
-    /// different threads are in no order.
+    /// Whether its records carry no time: then the clock is not read for them, and records of
+    /// different threads have no order.
     pub untimed: bool,
     /// Bytes from one context to the next, a multiple of 4096.
     pub stride: u64,
 }
 
 impl ContextPlan {
-    /// Lays a context out. All sizes are in bytes and are rounded up to a multiple of 8; `aggregate_bytes`, of each of
-    /// the two tables, and `ring_bytes` may be 0 (none). The ring's size must be a power of two, at least a page.
+    /// Lays a context out. All sizes are in bytes and are rounded up to a multiple of 8.
+    /// `aggregate_bytes` (of each of the two tables) and `ring_bytes` may be 0 (none). The ring's
+    /// size must be a power of two, at least a page.
     pub fn new(
         slots_bytes: u64,
         locals: u64,
@@ -129,7 +130,7 @@ impl ContextPlan {
         if total >= 16 << 30 {
             return Err(PlanError::TooLarge(total));
         }
-        // From here no sum overflows: everything is below 2^35.
+        // From here on no sum overflows: everything is below 2^35.
         let [slots_bytes, locals_bytes, clause_locals_bytes, scratch_bytes, key_bytes] =
             [slots_bytes, locals, clause_locals, scratch, key].map(|size| size.next_multiple_of(8));
         let locals = CONTEXT_SLOTS + slots_bytes;
@@ -173,8 +174,9 @@ impl ContextPlan {
     /// Room for the header, a few buckets, and one `quantize`.
     const SMALLEST_AGGREGATE: u64 = 4096;
 
-    /// One bucket for 24 bytes of table, rounded up. The usual entry has 32 bytes or more, so a full table has used
-    /// less than two thirds of its buckets, and probing seldom gives up before; the buckets take a third at most.
+    /// One bucket for 24 bytes of table, rounded up. The usual entry has 32 bytes or more. So a
+    /// full table uses less than two thirds of its buckets, and probing seldom gives up earlier;
+    /// the buckets take a third of the table at most.
     fn buckets(aggregate_bytes: u64) -> u64 {
         if aggregate_bytes == 0 {
             0
@@ -188,13 +190,14 @@ impl ContextPlan {
         (AggregateTable::BYTES as u64 + self.aggregate_buckets * 4).next_multiple_of(8)
     }
 
-    /// Bytes that one entry of the hash aggregation takes.
+    /// The size of an entry of the hash aggregation.
     pub fn entry_bytes(key_bytes: u64, value_words: u64) -> u64 {
         AggregateEntry::BYTES as u64 + key_bytes + value_words * 8
     }
 
-    /// The fixed part of the context at target address `address`, as the tracer writes it before the target sees it.
-    /// `control` is the target's address of the control block; `policy` is one of `RING_*`.
+    /// The fixed part of the context at target address `address`, as the tracer writes it before
+    /// the target sees it. `control` is the target's address of the control block; `policy` is
+    /// one of `RING_*`.
     pub fn initial_context(&self, address: u64, index: u32, control: u64, policy: u32) -> Context {
         let absolute = |offset: u64| if offset == 0 { 0 } else { address.wrapping_add(offset) };
         Context {

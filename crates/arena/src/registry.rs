@@ -1,4 +1,5 @@
-//! The list of the probes that a program has put on itself by libnanoprobe, for whoever looks from outside.
+//! The list of the probes that a program has put on itself by libnanoprobe, for readers outside
+//! of the program.
 //!
 //! ```text
 //!   a private mapping named /memfd:nanoprobe-probes in the program's map
@@ -7,9 +8,10 @@
 //!     88    row 1   ...
 //! ```
 //!
-//! Hits and missed are not in it: they are sums over all threads, and nothing on a hit's path may be shared. So the
-//! reader walks the threads' blocks, as the library itself does. Whoever writes a row makes it a free one first, and
-//! names its kind last; whoever reads believes what it has read twice.
+//! The list has no counts of hits and misses. They are sums over all threads, and the path of a hit
+//! may share nothing. So the reader walks the threads' blocks, as the library itself does. The
+//! writer of a row first makes it a free one, and writes its kind last. The reader trusts what it
+//! has read twice.
 
 use std::collections::HashSet;
 
@@ -21,58 +23,58 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"NPPROBES");
 pub const VERSION: u32 = 1;
 /// Where the first row lies.
 pub const HEAD_BYTES: usize = 64;
-/// From one row to the next.
+/// The distance between two rows.
 pub const ROW_BYTES: usize = 24;
 /// In [`Row::state`]: its handlers run.
 pub const ENABLED: u64 = 1 << 16;
 /// In [`Row::state`]: the kernel alone counts its hits.
 pub const UNCOUNTED: u64 = 1 << 17;
 
-/// The most rows that are believed.
+/// The most rows that are accepted.
 const ROWS_MAX: u32 = 1 << 16;
-/// The most that is read of threads' blocks, in bytes: what is hostile must come to an end.
+/// The most bytes that are read of threads' blocks: reading hostile data must end.
 const BLOCKS_BYTES_MAX: u64 = 1 << 28;
 /// Of one counter pair: hits, missed.
 const COUNTERS_BYTES: u64 = 16;
-/// How often a row that changes is read.
+/// How often a changing row is read.
 const ATTEMPTS: usize = 8;
 
-/// What the library says of itself.
+/// The library's description of its list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// How many follow.
     pub rows: u32,
     /// Address of the pointer to the first thread's block.
     pub threads: u64,
-    /// In a block: bytes to the address of the next.
+    /// In a block: offset of the address of the next block.
     pub next_offset: u32,
-    /// In a block: bytes to the counters, a pair for each row.
+    /// In a block: offset of the counters, a pair for each row.
     pub counters_offset: u32,
 }
 
 /// One place for a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Of the instruction, or of what is watched.
+    /// The address of the instruction, or of the watched data.
     pub address: u64,
     /// The order of registration.
     pub order: u64,
-    /// `enum np_kind`, `enum np_tactic` << 8, [`ENABLED`], [`UNCOUNTED`]; 0: nobody is registered here.
+    /// `enum np_kind`, `enum np_tactic` << 8, [`ENABLED`], [`UNCOUNTED`]; 0: the row is free.
     pub state: u64,
 }
 
-/// A probe, as it is told.
+/// A probe of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub row: Row,
-    /// Hits and missed; `None`: only the program knows.
+    /// Hits and misses; `None`: only the program knows them.
     pub counts: Option<(u64, u64)>,
 }
 
-/// Why there is nothing to be told.
+/// Why there is no list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
-    /// Something else has the name.
+    /// Another object has the name.
     #[error("the mapping {NAME} is not libnanoprobe's, or not finished")]
     Foreign,
     /// Another version of the library.
@@ -97,7 +99,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Head {
-    /// As it lies in memory, but for the magic, which is written last.
+    /// As it lies in memory, except the magic, which is written last.
     pub fn to_bytes(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         let words = [
@@ -115,10 +117,10 @@ impl Head {
         bytes
     }
 
-    /// What somebody says that it is.
+    /// Checks a head.
     ///
     /// # Errors
-    /// It cannot be.
+    /// It makes no sense.
     pub fn from_bytes(bytes: &[u8], mapped: u64) -> Result<Head, RegistryError> {
         if u64_at(bytes, 0) != MAGIC {
             return Err(RegistryError::Foreign);
@@ -166,11 +168,11 @@ impl Row {
     }
 }
 
-/// Reads the list that begins at `start`, in a mapping of `mapped` bytes, by address and in the order of registration.
-/// `read` fills a buffer from the program's memory, or says that it cannot.
+/// Reads the list that begins at `start`, in a mapping of `mapped` bytes, by address and in the
+/// order of registration. `read` fills a buffer from the program's memory, or says that it cannot.
 ///
 /// # Errors
-/// The list is not what it should be. Whatever it says, this ends, and soon.
+/// The list is damaged. Whatever it contains, this call ends, and soon.
 pub fn read(start: u64, mapped: u64, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Result<Vec<Listed>, RegistryError> {
     let fetch = |address: u64, bytes: usize| {
         let mut found = vec![0; bytes];
@@ -208,7 +210,7 @@ fn rows(start: u64, count: usize, fetch: &Fetch) -> Result<Vec<Row>, RegistryErr
             *now = Row::from_bytes(&fetch(start + (index * ROW_BYTES) as u64, ROW_BYTES)?);
         }
         if before != *now {
-            // It comes and goes faster than it can be told.
+            // The row changes too fast to be read.
             *now = Row::default();
         }
     }

@@ -1,6 +1,6 @@
-//! Taking records from a thread's ring.
+//! Takes records from a thread's ring.
 //!
-//! The writer's side and the drawing are in `agent/ring.c`. Here:
+//! `agent/ring.c` has the writer's side and the drawing. Here:
 //!
 //! 1. Load the head. Nothing behind the tail: no record.
 //! 2. Check the size of what lies at the tail against everything that it can be: a filler reaches exactly to the ring's
@@ -20,15 +20,15 @@ use crate::plan::ContextPlan;
 use crate::structure::Structure;
 
 const HEADER: u64 = size_of::<RecordHeader>() as u64;
-/// How often a record that the writer gave up under our hands is followed by a look at the next one.
+/// How many times in a row the next record is tried after the writer gave one up while it was read.
 const OVERTAKEN_MAX: u32 = 64;
-/// The writer learns of room when this part of the ring has been read.
+/// The writer is told of free room when this part of the ring has been read.
 const PUBLISHED_PART: u64 = 8;
 
 /// One record, copied out of the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The enabling; with `RECORD_ERROR` set the payload is an `ErrorRecord`.
+    /// The enabled probe; with `RECORD_ERROR` set the payload is an `ErrorRecord`.
     pub epid: u32,
     /// Time stamp counter.
     pub tsc: u64,
@@ -59,8 +59,8 @@ enum Look {
 }
 
 impl RingReader {
-    /// A reader of the ring of the context at offset `context`; `policy` is one of `RING_*`. The plan's ring must not
-    /// be empty (a reader of none finds no record).
+    /// A reader of the ring of the context at offset `context`; `policy` is one of `RING_*`. The
+    /// plan's ring must not be empty (a reader of an empty one finds no record).
     pub fn new(context: u64, plan: &ContextPlan, policy: u32) -> Self {
         Self {
             context,
@@ -74,12 +74,12 @@ impl RingReader {
         }
     }
 
-    /// The next record, the oldest there is; `None` when there is none now. After an error reading can go on.
+    /// The next record, which is the oldest; `None`: there is none now. After an error reading can continue.
     pub fn next<M: Memory>(&mut self, memory: &M) -> Result<Option<Record>, Corrupt> {
         if self.bytes == 0 {
             return Ok(None);
         }
-        // A filler, then a record; more looks only where the writer overtakes us.
+        // A filler, then a record; more looks only if the writer overtakes us.
         for _ in 0..OVERTAKEN_MAX {
             match self.look(memory)? {
                 Look::Empty => return Ok(None),
@@ -103,13 +103,13 @@ impl RingReader {
         self.corrupted
     }
 
-    /// Records that found no room, as the target counts them.
+    /// Records that found no room, by the target's count.
     pub fn drops<M: Memory>(&self, memory: &M) -> Result<u64, Corrupt> {
         Ok(memory.load_u64(self.field(offset_of!(Context, ring_drops)))?)
     }
 
-    /// Records that were committed and have not been returned. When [`RingReader::next`] has just said that there are
-    /// no more and the writer is still, these are lost: overwritten, or skipped after damage.
+    /// Records that were committed and have not been returned. When [`RingReader::next`] has just
+    /// returned none and the writer is still, these are lost: overwritten, or skipped after damage.
     pub fn outstanding<M: Memory>(&self, memory: &M) -> Result<u64, Corrupt> {
         let written = memory.load_u64(self.field(offset_of!(Context, ring_records)))?;
         Ok(written.saturating_sub(self.delivered))
@@ -120,7 +120,7 @@ impl RingReader {
     }
 
     fn look<M: Memory>(&mut self, memory: &M) -> Result<Look, Corrupt> {
-        // In this order: the head never falls behind what was given up before it was loaded.
+        // In this order: the head never falls behind a position that was loaded before it.
         if let Some(oldest) = self.overtaken(memory)? {
             self.move_tail(memory, oldest)?;
         }
@@ -147,7 +147,8 @@ impl RingReader {
                 },
             }
         };
-        // Not damage but a writer that has lapped us: the head is far, or the size is the middle of a newer record.
+        // This is not damage but a writer that has lapped us: the head is far, or the size is the
+        // middle of a newer record.
         if self.overtaken(memory)?.is_some() {
             return Ok(Look::Again);
         }
@@ -157,24 +158,24 @@ impl RingReader {
         Err(damage)
     }
 
-    /// Under policy overwrite: where the oldest record that is left begins, when the one at the tail is not left. A
-    /// position that is nonsense is found out when the head is compared with it.
+    /// Under policy overwrite: where the oldest remaining record begins, if the one at the tail was
+    /// given up. A senseless position is detected when the head is compared with it.
     fn overtaken<M: Memory>(&self, memory: &M) -> Result<Option<u64>, Corrupt> {
         if self.policy != RING_OVERWRITE {
             return Ok(None);
         }
         let oldest = memory.load_u64(self.field(offset_of!(Context, ring_overwritten)))? & !7;
         let ahead = oldest.wrapping_sub(self.tail);
-        // What lies behind the tail is ahead of it by more than half of all positions.
+        // A position before the tail seems to be ahead of it by more than half of all positions.
         Ok((ahead != 0 && ahead <= u64::MAX / 2).then_some(oldest))
     }
 
-    /// What lies at the tail: a record, or `None` for a filler, and its size. Or a size that cannot be.
+    /// The entry at the tail and its size: a record, or `None` for a filler. Or an impossible size.
     fn record<M: Memory>(&self, memory: &M, available: u64) -> Result<Result<(Option<Record>, u64), u32>, Corrupt> {
         let place = self.tail % self.bytes;
         let to_end = self.bytes - place;
         let at = self.ring.wrapping_add(place);
-        // A filler may be as short as its first word, so that is all that is read yet.
+        // A filler may be as short as its first word, so only that word is read yet.
         let word = memory.load_u64(at)?;
         let (epid, size) = (word as u32, (word >> 32) as u32);
         let bytes = u64::from(size);
@@ -188,7 +189,7 @@ impl RingReader {
             return Ok(Err(size));
         }
         let raw = memory.copy(at, bytes)?;
-        // The sizes were checked on the first copy of the first word; the second one may already say otherwise.
+        // The sizes were checked on the first copy of the first word; the second copy may differ.
         let header = RecordHeader::from_bytes(&raw).unwrap_or_default();
         let payload = raw.get(HEADER as usize..).unwrap_or_default().to_vec();
         let record = Record {
@@ -209,9 +210,10 @@ impl RingReader {
         Ok(())
     }
 
-    /// Gives the room of what was read back to the writer, who looks at the tail at every record: a line that two
-    /// processors pass to each other that often costs more than the record. Done at every [`PUBLISHED_PART`]th of the
-    /// ring, and when there is nothing left to read.
+    /// Returns the room of what was read to the writer. The writer looks at the tail at every
+    /// record. If two processors passed that cache line to each other so often, it would cost more
+    /// than the record. So this is done after every [`PUBLISHED_PART`]th of the ring, and when
+    /// there is nothing left to read.
     fn publish<M: Memory>(&mut self, memory: &M) -> Result<(), Corrupt> {
         if self.published != self.tail {
             memory.store_u64(self.field(offset_of!(Context, ring_tail)), self.tail)?;

@@ -1,4 +1,4 @@
-//! A writer in Rust, as simple as can be, against the reader. The agent's own writer is tested in `agent/tests`.
+//! The simplest possible writer, in Rust, with the reader. `agent/tests` tests the agent's own writer.
 
 use super::*;
 use crate::Bytes;

@@ -1,7 +1,8 @@
 //! Plain structures that are read from bytes and written to bytes, field by field.
 //!
-//! The structures of the contract hold nothing but integers and arrays of integers, so a value can be made of any
-//! bytes: reading needs no validity check and no `unsafe`, and what comes out may be nonsense but is never undefined.
+//! The structures of the contract hold only integers and arrays of integers, so any bytes
+//! make a value. Reading needs no validity check and no `unsafe`; the result may be nonsense
+//! but is never undefined.
 
 /// One field of a mirrored structure, for the test that compares this crate with `contract.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct Field {
 
 /// A structure that target and tracer share.
 pub trait Structure: Sized {
-    /// What `contract.h` calls it, without `struct`.
+    /// Its name in `contract.h`, without `struct`.
     const C_NAME: &'static str;
     /// Its size in bytes.
     const BYTES: usize;
@@ -30,7 +31,7 @@ pub trait Structure: Sized {
     fn to_bytes(&self) -> Vec<u8>;
 }
 
-/// An integer, or an array of integers, that any bytes are valid for.
+/// An integer, or an array of integers: any bytes are valid.
 pub(crate) trait Plain: Copy + Default {
     /// Reads from the start of `bytes`; zero where they end.
     fn get(bytes: &[u8]) -> Self;

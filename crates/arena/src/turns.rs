@@ -1,5 +1,5 @@
-//! The two tables of a thread's hash aggregation, in turn: see `agent/contract/tables.h`, and
-//! docs/design/aggregations.md.
+//! The two tables of a thread's hash aggregation, used in turn: see
+//! `agent/contract/tables.h`, and docs/design/aggregations.md.
 //!
 //! ```text
 //!   tracer                                             thread
@@ -10,7 +10,7 @@
 //!   empties the first
 //! ```
 //!
-//! A thread that aggregates no more never answers. Then what it has stays where it is, and is read there.
+//! A thread that aggregates no more never answers. Then its values stay where they are, and are read there.
 
 use core::mem::offset_of;
 
@@ -20,16 +20,17 @@ use crate::layout::Context;
 use crate::memory::Memory;
 use crate::plan::{ContextPlan, Turn};
 
-/// What the tracer knows of a context's tables. It believes the arena nothing but that the thread has moved.
+/// The tracer's knowledge of a context's tables. It trusts the arena in one point only: that the
+/// thread has switched.
 #[derive(Clone, Copy, Debug)]
 pub struct AggregateTables {
     context: u64,
     /// Where the target has the context.
     address: u64,
     plan: ContextPlan,
-    /// The table that the thread uses, or is to use.
+    /// The table that the thread uses, or will use.
     current: Turn,
-    /// The other one is not taken over yet.
+    /// Whether the other table is still to be taken over.
     is_leaving: bool,
 }
 
@@ -50,18 +51,19 @@ impl AggregateTables {
         AggregateReader::new(self.context, &self.plan, table)
     }
 
-    /// The tables that may have entries: that which the thread leaves, before that to which it goes.
+    /// The tables that may have entries: the one that the thread leaves, then the one to which it goes.
     pub fn in_use(&self) -> impl Iterator<Item = Turn> + use<> {
         let leaving = self.is_leaving.then(|| self.current.other());
         leaving.into_iter().chain([self.current])
     }
 
-    /// The table that the thread uses, or is to use; `None` while it has not left the other one.
+    /// The table that the thread uses, or will use; `None` while it has not left the other one.
     pub fn current(&self) -> Option<Turn> {
         (!self.is_leaving).then_some(self.current)
     }
 
-    /// Wants the thread to go to its other table, which is empty. Does nothing while it has not left that.
+    /// Asks the thread to switch to its other table, which is empty. Does nothing while the thread
+    /// has not left that one.
     ///
     /// # Errors
     /// The table does not lie in the arena.
@@ -80,7 +82,7 @@ impl AggregateTables {
         Ok(())
     }
 
-    /// The table that the thread has left: nobody adds to it any more.
+    /// The table that the thread has left: nothing is added to it any more.
     ///
     /// # Errors
     /// The context does not lie in the arena.
@@ -92,7 +94,7 @@ impl AggregateTables {
         Ok((used == self.address_of(self.current)).then(|| self.current.other()))
     }
 
-    /// Empties the table that the thread has left, when what is in it was taken over.
+    /// Empties the table that the thread has left, after its entries were taken over.
     ///
     /// # Errors
     /// The table does not lie in the arena.
@@ -140,7 +142,7 @@ mod tests {
             (Thread { memory, plan }, tables)
         }
 
-        /// What `np_aggregate` does with a key of one word, for `count()`. Yields where the count is.
+        /// What `np_aggregate` does with a key of one word, for `count()`. Yields the address of the count.
         fn aggregate(&self, key: u64) -> u64 {
             let wanted = self
                 .memory
@@ -234,7 +236,7 @@ mod tests {
         assert_eq!(tables.left(&thread.memory), Ok(None));
     }
 
-    /// Where entries are not what they were, all buckets are cleared: none leads to where no entry is.
+    /// Where the entries are damaged, all buckets are cleared: none may lead to a place without an entry.
     #[test]
     fn a_scribbled_table_is_emptied_too() {
         for (offset, value) in [(0, 12345), (12, u32::MAX)] {

@@ -1,5 +1,5 @@
 //! Scalar variables in the arena: globals, which the tracer's clauses share with the target's
-//! threads, and for debugging those of a thread. An integer is held in eight bytes, extended from
+//! threads, and, for debugging, those of a thread. An integer is held in eight bytes, extended from
 //! its width; a string in `strsize` bytes.
 
 use crate::error::Corrupt;
@@ -10,13 +10,13 @@ pub fn read_integer<M: Memory>(memory: &M, offset: u64) -> Result<i64, Corrupt> 
     Ok(memory.load_u64(offset)? as i64)
 }
 
-/// Assigns the integer at `offset`; it is already of the variable's width.
+/// Assigns the integer at `offset`; it already has the variable's width.
 pub fn write_integer<M: Memory>(memory: &M, offset: u64, value: i64) -> Result<(), Corrupt> {
     Ok(memory.store_u64(offset, value as u64)?)
 }
 
 /// The bytes of the string variable of `capacity` bytes at `offset`, without the NUL. All of them,
-/// should there be none.
+/// if there is no NUL.
 pub fn read_string<M: Memory>(memory: &M, offset: u64, capacity: u64) -> Result<Vec<u8>, Corrupt> {
     let mut bytes = memory.copy(offset, capacity)?;
     if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
@@ -25,8 +25,8 @@ pub fn read_string<M: Memory>(memory: &M, offset: u64, capacity: u64) -> Result<
     Ok(bytes)
 }
 
-/// Assigns the string variable of `capacity` bytes at `offset`: cut to leave room for the NUL, the
-/// rest zeroed, as `np_strcpy` does.
+/// Assigns the string variable of `capacity` bytes at `offset`. The string is cut to leave room for
+/// the NUL, and the rest is zeroed, as `np_strcpy` does.
 pub fn write_string<M: Memory>(memory: &M, offset: u64, capacity: u64, value: &[u8]) -> Result<(), Corrupt> {
     let Some(room) = capacity.checked_sub(1) else {
         return Ok(());

@@ -1,5 +1,6 @@
-//! The mirror in `layout` against the header itself: the C compiler is handed every offset, size and constant as a
-//! static assertion on `agent/contract.h`, and no field of the header may be missing from the mirror.
+//! Compares the mirror in `layout` with the header. The C compiler gets every offset, size and
+//! constant as a static assertion on `agent/contract.h`, and no field of the header may be missing
+//! from the mirror.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -227,7 +228,7 @@ fn layout_is_the_contracts() {
     if let Err(messages) = compiles(&program) {
         panic!("{messages}");
     }
-    // And the compiler does look.
+    // And the compiler really checks.
     let wrong = format!("#include \"{HEADER}\"\n_Static_assert(sizeof(struct np_site) == 47, \"\");\n");
     assert!(compiles(&wrong).is_err());
 }
@@ -281,7 +282,8 @@ fn no_field_is_missing() {
         )* };
     }
     every_structure!(compare_all);
-    // Every structure but the thread table and the pool of instances, which are arrays and have constants instead.
+    // Every structure except the thread table and the pool of instances, which are arrays and
+    // have constants instead.
     let declared = header
         .lines()
         .filter(|line| line.starts_with("struct ") && line.ends_with(" {"))

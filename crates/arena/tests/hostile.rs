@@ -1,7 +1,7 @@
-//! Any bytes, in any reader: an answer or an error, never a panic, never a loop without end.
+//! Any bytes, in any reader: the result is an answer or an error, never a panic or an endless loop.
 //!
-//! The bytes are not only random: random ones seldom get past the first check. An arena with everything in it is built,
-//! and words of it are replaced by others that are likely to hurt.
+//! The bytes are not only random, because random bytes seldom pass the first check. An arena with
+//! everything in it is built, and words of it are replaced by others that are likely to do harm.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -110,7 +110,7 @@ fn read_everything(memory: &Bytes, policy: u32) -> Found {
     let mut tables = AggregateTables::new(CONTEXT, 0x10_0000 + CONTEXT, &plan());
     let entries = tables.reader(Turn::First).entries(memory);
     let entries = entries.map_or(0, |entries| entries.filter(|entry| entry.is_ok()).count());
-    // Whatever the thread says of where it is: its tables are told to change, read, and emptied.
+    // Whatever the thread says about its position: its tables are switched, read, and emptied.
     for _ in 0..3 {
         let _ = (tables.turn(memory), tables.left(memory));
         for table in tables.in_use() {

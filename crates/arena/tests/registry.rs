@@ -97,7 +97,7 @@ fn damage_is_said() {
 }
 
 proptest! {
-    /// Whatever the bytes are, it ends, with an answer.
+    /// Whatever the bytes are, reading ends with an answer.
     #[test]
     fn any_byte_may_be_anything(changes in prop::collection::vec((0..BYTES, any::<u8>()), 0..200)) {
         let mut memory = memory(&[row(1, 1, u64::from(b'k') | ENABLED)]);

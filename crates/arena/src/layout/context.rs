@@ -36,7 +36,7 @@ pub const FAULT_ILLEGAL: u32 = 6;
 structure! {
     /// A thread's context: its fixed part up to the tracer's cache line.
     Context = "np_context" {
-        /// The stack pointer in the detour while handlers run; 0: none does.
+        /// The stack pointer in the detour while handlers run; 0: none runs.
         busy: u64,
         /// Address of the detour's frame ([`Frame`]).
         frame: u64,
@@ -50,7 +50,7 @@ structure! {
         result: u64,
         /// `FAULT_*`.
         fault: u64,
-        /// The address that was bad.
+        /// The bad address.
         fault_address: u64,
         /// Address of the [`Control`].
         control: u64,
@@ -65,11 +65,11 @@ structure! {
         /// Address of the scratch memory.
         scratch: u64,
         scratch_bytes: u64,
-        /// How much of it is taken.
+        /// How many bytes of it are taken.
         scratch_used: u64,
         /// Address of the buffer for keys.
         key: u64,
-        /// How much of it is in use.
+        /// How many bytes of it are in use.
         key_bytes: u64,
         key_capacity: u64,
         /// Address of the [`AggregateTable`] that the thread uses; 0: none.
@@ -80,7 +80,7 @@ structure! {
         ring: u64,
         /// Its size, a power of two.
         ring_bytes: u64,
-        /// Bytes written since the beginning.
+        /// Bytes written since the start.
         ring_head: u64,
         /// Records that found no room.
         ring_drops: u64,
@@ -88,15 +88,15 @@ structure! {
         ring_policy: u32,
         /// 1: records carry no time.
         ring_untimed: u32,
-        /// [`RING_OVERWRITE`]: where the oldest record that is left begins.
+        /// [`RING_OVERWRITE`]: where the oldest remaining record begins.
         ring_overwritten: u64,
         /// Faults of handlers.
         errors: u64,
-        /// What `ring_head` becomes at the commit; 0: nothing is reserved.
+        /// The value of `ring_head` after the commit; 0: nothing is reserved.
         ring_pending: u64,
-        /// Records committed since the beginning.
+        /// Records committed since the start.
         ring_records: u64,
-        /// The snapshot that the cached range is from.
+        /// The snapshot of the cached range.
         range_publication: u64,
         /// The range in which the last copyin found its address.
         range_start: u64,
@@ -106,7 +106,7 @@ structure! {
         stack_start: u64,
         /// Their end.
         stack_end: u64,
-        /// Address of the instance for a return address that is tried first.
+        /// Address of the instance that is tried first for a return address.
         return_cursor: u64,
         /// Returns that are not seen.
         returns_missed: u64,
@@ -122,7 +122,7 @@ structure! {
         /// Bytes consumed; the tracer's.
         ring_tail: u64,
         reserved2: [u64; 7],
-        /// Address of the [`AggregateTable`] that the thread moves to with its next aggregation; 0: none.
+        /// Address of the [`AggregateTable`] to which the thread switches with its next aggregation; 0: none.
         aggregates_wanted: u64,
         reserved3: [u64; 7],
     }
@@ -162,7 +162,7 @@ structure! {
         probe_id: u32,
         /// Address of the probed instruction.
         site: u64,
-        /// Of the site in its function.
+        /// Its offset in its function.
         offset: u64,
         /// Address of a string.
         provider: u64,
@@ -178,11 +178,11 @@ structure! {
     }
 }
 structure! {
-    /// What a record begins with.
+    /// The header of a record.
     RecordHeader = "np_record" {
         /// 0: filler; [`RECORD_ERROR`] set: an [`ErrorRecord`] follows.
         epid: u32,
-        /// Header included, a multiple of 8.
+        /// With the header, a multiple of 8.
         bytes: u32,
         tsc: u64,
         cpu: u32,
@@ -196,12 +196,13 @@ structure! {
         fault: u32,
         /// Index of the statement in the clause, from 1; 0: the predicate.
         action: u32,
-        /// The address, where there is one.
+        /// The address, for a bad address.
         value: u64,
     }
 }
 
 /// A context's handler stack.
 pub const HANDLER_STACK_BYTES: u64 = 32768;
-/// Where the contexts' stacks begin among the handler stacks: behind those on which threads look for their contexts.
+/// Where the contexts' stacks begin among the handler stacks: after those on which threads look
+/// for their contexts.
 pub const HANDLER_STACKS: u64 = 4096 + 64 * 8192;

@@ -2,11 +2,11 @@
 
 use crate::structure::structure;
 
-/// Bytes of the control block that every version has: `magic` up to and including `regions_offset`, and the signal
-/// actions behind it, which `restore` also needs.
+/// Bytes of the control block that every version has: `magic` up to and including `regions_offset`,
+/// and the signal actions after it, which `restore` also needs.
 pub const FROZEN_BYTES: usize = core::mem::offset_of!(Control, missed_without_context);
 
-/// Contexts that there can be.
+/// The most contexts.
 pub const CONTEXTS_MAX: u32 = 1024;
 
 /// [`Semaphore::state`]: its library is gone, or it was never raised.
@@ -20,13 +20,13 @@ pub const SEMAPHORE_LOWERING: u32 = 3;
 /// [`Semaphore::state`]: lowered.
 pub const SEMAPHORE_LOWERED: u32 = 4;
 
-/// [`Control::state`]: nothing in the text is changed yet.
+/// [`Control::state`]: nothing in the text has changed yet.
 pub const STATE_BUILDING: u32 = 0;
 /// [`Control::state`]: the site table is published; any of its sites may be patched.
 pub const STATE_ARMED: u32 = 1;
 /// [`Control::state`]: every site holds its original bytes again.
 pub const STATE_RESTORED: u32 = 2;
-/// As [`STATE_ARMED`], and all that attaching places is in the text.
+/// As [`STATE_ARMED`], and everything that attaching places is in the text.
 pub const STATE_COMPLETE: u32 = 3;
 
 /// Index into [`Control::actions`]: SIGTRAP.
@@ -61,23 +61,23 @@ pub const TACTIC_PUN: u32 = 3;
 pub const TACTIC_EVICT: u32 = 4;
 /// [`Site::tactic`]: `int3`.
 pub const TACTIC_TRAP: u32 = 5;
-/// [`Site::tactic`]: a springboard, in padding. It is put back after all others, when nobody is on it.
+/// [`Site::tactic`]: a springboard, in padding. It is put back after all others, when no thread is on it.
 pub const TACTIC_SPRINGBOARD: u32 = 6;
-/// [`Site::tactic`]: a patch whose last five bytes are the springboard of another: it is put back
-/// when nobody is on that.
+/// [`Site::tactic`]: a patch whose last five bytes are the springboard of another one. It is put
+/// back when no thread is on that springboard.
 pub const TACTIC_HOST: u32 = 7;
-/// [`Site::tactic`]: no probe's, but the agent in front of a system call: while these are in the text, what is recorded
-/// of the program's signal masks is true.
+/// [`Site::tactic`]: not of a probe, but for the agent's part before a system call. While these are
+/// in the text, the records of the program's signal masks are true.
 pub const TACTIC_SHIM: u32 = 8;
 
-/// Where the head of an empty [`AggregateTable`] is, behind the example of a context.
+/// Where the head of an empty [`AggregateTable`] is, after the example of a context.
 pub const EXAMPLE_AGGREGATES: u64 = 1024;
 
-/// Speculations of a session, at most.
+/// The most speculations of a session.
 pub const SPECULATIONS_MAX: u64 = 256;
-/// A speculation's word: it is taken; above this bit are the bytes of its records.
+/// A speculation's word: it is taken; the bits above this one count the bytes of its records.
 pub const SPECULATION_TAKEN: u64 = 1;
-/// It was committed or discarded, and the tracer has not yet met the record of that.
+/// It was committed or discarded, and the tracer has not yet read the record of that.
 pub const SPECULATION_ENDED: u64 = 2;
 /// Where the bytes are.
 pub const SPECULATION_SHIFT: u64 = 1;
@@ -102,11 +102,11 @@ structure! {
         version: u32,
         /// Size of this structure.
         control_bytes: u32,
-        /// Where the target has the arena.
+        /// The arena's address in the target.
         arena_address: u64,
         /// Bytes of the arena.
         arena_bytes: u64,
-        /// As the tracer sees itself.
+        /// The tracer's process id, in its own pid namespace.
         tracer_pid: u32,
         /// `STATE_*`.
         state: u32,
@@ -122,14 +122,14 @@ structure! {
         region_capacity: u32,
         /// Where the [`Region`]s are.
         regions_offset: u64,
-        /// Bit k: `actions[k]` was replaced and must be put back.
+        /// Bit k: `actions[k]` was replaced and must be restored.
         action_mask: u32,
         reserved0: u32,
         /// The program's own actions, by `SLOT_*`.
         actions: [SignalAction; 5],
-        /// Ours; put back only where the target still has this one.
+        /// Our actions. The program's is only restored where the target still has ours.
         installed: [SignalAction; 5],
-        /// Hits of threads for which there was no context.
+        /// Hits of threads without a context.
         missed_without_context: u64,
         /// A clause ran `exit()`.
         exit_requested: u32,
@@ -137,7 +137,7 @@ structure! {
         exit_status: i32,
         /// Calls of the dynamic linker's debugger hook.
         library_event: u32,
-        /// The last event that the tracer has dealt with.
+        /// The last event that the tracer has handled.
         library_ack: u32,
         /// TSC of the tracer's last sign of life; 0: do not wait for it.
         tracer_heartbeat: u64,
@@ -157,7 +157,7 @@ structure! {
         context_stride: u64,
         /// Contexts there are.
         context_capacity: u32,
-        /// Contexts claimed so far for the first time.
+        /// Contexts that were claimed for the first time so far.
         context_count: u32,
         /// Offset of the thread's id from its thread pointer; 0: unknown.
         tid_offset: u32,
@@ -173,11 +173,11 @@ structure! {
         ranges: u64,
         /// Bytes of a string variable, the NUL included.
         strsize: u32,
-        /// Frames of a `ustack()` that does not say.
+        /// Frames of a `ustack()` that does not say how many.
         ustackframes: u32,
         /// Where the example of a new context is; its addresses are offsets from the context.
         example_offset: u64,
-        /// Where the speculations' words are: `SPECULATION_*`, 0 where it is free.
+        /// Where the speculations' words are: `SPECULATION_*`, 0 for a free one.
         speculations_offset: u64,
         /// How many there are; at most [`SPECULATIONS_MAX`].
         speculation_count: u64,
@@ -199,15 +199,15 @@ structure! {
         speculation_bytes: u64,
         /// Records that found no room under theirs.
         speculation_drops: u64,
-        /// Bit k of word n: context 64 n + k may be taken, since its thread is gone.
+        /// Bit k of word n: context 64 n + k may be taken, because its thread is gone.
         contexts_ended: [u64; CONTEXTS_MAX as usize / 64],
-        /// Slots of the thread table claimed since the beginning.
+        /// Slots of the thread table claimed since the start.
         slots_claimed: u64,
-        /// Hits of threads that cannot be told from others.
+        /// Hits of threads that cannot be identified.
         missed_unknown_thread: u64,
-        /// Restartable sequences that the kernel aborted since they met a trap of ours.
+        /// Restartable sequences that the kernel aborted because they met a trap of ours.
         aborted: u64,
-        /// Where the thread of the last one went on.
+        /// Where the thread of the last one continued.
         aborted_at: u64,
     }
 }
@@ -216,7 +216,7 @@ structure! {
     Site = "np_site" {
         /// Where it begins.
         address: u64,
-        /// Bytes that are patched, at most 16.
+        /// The number of patched bytes, at most 16.
         length: u32,
         /// `TACTIC_*`, for people.
         tactic: u32,
@@ -240,13 +240,13 @@ structure! {
 structure! {
     /// A static probe's semaphore that was raised. Frozen.
     Semaphore = "np_semaphore" {
-        /// Of the counter, a u16.
+        /// The address of the counter, a u16.
         address: u64,
         /// The probe's first site: in the same module.
         site: u64,
         /// The value before it was raised.
         resting: u16,
-        /// The value before the change that is announced.
+        /// The value before the announced change.
         seen: u16,
         /// `SEMAPHORE_*`.
         state: u32,

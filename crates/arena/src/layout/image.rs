@@ -1,4 +1,4 @@
-//! The agent's image, and what its code looks up: `agent/contract/image.h`.
+//! The agent's image, and the tables that its code uses: `agent/contract/image.h`.
 
 use crate::structure::{Structure as _, structure};
 
@@ -8,14 +8,14 @@ pub const KEY_TLS_SELF: u64 = 0;
 pub const KEY_FSBASE: u64 = 1;
 /// [`Image::thread_key_mode`]: the kernel is asked for the thread's number.
 pub const KEY_ASKED: u64 = 2;
-/// In the key of a thread that is told by its number.
+/// Set in the key of a thread that is identified by its number.
 pub const KEY_OF_NUMBER: u64 = 1 << 63;
 /// [`Image::thread_key_mode`]: `mov %fs:0` in detours, `rdfsbase` in the agent.
 pub const KEY_TLS_CHECKED: u64 = 3;
 
 /// Instances of replaced return addresses.
 pub const RETURN_INSTANCES: u32 = 65536;
-/// Instances that a thread takes at a time.
+/// How many instances a thread takes at a time.
 pub const RETURN_CHUNK: u32 = 64;
 /// Bytes of a thunk.
 pub const RETURN_THUNK_BYTES: u64 = 16;
@@ -48,11 +48,11 @@ pub const TABLE_SLOTS: usize = 1 << TABLE_BITS;
 /// [`ThreadSlot::key`]: its thread is gone; it may be claimed, and chains go on past it.
 pub const SLOT_ENDED: u64 = 1;
 
-/// Of an entry of the table of origins: by how many words the stack is deeper than at the original instruction's fault
-/// is above this bit of the original address.
+/// In an entry of the table of origins. The bits of the original address above this one say by how
+/// many words the stack is deeper than at the original instruction's fault.
 pub const ORIGIN_PUSHED_SHIFT: u32 = 56;
 
-/// How often tables are published at most where they are told by rows.
+/// The most tables that are published by rows.
 pub const TABLE_ROWS: u64 = 4096;
 
 /// A key's first slot is `key * TABLE_FACTOR >> (64 - TABLE_BITS)`.
@@ -68,7 +68,7 @@ structure! {
         table: u64,
         /// Address of [`TABLE_ROWS`] [`Tables`], or of one.
         tables: u64,
-        /// Address of as many bytes, not 0 where a row is there; 0: there is one row.
+        /// Address of as many bytes, each not 0 if its row is there; 0: there is one row.
         rows: u64,
         /// `KEY_*`.
         thread_key_mode: u64,
@@ -76,7 +76,7 @@ structure! {
         code_start: u64,
         /// First byte behind them.
         code_end: u64,
-        /// 0: the agent makes no system call but `gettid`.
+        /// 0: the agent makes no system call except `gettid`.
         allow_syscalls: u64,
         /// Whether the processor has `rdpid`.
         use_rdpid: u64,
