@@ -3,21 +3,22 @@
 use std::io::Write;
 
 use nanoprobe_export::{Console, Sink};
-use nanoprobe_session::{Place, Session};
+use nanoprobe_session::{Known, Listed, Place};
 
 use crate::output::probe_name;
 
 /// Prints the probes.
-pub fn print(session: &Session, sink: &mut dyn Sink, out: &mut dyn Console) -> Result<(), nanoprobe_export::Error> {
+pub fn print(known: &Known, sink: &mut dyn Sink, out: &mut dyn Console) -> Result<(), nanoprobe_export::Error> {
     sink.list_begins(out)?;
-    session
+    known
         .probes()
         .try_for_each(|probe| sink.listed(out, &probe_name(probe)))
 }
 
 /// Prints how the sites of the probes would be patched.
-pub fn print_plan(session: &mut Session, out: &mut dyn Write) -> Result<(), anyhow::Error> {
-    let has_target = session.probes().any(|probe| {
+pub fn print_plan(listed: &Listed, out: &mut dyn Write) -> Result<(), anyhow::Error> {
+    let known = listed.known();
+    let has_target = known.probes().any(|probe| {
         matches!(
             probe.place,
             Place::Function { .. } | Place::Address { .. } | Place::Static { .. }
@@ -26,11 +27,11 @@ pub fn print_plan(session: &mut Session, out: &mut dyn Write) -> Result<(), anyh
     if !has_target {
         return Ok(());
     }
-    let placement = session.plan()?;
+    let placement = listed.plan()?;
     writeln!(out)?;
     writeln!(out, "{:>18} {:>15} {:>7}  SITES", "PATCH", "TACTIC", "BYTES")?;
     for patch in &placement.patches {
-        let sites: Vec<String> = patch.sites.iter().map(|site| session.symbolize(site.0)).collect();
+        let sites: Vec<String> = patch.sites.iter().map(|site| known.symbolize(site.0)).collect();
         let bytes = patch.built.patched.len();
         let form = if patch.takes_return {
             ", return address replaced"

@@ -10,7 +10,7 @@ use nanoprobe_lang::Program;
 use nanoprobe_lang::bytes::readable;
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::SymbolKind;
-use nanoprobe_session::{Detached, Probe, Session};
+use nanoprobe_session::{Detached, Known, Probe};
 use nanoprobe_target::Exit;
 
 use crate::progress;
@@ -157,7 +157,7 @@ impl Stream {
 }
 
 /// Names for addresses, from what the session knows of the target.
-pub struct Names<'a>(pub &'a Session);
+pub struct Names<'a>(pub &'a Known);
 
 impl Symbolizer for Names<'_> {
     fn symbolize(&mut self, address: u64) -> String {

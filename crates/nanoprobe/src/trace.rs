@@ -9,9 +9,8 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use nanoprobe_export::FlameGraph;
-use nanoprobe_lang::options::Options;
 use nanoprobe_lang::{Source, Target};
-use nanoprobe_session::{Acquired, Session, SessionError, TracedProgram};
+use nanoprobe_session::{Acquired, Compiled, Prepared, SessionError, TracedProgram};
 
 use self::run::Trace;
 use self::telling::unsampled;
@@ -118,38 +117,36 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
     if let Some(path) = &arguments.flame_graph {
         FlameGraph::check(path)?;
     }
-    let mut session = Session::open(program, options.clone(), acquired)?;
+    let compiled = Compiled::new(program, options)?;
+    let prepared = Prepared::new(compiled.clone(), acquired)?;
     // Types and addresses are those of the program that will now be traced.
     traced.check_program()?;
     if arguments.list {
-        return print_list(arguments, &options, session);
+        return print_list(arguments, &compiled, prepared);
     }
-    if let Some(refusal) = unsampled(&session) {
+    if let Some(refusal) = unsampled(prepared.known()) {
         message(refusal);
         return Ok(1);
     }
-    let program = session.program().clone();
-    let trace = Trace::new(arguments, sources, &options, &program, &session)?;
-    trace.run(&mut session)
+    Trace::new(arguments, sources, &compiled, prepared.known())?.run(prepared)
 }
 
 /// `-l`
-fn print_list(arguments: &Arguments, options: &Options, mut session: Session) -> Result<u8, anyhow::Error> {
+fn print_list(arguments: &Arguments, compiled: &Compiled, prepared: Prepared) -> Result<u8, anyhow::Error> {
     let mut out = Stream::open(arguments.output.as_deref())?;
-    session.load()?;
-    let mut sink = arguments.format.sink(options, arguments.verbose);
-    list::print(&session, &mut *sink, &mut out)?;
+    let listed = prepared.load()?;
+    let mut sink = arguments.format.sink(compiled.options(), arguments.verbose);
+    list::print(listed.known(), &mut *sink, &mut out)?;
     if arguments.verbose && arguments.format.is_for_people {
-        list::print_plan(&mut session, &mut out)?;
+        list::print_plan(&listed, &mut out)?;
     }
     out.flush()?;
-    let unmatched = session.unmatched();
+    let unmatched = listed.known().unmatched();
     for description in &unmatched {
         message(format_args!(
             "failed to match {description}: No probe matches description"
         ));
     }
-    let found = session.probes().next().is_some();
-    session.abandon();
+    let found = listed.known().probes().next().is_some();
     Ok(u8::from(!found || !unmatched.is_empty()))
 }

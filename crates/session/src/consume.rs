@@ -20,8 +20,8 @@ pub struct Losses {
     pub missed_unknown_thread: u64,
     /// Restartable sequences that met a trap of ours, which no section describes.
     pub aborted: u64,
-    /// Returns that were not seen where the return address is replaced: no instance was free, the call was left by longjmp
-    /// or an exception, or the address was put back for an unwinder.
+    /// Returns that were not seen where the return address is replaced: no instance was free, the
+    /// call was left by longjmp or an exception, or the address was put back for an unwinder.
     pub missed_returns: u64,
     /// Records that found no room.
     pub drops: u64,
@@ -55,8 +55,8 @@ pub struct Consumer {
 const RECORDS_MAX: usize = 1 << 18;
 
 impl Consumer {
-    /// The records of one round: those up to `horizon`, a reading of the clock, in the order of their time. Untimed ones come
-    /// thread by thread, those of each in order. See [`RingMerge`].
+    /// The records of one round: those up to `horizon`, a reading of the clock, in the order of
+    /// their time. Untimed ones come thread by thread, those of each in order. See [`RingMerge`].
     ///
     /// # Errors
     /// The control block is damaged. Damage in a ring is counted, and what can be read is returned.
@@ -129,7 +129,11 @@ pub fn context_offset(layout: &ArenaLayout, index: u64) -> u64 {
     layout.contexts_offset + index * layout.context.stride
 }
 
-/// The field of the control block that says whether a clause ran `exit()`.
-pub fn exit_requested(memory: &Mapping) -> Result<bool, SessionError> {
-    Ok(memory.load_u32(offset_of!(Control, exit_requested) as u64)? != 0)
+/// The status of an `exit()` that a clause in the process has run.
+pub fn exit_requested(memory: &Mapping) -> Result<Option<i32>, SessionError> {
+    let load = |field: usize| memory.load_u32(field as u64);
+    Ok(match load(offset_of!(Control, exit_requested))? {
+        0 => None,
+        _ => Some(load(offset_of!(Control, exit_status))? as i32),
+    })
 }

@@ -75,5 +75,5 @@ pub use nanoprobe_patch::{Tactic, TrapForm};
 pub use nanoprobe_text::Patch;
 pub use placement::{Changes, Placement, Refused, RefusedBecause};
 pub use probes::{Place, Probe, ProbeIndex, Spot};
-pub use session::{Begun, Output, Session};
+pub use session::{Attached, Begun, Compiled, Ended, Known, Listed, Output, Prepared, Tracing};
 pub use types::TracedProgram;

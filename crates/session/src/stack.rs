@@ -1,8 +1,9 @@
 //! Walking a sampled thread's stack, as `agent/unwind.c` walks one in the thread itself, by the same rows; there is the
 //! theory. Pure.
 //!
-//! What a sample holds of the stack is what can be walked: where it ends the walk does. A thread may be anywhere, in the
-//! middle of a prologue too, and its program counter is exact; where no row says anything of it the chain of rbp is followed.
+//! What a sample holds of the stack is what can be walked: where it ends the walk
+//! does. A thread may be anywhere, in the middle of a prologue too, and its program
+//! counter is exact; where no row says anything of it the chain of rbp is followed.
 
 use nanoprobe_arena::layout::{CFA_PLT, CFA_RBP, CFA_RBP_DEREF, CFA_RSP, CFA_SIGNAL, CFA_UNKNOWN, UnwindRow};
 use nanoprobe_symbols::{RBP_AT_CFA, RBP_AT_RBP, RBP_UNDEFINED};
@@ -18,7 +19,7 @@ const UCONTEXT_RSP: u64 = 160;
 const UCONTEXT_RIP: u64 = 168;
 
 /// What is known of the code at an address.
-pub enum Known {
+pub enum FrameRule {
     /// No module covers it.
     Nothing,
     /// A module covers it, and this row holds there.
@@ -34,7 +35,7 @@ struct Cursor {
 }
 
 /// The frames of a thread, innermost first.
-pub fn walk(user: &UserState, mut known: impl FnMut(u64) -> Known) -> Vec<u64> {
+pub fn walk(user: &UserState, mut known: impl FnMut(u64) -> FrameRule) -> Vec<u64> {
     let mut cursor = Cursor {
         pc: user.register("ip"),
         rsp: user.register("sp"),
@@ -53,9 +54,9 @@ pub fn walk(user: &UserState, mut known: impl FnMut(u64) -> Known) -> Vec<u64> {
     frames
 }
 
-fn step(user: &UserState, cursor: &Cursor, known: &Known) -> Option<Cursor> {
+fn step(user: &UserState, cursor: &Cursor, known: &FrameRule) -> Option<Cursor> {
     let row = match known {
-        Known::Row(row) if row.cfa != CFA_UNKNOWN => row,
+        FrameRule::Row(row) if row.cfa != CFA_UNKNOWN => row,
         _ if cursor.rbp < cursor.rsp => return None,
         _ => {
             let rbp = user.stack_word(cursor.rbp)?;
@@ -121,8 +122,8 @@ mod tests {
         user
     }
 
-    fn row(cfa: u8, cfa_offset: i32, rbp: u8, rbp_offset: i16) -> Known {
-        Known::Row(UnwindRow {
+    fn row(cfa: u8, cfa_offset: i32, rbp: u8, rbp_offset: i16) -> FrameRule {
+        FrameRule::Row(UnwindRow {
             pc: 0,
             cfa_offset,
             rbp_offset,
@@ -133,7 +134,8 @@ mod tests {
 
     #[test]
     fn rows_lead_from_frame_to_frame() {
-        // 0x1000: 16 bytes of locals, rbp saved below the return address; 0x2001: called, a plain frame; 0x3001: unknown.
+        // 0x1000: 16 bytes of locals, rbp saved below the return
+        // address; 0x2001: called, a plain frame; 0x3001: unknown.
         let user = thread(0x1000, 5, &[1, 2, SP + 0x30, 0x2001, 3, 0x3001, SP + 0x40, 0x4001]);
         let mut asked = Vec::new();
         let frames = walk(&user, |pc| {
@@ -141,7 +143,7 @@ mod tests {
             match pc {
                 0x1000 => row(CFA_RSP, 32, RBP_AT_CFA, -16),
                 0x2000 => row(CFA_RSP, 16, 0, 0),
-                _ => Known::Nothing,
+                _ => FrameRule::Nothing,
             }
         });
         assert_eq!(frames, [0x1000, 0x2001, 0x3001, 0x4001]);
@@ -155,7 +157,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_ends_the_walk() {
         let user = thread(0x1000, 0, &[0x2001, 0x3001]);
-        assert_eq!(walk(&user, |_| Known::Nothing), [0x1000], "no chain");
+        assert_eq!(walk(&user, |_| FrameRule::Nothing), [0x1000], "no chain");
         assert_eq!(
             walk(&user, |_| row(CFA_RSP, 0, 0, 0)),
             [0x1000],
@@ -172,7 +174,7 @@ mod tests {
             "the sample's end"
         );
         assert_eq!(walk(&user, |_| row(CFA_RSP, i32::MIN, 0, 0)), [0x1000]);
-        assert!(walk(&thread(0, 0, &[]), |_| Known::Nothing).is_empty());
+        assert!(walk(&thread(0, 0, &[]), |_| FrameRule::Nothing).is_empty());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! A program that blocks all signals in every way there is, while all that it calls meanwhile is probed by traps: it says
-//! the same as without probes, every call is counted, and what is blocked in the end is what it would be.
+//! A program that blocks all signals in every way there is, while all that it calls meanwhile is probed by traps:
+//! it says the same as without probes, every call is counted, and what is blocked in the end is what it would be.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -14,7 +14,7 @@ use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::AggregationId;
 use nanoprobe_lang::{MacroValues, Source, compile};
-use nanoprobe_session::{Acquired, Session};
+use nanoprobe_session::{Acquired, Compiled, Prepared};
 
 /// The program, with its ends of the pipes.
 struct Masks {
@@ -102,9 +102,11 @@ fn traced(masks: &mut Masks, said: &mut Vec<String>, text: &str, tactic: Option<
         tactic: tactic.map(str::to_owned),
         ..Options::default()
     };
-    let mut session = Session::open(program, options, Acquired::running(pid).unwrap()).unwrap();
-    session.begin().unwrap();
-    assert!(session.refused().is_empty(), "{:?}", session.refused());
+    let compiled = Compiled::new(program, options).unwrap();
+    let prepared = Prepared::new(compiled.clone(), Acquired::running(pid).unwrap()).unwrap();
+    let (mut attached, _) = prepared.begin().unwrap();
+    let refused = attached.known().refused();
+    assert!(refused.is_empty(), "{refused:?}");
     masks.go_on();
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
@@ -112,7 +114,7 @@ fn traced(masks: &mut Masks, said: &mut Vec<String>, text: &str, tactic: Option<
         // Libraries that come meanwhile wait for an answer.
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            session.step().unwrap();
+            attached.step().unwrap();
             if let Ok(lines) = receiver.try_recv() {
                 said.extend(lines);
                 break;
@@ -120,12 +122,12 @@ fn traced(masks: &mut Masks, said: &mut Vec<String>, text: &str, tactic: Option<
             assert!(Instant::now() < deadline, "it hangs");
         }
     });
-    let detached = session.end().unwrap();
+    let (mut ended, detached) = attached.end().unwrap();
     assert_eq!((detached.left_bytes, detached.foreign), (0, 0));
     let mut table = AggregateTable::new();
-    let new = session.take_aggregations().unwrap();
-    table.add(session.program(), new);
-    let rows = table.rows(session.program(), AggregationId(0));
+    let new = ended.tracing_mut().take_aggregations().unwrap();
+    table.add(compiled.program(), new);
+    let rows = table.rows(compiled.program(), AggregationId(0));
     rows.iter().flat_map(|row| row.words.first()).sum()
 }
 

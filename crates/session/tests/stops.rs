@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::{MacroValues, Source, compile};
-use nanoprobe_session::{Acquired, Session};
+use nanoprobe_session::{Acquired, Compiled, Prepared};
 use nanoprobe_tests::in_time::{EndsInTime, InTime, TimeLimit};
 
-/// Some sixty handlers, whose masks all change: at attach the borrowed thread is resumed once while all stand, at detach
-/// twice, and each is one more where the program has changed an action in the last moment (this one does not).
+/// Some sixty handlers, whose masks all change: at attach the borrowed thread
+/// is resumed once while all stand, at detach twice, and each is one more where
+/// the program has changed an action in the last moment (this one does not).
 #[test]
 fn a_borrowed_thread_is_resumed_a_fixed_small_number_of_times() {
     let folder = tempfile::tempdir().unwrap();
@@ -49,12 +50,13 @@ fn a_borrowed_thread_is_resumed_a_fixed_small_number_of_times() {
             ..Options::default()
         };
         let compiled = compile(&sources, &macros).unwrap();
-        let mut session = Session::open(compiled, options, Acquired::running(pid).unwrap()).unwrap();
-        session.begin().unwrap();
-        let process = session.process().unwrap().clone();
+        let compiled = Compiled::new(compiled, options).unwrap();
+        let prepared = Prepared::new(compiled, Acquired::running(pid).unwrap()).unwrap();
+        let (mut attached, _) = prepared.begin().unwrap();
+        let process = attached.known().process().unwrap().clone();
         assert_eq!(process.resumes_in_whole_stops(), 1, "{tactic:?}");
-        session.step().unwrap();
-        let detached = session.end().unwrap();
+        attached.step().unwrap();
+        let (_, detached) = attached.end().unwrap();
         assert_eq!((detached.left_bytes, detached.foreign), (0, 0));
         assert_eq!(process.resumes_in_whole_stops(), 3, "{tactic:?}");
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_export::{AggregateTable, Snapshot};
 use nanoprobe_lang::Program;
-use nanoprobe_session::{Patch, ProbeIndex, Session, SessionError};
+use nanoprobe_session::{Attached, Known, Patch, ProbeIndex, SessionError};
 
 use super::budget::{self, Cost, thousands};
 use super::hits::{self, Name};
@@ -59,13 +59,13 @@ impl Limit {
     /// Checks, and turns off probes if necessary.
     ///
     /// # Errors
-    /// As [`Session::set_armed`].
-    pub fn look(&mut self, session: &mut Session) -> Result<(), SessionError> {
+    /// As [`Attached::set_armed`].
+    pub fn look(&mut self, attached: &mut Attached) -> Result<(), SessionError> {
         let elapsed = self.looked.elapsed();
-        if session.is_finished() {
+        if attached.is_finished() {
             return Ok(());
         }
-        let now = hits::of(session.program(), &self.hits);
+        let now = hits::of(attached.known().program(), &self.hits);
         let rates = now.iter().map(|(probe, hits)| {
             let before = self.before.get(probe).copied().unwrap_or(0);
             (probe, hits.saturating_sub(before) as f64 / elapsed.as_secs_f64())
@@ -76,21 +76,21 @@ impl Limit {
             .collect();
         self.before = now;
         self.looked = Instant::now();
-        let costs = costs(session, &busy, self.pace);
+        let costs = costs(attached, &busy, self.pace);
         let over = budget::over(&costs, self.share);
         if over.is_empty() {
             return Ok(());
         }
-        self.turn_off(session, &over)
+        self.turn_off(attached, &over)
     }
 
-    fn turn_off(&mut self, session: &mut Session, over: &[Cost<Name>]) -> Result<(), SessionError> {
-        let probes = probes_of(session);
+    fn turn_off(&mut self, attached: &mut Attached, over: &[Cost<Name>]) -> Result<(), SessionError> {
+        let probes = probes_of(attached.known());
         let dear: BTreeSet<Name> = over.iter().map(|cost| cost.probe.clone()).collect();
         let patches = |wanted: &dyn Fn(&Name) -> bool| -> BTreeSet<u64> {
             let indices = probes.iter().filter(|(name, _)| wanted(name)).map(|(_, index)| *index);
             indices
-                .flat_map(|index| session.patches_of(index))
+                .flat_map(|index| attached.patches_of(index))
                 .map(address_of)
                 .collect()
         };
@@ -106,7 +106,7 @@ impl Limit {
             })
             .cloned()
             .collect();
-        let stays: BTreeSet<u64> = session
+        let stays: BTreeSet<u64> = attached
             .patches()
             .iter()
             .filter(|patch| patch.stays())
@@ -114,7 +114,7 @@ impl Limit {
             .collect();
         let is_kept = |name: &&Name| !patches(&|other| other == *name).is_disjoint(&stays);
         let kept: BTreeSet<Name> = dear.iter().filter(is_kept).cloned().collect();
-        session.set_armed(false, &mut |patch| chosen.contains(&address_of(patch)))?;
+        attached.set_armed(false, &mut |patch| chosen.contains(&address_of(patch)))?;
         for cost in over {
             if kept.contains(&cost.probe) {
                 message(format_args!(
@@ -152,13 +152,11 @@ fn text_of((module, function, name): &Name) -> String {
     format!("{module}:{function}:{name}")
 }
 
-fn probes_of(session: &Session) -> Vec<(Name, ProbeIndex)> {
-    let mut probes: Vec<(Name, ProbeIndex)> = session
+fn probes_of(known: &Known) -> Vec<(Name, ProbeIndex)> {
+    let mut probes: Vec<(Name, ProbeIndex)> = known
         .enablings()
         .filter_map(|enabling| {
-            let probe = session
-                .probe(enabling.probe)
-                .filter(|probe| hits::is_in_target(probe))?;
+            let probe = known.probe(enabling.probe).filter(|probe| hits::is_in_target(probe))?;
             Some((hits::name_of(probe), enabling.probe))
         })
         .collect();
@@ -169,18 +167,19 @@ fn probes_of(session: &Session) -> Vec<(Name, ProbeIndex)> {
 
 /// The cost of each busy probe: its site, and the clauses that fire there. The counting clause
 /// is not included.
-fn costs(session: &Session, busy: &BTreeMap<Name, f64>, pace: f64) -> Vec<Cost<Name>> {
+fn costs(attached: &Attached, busy: &BTreeMap<Name, f64>, pace: f64) -> Vec<Cost<Name>> {
     let mut costs: BTreeMap<Name, Cost<Name>> = BTreeMap::new();
-    for enabling in session.enablings() {
-        let Some(probe) = session.probe(enabling.probe) else {
+    let known = attached.known();
+    for enabling in known.enablings() {
+        let Some(probe) = known.probe(enabling.probe) else {
             continue;
         };
         let name = hits::name_of(probe);
-        let (Some(rate), Some(clause)) = (busy.get(&name), session.program().clauses.get(enabling.clause)) else {
+        let (Some(rate), Some(clause)) = (busy.get(&name), known.program().clauses.get(enabling.clause)) else {
             continue;
         };
         let cost = costs.entry(name.clone()).or_insert_with(|| {
-            let sites = session.patches_of(enabling.probe);
+            let sites = attached.patches_of(enabling.probe);
             let dearest = sites
                 .into_iter()
                 .map(|patch| model::site_ns(Some(patch)))

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::{Source, Target};
-use nanoprobe_session::{Acquired, Session, SessionError, TracedProgram};
+use nanoprobe_session::{Acquired, Attached, Compiled, Known, Prepared, SessionError, TracedProgram};
 
 use crate::arguments::Arguments;
 use crate::cost::budget::{Cost, thousands, word};
@@ -79,19 +79,19 @@ fn attempt(arguments: &Arguments, sources: &[Source], pid: i32) -> Result<u8, an
         return Ok(0);
     };
     // Which probes the program would have: the process is only looked at.
-    let planned = Session::open(program, options.clone(), acquired)?;
-    let work = work(&planned);
-    drop(planned);
+    let prepared = Prepared::new(Compiled::new(program, options.clone())?, acquired)?;
+    let work = work(prepared.known());
+    drop(prepared);
     // And how often they are hit: only the counting clause is placed.
     let counting = nanoprobe_lang::compile(&[counting], &macros)
         .map_err(|_| anyhow::Error::msg("the hits of these probes cannot be counted"))?;
-    let mut session = Session::open(counting, options.clone(), Acquired::running(pid)?)?;
-    session.begin()?;
+    let counting = Compiled::new(counting, options.clone())?;
+    let (mut attached, _) = Prepared::new(counting, Acquired::running(pid)?)?.begin()?;
     let start = Instant::now();
-    let sampled = sample(&mut session, start);
+    let sampled = sample(&mut attached, start);
     let seconds = start.elapsed().as_secs_f64();
-    let patched = sampled.as_ref().map(|_| sites(&session)).unwrap_or_default();
-    session.end()?;
+    let patched = sampled.as_ref().map(|_| sites(&attached)).unwrap_or_default();
+    attached.end()?;
     let hits = sampled?;
     let pace = pace::pace();
     let costs: Vec<Cost<Name>> = hits
@@ -112,22 +112,23 @@ fn attempt(arguments: &Arguments, sources: &[Source], pid: i32) -> Result<u8, an
     )
 }
 
-fn sample(session: &mut Session, start: Instant) -> Result<BTreeMap<Name, u64>, anyhow::Error> {
-    while start.elapsed() < SAMPLE && !interrupt::requested() && !session.is_finished() {
-        session.step()?;
+fn sample(attached: &mut Attached, start: Instant) -> Result<BTreeMap<Name, u64>, anyhow::Error> {
+    while start.elapsed() < SAMPLE && !interrupt::requested() && !attached.is_finished() {
+        attached.step()?;
     }
     let mut table = AggregateTable::new();
-    let new = session.take_aggregations()?;
-    table.add(session.program(), new);
-    Ok(hits::of(session.program(), &table))
+    let new = attached.tracing_mut().take_aggregations()?;
+    let program = attached.known().program();
+    table.add(program, new);
+    Ok(hits::of(program, &table))
 }
 
 /// The cost of the clauses at each probe, in ns.
-fn work(session: &Session) -> BTreeMap<Name, f64> {
+fn work(known: &Known) -> BTreeMap<Name, f64> {
     let mut work = BTreeMap::new();
-    for enabling in session.enablings() {
-        let probe = session.probe(enabling.probe).filter(|probe| hits::is_in_target(probe));
-        if let (Some(probe), Some(clause)) = (probe, session.program().clauses.get(enabling.clause)) {
+    for enabling in known.enablings() {
+        let probe = known.probe(enabling.probe).filter(|probe| hits::is_in_target(probe));
+        if let (Some(probe), Some(clause)) = (probe, known.program().clauses.get(enabling.clause)) {
             *work.entry(hits::name_of(probe)).or_insert(0.0) += model::clause_ns(clause);
         }
     }
@@ -141,13 +142,13 @@ struct SiteCost {
 }
 
 /// How each probe is patched; for a probe with several sites, the most expensive one.
-fn sites(session: &Session) -> BTreeMap<Name, SiteCost> {
+fn sites(attached: &Attached) -> BTreeMap<Name, SiteCost> {
     let mut sites: BTreeMap<Name, SiteCost> = BTreeMap::new();
-    for enabling in session.enablings() {
-        let Some(probe) = session.probe(enabling.probe) else {
+    for enabling in attached.known().enablings() {
+        let Some(probe) = attached.known().probe(enabling.probe) else {
             continue;
         };
-        for patch in session.patches_of(enabling.probe) {
+        for patch in attached.patches_of(enabling.probe) {
             let ns = model::site_ns(Some(patch));
             let site = sites
                 .entry(hits::name_of(probe))

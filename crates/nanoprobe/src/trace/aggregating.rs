@@ -3,7 +3,7 @@
 
 use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::program::{Clause, RecordKind, Statement};
-use nanoprobe_session::Session;
+use nanoprobe_session::{Attached, Tracing};
 
 use crate::cost::hits;
 use crate::cost::limit::Limit;
@@ -26,23 +26,23 @@ impl Aggregated {
     }
 
     /// Brings the aggregations up to date.
-    pub fn load(&mut self, session: &mut Session) -> Result<(), anyhow::Error> {
-        let mut new = session.take_aggregations()?;
-        let session = &*session;
+    pub fn load(&mut self, tracing: &mut Tracing) -> Result<(), anyhow::Error> {
+        let mut new = tracing.take_aggregations()?;
+        let known = tracing.known();
         // Ours is never printed.
-        if let (Some(limit), Some(id)) = (&mut self.limit, hits::aggregation(session.program())) {
-            limit.add(session.program(), new.split_off(id));
+        if let (Some(limit), Some(id)) = (&mut self.limit, hits::aggregation(known.program())) {
+            limit.add(known.program(), new.split_off(id));
         }
-        let new = new.with_symbols(session.program(), &mut Names(session));
-        self.table.add(session.program(), new);
+        let new = new.with_symbols(known.program(), &mut Names(known));
+        self.table.add(known.program(), new);
         Ok(())
     }
 
     /// Turns off what costs too much, if a limit is set and it is time for a check.
-    pub fn watch_cost(&mut self, session: &mut Session) -> Result<(), anyhow::Error> {
+    pub fn watch_cost(&mut self, attached: &mut Attached) -> Result<(), anyhow::Error> {
         if self.limit.as_ref().is_some_and(Limit::is_due) {
-            self.load(session)?;
-            self.limit.as_mut().map_or(Ok(()), |limit| limit.look(session))?;
+            self.load(attached.tracing_mut())?;
+            self.limit.as_mut().map_or(Ok(()), |limit| limit.look(attached))?;
         }
         Ok(())
     }

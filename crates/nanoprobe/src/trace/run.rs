@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nanoprobe_export::{Event, FlameGraph, Printer, Several, Sink};
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::{Program, Source};
-use nanoprobe_session::{Output, Session};
+use nanoprobe_session::{Attached, Compiled, Detached, Ended, Known, Output, Patch, Prepared, Tracing};
 use nanoprobe_target::Process;
 
 use super::aggregating::{Aggregated, needs_aggregations};
@@ -37,14 +37,14 @@ impl<'a> Trace<'a> {
     pub fn new(
         arguments: &'a Arguments,
         sources: &'a [Source],
-        options: &Options,
-        program: &'a Program,
-        session: &Session,
+        compiled: &'a Compiled,
+        known: &Known,
     ) -> std::io::Result<Trace<'a>> {
+        let (program, options) = (compiled.program(), compiled.options());
         Ok(Trace {
             program,
             is_verbose: arguments.verbose,
-            printer: printer(program, options, sink(arguments, options, session)),
+            printer: printer(program, options, sink(arguments, options, known)),
             out: Stream::open(arguments.output.as_deref())?,
             aggregated: Aggregated::new(options.max_cost.map(Limit::new)),
             told: Told::new(arguments, sources),
@@ -53,37 +53,34 @@ impl<'a> Trace<'a> {
         })
     }
 
-    pub fn run(mut self, session: &mut Session) -> Result<u8, anyhow::Error> {
+    pub fn run(mut self, prepared: Prepared) -> Result<u8, anyhow::Error> {
         if self.program.clauses.is_empty() {
-            self.announce(session)?;
+            self.announce(prepared.known(), &[])?;
             message("no probes matched");
-            session.abandon();
             return Ok(1);
         }
-        self.out.set_target(session.process().map(Process::pid));
-        let begun = session.begin()?;
+        self.out.set_target(prepared.known().process().map(Process::pid));
+        let (mut attached, begun) = prepared.begin()?;
         self.verbose(format_args!(
             "attach {:.1} ms, {}, {} sites",
             milliseconds(begun.took),
             stood(&begun.pauses),
             begun.patches
         ));
-        let result = self.events(session);
-        self.was_placed |= session.has_places();
+        let result = self.events(&mut attached);
+        self.was_placed |= attached.has_places();
         let start = Instant::now();
-        let taken_back = session.end();
-        let gone = match (result, taken_back) {
-            (Ok(()), Ok(gone)) => gone,
-            (Err(error), taken_back) => {
-                if let Ok(gone) = taken_back {
+        let (mut ended, gone) = match (result, attached.end()) {
+            (Ok(()), ended) => ended?,
+            (Err(error), ended) => {
+                if let Ok((_, gone)) = ended {
                     detached(&gone);
                 }
                 return Err(error);
             }
-            (Ok(()), Err(error)) => return Err(error.into()),
         };
-        self.announce(session)?;
-        if session.process().is_some() {
+        self.announce(ended.tracing().known(), ended.patches())?;
+        if ended.tracing().known().process().is_some() {
             self.verbose(format_args!(
                 "detach {:.1} ms, {}, {} sites, {} return addresses",
                 milliseconds(start.elapsed()),
@@ -92,20 +89,26 @@ impl<'a> Trace<'a> {
                 gone.calls
             ));
         }
-        while let Some(outputs) = session.remaining()? {
-            self.print(session, outputs)?;
+        self.finish(&mut ended, &gone)
+    }
+
+    /// What was recorded last, and what was aggregated.
+    fn finish(mut self, ended: &mut Ended, gone: &Detached) -> Result<u8, anyhow::Error> {
+        while let Some(outputs) = ended.remaining()? {
+            self.print(ended.tracing_mut(), outputs)?;
         }
-        self.aggregated.load(session)?;
+        self.aggregated.load(ended.tracing_mut())?;
+        let tracing = ended.tracing();
         self.printer.sink().ended(&mut self.out)?;
         let table = &self.aggregated.table;
-        self.printer.finish(&mut self.out, table, &mut Names(session))?;
+        self.printer.finish(&mut self.out, table, &mut Names(tracing.known()))?;
         self.out.flush()?;
-        detached(&gone);
-        self.losses(session)?;
-        let mut status = session.exit_status().unwrap_or(0);
+        detached(gone);
+        self.losses(tracing)?;
+        let mut status = tracing.exit_status().unwrap_or(0);
         // An interruption during planning leaves the probes unplaced, which is not an error.
         let is_without = !self.was_placed && !interrupt::requested();
-        let mut refused = session.refused().iter();
+        let mut refused = tracing.known().refused().iter();
         if let Some(first) = refused.find(|refused| is_without && !refused.is_early_return()) {
             self.printer.sink().unplaced(&mut self.out, &unplaced(first))?;
             status = status.max(1);
@@ -115,18 +118,18 @@ impl<'a> Trace<'a> {
         Ok(status as u8)
     }
 
-    fn events(&mut self, session: &mut Session) -> Result<(), anyhow::Error> {
-        while !interrupt::requested() && !session.is_finished() {
-            self.was_placed = self.was_placed || session.has_places();
-            let outputs = session.step()?;
-            if session.is_loaded() {
-                self.announce(session)?;
+    fn events(&mut self, attached: &mut Attached) -> Result<(), anyhow::Error> {
+        while !interrupt::requested() && !attached.is_finished() {
+            self.was_placed = self.was_placed || attached.has_places();
+            let outputs = attached.step()?;
+            if attached.known().is_loaded() {
+                self.announce(attached.known(), attached.patches())?;
             }
-            self.print(session, outputs)?;
+            self.print(attached.tracing_mut(), outputs)?;
             self.out.flush()?;
-            self.aggregated.watch_cost(session)?;
+            self.aggregated.watch_cost(attached)?;
             if self.losses_at.elapsed() >= LOSSES_PERIOD {
-                self.losses(session)?;
+                self.losses(attached.tracing())?;
                 self.losses_at = Instant::now();
             }
         }
@@ -136,17 +139,17 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    fn announce(&mut self, session: &Session) -> Result<(), nanoprobe_export::Error> {
-        self.told.announce(session, self.printer.sink(), &mut self.out)
+    fn announce(&mut self, known: &Known, patches: &[Patch]) -> Result<(), nanoprobe_export::Error> {
+        self.told.announce(known, patches, self.printer.sink(), &mut self.out)
     }
 
-    fn losses(&mut self, session: &Session) -> Result<(), anyhow::Error> {
-        self.told.losses(session, self.printer.sink(), &mut self.out)
+    fn losses(&mut self, tracing: &Tracing) -> Result<(), anyhow::Error> {
+        self.told.losses(tracing, self.printer.sink(), &mut self.out)
     }
 
-    fn print(&mut self, session: &mut Session, outputs: Vec<Output>) -> Result<(), anyhow::Error> {
+    fn print(&mut self, tracing: &mut Tracing, outputs: Vec<Output>) -> Result<(), anyhow::Error> {
         let mut following = if self.printer.options().flow_indent {
-            following(session, &outputs)
+            following(tracing.known(), &outputs)
         } else {
             Vec::new()
         };
@@ -160,22 +163,20 @@ impl<'a> Trace<'a> {
                     thread,
                     bytes,
                 } => {
-                    self.print_record(session, (epid, cpu, thread), next, &bytes)?;
+                    self.print_record(tracing, (epid, cpu, thread), next, &bytes)?;
                 }
                 Output::Fault { epid, fault } => {
-                    if let Some((probe, ..)) = session.enabling(epid) {
+                    if let Some((probe, ..)) = tracing.known().enabling(epid) {
                         let probe = probe_name(probe);
                         self.printer.sink().fault(&mut self.out, epid, &probe, &fault)?;
                     }
                 }
                 Output::Library { sites, pauses } => {
-                    self.told.places(session, self.printer.sink(), &mut self.out)?;
                     self.verbose(format_args!("library: {sites} sites, {}", stood(&pauses)));
                 }
                 Output::Warning(text) => self.printer.sink().warning(&mut self.out, &text)?,
                 Output::Exited(exit) => {
-                    self.announce(session)?;
-                    let pid = session.process().map(Process::pid);
+                    let pid = tracing.known().process().map(Process::pid);
                     self.printer.sink().exited(&mut self.out, pid, ended(exit))?;
                 }
             }
@@ -185,20 +186,21 @@ impl<'a> Trace<'a> {
 
     fn print_record(
         &mut self,
-        session: &mut Session,
+        tracing: &mut Tracing,
         (epid, cpu, thread): (u32, u32, u32),
         next: Option<(u32, u32)>,
         bytes: &[u8],
     ) -> Result<(), anyhow::Error> {
-        let enabling = session.enabling(epid).map(|(_, enabling, _)| enabling.clause);
-        let clause = enabling.and_then(|clause| session.program().clauses.get(clause));
+        let enabling = tracing.known().enabling(epid).map(|(_, enabling, _)| enabling.clause);
+        let clause = enabling.and_then(|clause| self.program.clauses.get(clause));
         if clause.is_some_and(needs_aggregations) {
-            self.aggregated.load(session)?;
+            self.aggregated.load(tracing)?;
         }
-        let Some((probe, enabling, layout)) = session.enabling(epid) else {
+        let known = tracing.known();
+        let Some((probe, enabling, layout)) = known.enabling(epid) else {
             return Ok(());
         };
-        let Some(clause) = session.program().clauses.get(enabling.clause) else {
+        let Some(clause) = self.program.clauses.get(enabling.clause) else {
             return Ok(());
         };
         let probe = probe_name(probe);
@@ -213,10 +215,10 @@ impl<'a> Trace<'a> {
             next,
         };
         let table = &mut self.aggregated.table;
-        let printed = self.printer.record(&mut self.out, &event, table, &mut Names(session));
+        let printed = self.printer.record(&mut self.out, &event, table, &mut Names(known));
         let epochs = table.take_epochs();
         if !epochs.is_empty() {
-            session.begin_epochs(&epochs)?;
+            tracing.begin_epochs(&epochs)?;
         }
         match printed {
             Ok(_) => Ok(()),
@@ -236,12 +238,12 @@ impl<'a> Trace<'a> {
 }
 
 /// The requested format, and the flame graph with it.
-fn sink(arguments: &Arguments, options: &Options, session: &Session) -> Box<dyn Sink> {
+fn sink(arguments: &Arguments, options: &Options, known: &Known) -> Box<dyn Sink> {
     let format = arguments.format.sink(options, arguments.verbose);
     let Some(path) = &arguments.flame_graph else {
         return format;
     };
-    let title = match (&arguments.command, session.process()) {
+    let title = match (&arguments.command, known.process()) {
         (Some(command), _) => command.clone(),
         (None, Some(process)) => format!("{} (pid {})", process.facts().name, process.pid()),
         (None, None) => String::new(),
@@ -251,11 +253,11 @@ fn sink(arguments: &Arguments, options: &Options, session: &Session) -> Box<dyn 
 
 /// For each output, the enabled probe and the probe of its thread's next record, found from the
 /// last output to the first. Of several clauses at one return, only the last ends the level (`-F`).
-fn following(session: &Session, outputs: &[Output]) -> Vec<Option<(u32, u32)>> {
+fn following(known: &Known, outputs: &[Output]) -> Vec<Option<(u32, u32)>> {
     let mut later = HashMap::new();
     let of = |output: &Output| match output {
         Output::Record { epid, thread, .. } => {
-            let (probe, ..) = session.enabling(*epid)?;
+            let (probe, ..) = known.enabling(*epid)?;
             later.insert(*thread, (*epid, probe.id))
         }
         _ => None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nanoprobe_export::{Console, Error, Matched, Sink, Unplaced};
 use nanoprobe_lang::Source;
-use nanoprobe_session::{Losses, Refused, Session};
+use nanoprobe_session::{Known, Losses, Patch, Refused, Tracing};
 use nanoprobe_target::Pauses;
 
 use crate::arguments::{Arguments, ProgramText};
@@ -35,20 +35,26 @@ impl<'a> Told<'a> {
     }
 
     /// What was lost since the last report.
-    pub fn losses(&mut self, session: &Session, sink: &mut dyn Sink, out: &mut dyn Console) -> anyhow::Result<()> {
-        let now = session.losses()?;
+    pub fn losses(&mut self, tracing: &Tracing, sink: &mut dyn Sink, out: &mut dyn Console) -> anyhow::Result<()> {
+        let now = tracing.losses()?;
         sink.losses(out, &losses(&self.losses, &now))?;
         self.losses = now;
         Ok(())
     }
 
     /// What the programs matched, once they are all known.
-    pub fn announce(&mut self, session: &Session, sink: &mut dyn Sink, out: &mut dyn Console) -> Result<(), Error> {
+    pub fn announce(
+        &mut self,
+        known: &Known,
+        patches: &[Patch],
+        sink: &mut dyn Sink,
+        out: &mut dyn Console,
+    ) -> Result<(), Error> {
         if !std::mem::replace(&mut self.announced, true) {
             // The texts of the command line come after the libraries, which have no probes.
             let texts = self.sources.iter().enumerate().filter(|(_, source)| !source.is_library);
             for (number, (index, source)) in texts.enumerate() {
-                let probes = session.matches(u32::try_from(index).unwrap_or(u32::MAX));
+                let probes = known.matches(u32::try_from(index).unwrap_or(u32::MAX));
                 let (of, text) = match self.arguments.programs.get(number) {
                     Some(ProgramText::Script(_) | ProgramText::Carried { .. }) => ("script", source.name.clone()),
                     _ => ("description", head(&source.text)),
@@ -56,24 +62,30 @@ impl<'a> Told<'a> {
                 sink.matched(out, &Matched { of, text, probes })?;
             }
         }
-        self.places(session, sink, out)
+        self.places(known, patches, sink, out)
     }
 
     /// What could not be probed; with `-v` also how everything else is.
-    pub fn places(&mut self, session: &Session, sink: &mut dyn Sink, out: &mut dyn Console) -> Result<(), Error> {
+    pub fn places(
+        &mut self,
+        known: &Known,
+        patches: &[Patch],
+        sink: &mut dyn Sink,
+        out: &mut dyn Console,
+    ) -> Result<(), Error> {
         if self.arguments.verbose && self.arguments.format.is_for_people {
-            self.patches(session);
+            self.patches(known, patches);
         }
-        let new = session.refused().iter().skip(self.refused).map(unplaced);
+        let new = known.refused().iter().skip(self.refused).map(unplaced);
         sink.refused(out, &new.collect::<Vec<_>>())?;
-        self.refused = session.refused().len();
-        self.patches = session.patches().len();
+        self.refused = known.refused().len();
+        self.patches = patches.len();
         Ok(())
     }
 
     /// How each new site is patched.
-    fn patches(&self, session: &Session) {
-        for patch in session.patches().iter().skip(self.patches) {
+    fn patches(&self, known: &Known, patches: &[Patch]) {
+        for patch in patches.iter().skip(self.patches) {
             let form = if patch.takes_return {
                 ", return address replaced"
             } else {
@@ -85,7 +97,7 @@ impl<'a> Told<'a> {
             for site in &patch.sites {
                 message(format_args!(
                     "{site} {}: {}{form}{why}",
-                    session.symbolize(site.0),
+                    known.symbolize(site.0),
                     patch.how()
                 ));
             }
@@ -104,11 +116,11 @@ pub fn unplaced(refused: &Refused) -> Unplaced {
 }
 
 /// Why a session without a process is refused: one of its probes samples threads.
-pub fn unsampled(session: &Session) -> Option<String> {
-    if session.process().is_some() {
+pub fn unsampled(known: &Known) -> Option<String> {
+    if known.process().is_some() {
         return None;
     }
-    let clauses = session.program().clauses.iter();
+    let clauses = known.program().clauses.iter();
     let mut descriptions = clauses.flat_map(|clause| &clause.probes);
     let sampled = descriptions.find(|description| {
         description.name.starts_with("profile-") && matches!(description.provider.as_str(), "" | "profile")

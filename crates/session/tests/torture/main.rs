@@ -1,12 +1,12 @@
 //! A program is patched and unpatched while it executes, sleeps and stands at every instruction of what is patched. It
 //! checks its own results; afterwards its text is what it was.
 //!
-//! `NANOPROBE_TORTURE`: how often each tactic's patches come and go (default 200; 100000 in the long run, which is a command
-//! of CONTRIBUTING.md). `NANOPROBE_TORTURE_WAY`: only this one of the ways. With `--nocapture` each way says how long it
-//! took, how much of that the program executed, and after how many changes each of its threads was seen to execute
-//! what had changed before the next: on a busy machine a thread is without a processor for many of them. Where the sites go
-//! by way of neighbours, the program's calls and the probes' counts are compared: they are equal, at the neighbours over all
-//! changes.
+//! `NANOPROBE_TORTURE`: how often each tactic's patches come and go (default 200; 100000 in the long run,
+//! which is a command of CONTRIBUTING.md). `NANOPROBE_TORTURE_WAY`: only this one of the ways. With
+//! `--nocapture` each way says how long it took, how much of that the program executed, and after how many
+//! changes each of its threads was seen to execute what had changed before the next: on a busy machine a
+//! thread is without a processor for many of them. Where the sites go by way of neighbours, the program's
+//! calls and the probes' counts are compared: they are equal, at the neighbours over all changes.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -16,7 +16,7 @@ use std::io::Write as _;
 use std::time::Instant;
 
 use nanoprobe_lang::options::StopPolicy;
-use nanoprobe_session::Session;
+use nanoprobe_session::Attached;
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -86,8 +86,9 @@ fn cycles() -> u64 {
     std::env::var("NANOPROBE_TORTURE").map_or(200, |text| text.parse().unwrap())
 }
 
-/// Lets this thread run whenever it can, if that is allowed: the program's threads never sleep, and beside them (and a busy
-/// machine's others) it would get a turn every few milliseconds. Threads and processes that it makes are not so.
+/// Lets this thread run whenever it can, if that is allowed: the program's threads
+/// never sleep, and beside them (and a busy machine's others) it would get a turn
+/// every few milliseconds. Threads and processes that it makes are not so.
 fn run_whenever_ready() {
     // SAFETY: the parameters are ours; failing changes nothing.
     unsafe {
@@ -97,7 +98,7 @@ fn run_whenever_ready() {
 }
 
 /// All of the program's patches; how many.
-fn toggle(session: &mut Session, armed: bool) -> usize {
+fn toggle(session: &mut Attached, armed: bool) -> usize {
     session.set_armed(armed, &mut |_| true).unwrap().patches
 }
 
@@ -147,7 +148,7 @@ fn come_and_go(spinners: u32, cycles: u64) {
                 assert_eq!(toggle(&mut session, true), all);
             }
             // Long enough for a probe to fire that was never armed for long.
-            while target.hits(&mut session, 0) == 0 {
+            while target.hits(session.tracing_mut(), 0) == 0 {
                 session.step().unwrap();
             }
             target.end(session);
@@ -155,22 +156,30 @@ fn come_and_go(spinners: u32, cycles: u64) {
     }
 }
 
-/// Four arrivals in each function: in front of the site, there, at its neighbour, behind that. So half of the calls come to a
-/// site; of those in half of the functions three quarters come to the neighbour, which was armed since `attached` calls,
-/// whatever became of the site.
-fn counts_are_exact(target: &mut Target, session: &mut Session, attached: u64) {
+/// Four arrivals in each function: in front of the site, there, at its neighbour, behind that.
+/// So half of the calls come to a site; of those in half of the functions three quarters come
+/// to the neighbour, which was armed since `attached` calls, whatever became of the site.
+fn counts_are_exact(target: &mut Target, session: &mut Attached, attached: u64) {
     target.ask("pause", "paused");
     toggle(session, true);
     let before = target.counted();
-    let (calls, at_sites) = (before.iter().sum::<u64>(), target.hits(session, 0));
+    let (calls, at_sites) = (before.iter().sum::<u64>(), target.hits(session.tracing_mut(), 0));
     target.ask("resume", "resumed");
     while !target.called_since(&before) {
         std::thread::sleep(TURN);
     }
     target.ask("pause", "paused");
     let now = target.counted().iter().sum::<u64>();
-    assert_eq!(2 * (target.hits(session, 0) - at_sites), now - calls, "at the sites");
-    assert_eq!(8 * target.hits(session, 1), 3 * (now - attached), "at the neighbours");
+    assert_eq!(
+        2 * (target.hits(session.tracing_mut(), 0) - at_sites),
+        now - calls,
+        "at the sites"
+    );
+    assert_eq!(
+        8 * target.hits(session.tracing_mut(), 1),
+        3 * (now - attached),
+        "at the neighbours"
+    );
     target.ask("resume", "resumed");
 }
 
@@ -263,8 +272,7 @@ fn frames_are_there_at_attach_and_detach() {
             target.ask("release", "released");
             target.ask("frames", "parked");
             let released = |target: &mut Target| target.ask("release", "released");
-            let mut session = session;
-            let detached = session.end().unwrap();
+            let (_, detached) = session.end().unwrap();
             assert_eq!((detached.left_bytes, detached.foreign), (0, 0), "{way:?}");
             released(&mut target);
             assert!(target.executable() == target.text, "the text differs");

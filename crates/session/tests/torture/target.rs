@@ -14,7 +14,7 @@ use nanoprobe_lang::options::{Options, StopPolicy};
 use nanoprobe_lang::program::AggregationId;
 use nanoprobe_lang::{MacroValues, Source, compile};
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_session::{Acquired, Patch, Session};
+use nanoprobe_session::{Acquired, Attached, Compiled, Patch, Prepared, Tracing};
 use nanoprobe_target::Process;
 
 use crate::{Functions, Way};
@@ -70,8 +70,8 @@ impl Target {
             .stdout(Stdio::piped());
         // SAFETY: no preconditions. It cannot fail in a way that matters.
         let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-        // SAFETY: a system call, and nothing else. Beside a nice test the spinners are nice, too: [`run_whenever_ready`]
-        // would have them begin anew.
+        // SAFETY: a system call, and nothing else. Beside a nice test the spinners
+        // are nice, too: [`run_whenever_ready`] would have them begin anew.
         unsafe {
             command.pre_exec(move || {
                 libc::setpriority(libc::PRIO_PROCESS, 0, nice);
@@ -133,8 +133,8 @@ impl Target {
         (0..self.spinners).map(count).collect()
     }
 
-    /// Waits until every spinner has executed what is patched, but not for long: on a busy machine a spinner may be without
-    /// a processor for milliseconds. Whether they have.
+    /// Waits until every spinner has executed what is patched, but not for long: on a busy
+    /// machine a spinner may be without a processor for milliseconds. Whether they have.
     pub fn executes(&self) -> bool {
         let before = self.counted();
         let begun = Instant::now();
@@ -174,7 +174,7 @@ impl Target {
         self.until(answer);
     }
 
-    pub fn attach(&self, way: &Way, stop: StopPolicy) -> Session {
+    pub fn attach(&self, way: &Way, stop: StopPolicy) -> Attached {
         let &Way {
             text,
             tactic,
@@ -193,8 +193,9 @@ impl Target {
             ..Options::default()
         };
         let program = compile(&sources, &macros).unwrap();
-        let mut session = Session::open(program, options, Acquired::running(self.pid()).unwrap()).unwrap();
-        session.begin().unwrap();
+        let compiled = Compiled::new(program, options).unwrap();
+        let prepared = Prepared::new(compiled, Acquired::running(self.pid()).unwrap()).unwrap();
+        let (session, _) = prepared.begin().unwrap();
         if let Some(tactic) = tactic {
             let fits = |patch: &&Patch| patch.tactic.name() == tactic && !patch.sites.is_empty();
             assert!(
@@ -216,19 +217,20 @@ impl Target {
     }
 
     /// What an aggregation has counted up to now.
-    pub fn hits(&mut self, session: &mut Session, number: u32) -> u64 {
-        let new = session.take_aggregations().unwrap();
-        self.aggregated.add(session.program(), new);
-        let rows = self.aggregated.rows(session.program(), AggregationId(number));
+    pub fn hits(&mut self, tracing: &mut Tracing, number: u32) -> u64 {
+        let new = tracing.take_aggregations().unwrap();
+        let program = tracing.known().program();
+        self.aggregated.add(program, new);
+        let rows = self.aggregated.rows(program, AggregationId(number));
         rows.iter().flat_map(|row| row.words.first()).sum()
     }
 
     /// Takes the probes back: the text is what it was, the probes have counted, the program ends well.
-    pub fn end(mut self, mut session: Session) {
-        let detached = session.end().unwrap();
+    pub fn end(mut self, session: Attached) {
+        let (mut ended, detached) = session.end().unwrap();
         assert_eq!((detached.left_bytes, detached.foreign), (0, 0));
         assert!(self.executable() == self.text, "the text differs");
-        assert!(self.hits(&mut session, 0) > 0, "no probe has fired");
+        assert!(self.hits(ended.tracing_mut(), 0) > 0, "no probe has fired");
         writeln!(self.input, "stop").unwrap();
         self.until("OK");
         assert!(self.child.wait_in_time().unwrap().success());

@@ -1,8 +1,9 @@
 //! Calls of ours into the program are no hits.
 //!
-//! An IFUNC's resolver is called in a thread of the program's, whose code may have its probes already: the linker's own,
-//! when it has just loaded a library. Such calls are not the program's, and nobody is to see them: while the thread is
-//! borrowed its context says that a handler runs, so that no other one does, and what it has counted meanwhile is put back.
+//! An IFUNC's resolver is called in a thread of the program's, whose code may have its probes
+//! already: the linker's own, when it has just loaded a library. Such calls are not the
+//! program's, and nobody is to see them: while the thread is borrowed its context says that a
+//! handler runs, so that no other one does, and what it has counted meanwhile is put back.
 
 use core::mem::offset_of;
 

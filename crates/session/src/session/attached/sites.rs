@@ -1,28 +1,30 @@
-//! Which patches a probe fires in: what is asked before some are turned off ([`Session::set_armed`]).
+//! Which patches a probe fires in: what is asked before some are turned off ([`Attached::set_armed`]).
 
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_text::Patch;
 
-use super::Session;
-use crate::enable::Enabling;
-use crate::probes::{Place, Probe, ProbeIndex, Spot};
+use super::Attached;
+use crate::probes::{Place, ProbeIndex, Spot};
+use crate::session::known::Known;
 
-impl Session {
+impl Attached {
     /// The patches in which a probe of the target fires now. Others may fire in the same ones.
     pub fn patches_of(&self, probe: ProbeIndex) -> Vec<&Patch> {
         let mut found: Vec<&Patch> = Vec::new();
-        for (start, (members, _)) in &self.placed {
-            let of = |number: &usize| self.enablings.list().get(*number).map(|enabling| enabling.probe);
+        let known = self.known();
+        let placed = self.presence.iter().flat_map(|presence| &presence.placed.fired);
+        for (start, (members, _)) in placed {
+            let of = |number: &usize| known.enablings.list().get(*number).map(|enabling| enabling.probe);
             let Some((_, spot)) = members.iter().find(|(number, _)| of(number) == Some(probe)) else {
                 continue;
             };
-            let entered = *start + self.stack_check(probe, *start);
+            let entered = *start + stack_check(known, probe, *start);
             let site_of = |spot: Spot| site_of(*start, entered, spot);
             let named: Vec<u64> = members.iter().filter_map(|(_, spot)| site_of(*spot)).collect();
             let fires = |patch: &&Patch| match site_of(*spot) {
                 Some(site) => patch.sites.contains(&TargetAddress(site)),
-                // A way out is a site that nobody has named; a function of a lone `ret` is left where it is entered, and
-                // a replaced return address is replaced there.
+                // A way out is a site that nobody has named; a function of a lone `ret` is
+                // left where it is entered, and a replaced return address is replaced there.
                 None => {
                     let here = patch.function.0 == *start;
                     here && (patch.takes_return || patch.sites.iter().any(|site| !named.contains(&site.0)))
@@ -48,35 +50,27 @@ impl Session {
         found
     }
 
-    /// How far behind its first instruction the function of a probe is entered.
-    fn stack_check(&self, probe: ProbeIndex, start: u64) -> u64 {
-        let module = match self.probes.get(probe).map(|probe| &probe.place) {
-            Some(Place::Function { module, .. }) => self.modules.list().get(*module),
-            _ => None,
-        };
-        module.map_or(0, |module| {
-            module.stack_check_bytes(module.bias().to_image(TargetAddress(start)))
-        })
-    }
-
     /// Whether any probe of the target has a place.
     pub fn has_places(&self) -> bool {
         let is_fired_in = |patch: &Patch| {
-            let members = self.placed.get(&patch.function.0).map(|(members, _)| members);
+            let placed = self.presence.as_ref().map(|presence| &presence.placed.fired);
+            let members = placed.and_then(|placed| placed.get(&patch.function.0));
+            let members = members.map(|(members, _)| members);
             members.is_some_and(|members| !members.is_empty())
         };
         self.patches().iter().any(|patch| !patch.shim && is_fired_in(patch))
     }
+}
 
-    /// The probe of an enabling, and the clause that it runs there: all enablings, in order.
-    pub fn enablings(&self) -> impl Iterator<Item = &Enabling> {
-        self.enablings.list().iter()
-    }
-
-    /// A probe by its index.
-    pub fn probe(&self, index: ProbeIndex) -> Option<&Probe> {
-        self.probes.get(index)
-    }
+/// How many bytes after its first instruction the function of a probe is entered.
+fn stack_check(known: &Known, probe: ProbeIndex, start: u64) -> u64 {
+    let module = match known.probes.get(probe).map(|probe| &probe.place) {
+        Some(Place::Function { module, .. }) => known.modules.list().get(*module),
+        _ => None,
+    };
+    module.map_or(0, |module| {
+        module.stack_check_bytes(module.bias().to_image(TargetAddress(start)))
+    })
 }
 
 /// The one address of a spot of a function that is entered at `entered`; `None` for the ways out.

@@ -6,9 +6,9 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_symbols::readable;
 use nanoprobe_text::modules::Shown;
 
-use super::Session;
+use super::Known;
 
-impl Session {
+impl Known {
     /// The name of an address of the target.
     pub fn symbolize(&self, address: u64) -> String {
         if self.modules.find(TargetAddress(address)).is_none()
@@ -36,8 +36,8 @@ impl Session {
     }
 
     /// How the names of symbols are shown.
-    pub(super) fn shown(&self) -> Shown {
-        match self.options.demangle {
+    pub(in crate::session) fn shown(&self) -> Shown {
+        match self.compiled.options.demangle {
             Demangle::Auto | Demangle::Always => readable,
             Demangle::Never => |name| name.into(),
         }

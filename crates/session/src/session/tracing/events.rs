@@ -6,36 +6,33 @@ use nanoprobe_lang::interpret::{ClauseFault, Fault, FaultKind, run_clause};
 use nanoprobe_lang::layout::RECORD_HEADER_BYTES;
 use nanoprobe_target::Process;
 
-use super::{Output, Session};
-use crate::arena_memory::ArenaMemory;
+use super::Tracing;
 use crate::error::SessionError;
 use crate::layout::SPECULATIONS_OFFSET;
 use crate::probes::Place;
 use crate::sampled::SampledThread;
+use crate::session::output::Output;
 use crate::world::TracerWorld;
 use crate::{clock, consume};
 
-impl Session {
+impl Tracing {
     /// The records up to now.
-    pub(super) fn take_records(&mut self) -> Result<(), SessionError> {
+    pub(in crate::session) fn take_records(&mut self) -> Result<(), SessionError> {
         self.take_records_until(clock::tsc()).map(drop)
     }
 
     /// One round of records; whether there was any.
-    pub(super) fn take_records_until(&mut self, horizon: u64) -> Result<bool, SessionError> {
-        let Some(attachment) = self.attachment.as_ref() else {
+    pub(in crate::session) fn take_records_until(&mut self, horizon: u64) -> Result<bool, SessionError> {
+        let Some((memory, shared)) = self.arena.shared() else {
             return Ok(false);
         };
-        let Ok(memory) = attachment.memory() else {
-            return Ok(false);
-        };
-        let policy = attachment.parameters.ring_policy;
-        let records = self.consumer.round(memory, &self.layout, policy, horizon)?;
+        let layout = &self.known.compiled.layout;
+        let records = self.consumer.round(memory, layout, shared.ring_policy, horizon)?;
         let any = !records.is_empty();
         for record in records {
             let (epid, failed) = consume::enabling_of(&record);
             let is_behind = self.handlers_stopped.is_some_and(|stopped| stopped.is_before(&record));
-            if is_behind || self.enablings.get(epid).is_none() {
+            if is_behind || self.known.enablings.get(epid).is_none() {
                 continue;
             }
             if failed {
@@ -66,10 +63,10 @@ impl Session {
         let Output::Record { epid, ref bytes, .. } = output else {
             return Ok(());
         };
-        let enabling = self.enablings.get(epid);
-        let clause = enabling.and_then(|enabling| self.program.clauses.get(enabling.clause));
-        let layout = enabling.and_then(|enabling| self.layouts.get(enabling.clause));
-        let (Some(clause), Some(layout)) = (clause, layout) else {
+        let Some((_, enabling, layout)) = self.known.enabling(epid) else {
+            return Ok(());
+        };
+        let Some(clause) = self.known.program().clauses.get(enabling.clause) else {
             return Ok(());
         };
         if !nanoprobe_export::is_speculative(clause) {
@@ -82,15 +79,15 @@ impl Session {
         for id in taken.freed {
             let index = u64::try_from(id - 1)
                 .ok()
-                .filter(|index| *index < self.layout.speculations);
-            if let (Some(index), Some(memory)) = (index, self.memory()) {
-                memory.store_u64(SPECULATIONS_OFFSET + 8 * index, 0)?;
+                .filter(|index| *index < self.known.compiled.layout.speculations);
+            if let Some(index) = index {
+                self.memory().store_u64(SPECULATIONS_OFFSET + 8 * index, 0)?;
             }
         }
         Ok(())
     }
 
-    pub(super) fn note_fault(&mut self, epid: u32, fault: ClauseFault) -> Result<(), SessionError> {
+    pub(in crate::session) fn note_fault(&mut self, epid: u32, fault: ClauseFault) -> Result<(), SessionError> {
         let arguments = [
             0,
             i64::from(epid),
@@ -103,13 +100,12 @@ impl Session {
             0,
             0,
         ];
-        let is_error_clause = self
-            .enabling(epid)
-            .is_some_and(|(probe, ..)| probe.place == Place::Error);
-        let has_error_clause = self.enablings.list().iter().any(|enabling| {
-            self.probes
-                .get(enabling.probe)
-                .is_some_and(|probe| probe.place == Place::Error)
+        let known = &self.known;
+        let enabling = known.enabling(epid);
+        let is_error_clause = enabling.is_some_and(|(probe, ..)| probe.place == Place::Error);
+        let has_error_clause = known.enablings().any(|enabling| {
+            let probe = known.probe(enabling.probe);
+            probe.is_some_and(|probe| probe.place == Place::Error)
         });
         if is_error_clause {
             // As in DTrace: what goes wrong while something wrong is told is only counted.
@@ -123,14 +119,15 @@ impl Session {
         self.fire_all(|place| *place == Place::Error, arguments)
     }
 
-    pub(super) fn fire_all(&mut self, at: impl Fn(&Place) -> bool, arguments: [i64; 10]) -> Result<(), SessionError> {
-        if self.listing {
-            return Ok(());
-        }
-        for index in 0..self.enablings.list().len() {
-            let enabling = self.enablings.list().get(index);
+    pub(in crate::session) fn fire_all(
+        &mut self,
+        at: impl Fn(&Place) -> bool,
+        arguments: [i64; 10],
+    ) -> Result<(), SessionError> {
+        for index in 0..self.known.enablings.list().len() {
+            let enabling = self.known.enablings.list().get(index);
             let fires = enabling
-                .and_then(|enabling| self.probes.get(enabling.probe))
+                .and_then(|enabling| self.known.probe(enabling.probe))
                 .is_some_and(|probe| at(&probe.place));
             if fires {
                 self.fire(index, arguments, None)?;
@@ -140,40 +137,39 @@ impl Session {
     }
 
     /// Runs one clause in the tracer; `thread`: about a thread of the target's.
-    pub(super) fn fire(
+    pub(in crate::session) fn fire(
         &mut self,
         index: usize,
         arguments: [i64; 10],
         thread: Option<SampledThread<'_>>,
     ) -> Result<(), SessionError> {
-        let Some(enabling) = self.enablings.list().get(index) else {
+        let known = &self.known;
+        let compiled = &known.compiled;
+        let Some(enabling) = known.enablings.list().get(index) else {
             return Ok(());
         };
         let (epid, clause) = (enabling.epid, enabling.clause);
-        // Behind an exit() there are END and, for what failed before it or in END, ERROR.
-        let place = self.probes.get(enabling.probe).map(|probe| &probe.place);
+        // After an exit() there are END and, for what failed before it or in END, ERROR.
+        let place = known.probe(enabling.probe).map(|probe| &probe.place);
         let is_end = place == Some(&Place::End);
         if self.exit_status.is_some() && !is_end && place != Some(&Place::Error) {
             return Ok(());
         }
-        let (Some(probe), Some(clause)) = (self.probes.get(enabling.probe), self.program.clauses.get(clause)) else {
+        let (Some(probe), Some(clause)) = (known.probe(enabling.probe), compiled.program.clauses.get(clause)) else {
             return Ok(());
         };
-        let own = self.private.as_ref().map(ArenaMemory::memory);
-        let shared = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok());
-        let Some(memory) = own.or(shared) else { return Ok(()) };
         let mut world = TracerWorld {
-            memory,
-            layout: &self.layout,
-            program: &self.program,
-            storage: &self.storage,
-            limits: self.limits,
-            aggregation_bytes: self.options.aggregation_bytes,
-            speculation_bytes: self.options.speculation_bytes,
+            memory: self.arena.memory(),
+            layout: &compiled.layout,
+            program: &compiled.program,
+            storage: &compiled.storage,
+            limits: compiled.limits,
+            aggregation_bytes: compiled.options.aggregation_bytes,
+            speculation_bytes: compiled.options.speculation_bytes,
             state: &mut self.tracer,
-            arena: self.attachment.as_ref().map(|attachment| attachment.addresses.arena),
-            target: self.process.as_ref().map(Process::memory),
-            target_pid: self.process.as_ref().map_or(0, |process| i64::from(process.pid())),
+            arena: self.arena.shared.map(|shared| shared.address),
+            target: known.process().map(Process::memory),
+            target_pid: known.process().map_or(0, |process| i64::from(process.pid())),
             provider: &probe.provider,
             name: &probe.name(),
             probe_id: probe.id,
@@ -182,11 +178,11 @@ impl Session {
             timestamp: thread.map_or_else(clock::monotonic_ns, |thread| thread.sample.time_ns),
             thread,
         };
-        match run_clause(clause, &self.program, self.limits, &mut world) {
+        match run_clause(clause, &compiled.program, compiled.limits, &mut world) {
             Ok(outcome) => {
                 // What DTrace has no room for in its buffer is lost here, too.
                 const EPID_BYTES: u64 = 8;
-                let room = self.options.buffer_bytes;
+                let room = compiled.options.buffer_bytes;
                 let fits = |payload: &Vec<u8>| EPID_BYTES + payload.len() as u64 <= room;
                 if outcome.payload.as_ref().is_some_and(|payload| !fits(payload)) {
                     self.tracer.drops += 1;

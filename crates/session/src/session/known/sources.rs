@@ -1,7 +1,7 @@
 //! Matching what only debug information knows: lines of the source, and inlined copies of functions.
 //!
-//! Both are sites that are listed, as those of static probes are: one probe of each function (a line) or of each module (a
-//! function's copies), with all of its sites.
+//! Both are sites that are listed, as those of static probes are: one probe of each
+//! function (a line) or of each module (a function's copies), with all of its sites.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,16 +12,16 @@ use nanoprobe_symbols::{ImageAddress, Module, ModuleKind};
 use nanoprobe_text::code::extent_around;
 use nanoprobe_types::NoLine;
 
-use super::Session;
+use super::Known;
 use crate::debug::debug_info;
 use crate::error::SessionError;
 use crate::inlined;
 use crate::names::{NO_FUNCTION, NameError, Reason};
 use crate::probes::{Line, answers_to, describe, matching_name, means_inlined};
 
-impl Session {
+impl Known {
     /// Matches a description that names a line, in the modules from index `first` on.
-    pub(super) fn match_line(
+    pub(in crate::session) fn match_line(
         &mut self,
         clause: usize,
         number: usize,
@@ -50,8 +50,8 @@ impl Session {
                     continue;
                 }
                 let name = match module.function_at(address) {
-                    Some(function) => matching_name(function, &line.function, self.options.demangle),
-                    None => answers_to(NO_FUNCTION, &line.function, self.options.demangle),
+                    Some(function) => matching_name(function, &line.function, self.compiled.options.demangle),
+                    None => answers_to(NO_FUNCTION, &line.function, self.compiled.options.demangle),
                 };
                 if let Some(name) = name {
                     functions.entry(name).or_default().push(address);
@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// Matches the inlined copies of the function that a description names, in the modules from index `first` on.
-    pub(super) fn match_inlined(
+    pub(in crate::session) fn match_inlined(
         &mut self,
         clause: usize,
         number: usize,
@@ -85,7 +85,7 @@ impl Session {
             return Ok(());
         }
         let mut found = Vec::new();
-        let demangle = self.options.demangle;
+        let demangle = self.compiled.options.demangle;
         for (index, module) in self.modules.list().iter().enumerate().skip(first) {
             if !means(description, module) {
                 continue;
@@ -117,7 +117,7 @@ impl Session {
     }
 
     /// Makes the operands of static sites known to the code generator.
-    pub(super) fn take_static_arguments(&mut self) {
+    pub(in crate::session) fn take_static_arguments(&mut self) {
         let known = self.codegen.static_arguments.len();
         let more = self.statics.arguments().get(known..).unwrap_or_default();
         self.codegen.static_arguments.extend_from_slice(more);
@@ -135,6 +135,7 @@ impl Session {
             reason: Reason::Line(reason.clone()),
         };
         let known = self
+            .matches
             .name_errors
             .entry((clause, number))
             .or_insert_with(|| error.clone());

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use nanoprobe_arena::Mapping;
 use nanoprobe_export::{Epoch, Snapshot};
 
-use super::Session;
+use super::Tracing;
 use crate::aggregations::{Aggregations, Source};
 use crate::consume::Losses;
 use crate::error::SessionError;
 
-impl Session {
+impl Tracing {
     /// What was aggregated since this was last asked.
     ///
     /// # Errors
@@ -30,13 +30,13 @@ impl Session {
     }
 
     /// Takes over what threads have left, and lets them leave what is due.
-    pub(super) fn turn_aggregations(&mut self) -> Result<(), SessionError> {
+    pub(in crate::session) fn turn_aggregations(&mut self, is_alive: bool) -> Result<(), SessionError> {
         let now = Instant::now();
-        let period = Duration::from_nanos(self.options.aggregation_ns);
+        let period = Duration::from_nanos(self.known.compiled.options.aggregation_ns);
         if self.aggregations.is_due(now, period) {
             self.take_own_aggregations();
         }
-        if self.exited.is_some() {
+        if !is_alive {
             return Ok(());
         }
         self.read_aggregations(|aggregations, memory, source| aggregations.turn(memory, source, now))
@@ -46,27 +46,25 @@ impl Session {
     fn take_own_aggregations(&mut self) {
         let own = std::mem::take(&mut self.tracer.aggregates);
         self.tracer.aggregated_bytes = 0;
-        self.aggregations.add(&self.program, own);
+        self.aggregations.add(self.known.program(), own);
     }
 
     fn read_aggregations(
         &mut self,
         read: impl FnOnce(&mut Aggregations, &Mapping, &Source<'_>) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
-        let Some(attachment) = self.attachment.as_ref() else {
+        let Some((memory, shared)) = self.arena.shared() else {
             return Ok(());
         };
-        let Ok(memory) = attachment.memory() else {
-            return Ok(());
-        };
+        let known = &self.known;
         let source = Source {
-            arena: attachment.addresses.arena,
-            layout: &self.layout,
-            program: &self.program,
-            limits: self.limits,
-            probes: &self.probes,
-            enablings: &self.enablings,
-            pid: self.codegen.constants.pid,
+            arena: shared.address,
+            layout: &known.compiled.layout,
+            program: known.program(),
+            limits: known.compiled.limits,
+            probes: &known.probes,
+            enablings: &known.enablings,
+            pid: known.codegen.constants.pid,
         };
         read(&mut self.aggregations, memory, &source)
     }
@@ -76,9 +74,8 @@ impl Session {
     /// # Errors
     /// The arena is damaged.
     pub fn losses(&self) -> Result<Losses, SessionError> {
-        let attachment = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok());
-        let mut losses = match attachment {
-            Some(memory) => self.consumer.losses(memory, &self.layout)?,
+        let mut losses = match self.arena.shared() {
+            Some((memory, _)) => self.consumer.losses(memory, &self.known.compiled.layout)?,
             None => Losses::default(),
         };
         if let Some(stopped) = self.handlers_stopped {
@@ -91,9 +88,9 @@ impl Session {
         losses.speculation_drops += self.tracer.speculation_drops + self.speculations.drops();
         losses.failed_speculations += self.tracer.failed_speculations;
         losses.errors_in_error = self.tracer.errors_in_error;
-        losses.lost_samples = self.lost_samples;
-        losses.missed_ticks = self.missed_ticks;
-        losses.missed_returns += self.abandoned_calls;
+        losses.lost_samples = self.lost.samples;
+        losses.missed_ticks = self.lost.ticks;
+        losses.missed_returns += self.lost.calls;
         Ok(losses)
     }
 }

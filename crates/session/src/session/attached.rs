@@ -1,0 +1,100 @@
+//! A session whose probes fire.
+
+mod running;
+mod sites;
+
+use nanoprobe_target::Exit;
+use nanoprobe_text::Patch;
+
+use super::known::Known;
+use super::presence::Presence;
+use super::presence::placing::plan;
+use super::timers::Timers;
+use super::tracing::{Arena, Tracing};
+use crate::arming::Armed;
+use crate::error::SessionError;
+use crate::placement::Changes;
+use crate::probes::Place;
+
+/// See the module's description.
+pub struct Attached {
+    tracing: Tracing,
+    /// What is in the target; none where the program traces no process.
+    presence: Option<Presence>,
+    timers: Timers,
+    exited: Option<Exit>,
+    /// With the policy `fill`: a record has found no room.
+    filled: bool,
+}
+
+impl Attached {
+    /// Fires BEGIN of a program that traces no process.
+    pub(super) fn without_process(known: Known, warnings: Vec<String>) -> Result<Attached, SessionError> {
+        let arena = Arena::private(known.compiled.layout.bytes)?;
+        let mut tracing = Tracing::new(known, arena, warnings);
+        let mut timers = Timers::default();
+        tracing.initialise_dynamic()?;
+        tracing.fire_all(|place| *place == Place::Begin, [0; 10])?;
+        timers.start(&mut tracing);
+        Ok(Attached {
+            tracing,
+            presence: None,
+            timers,
+            exited: None,
+            filled: false,
+        })
+    }
+
+    /// The probes of a process are placed.
+    pub(super) fn to(tracing: Tracing, presence: Presence, timers: Timers) -> Attached {
+        Attached {
+            tracing,
+            presence: Some(presence),
+            timers,
+            exited: None,
+            filled: false,
+        }
+    }
+
+    /// What is known of the process.
+    pub fn known(&self) -> &Known {
+        &self.tracing.known
+    }
+
+    /// What was collected, and what is known of the process.
+    pub fn tracing(&self) -> &Tracing {
+        &self.tracing
+    }
+
+    /// What was collected, to take from it.
+    pub fn tracing_mut(&mut self) -> &mut Tracing {
+        &mut self.tracing
+    }
+
+    /// What was patched, and how.
+    pub fn patches(&self) -> &[Patch] {
+        let presence = self.presence.as_ref();
+        presence.map_or(&[], |presence| &presence.attachment.patches)
+    }
+
+    /// How the target ended, when it has.
+    pub fn exited(&self) -> Option<Exit> {
+        self.exited
+    }
+
+    /// Takes patches out of the text (`armed` is false) or puts them back, while the session goes on:
+    /// those that fire at any of these sites (see [`Attached::patches`]). Neither their counts nor their
+    /// detours are lost, and the program is not stopped. The result says how many patches changed.
+    ///
+    /// # Errors
+    /// There is no target, or it cannot be written.
+    pub fn set_armed(&mut self, armed: bool, selected: &mut dyn FnMut(&Patch) -> bool) -> Result<Armed, SessionError> {
+        let presence = self.presence.as_mut().ok_or(SessionError::NotAttached)?;
+        presence.attachment.set_armed(armed, selected)
+    }
+
+    pub(super) fn plan(&self) -> Result<Changes, SessionError> {
+        let presence = self.presence.as_ref().ok_or(SessionError::NotAttached)?;
+        plan(self.known(), &presence.placed)
+    }
+}

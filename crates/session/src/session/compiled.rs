@@ -1,0 +1,57 @@
+//! A program with what follows from it and its options alone.
+
+use std::rc::Rc;
+
+use nanoprobe_lang::Program;
+use nanoprobe_lang::layout::{Limits, RecordLayout, Storage, record_layout};
+use nanoprobe_lang::options::Options;
+use nanoprobe_patch::Tactic;
+
+use crate::error::SessionError;
+use crate::layout::ArenaLayout;
+
+/// A program, its options, and where its variables and records lie: the same for each process that it traces.
+pub struct Compiled {
+    pub(super) program: Program,
+    pub(super) options: Options,
+    pub(super) limits: Limits,
+    pub(super) storage: Storage,
+    pub(super) layout: ArenaLayout,
+    /// For each clause.
+    pub(super) records: Vec<RecordLayout>,
+    pub(super) tactic: Option<Tactic>,
+}
+
+impl Compiled {
+    /// Lays out what a program keeps.
+    ///
+    /// # Errors
+    /// Its variables, or its options, ask for more than an arena can hold; an option has no such value.
+    pub fn new(program: Program, options: Options) -> Result<Rc<Compiled>, SessionError> {
+        let limits = options.limits();
+        let storage = Storage::new(&program, limits);
+        let layout = ArenaLayout::new(&program, &storage, &options)?;
+        let clauses = program.clauses.iter();
+        let records = clauses.map(|clause| record_layout(clause, limits)).collect();
+        let tactic = options.tactic.as_deref().map(str::parse).transpose();
+        Ok(Rc::new(Compiled {
+            tactic: tactic.map_err(SessionError::Option)?,
+            program,
+            options,
+            limits,
+            storage,
+            layout,
+            records,
+        }))
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Its options.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+}

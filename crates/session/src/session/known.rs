@@ -1,0 +1,288 @@
+//! What is known of one process under a program: its modules, the probes that match there,
+//! their enablings, the names of its addresses. Nothing here writes into the process.
+
+mod demands;
+mod hints;
+mod matching;
+mod naming;
+mod sources;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use nanoprobe_codegen::SessionConstants;
+use nanoprobe_lang::Program;
+use nanoprobe_lang::layout::RecordLayout;
+use nanoprobe_symbols::{Module, ModuleKind};
+use nanoprobe_target::{Process, StopError};
+use nanoprobe_text::modules::Modules;
+
+use super::compiled::Compiled;
+use crate::enable::{Enabling, Enablings};
+use crate::error::SessionError;
+use crate::identity;
+use crate::names::NameError;
+use crate::perf_map::PerfMap;
+use crate::placement::{Choices, Refused};
+use crate::probes::{Later, Probe, ProbeIndex, ProbeList};
+use crate::statics::Statics;
+
+/// See the module's description.
+pub struct Known {
+    pub(super) compiled: Rc<Compiled>,
+    pub(super) process: Option<Process>,
+    pub(super) modules: Modules,
+    /// All of the program that is there from the start is mapped: false
+    /// between the start of a command and the moment its libraries are there.
+    pub(super) loaded: bool,
+    pub(super) perf_map: RefCell<PerfMap>,
+    pub(super) choices: Choices,
+    pub(super) probes: ProbeList,
+    pub(super) statics: Statics,
+    pub(super) enablings: Enablings,
+    /// The process's own numbers and names, which clauses read.
+    pub(super) codegen: nanoprobe_codegen::ArenaLayout,
+    pub(super) matches: Matches,
+    pub(super) refused: Vec<Refused>,
+}
+
+/// What the descriptions of a program match, each by its clause and its number there.
+#[derive(Default)]
+pub(super) struct Matches {
+    /// How many probes each matched.
+    counts: HashMap<(usize, usize), usize>,
+    /// What was wrong with their names in some function; it counts where nothing is matched at all.
+    name_errors: HashMap<(usize, usize), NameError>,
+    /// Those of instructions in IFUNCs whose choice is not known yet.
+    pub(super) later: Vec<(usize, usize, Later)>,
+}
+
+/// What has changed in the list of modules.
+pub(super) struct ModuleChanges {
+    /// The index of the first new one.
+    pub(super) first_new: usize,
+    /// Where those lay that are gone.
+    pub(super) gone: Vec<Range<u64>>,
+    /// Files that cannot be read.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Known {
+    /// Nothing is read, and nothing matched.
+    pub(super) fn new(compiled: Rc<Compiled>, process: Option<Process>) -> Result<Known, SessionError> {
+        let globals_offset = u32::try_from(compiled.layout.globals_offset).unwrap_or(u32::MAX);
+        let perf_map = process.as_ref().map_or_else(PerfMap::default, |process| {
+            let facts = process.facts();
+            PerfMap::of(process.pid(), facts.inner_pid, facts.uid, !facts.in_other_pid_namespace)
+        });
+        Ok(Known {
+            codegen: nanoprobe_codegen::ArenaLayout {
+                globals_offset,
+                constants: process.as_ref().map_or_else(SessionConstants::default, constants_of),
+                static_arguments: Vec::new(),
+            },
+            process,
+            modules: Modules::default(),
+            loaded: false,
+            perf_map: RefCell::new(perf_map),
+            choices: Choices::new(),
+            probes: ProbeList::new(compiled.options.demangle),
+            statics: Statics::default(),
+            enablings: Enablings::new(compiled.layout.context.slots_bytes)?,
+            matches: Matches::default(),
+            refused: Vec::new(),
+            compiled,
+        })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.compiled.program
+    }
+
+    /// The process, when there is one.
+    pub fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
+    }
+
+    /// The probe and the clause of an enabling, with the layout of its records.
+    pub fn enabling(&self, epid: u32) -> Option<(&Probe, &Enabling, &RecordLayout)> {
+        let enabling = self.enablings.get(epid)?;
+        Some((
+            self.probes.get(enabling.probe)?,
+            enabling,
+            self.compiled.records.get(enabling.clause)?,
+        ))
+    }
+
+    /// The probe of each enabling, and the clause that it runs there: all enablings, in order.
+    pub fn enablings(&self) -> impl Iterator<Item = &Enabling> {
+        self.enablings.list().iter()
+    }
+
+    /// A probe by its index.
+    pub fn probe(&self, index: ProbeIndex) -> Option<&Probe> {
+        self.probes.get(index)
+    }
+
+    /// All probes that were matched, in the order of their ids.
+    pub fn probes(&self) -> impl Iterator<Item = &Probe> {
+        self.probes.iter()
+    }
+
+    /// How many probes the descriptions of a source matched. A clause that its
+    /// `if`s divided counts once: its parts share the span of what was written.
+    pub fn matches(&self, source: u32) -> usize {
+        let mut written = HashMap::new();
+        let clauses = &self.program().clauses;
+        for ((clause, number), count) in &self.matches.counts {
+            if let Some(found) = clauses.get(*clause).filter(|found| found.span.source == source) {
+                written.insert((found.span, number), *count);
+            }
+        }
+        written.values().sum()
+    }
+
+    /// Whether all of the program that is there from the start is mapped: false between the start of a command and the
+    /// moment its libraries are there.
+    pub fn is_loaded(&self) -> bool {
+        self.loaded
+    }
+
+    /// What could not be placed.
+    pub fn refused(&self) -> &[Refused] {
+        &self.refused
+    }
+
+    pub(super) fn executable(&self) -> Option<&Module> {
+        let mut modules = self.modules.list().iter();
+        modules.find(|module| module.kind() == ModuleKind::Executable)
+    }
+
+    /// Those that are mapped now, with their indices.
+    pub(super) fn loaded_modules(&self) -> impl Iterator<Item = (usize, &Module)> {
+        let modules = self.modules.list().iter().enumerate();
+        modules.filter(|(index, _)| self.modules.is_loaded(*index))
+    }
+
+    /// Reads which modules have come, and which are gone.
+    pub(super) fn update_modules(&mut self) -> Result<ModuleChanges, SessionError> {
+        let Some(process) = self.process.clone() else {
+            return Ok(ModuleChanges {
+                first_new: 0,
+                gone: Vec::new(),
+                warnings: Vec::new(),
+            });
+        };
+        let map = process.map()?;
+        let executable = process.facts().executable.clone();
+        let thread = process.living_thread();
+        let changes = self.modules.update(thread, &map, process.memory(), &executable);
+        let gone = changes.gone.into_iter();
+        Ok(ModuleChanges {
+            first_new: changes.first_new,
+            gone: gone.filter_map(|index| self.modules.range(index)).collect(),
+            warnings: changes.unreadable,
+        })
+    }
+
+    /// Looks at the program that the process executes by now, and at its
+    /// libraries. What was held of the process is of the program that is no more.
+    pub(super) fn update_after_exec(&mut self) {
+        let pid = self.process.as_ref().map(Process::pid);
+        let Some(Ok(process)) = pid.map(Process::open) else {
+            return;
+        };
+        let Ok(map) = process.map() else { return };
+        let constants = &mut self.codegen.constants;
+        constants.execname.clone_from(&process.facts().name);
+        constants.arguments = identity::arguments_of(process.pid() as u32);
+        let (thread, executable) = (process.living_thread(), process.facts().executable.clone());
+        let _ = self.modules.update(thread, &map, process.memory(), &executable);
+    }
+
+    pub(super) fn has_executed(&self) -> bool {
+        self.process.as_ref().is_some_and(Process::has_executed)
+    }
+
+    pub(super) fn target_is_gone(&self) -> bool {
+        self.process.as_ref().is_none_or(|process| process.map().is_err())
+    }
+
+    /// The command that was started for the session.
+    pub(super) fn command(&self) -> Option<&Process> {
+        self.process.as_ref().filter(|process| process.is_child())
+    }
+
+    /// What is wrong with a process that has ended meanwhile is that: it has no memory, no threads and no files.
+    /// Whatever is wrong with one that has executed another program meanwhile, may be wrong with the old one only.
+    pub(super) fn or_ended(&self, error: SessionError) -> SessionError {
+        use SessionError::{AtDescription, Interrupted, Memory, Stop};
+        if let Interrupted = error {
+            return error;
+        }
+        if let (Stop(StopError::Gone { .. }), Some(process)) = (&error, &self.process) {
+            process.wait_for_its_fate();
+        }
+        if let Some(process) = &self.process
+            && !process.is_child()
+            && process.has_executed()
+        {
+            return SessionError::Executed { pid: process.pid() };
+        }
+        match (&error, &self.process) {
+            (AtDescription { .. } | Memory(_) | Stop(_), Some(process)) if self.target_is_gone() => {
+                StopError::Gone { pid: process.pid() }.into()
+            }
+            _ => error,
+        }
+    }
+
+    /// What was not found in a process that is being started may be there in a moment.
+    pub(super) fn or_starting(&self, error: SessionError) -> SessionError {
+        match &self.process {
+            Some(process)
+                if matches!(error, SessionError::AtDescription { .. })
+                    && !process.is_child()
+                    && !nanoprobe_text::modules::is_whole(self.modules.list()) =>
+            {
+                SessionError::Starting {
+                    pid: process.pid(),
+                    error: Some(Box::new(error)),
+                }
+            }
+            _ => error,
+        }
+    }
+}
+
+/// Nothing else has its number while it is not collected, and a process that has ended takes no harm.
+impl Drop for Known {
+    fn drop(&mut self) {
+        if let Some(command) = self.command() {
+            command.kill();
+        }
+    }
+}
+
+/// What clauses read of a process, the same for the whole session.
+fn constants_of(process: &Process) -> SessionConstants {
+    let pid = process.pid() as u32;
+    let ids = identity::ids_of(pid);
+    SessionConstants {
+        pid,
+        ppid: ids.parent,
+        ancestors: identity::ancestors_of(pid),
+        uid: ids.user[0],
+        gid: ids.group[0],
+        effective_uid: ids.user[1],
+        effective_gid: ids.group[1],
+        process_group: ids.process_group,
+        process_session: ids.process_session,
+        execname: process.facts().name.clone(),
+        arguments: identity::arguments_of(pid),
+        start: identity::start_of(pid),
+    }
+}

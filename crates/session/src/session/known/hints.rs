@@ -1,0 +1,161 @@
+//! What is said where a description matches nothing.
+
+use nanoprobe_lang::glob;
+use nanoprobe_lang::options::Demangle;
+use nanoprobe_lang::program::ProbeDescription;
+use nanoprobe_symbols::{Function, Module, ModuleKind};
+use nanoprobe_target::Process;
+
+use super::Known;
+use crate::error::SessionError;
+use crate::interrupt;
+use crate::probes::{Later, Line, describe, hint_for_elsewhere, hint_for_fields, is_target_provider, matching_name};
+use crate::statics::{names_provider, provider_of};
+
+impl Known {
+    /// The descriptions that match nothing, with their clauses and their numbers in these.
+    fn without_match(&self) -> impl Iterator<Item = (usize, usize, &ProbeDescription)> {
+        let clauses = self.compiled.program.clauses.iter().enumerate();
+        let all = clauses.flat_map(|(clause, found)| {
+            let descriptions = found.probes.iter().enumerate();
+            descriptions.map(move |(number, description)| (clause, number, description))
+        });
+        all.filter(|(clause, number, _)| {
+            let is_it = |(of, which, _): &(usize, usize, Later)| (*of, *which) == (*clause, *number);
+            let count = self.matches.counts.get(&(*clause, *number)).copied().unwrap_or(0);
+            count == 0 && !self.matches.later.iter().any(is_it)
+        })
+    }
+
+    /// The descriptions that match nothing, in the order of the text.
+    pub fn unmatched(&self) -> Vec<String> {
+        self.without_match()
+            .map(|(.., description)| describe(description))
+            .collect()
+    }
+
+    pub(in crate::session) fn check_matches(&self) -> Result<(), SessionError> {
+        if self.compiled.options.allow_unmatched || interrupt::requested() {
+            return Ok(());
+        }
+        if let Some((clause, number, description)) = self.without_match().next() {
+            let error = match self.matches.name_errors.get(&(clause, number)) {
+                Some(error) => error.clone().into(),
+                None => self.no_match(description),
+            };
+            return Err(self.or_ended(error.at(description)));
+        }
+        Ok(())
+    }
+
+    /// Why a description matches nothing.
+    fn no_match(&self, description: &ProbeDescription) -> SessionError {
+        let ProbeDescription { module, function, .. } = description;
+        let literal = |field: &str| !field.is_empty() && glob::is_literal(field);
+        let is_function = literal(function) && function != crate::names::NO_FUNCTION && Line::of(description).is_none();
+        let has_module = |wanted: &str| {
+            let modules = self.modules.list().iter();
+            modules.flat_map(Module::names).any(|name| glob::matches(wanted, &name))
+        };
+        if is_target_provider(description) && literal(module) && is_function && has_module(module) {
+            return SessionError::NoFunction {
+                description: describe(description),
+                module: module.clone(),
+                function: function.clone(),
+                hint: self.stripped_hint(description).unwrap_or_default(),
+            };
+        }
+        SessionError::NoMatch {
+            description: describe(description),
+            hint: self.hint(description),
+        }
+    }
+
+    /// For who has named a provider of static probes without the process's number.
+    fn static_hint(&self, description: &ProbeDescription) -> Option<String> {
+        let pid = self.process.as_ref()?.pid();
+        let mut providers = self.statics.providers().into_iter();
+        let provider = providers.find(|provider| *provider == description.provider)?;
+        let full = provider_of(provider, pid);
+        Some(format!(
+            " (the static probes of this process are {full}'s: write {provider}$target)"
+        ))
+    }
+
+    pub(in crate::session) fn hint(&self, description: &ProbeDescription) -> String {
+        let names = |name: &String| glob::matches(&description.module, name);
+        if let Some(hint) = self.static_hint(description) {
+            return hint;
+        }
+        if let Some(hint) = hint_for_elsewhere(description) {
+            return hint.to_owned();
+        }
+        if !is_target_provider(description) {
+            return self.provider_hint(description);
+        }
+        let modules = self.modules.list();
+        let meant = |module: &&Module| description.module.is_empty() || module.names().iter().any(names);
+        let mut meant = modules.iter().filter(meant).peekable();
+        if meant.peek().is_none() {
+            let list: Vec<&str> = modules.iter().map(Module::name).collect();
+            return format!(" (there is no such module; there are: {})", list.join(" "));
+        }
+        let answers = |function: &Function| matching_name(function, &description.function, Demangle::Auto).is_some();
+        if description.function.is_empty() {
+            return self.stripped_hint(description).unwrap_or_default();
+        }
+        if meant.any(|module| module.functions().iter().any(answers)) {
+            return String::new();
+        }
+        if let Some(hint) = self.stripped_hint(description) {
+            return hint;
+        }
+        let module = &description.module;
+        format!(
+            " (no function there has such a name; nanoprobe -l -n 'pid$target:{module}::entry' lists those that there are)"
+        )
+    }
+
+    /// For who names a function of a module whose functions have lost their names.
+    fn stripped_hint(&self, description: &ProbeDescription) -> Option<String> {
+        let is_named = |module: &&Module| {
+            module
+                .names()
+                .iter()
+                .any(|name| glob::matches(&description.module, name))
+        };
+        let mut named = self.modules.list().iter().filter(is_named);
+        let module = named.find(|module| module.kind() != ModuleKind::Vdso && !module.has_full_symbols())?;
+        Some(format!(
+            " ({} is stripped: only what it exports has a name; install its debug file, or name an instruction by its address, \
+             pid$target:{}:-:401f2c)",
+            module.name(),
+            description.module
+        ))
+    }
+
+    /// For who names another provider than `pid`, none of whose probes is in this process.
+    fn provider_hint(&self, description: &ProbeDescription) -> String {
+        if let Some(hint) = hint_for_fields(description) {
+            return hint.to_owned();
+        }
+        let pattern = &description.provider;
+        let Some(pid) = self.process.as_ref().map(Process::pid) else {
+            return match pattern.as_str() {
+                "" | "dtrace" | "profile" => String::new(),
+                _ => " (no process is given whose probes these may be: -p PID or -c COMMAND)".to_owned(),
+            };
+        };
+        let providers = self.statics.providers();
+        if providers.iter().any(|provider| names_provider(pattern, provider, pid)) {
+            return format!(" (nanoprobe -l -P '{pattern}' -p PID lists the probes of this provider)");
+        }
+        let list: Vec<&str> = providers.into_iter().collect();
+        match list.is_empty() {
+            true => " (no file of this process has static probes: they are built in with sys/sdt.h; functions are \
+                     pid$target:module:function:entry)"
+                .to_owned(),
+            false => format!(" (the static probes of this process are those of: {})", list.join(" ")),
+        }
+    }
+}

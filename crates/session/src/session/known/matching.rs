@@ -1,0 +1,219 @@
+//! Matching the descriptions of a program, and enabling what they match.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use nanoprobe_lang::glob;
+use nanoprobe_lang::program::ProbeDescription;
+use nanoprobe_symbols::FunctionKind;
+use nanoprobe_target::Process;
+use nanoprobe_text::code::Instructions;
+
+use super::Known;
+use crate::enable::{By, Context};
+use crate::error::SessionError;
+use crate::names::NameError;
+use crate::placement::{Refused, RefusedBecause, extent_of_choice};
+use crate::probes::{Candidate, Later, Line, Matched, Place, ProbeIndex, describe, is_target_provider};
+use crate::progress::Work;
+use crate::semaphores::Wanted;
+use crate::statics::may_be_static;
+use crate::{interrupt, progress};
+
+impl Known {
+    pub(in crate::session) fn match_tracer(&mut self) -> Result<(), SessionError> {
+        let provider = self.process.as_ref().map(|process| format!("pid{}", process.pid()));
+        for clause in 0..self.compiled.program.clauses.len() {
+            for (number, description) in self.descriptions(clause).into_iter().enumerate() {
+                let found = {
+                    let matched = self.probes.match_tracer(&description, provider.as_deref());
+                    matched.map_err(|error| SessionError::from(error).at(&description))?
+                };
+                self.enable(clause, number, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Matches the descriptions against the modules from index `first` on.
+    pub(in crate::session) fn match_target(&mut self, first: usize) -> Result<(), SessionError> {
+        let _matching = progress::doing(Work::Matching, 0);
+        for clause in 0..self.compiled.program.clauses.len() {
+            if interrupt::requested() {
+                return Ok(());
+            }
+            for (number, mut description) in self.descriptions(clause).into_iter().enumerate() {
+                if !is_target_provider(&description) {
+                    self.match_static(clause, number, &description, first)?;
+                    let pid = self.process.as_ref().map(Process::pid);
+                    match pid.filter(|pid| means_functions_too(&description.provider, *pid)) {
+                        Some(pid) => description.provider = format!("pid{pid}"),
+                        None => continue,
+                    }
+                }
+                if let Some(line) = Line::of(&description) {
+                    self.match_line(clause, number, &description, &line, first)?;
+                    continue;
+                }
+                let modules = self.modules.list();
+                let candidates = modules
+                    .iter()
+                    .enumerate()
+                    .skip(first)
+                    .map(|(index, module)| Candidate { index, module });
+                let matched = self.probes.match_target(&description, candidates);
+                let later = matched.later.iter().map(|later| (clause, number, later.clone()));
+                self.matches.later.extend(later);
+                self.take_matched(clause, number, matched)?;
+                self.match_inlined(clause, number, &description, first)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Matches a description against the static probes of the modules from index `first` on.
+    fn match_static(
+        &mut self,
+        clause: usize,
+        number: usize,
+        description: &ProbeDescription,
+        first: usize,
+    ) -> Result<(), SessionError> {
+        let Some(pid) = self
+            .process
+            .as_ref()
+            .map(Process::pid)
+            .filter(|_| may_be_static(description))
+        else {
+            return Ok(());
+        };
+        self.statics.read(self.modules.list());
+        self.take_static_arguments();
+        let modules = self.modules.list();
+        let found = self
+            .probes
+            .match_static(description, &self.statics, modules, first, pid);
+        self.enable(clause, number, found)
+    }
+
+    /// The semaphores of the static probes of the enablings from index `first` on.
+    pub(in crate::session) fn semaphores(&self, first: usize) -> Vec<Wanted> {
+        let mut wanted = BTreeSet::new();
+        for enabling in self.enablings.list().iter().skip(first) {
+            let Some(Place::Static { module, number }) = self.probes.get(enabling.probe).map(|probe| &probe.place)
+            else {
+                continue;
+            };
+            let (Some(module), Some(known)) = (self.modules.list().get(*module), self.statics.get(*number)) else {
+                continue;
+            };
+            let bias = module.bias();
+            let sites = known.sites.iter();
+            wanted.extend(sites.filter_map(|site| {
+                Some(Wanted {
+                    address: bias.to_target(site.semaphore?),
+                    site: bias.to_target(site.address),
+                })
+            }));
+        }
+        wanted.into_iter().collect()
+    }
+
+    /// Matches the instructions of IFUNCs, whose choices are known now as far as they ever will be.
+    pub(in crate::session) fn match_choices(&mut self) -> Result<(), SessionError> {
+        for (clause, number, later) in std::mem::take(&mut self.matches.later) {
+            let Some((module, extent)) = self.chosen(&later) else {
+                self.refused.push(Refused {
+                    site: None,
+                    function: later.to_string(),
+                    reason: RefusedBecause::Unresolved,
+                });
+                continue;
+            };
+            let module = self.modules.list().get(module);
+            let code = module.map(|module| Instructions::of(module, &extent));
+            let matched = self.probes.match_later(&later, &code.unwrap_or_default());
+            self.take_matched(clause, number, matched)?;
+        }
+        Ok(())
+    }
+
+    /// Where the code lies that an IFUNC chose.
+    fn chosen(&self, later: &Later) -> Option<(usize, Range<u64>)> {
+        let modules = self.modules.list();
+        let home = modules.get(later.module)?;
+        let FunctionKind::Ifunc { resolver } = home.functions().get(later.function)?.kind else {
+            return None;
+        };
+        let choice = self.choices.get(&home.bias().to_target(resolver))?;
+        extent_of_choice(modules, *choice)
+    }
+
+    fn take_matched(&mut self, clause: usize, number: usize, matched: Matched) -> Result<(), SessionError> {
+        if let Some((function, reason)) = matched.error
+            && let Some(description) = self.descriptions(clause).get_mut(number)
+        {
+            description.function = function.to_string();
+            let description = describe(description);
+            let error = NameError { description, reason };
+            self.matches.name_errors.entry((clause, number)).or_insert(error);
+        }
+        self.enable(clause, number, matched.found)
+    }
+
+    pub(in crate::session) fn enable(
+        &mut self,
+        clause: usize,
+        number: usize,
+        found: Vec<ProbeIndex>,
+    ) -> Result<(), SessionError> {
+        *self.matches.counts.entry((clause, number)).or_default() += found.len();
+        let clauses = &self.compiled.program.clauses;
+        let description = clauses.get(clause).and_then(|found| found.probes.get(number));
+        let wanted = description.map_or("", |description| description.function.as_str());
+        let before = clauses.get(clause).and_then(|found| found.probes.get(..number));
+        let stands_before = description.is_some_and(|description| {
+            let parts = |of: &ProbeDescription| [&of.provider, &of.module, &of.function, &of.name].map(String::clone);
+            let mut before = before.unwrap_or_default().iter();
+            before.any(|other| parts(other) == parts(description))
+        });
+        for index in found {
+            if interrupt::requested() {
+                break;
+            }
+            let Some(probe) = self.probes.get(index) else { continue };
+            let is_named = wanted.is_empty() || glob::matches(wanted, &probe.function);
+            let by = match stands_before {
+                _ if is_named => By::Name(number),
+                true => By::AnotherNameAgain(number),
+                false => By::AnotherName,
+            };
+            let context = Context {
+                program: &self.compiled.program,
+                storage: &self.compiled.storage,
+                limits: self.compiled.limits,
+                arena: &self.codegen,
+                statics: &self.statics,
+                modules: self.modules.list(),
+            };
+            self.enablings.enable((clause, by), index, probe, &context)?;
+            progress::done(1);
+        }
+        Ok(())
+    }
+
+    pub(in crate::session) fn descriptions(&self, clause: usize) -> Vec<ProbeDescription> {
+        self.program()
+            .clauses
+            .get(clause)
+            .map(|clause| clause.probes.clone())
+            .unwrap_or_default()
+    }
+}
+
+/// Whether a glob for providers means the functions of a process, too. As
+/// in DTrace it must end with the process's number: `p*d1234`, but not `*`.
+fn means_functions_too(provider: &str, pid: i32) -> bool {
+    let names_a_process = provider.ends_with(|last: char| last.is_ascii_digit());
+    names_a_process && glob::matches(provider, &format!("pid{pid}"))
+}

@@ -1,0 +1,177 @@
+//! A session that has not begun: a process was acquired, its modules are read, the probes are matched, the clauses are
+//! machine code. Nothing is written into a running process yet.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use nanoprobe_symbols::Linking;
+use nanoprobe_target::Pauses;
+
+use super::attached::Attached;
+use super::compiled::Compiled;
+use super::known::Known;
+use super::output::Begun;
+use super::presence::Placed;
+use super::presence::entering::enter;
+use super::presence::placing::plan;
+use super::timers::Timers;
+use super::tracing::{Arena, Tracing};
+use crate::acquire::{Acquired, Starting, check_acquired, open_named};
+use crate::clock::{self, Clock};
+use crate::error::SessionError;
+use crate::placement::Changes;
+use crate::{interrupt, progress};
+
+/// See the module's description.
+pub struct Prepared {
+    /// The first to go: a command is killed before it may run.
+    known: Known,
+    /// A command that was started stands still until probes are in place.
+    starting: Starting,
+    warnings: Vec<String>,
+    clock_start: clock::Reading,
+}
+
+/// All of the program that is there from the start is mapped, so that its probes
+/// can be listed. A command for it does not run on, and is ended with this.
+pub struct Listed(Stage);
+
+enum Stage {
+    Before(Prepared),
+    Since(Box<Attached>),
+}
+
+impl Prepared {
+    /// Looks at the target, matches, and makes the clauses' machine
+    /// code. The program was compiled for what was acquired.
+    ///
+    /// # Errors
+    /// [`SessionError`]; a running target was not touched, a command that was started is ended.
+    pub fn new(compiled: Rc<Compiled>, acquired: Acquired) -> Result<Prepared, SessionError> {
+        let clock_start = clock::read();
+        let (mut process, starting) = acquired.into_parts();
+        match &process {
+            Some(process) if !starting.is_some() => check_acquired(process)?,
+            Some(_) => {}
+            None => process = open_named(&compiled.program)?,
+        }
+        let mut prepared = Prepared {
+            known: Known::new(compiled, process)?,
+            starting,
+            warnings: Vec::new(),
+            clock_start,
+        };
+        let command = prepared.known.command().map(|command| command.pid());
+        let looked = interrupt::harmless(command, || prepared.look_at_target());
+        let known = &prepared.known;
+        looked.map_err(|error| known.or_starting(known.or_ended(error)))?;
+        Ok(prepared)
+    }
+
+    /// What is there to be probed.
+    fn look_at_target(&mut self) -> Result<(), SessionError> {
+        let _reading = progress::doing(progress::Work::Reading, 0);
+        let known = &mut self.known;
+        known.match_tracer()?;
+        self.warnings = known.update_modules()?.warnings;
+        known.match_target(0)?;
+        if interrupt::requested() {
+            return Err(SessionError::Interrupted);
+        }
+        // A dynamic program that has just been started has no libraries yet.
+        let dynamic = known
+            .executable()
+            .is_some_and(|module| module.linkage().linking == Linking::Dynamic);
+        known.loaded = !(self.starting.is_some() && dynamic);
+        if known.loaded { known.check_matches() } else { Ok(()) }
+    }
+
+    /// What is known of the process.
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// Attaches, fires BEGIN, and places the probes.
+    ///
+    /// # Errors
+    /// [`SessionError`]; what was done to the target by then is taken back.
+    pub fn begin(self) -> Result<(Attached, Begun), SessionError> {
+        self.begin_for(false)
+    }
+
+    /// Lets a command that was started run until its libraries are mapped,
+    /// so that their probes can be listed, and then stops it (SIGSTOP).
+    ///
+    /// # Errors
+    /// As [`Prepared::begin`].
+    pub fn load(self) -> Result<Listed, SessionError> {
+        if self.known.loaded {
+            return Ok(Listed(Stage::Before(self)));
+        }
+        let (mut attached, _) = self.begin_for(true)?;
+        while !attached.known().loaded && !attached.is_finished() {
+            if interrupt::requested() {
+                return Err(SessionError::Interrupted);
+            }
+            attached.step()?;
+        }
+        // It is to be listed, not to be run.
+        if let Some(command) = attached.known().command() {
+            command.suspend();
+        }
+        Ok(Listed(Stage::Since(Box::new(attached))))
+    }
+
+    fn begin_for(self, listing: bool) -> Result<(Attached, Begun), SessionError> {
+        let start = Instant::now();
+        let clock = Clock::since(self.clock_start);
+        let Prepared {
+            known,
+            mut starting,
+            warnings,
+            ..
+        } = self;
+        let Some(process) = known.process.clone() else {
+            let attached = Attached::without_process(known, warnings)?;
+            let begun = Begun {
+                took: start.elapsed(),
+                ..Begun::default()
+            };
+            return Ok((attached, begun));
+        };
+        let mut pauses = Pauses::default();
+        let entered = enter(&known, &process, &mut starting, &clock, listing, &mut pauses);
+        let (mut presence, stopped) = entered.map_err(|error| known.or_ended(error))?;
+        let arena = Arena::of(&presence.attachment)?;
+        let mut tracing = Tracing::new(known, arena, warnings);
+        let mut timers = Timers::default();
+        match presence.attach(&mut tracing, &mut timers, stopped, pauses) {
+            Ok(mut begun) => {
+                begun.took = start.elapsed();
+                Ok((Attached::to(tracing, presence, timers), begun))
+            }
+            Err(error) => Err(presence.not_begun(&tracing.known, error)),
+        }
+    }
+}
+
+impl Listed {
+    /// What is known of the process.
+    pub fn known(&self) -> &Known {
+        match &self.0 {
+            Stage::Before(prepared) => &prepared.known,
+            Stage::Since(attached) => attached.known(),
+        }
+    }
+
+    /// How the probes would be placed, for `-l -v`. Nothing of the target is touched; IFUNCs stay unresolved.
+    ///
+    /// # Errors
+    /// There is no target, or no room in its address space.
+    pub fn plan(&self) -> Result<Changes, SessionError> {
+        match &self.0 {
+            Stage::Before(prepared) => plan(&prepared.known, &Placed::default()),
+            Stage::Since(attached) => attached.plan(),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What a session has in its target, and what keeps that up to date: patches, hooks, shims, libraries that come.
+
+mod beside;
+pub(super) mod entering;
+mod errno;
+mod ifuncs;
+mod libraries;
+pub(super) mod placing;
+mod returns;
+mod unseen;
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use nanoprobe_arena::ControlBlock;
+
+use crate::attachment::Attachment;
+use crate::detach::{self, Detached};
+use crate::error::SessionError;
+use crate::placement::{Fired, Handlers};
+use crate::pulse::Pulse;
+use crate::ranges::Publisher;
+
+/// How often the map of readable memory is refreshed.
+const RANGES_PERIOD: Duration = Duration::from_millis(500);
+
+/// See the module's description.
+pub(super) struct Presence {
+    pub(super) attachment: Attachment,
+    pub(super) placed: Placed,
+    /// Only looked at: nothing but the linker's hook is placed, no clause fires.
+    listing: bool,
+    ranges: Publisher,
+    /// When the map of readable memory is next refreshed.
+    next_ranges: Instant,
+    /// Where unwinders, and the linker, are hooked.
+    return_hooks: HashSet<u64>,
+    warned_of_returns: bool,
+    /// Where errno is was found out, or that no library says so.
+    errno_known: bool,
+}
+
+/// What was placed: what fires in which function, and where the handlers are.
+#[derive(Default)]
+pub(super) struct Placed {
+    pub(super) fired: Fired,
+    handlers: Handlers,
+}
+
+impl Presence {
+    fn new(attachment: Attachment, listing: bool) -> Presence {
+        Presence {
+            attachment,
+            placed: Placed::default(),
+            listing,
+            ranges: Publisher::default(),
+            next_ranges: Instant::now(),
+            return_hooks: HashSet::new(),
+            warned_of_returns: false,
+            errno_known: false,
+        }
+    }
+
+    /// Signs of life for as long as the value lives.
+    pub(super) fn pulse(&self) -> Option<Pulse> {
+        self.attachment.pulse()
+    }
+
+    /// Now and then, when clauses read memory: what of it is readable.
+    pub(super) fn refresh_ranges(&mut self) {
+        let now = Instant::now();
+        if now < self.next_ranges {
+            return;
+        }
+        self.next_ranges = now + RANGES_PERIOD;
+        if self.attachment.parameters.reads_memory {
+            // A target that has just ended has no map; it is noticed at the next look.
+            let _ = self.ranges.publish(&mut self.attachment);
+        }
+    }
+
+    /// Takes back what is in the target.
+    pub(super) fn detach(&mut self) -> Result<Detached, SessionError> {
+        if self.attachment.regions.is_empty() {
+            return Ok(Detached::default());
+        }
+        // A thread that has just loaded a library is not kept waiting for probes that do
+        // not come. An error: there is no arena yet, or no more, and no thread waits.
+        if let Ok(memory) = self.attachment.memory() {
+            let _ = ControlBlock::open(memory).and_then(|control| control.beat(0));
+        }
+        detach::detach(&mut self.attachment)
+    }
+}

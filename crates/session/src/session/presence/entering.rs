@@ -1,0 +1,134 @@
+//! The first step into a process: memory of ours is mapped there.
+//! Another tracer that does the same, or has just gone, is given way to.
+
+use std::time::{Duration, Instant};
+
+use nanoprobe_target::{Pauses, Process, StopError, Stopped};
+
+use super::Presence;
+use crate::acquire::{Starting, clean_up};
+use crate::attachment::Attachment;
+use crate::clock::Clock;
+use crate::error::SessionError;
+use crate::session::known::Known;
+use crate::signals;
+use crate::thread_key::Seen;
+
+/// For how long attaching gives way to other tracers that come or go.
+const PATIENCE_WITH_TRACERS: Duration = Duration::from_secs(2);
+
+/// Maps what is ours; the thread that did so, or all of a program that is being started, still
+/// stands. Where another tracer is about to do the same, or has just gone, this is begun again.
+pub(in crate::session) fn enter(
+    known: &Known,
+    process: &Process,
+    starting: &mut Starting,
+    clock: &Clock,
+    listing: bool,
+    pauses: &mut Pauses,
+) -> Result<(Presence, Stopped), SessionError> {
+    let deadline = Instant::now() + PATIENCE_WITH_TRACERS;
+    let seen = match starting.is_some() {
+        true => None,
+        false => Some(look_at_threads(process, pauses)?),
+    };
+    loop {
+        let parameters = known.parameters(process, seen)?;
+        let layout = known.compiled.layout.clone();
+        let attachment = Attachment::prepare(process.clone(), &process.map()?, layout, parameters)?;
+        let mut presence = Presence::new(attachment, listing);
+        let starting = starting.take();
+        let is_running = starting.is_none();
+        let stopped = match starting {
+            Some(stopped) => Ok(stopped),
+            None => process.stop_one(),
+        };
+        let entered = stopped.map_err(SessionError::from).and_then(|mut stopped| {
+            presence.attachment.map(&mut stopped, clock)?;
+            presence.attachment.check_alone()?;
+            Ok(stopped)
+        });
+        let error = match entered {
+            Ok(stopped) => return Ok((presence, stopped)),
+            Err(error) => error,
+        };
+        // The first error is the one that counts.
+        let _ = presence.detach();
+        if !is_running || !error.is_another_tracers() || Instant::now() > deadline {
+            return Err(presence.not_begun(known, error));
+        }
+        // Its lock goes with it: what could not be taken back is a dead tracer's from here on.
+        drop(presence);
+        give_way(process, deadline)?;
+    }
+}
+
+impl Presence {
+    /// Takes back what was mapped or patched when attaching failed. Where that fails, too,
+    /// the error says what is left in the process. Nothing is left in one that has ended.
+    pub(in crate::session) fn not_begun(&mut self, known: &Known, error: SessionError) -> SessionError {
+        let clean_up = self.detach().err();
+        let error = known.or_ended(error);
+        let gone = |error: &SessionError| {
+            matches!(
+                error,
+                SessionError::Executed { .. } | SessionError::Stop(StopError::Gone { .. })
+            )
+        };
+        let (Some(clean_up), Some(process)) = (clean_up, known.process()) else {
+            return error;
+        };
+        if gone(&error) || gone(&clean_up) || known.target_is_gone() || process.has_executed() {
+            return error;
+        }
+        SessionError::NotCleanedUp {
+            pid: process.pid(),
+            error: Box::new(error),
+            clean_up: Box::new(clean_up),
+            left: if signals::are_installed(&self.attachment) {
+                "runs on with nanoprobe's probes in it, which count for nobody: the next attach, or `nanoprobe restore`, takes \
+                 them back"
+            } else {
+                "runs on, its text untouched, with memory of nanoprobe's mapped that it does not use: the next attach, or \
+                 `nanoprobe restore`, takes that back"
+            },
+        }
+    }
+}
+
+/// All threads stand for as long as it takes to look at their thread pointers. Go's
+/// new threads share their creator's for a moment, so a shared one is looked at again.
+fn look_at_threads(process: &Process, pauses: &mut Pauses) -> Result<Seen, SessionError> {
+    const LOOKS: u32 = 5;
+    let mut look = 0;
+    loop {
+        let stopped = process.stop()?;
+        let seen = Seen::of(&stopped);
+        release_one(stopped, pauses);
+        let seen = seen?;
+        look += 1;
+        if !seen.shared || look == LOOKS {
+            return Ok(seen);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Lets the one thread go that stood.
+pub(super) fn release_one(stopped: Stopped, pauses: &mut Pauses) {
+    let tid = stopped.best_thread().unwrap_or(0);
+    pauses.add_single(tid, stopped.release());
+}
+
+/// Waits until another tracer, which was as quick as we, has gone; not as long as it waits for us.
+fn give_way(process: &Process, deadline: Instant) -> Result<(), SessionError> {
+    loop {
+        let unlike_the_other = u64::from(std::process::id()).wrapping_mul(7) % 32;
+        std::thread::sleep(Duration::from_millis(1 + 2 * unlike_the_other));
+        match clean_up(process) {
+            Err(SessionError::TracerLives { .. } | SessionError::Stop(StopError::Refused { .. }))
+                if Instant::now() < deadline => {}
+            other => return other,
+        }
+    }
+}

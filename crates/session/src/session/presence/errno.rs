@@ -1,0 +1,47 @@
+//! `errno`: where the traced program's C library keeps it.
+
+use std::mem::offset_of;
+
+use nanoprobe_arena::Memory as _;
+use nanoprobe_arena::layout::Control;
+use nanoprobe_patch::{TargetAddress, thread_local_offset};
+
+use super::Presence;
+use crate::error::SessionError;
+use crate::session::known::Known;
+use crate::session::tracing::Tracing;
+
+/// What libraries call the function that says so: glibc and musl, bionic.
+const FUNCTIONS: [&str; 2] = ["__errno_location", "__errno"];
+/// Bytes of it that are read.
+const FUNCTION_BYTES: u64 = 32;
+
+impl Presence {
+    /// Tells handlers that ask for it, once it is known.
+    pub(super) fn publish_errno(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
+        if self.errno_known || !tracing.known.enablings.needs().reads_errno {
+            return Ok(());
+        }
+        if let Some(offset) = errno_offset(&tracing.known) {
+            self.errno_known = true;
+            let memory = tracing.memory();
+            memory.store_u64(offset_of!(Control, errno_offset) as u64, offset as u64)?;
+        } else if tracing.known.loaded {
+            self.errno_known = true;
+            tracing.warn("no C library was found in the program, or not where it keeps errno: it is 0 here");
+        }
+        Ok(())
+    }
+}
+
+fn errno_offset(known: &Known) -> Option<i64> {
+    let memory = known.process()?.memory();
+    let mut offsets = known.loaded_modules().filter_map(|(_, module)| {
+        let symbol = FUNCTIONS.iter().find_map(|name| module.symbol(name))?;
+        let code = module.code_at(symbol.address, FUNCTION_BYTES)?;
+        let address = module.bias().to_target(symbol.address);
+        thread_local_offset(code, address.0, |address| memory.read_u64(TargetAddress(address)).ok())
+    });
+    // The word of a library that is not relocated yet is 0.
+    offsets.find(|offset| *offset != 0)
+}

@@ -1,0 +1,130 @@
+//! Modules that come and go while the program runs: the dynamic linker's hook tells of them, and the program waits.
+
+use nanoprobe_agent::Function as AgentFunction;
+use nanoprobe_arena::ControlBlock;
+use nanoprobe_patch::{Fire, TargetAddress};
+use nanoprobe_target::MemoryError;
+
+use super::Presence;
+use crate::error::SessionError;
+use crate::placement::Hook;
+use crate::session::known::Known;
+use crate::session::output::Output;
+use crate::session::tracing::Tracing;
+
+impl Presence {
+    /// What fires at the linker's hook.
+    pub(super) fn hooks(&self, known: &Known) -> Vec<Hook> {
+        let Some((module, address)) = known.linker_hook() else {
+            return Vec::new();
+        };
+        let fire = Fire::Call {
+            handler: self.attachment.agent(AgentFunction::LibraryEventHandler),
+            enabling: TargetAddress(0),
+        };
+        vec![Hook { module, address, fire }]
+    }
+
+    /// A target that lives may have announced a change of its libraries, and then waits for our answer.
+    pub(in crate::session) fn take_libraries(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
+        let control = ControlBlock::open(tracing.memory())?;
+        let (event, answered) = control.library_events()?;
+        if event == answered || self.attachment.regions.is_empty() {
+            return Ok(());
+        }
+        let pulse = self.pulse();
+        let updated = self.update_libraries(tracing);
+        let result = updated.and_then(|()| self.serve_returns(tracing));
+        drop(pulse);
+        if let (Err(SessionError::AtDescription { .. }), Some(command)) = (&result, tracing.known.command())
+            && !command.has_executed()
+        {
+            // The command was started to be traced, and cannot be: it waits for our answer, and gets none.
+            command.kill();
+        }
+        ControlBlock::open(tracing.memory())?.acknowledge_library(event)?;
+        match result {
+            Err(SessionError::Memory(_) | SessionError::Stop(_) | SessionError::Remote(_))
+                if tracing.known.target_is_gone() =>
+            {
+                Ok(())
+            }
+            // The next look sees it, too, and says so.
+            Err(_) if tracing.known.has_executed() => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Matches and places what has come.
+    pub(super) fn update_libraries(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
+        let changes = tracing.known.update_modules()?;
+        // Its patches went with it; what comes to lie there is somebody else's.
+        for range in &changes.gone {
+            self.placed.fired.retain(|start, _| !range.contains(start));
+            self.return_hooks.retain(|address| !range.contains(address));
+            self.attachment.forget(range);
+        }
+        for warning in changes.warnings {
+            tracing.warn(warning);
+        }
+        let module = changes.first_new;
+        let known = &mut tracing.known;
+        let first = known.enablings.list().len();
+        let came = known.modules.list().len() > module;
+        let first_time = !known.loaded && came;
+        if came {
+            known.match_target(module)?;
+        }
+        if self.listing {
+            known.loaded |= came;
+            return Ok(());
+        }
+        let shims = self.attachment.shimmed.is_some();
+        if known.enablings.list().len() > first
+            || !known.matches.later.is_empty()
+            || came && (known.enablings.needs().walks_stacks || shims)
+        {
+            if !known.unresolved(first).is_empty() {
+                let mut stopped = self.attachment.process.clone().stop_one()?;
+                self.resolve_ifuncs(tracing, &mut stopped, first)?;
+                stopped.release();
+                tracing.known.match_choices()?;
+            }
+            self.attachment.look_for_holes()?;
+            let armed = self.place(tracing, first, module, &[], None)?;
+            tracing.outputs.push_back(Output::Library {
+                sites: armed.patches,
+                pauses: armed.pauses,
+            });
+        }
+        if first_time {
+            tracing.known.loaded = true;
+            tracing.known.check_matches()?;
+        }
+        Ok(())
+    }
+
+    /// A process that executes another program has a new address space: our patches went with the old one, and there is
+    /// nothing to be taken back. What was recorded is kept; the process is followed to its end. Yields whether that has
+    /// just been seen, of a process that lives.
+    pub(in crate::session) fn leave_after_exec(&mut self, tracing: &mut Tracing) -> bool {
+        let Some(process) = tracing.known.process() else {
+            return false;
+        };
+        let arena = self.attachment.addresses.arena;
+        let is_gone = || matches!(process.memory().read_u64(arena), Err(MemoryError::Gone { .. }));
+        // One that has ended has no map either.
+        if self.attachment.regions.is_empty() || !is_gone() || process.map().is_err() {
+            return false;
+        }
+        self.attachment.leave_behind();
+        let program = std::fs::read_link(format!("/proc/{}/exe", process.living_thread())).unwrap_or_default();
+        let warning = format!(
+            "process {} executed {}: its probes are gone",
+            process.pid(),
+            program.display()
+        );
+        tracing.warn(warning);
+        true
+    }
+}

@@ -1,0 +1,163 @@
+//! What comes out of an arena, and the clauses that fire in the tracer: from the first probe to END.
+
+mod events;
+mod exiting;
+mod reading;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use nanoprobe_arena::{DynamicVariables, Mapping, Record};
+use nanoprobe_export::Speculations;
+use nanoprobe_patch::TargetAddress;
+
+use super::known::Known;
+use super::output::Output;
+use crate::aggregations::Aggregations;
+use crate::arena_memory::ArenaMemory;
+use crate::attachment::Attachment;
+use crate::consume::{self, Consumer};
+use crate::error::SessionError;
+use crate::world::TracerState;
+
+/// See the module's description.
+pub struct Tracing {
+    pub(super) known: Known,
+    pub(super) arena: Arena,
+    pub(super) consumer: Consumer,
+    pub(super) outputs: VecDeque<Output>,
+    aggregations: Aggregations,
+    pub(super) tracer: TracerState,
+    speculations: Speculations<Output>,
+    exit_status: Option<i32>,
+    /// A clause that the tracer ran has said so.
+    handlers_stopped: Option<HandlersStopped>,
+    pub(super) lost: Lost,
+}
+
+/// The memory in which a program keeps its variables and its records.
+pub(super) struct Arena {
+    memory: Arc<ArenaMemory>,
+    /// None where no process is traced, and the memory is the tracer's own.
+    shared: Option<Shared>,
+}
+
+/// A process has the same memory.
+#[derive(Clone, Copy)]
+struct Shared {
+    /// Where.
+    address: TargetAddress,
+    /// One of `RING_*`.
+    ring_policy: u32,
+}
+
+/// What was lost outside of the arena.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Lost {
+    /// Calls that were left without a return, or whose return was not seen.
+    pub(super) calls: u64,
+    /// Samples of threads that found no room.
+    pub(super) samples: u64,
+    /// Firings of `tick-` and `profile-` that the tracer was too late for.
+    pub(super) ticks: u64,
+}
+
+/// When no handler was to begin any more.
+#[derive(Clone, Copy, Debug)]
+struct HandlersStopped {
+    /// By the time stamp counter.
+    time: u64,
+    /// Hits that had been missed by then.
+    missed: u64,
+}
+
+impl HandlersStopped {
+    /// Whether a record was made after it. A record without a time counts as one from before.
+    fn is_before(&self, record: &Record) -> bool {
+        record.tsc > self.time
+    }
+}
+
+impl Arena {
+    /// Of a program that traces no process.
+    pub(super) fn private(bytes: u64) -> Result<Arena, SessionError> {
+        Ok(Arena {
+            memory: Arc::new(ArenaMemory::private(bytes).map_err(SessionError::Arena)?),
+            shared: None,
+        })
+    }
+
+    /// What an attachment has mapped.
+    pub(super) fn of(attachment: &Attachment) -> Result<Arena, SessionError> {
+        Ok(Arena {
+            memory: attachment.arena.clone().ok_or(SessionError::NotAttached)?,
+            shared: Some(Shared {
+                address: attachment.addresses.arena,
+                ring_policy: attachment.parameters.ring_policy,
+            }),
+        })
+    }
+
+    fn memory(&self) -> &Mapping {
+        self.memory.memory()
+    }
+
+    /// The memory that a process has, too.
+    fn shared(&self) -> Option<(&Mapping, Shared)> {
+        Some((self.memory.memory(), self.shared?))
+    }
+}
+
+impl Tracing {
+    pub(super) fn new(known: Known, arena: Arena, warnings: Vec<String>) -> Tracing {
+        let options = &known.compiled.options;
+        Tracing {
+            arena,
+            consumer: Consumer::default(),
+            outputs: warnings.into_iter().map(Output::Warning).collect(),
+            aggregations: Aggregations::default(),
+            tracer: TracerState::on(options.processor),
+            speculations: Speculations::new(options.speculation_bytes),
+            exit_status: None,
+            handlers_stopped: None,
+            lost: Lost::default(),
+            known,
+        }
+    }
+
+    /// What is known of the process.
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// The status of an `exit()` that was run, when one was.
+    pub fn exit_status(&self) -> Option<i32> {
+        self.exit_status
+    }
+
+    pub(super) fn memory(&self) -> &Mapping {
+        self.arena.memory()
+    }
+
+    pub(super) fn warn(&mut self, text: impl Into<String>) {
+        self.outputs.push_back(Output::Warning(text.into()));
+    }
+
+    pub(super) fn initialise_dynamic(&self) -> Result<(), SessionError> {
+        let layout = &self.known.compiled.layout;
+        if layout.dynamic_bytes > 0 {
+            DynamicVariables::new(layout.dynamic_offset, layout.dynamic_bytes).initialise(self.memory())?;
+        }
+        Ok(())
+    }
+
+    /// Looks whether a clause in the process has run `exit()`.
+    pub(super) fn look_for_exit(&mut self) -> Result<(), SessionError> {
+        if self.exit_status.is_none()
+            && let Some(status) = consume::exit_requested(self.memory())?
+        {
+            self.exit_status = Some(status);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! `exit()` in a clause that the tracer runs: what a handler's own does, from outside.
+//!
+//! A handler's `exit()` takes all contexts out of the thread table, so that no detour finds one
+//! any more. The table is the target's own memory, where the tracer cannot change a pointer
+//! while threads may load it: what it writes there comes byte by byte. So it says in the
+//! contexts, which lie in the arena, that a handler runs in each thread, for ever. A detour
+//! that finds that asks `np_enter` (agent/enter.c), which looks at `exit_requested` first:
+//!
+//! ```text
+//! tracer   exit_requested = 1; each context: busy 0 -> BUSY_FOR_EVER   a handler that runs is waited for
+//! hit      busy? missed++, np_enter: exit_requested: no handler        misses from then on are not reported
+//! ```
+//!
+//! A clause that only counts has no handler: it counts until its probe is gone, some
+//! milliseconds later. A handler that does not end soon, since its thread has no processor,
+//! is not waited for; what it goes on to record is behind the exit, and is passed over.
+
+use core::mem::offset_of;
+use std::time::{Duration, Instant};
+
+use nanoprobe_arena::layout::{Context, Control};
+use nanoprobe_arena::{ControlBlock, Mapping, Memory as _};
+
+use super::{HandlersStopped, Tracing};
+use crate::clock;
+use crate::consume::context_offset;
+use crate::error::SessionError;
+
+/// Deeper in the stack than any hit is: nobody takes that handler for one that was left.
+const BUSY_FOR_EVER: u64 = u64::MAX;
+/// How long handlers that run are waited for, all together.
+const WAIT: Duration = Duration::from_millis(2);
+
+impl Tracing {
+    /// From here on no handler begins, though the probes are still there.
+    ///
+    /// # Errors
+    /// The arena is damaged.
+    pub(super) fn stop_handlers(&mut self) -> Result<(), SessionError> {
+        let Some((memory, _)) = self.arena.shared() else {
+            return Ok(());
+        };
+        let layout = &self.known.compiled.layout;
+        // Now: the contexts that are closed below miss all hits, some ten in each microsecond.
+        let missed = self.consumer.losses(memory, layout)?.missed;
+        let time = clock::tsc();
+        memory.store_u32(offset_of!(Control, exit_requested) as u64, 1)?;
+        let end = Instant::now() + WAIT;
+        for index in 0..u64::from(ControlBlock::open(memory)?.contexts_in_use()?) {
+            let busy = context_offset(layout, index) + offset_of!(Context, busy) as u64;
+            while !close(memory, busy)? && Instant::now() < end {
+                std::thread::yield_now();
+            }
+        }
+        self.handlers_stopped = Some(HandlersStopped { time, missed });
+        Ok(())
+    }
+}
+
+/// Whether no handler runs there from now on.
+fn close(memory: &Mapping, busy: u64) -> Result<bool, SessionError> {
+    Ok(memory.load_u64(busy)? == BUSY_FOR_EVER || memory.compare_exchange_u64(busy, 0, BUSY_FOR_EVER)?)
+}
