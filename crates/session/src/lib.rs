@@ -5,7 +5,7 @@
 //! | file | |
 //! |---|---|
 //! | `acquire` | the process: opened, or started |
-//! | `session` | the whole: open, begin, step, end |
+//! | `session` | the whole, in the order of its life: Compiled, Prepared, Attached, Ended |
 //! | `names`, `probes` | what the descriptions match in the modules ([`nanoprobe_text::modules`]) |
 //! | `perf_map` | names for code that the target makes at run time |
 //! | `statics`, `semaphores` | static probes, their operands; telling the program that somebody looks |

@@ -5,10 +5,12 @@ use std::rc::Rc;
 use nanoprobe_lang::Program;
 use nanoprobe_lang::layout::{Limits, RecordLayout, Storage, record_layout};
 use nanoprobe_lang::options::Options;
+use nanoprobe_lang::program::ProbeDescription;
 use nanoprobe_patch::Tactic;
 
 use crate::error::SessionError;
 use crate::layout::ArenaLayout;
+use crate::probes::named_process;
 
 /// A program, its options, and where its variables and records lie: the same for each process that it traces.
 pub struct Compiled {
@@ -20,6 +22,8 @@ pub struct Compiled {
     /// For each clause.
     pub(super) records: Vec<RecordLayout>,
     pub(super) tactic: Option<Tactic>,
+    /// The processes that its descriptions may name.
+    pids: Vec<i32>,
 }
 
 impl Compiled {
@@ -28,6 +32,15 @@ impl Compiled {
     /// # Errors
     /// Its variables, or its options, ask for more than an arena can hold; an option has no such value.
     pub fn new(program: Program, options: Options) -> Result<Rc<Compiled>, SessionError> {
+        Compiled::for_processes(program, options, Vec::new())
+    }
+
+    /// The same, of a program that traces several processes, each by a session of its own. A description
+    /// that names one of them (`pid7:...`) matches there, and is passed over in the others' sessions.
+    ///
+    /// # Errors
+    /// As [`Compiled::new`].
+    pub fn for_processes(program: Program, options: Options, pids: Vec<i32>) -> Result<Rc<Compiled>, SessionError> {
         let limits = options.limits();
         let storage = Storage::new(&program, limits);
         let layout = ArenaLayout::new(&program, &storage, &options)?;
@@ -36,6 +49,7 @@ impl Compiled {
         let tactic = options.tactic.as_deref().map(str::parse).transpose();
         Ok(Rc::new(Compiled {
             tactic: tactic.map_err(SessionError::Option)?,
+            pids,
             program,
             options,
             limits,
@@ -43,6 +57,12 @@ impl Compiled {
             layout,
             records,
         }))
+    }
+
+    /// Whether a description names another of the processes than `pid`.
+    pub(super) fn is_for_another(&self, description: &ProbeDescription, pid: Option<i32>) -> bool {
+        let named = named_process(std::iter::once(description)).map(|(named, _)| named);
+        named.is_some_and(|named| Some(named) != pid && self.pids.contains(&named))
     }
 
     /// The program.

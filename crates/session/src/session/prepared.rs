@@ -61,6 +61,8 @@ impl Prepared {
             warnings: Vec::new(),
             clock_start,
         };
+        // A provider that is not there does not come while a process is being started.
+        prepared.known.match_tracer()?;
         let command = prepared.known.command().map(|command| command.pid());
         let looked = interrupt::harmless(command, || prepared.look_at_target());
         let known = &prepared.known;
@@ -72,7 +74,6 @@ impl Prepared {
     fn look_at_target(&mut self) -> Result<(), SessionError> {
         let _reading = progress::doing(progress::Work::Reading, 0);
         let known = &mut self.known;
-        known.match_tracer()?;
         self.warnings = known.update_modules()?.warnings;
         known.match_target(0)?;
         if interrupt::requested() {

@@ -20,10 +20,11 @@ impl Known {
             let descriptions = found.probes.iter().enumerate();
             descriptions.map(move |(number, description)| (clause, number, description))
         });
-        all.filter(|(clause, number, _)| {
+        let pid = self.process.as_ref().map(Process::pid);
+        all.filter(move |(clause, number, description)| {
             let is_it = |(of, which, _): &(usize, usize, Later)| (*of, *which) == (*clause, *number);
             let count = self.matches.counts.get(&(*clause, *number)).copied().unwrap_or(0);
-            count == 0 && !self.matches.later.iter().any(is_it)
+            count == 0 && !self.compiled.is_for_another(description, pid) && !self.matches.later.iter().any(is_it)
         })
     }
 

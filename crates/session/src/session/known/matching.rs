@@ -24,7 +24,7 @@ impl Known {
     pub(in crate::session) fn match_tracer(&mut self) -> Result<(), SessionError> {
         let provider = self.process.as_ref().map(|process| format!("pid{}", process.pid()));
         for clause in 0..self.compiled.program.clauses.len() {
-            for (number, description) in self.descriptions(clause).into_iter().enumerate() {
+            for (number, description) in self.own_descriptions(clause) {
                 let found = {
                     let matched = self.probes.match_tracer(&description, provider.as_deref());
                     matched.map_err(|error| SessionError::from(error).at(&description))?
@@ -42,7 +42,7 @@ impl Known {
             if interrupt::requested() {
                 return Ok(());
             }
-            for (number, mut description) in self.descriptions(clause).into_iter().enumerate() {
+            for (number, mut description) in self.own_descriptions(clause) {
                 if !is_target_provider(&description) {
                     self.match_static(clause, number, &description, first)?;
                     let pid = self.process.as_ref().map(Process::pid);
@@ -69,6 +69,14 @@ impl Known {
             }
         }
         Ok(())
+    }
+
+    /// A clause's descriptions, with their numbers, but for those of other processes that the program traces.
+    fn own_descriptions(&self, clause: usize) -> Vec<(usize, ProbeDescription)> {
+        let mut descriptions: Vec<_> = self.descriptions(clause).into_iter().enumerate().collect();
+        let pid = self.process.as_ref().map(Process::pid);
+        descriptions.retain(|(_, description)| !self.compiled.is_for_another(description, pid));
+        descriptions
     }
 
     /// Matches a description against the static probes of the modules from index `first` on.

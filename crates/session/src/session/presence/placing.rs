@@ -93,10 +93,9 @@ impl Presence {
     ) -> Result<Armed, SessionError> {
         let known = &tracing.known;
         let knows_all = stopped.is_some() && known.is_static() && self.takes_returns(known);
-        let unwinders = if knows_all {
-            self.missing_return_hooks(known)
-        } else {
-            Vec::new()
+        let unwinders = match knows_all {
+            true => self.missing_return_hooks(known),
+            false => Vec::new(),
         };
         let hooked: Vec<u64> = unwinders
             .iter()
