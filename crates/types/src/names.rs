@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use gimli::DwTag;
 use gimli::constants as dw;
 
 use crate::entry::{Entry, EntryId, Reader};
@@ -146,23 +147,17 @@ fn scan(reader: &Reader<'_>, index: UnitIndex, names: &mut Names) -> Result<(), 
         inside = None;
         scopes.retain(|(at, _)| *at < depth);
         let tag = abbreviation.tag();
-        let kind = match tag {
-            dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type => Some(Kind::Structure),
-            dw::DW_TAG_enumeration_type => Some(Kind::Enumeration),
-            dw::DW_TAG_typedef | dw::DW_TAG_base_type => Some(Kind::Named),
-            dw::DW_TAG_namespace | dw::DW_TAG_enumerator | dw::DW_TAG_variable => None,
-            _ => {
-                let is_unit = matches!(
-                    tag,
-                    dw::DW_TAG_compile_unit | dw::DW_TAG_partial_unit | dw::DW_TAG_type_unit
-                );
-                if !is_unit && abbreviation.has_children() {
-                    inside = Some(depth);
-                }
-                entries.skip_attributes(abbreviation.attributes()).map_err(damaged)?;
-                continue;
+        if !is_named(tag) {
+            let is_unit = matches!(
+                tag,
+                dw::DW_TAG_compile_unit | dw::DW_TAG_partial_unit | dw::DW_TAG_type_unit
+            );
+            if !is_unit && abbreviation.has_children() {
+                inside = Some(depth);
             }
-        };
+            entries.skip_attributes(abbreviation.attributes()).map_err(damaged)?;
+            continue;
+        }
         entry.id.offset = offset;
         entry.die.tag = tag;
         entries
@@ -170,37 +165,9 @@ fn scan(reader: &Reader<'_>, index: UnitIndex, names: &mut Names) -> Result<(), 
             .map_err(damaged)?;
         let name = reader.name(&entry);
         let before = scopes.last().map_or("", |(_, scope)| scope.as_str());
-        let whole = match &name {
-            Some(name) if !before.is_empty() && before.len() + name.len() < SCOPED_BYTES_MAX => {
-                format!("{before}::{name}")
-            }
-            Some(name) => name.clone(),
-            None => before.to_owned(),
-        };
-        if let (Some(kind), Some(name)) = (kind, &name) {
-            if entry.is(dw::DW_AT_declaration) {
-                if kind == Kind::Structure && whole != *name {
-                    names.declared.insert(entry.id, whole.as_str().into());
-                }
-            } else {
-                if whole != *name {
-                    names.short.entry((kind, name.as_str().into())).or_insert(entry.id);
-                }
-                names.types.entry((kind, whole.as_str().into())).or_insert(entry.id);
-            }
-        }
-        match tag {
-            dw::DW_TAG_enumerator => {
-                if let (Some(name), Some(value)) = (&name, entry.constant(dw::DW_AT_const_value)) {
-                    names.enumerators.entry(name.as_str().into()).or_insert(value);
-                }
-            }
-            dw::DW_TAG_variable if entry.has(dw::DW_AT_location) => {
-                if let Some(name) = &name {
-                    names.variables.entry(name.as_str().into()).or_default().push(entry.id);
-                }
-            }
-            _ => {}
+        let whole = within(before, name.as_deref());
+        if let Some(name) = &name {
+            names.add(&entry, name, &whole);
         }
         if abbreviation.has_children() && scopes.len() < DEPTH_MAX {
             // An enumeration's enumerators have its scope's names.
@@ -212,4 +179,58 @@ fn scan(reader: &Reader<'_>, index: UnitIndex, names: &mut Names) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// Whether entries with this tag have names that are looked for, or lead to such.
+fn is_named(tag: DwTag) -> bool {
+    let is_other = matches!(tag, dw::DW_TAG_namespace | dw::DW_TAG_enumerator | dw::DW_TAG_variable);
+    is_other || kind_of(tag).is_some()
+}
+
+/// The kind of type that an entry with this tag describes.
+fn kind_of(tag: DwTag) -> Option<Kind> {
+    match tag {
+        dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type => Some(Kind::Structure),
+        dw::DW_TAG_enumeration_type => Some(Kind::Enumeration),
+        dw::DW_TAG_typedef | dw::DW_TAG_base_type => Some(Kind::Named),
+        _ => None,
+    }
+}
+
+/// A name with those of the scopes that it is in.
+fn within(scope: &str, name: Option<&str>) -> String {
+    match name {
+        Some(name) if !scope.is_empty() && scope.len() + name.len() < SCOPED_BYTES_MAX => format!("{scope}::{name}"),
+        Some(name) => name.to_owned(),
+        None => scope.to_owned(),
+    }
+}
+
+impl Names {
+    /// Takes down an entry by its name, and by its name with its scopes.
+    fn add(&mut self, entry: &Entry<'_>, name: &str, whole: &str) {
+        if let Some(kind) = kind_of(entry.die.tag) {
+            if entry.is(dw::DW_AT_declaration) {
+                if kind == Kind::Structure && whole != name {
+                    self.declared.insert(entry.id, whole.into());
+                }
+            } else {
+                if whole != name {
+                    self.short.entry((kind, name.into())).or_insert(entry.id);
+                }
+                self.types.entry((kind, whole.into())).or_insert(entry.id);
+            }
+        }
+        match entry.die.tag {
+            dw::DW_TAG_enumerator => {
+                if let Some(value) = entry.constant(dw::DW_AT_const_value) {
+                    self.enumerators.entry(name.into()).or_insert(value);
+                }
+            }
+            dw::DW_TAG_variable if entry.has(dw::DW_AT_location) => {
+                self.variables.entry(name.into()).or_default().push(entry.id);
+            }
+            _ => {}
+        }
+    }
 }

@@ -11,13 +11,50 @@ use crate::contract::context;
 use crate::error::Error;
 
 impl Emitter<'_, '_> {
-    /// The value of a call; of one without a result any.
+    /// The value of a call; any value, where the subroutine has no result.
     pub(super) fn function_call(
         &mut self,
         function: Function,
         arguments: &[Expression],
         expression: &Expression,
     ) -> Result<Value, Error> {
+        let mut values = self.call_arguments(function, arguments)?;
+        let (zero, one) = (self.constant(0), self.constant(1));
+        let Some(callee) = agent_function(function) else {
+            let value = values.first().copied().unwrap_or(zero);
+            return Ok(match function {
+                Function::ProgenyOf => self.is_progeny_of(value),
+                _ => self.swapped(function, value),
+            });
+        };
+        match function {
+            Function::CopyIn => {
+                let copy = self.call_fallible(callee, &values);
+                if let (Type::Bytes { size: None }, Some(bytes)) = (&expression.value_type, values.get(1)) {
+                    self.terminate(copy, *bytes);
+                }
+                return Ok(copy);
+            }
+            Function::StringLength | Function::Speculation => return Ok(self.call_for_result(callee, &values)),
+            Function::CopyInString => values.resize(2, zero),
+            Function::StringCharacter | Function::LowerCase | Function::AddressToString => values.push(zero),
+            Function::StringLastCharacter | Function::UpperCase => values.push(one),
+            Function::AddressToString6 => {
+                let family = self.constant(AF_INET6);
+                values.insert(0, family);
+                values.push(one);
+            }
+            _ => {}
+        }
+        let result = self.call_fallible(callee, &values);
+        Ok(if yields_null(function) {
+            self.or_null(result)
+        } else {
+            result
+        })
+    }
+
+    fn call_arguments(&mut self, function: Function, arguments: &[Expression]) -> Result<Vec<Value>, Error> {
         let mut values = Vec::with_capacity(arguments.len() + 1);
         for (index, argument) in arguments.iter().enumerate() {
             values.push(match &argument.kind {
@@ -30,82 +67,7 @@ impl Emitter<'_, '_> {
                 _ => self.present(argument)?,
             });
         }
-        let (zero, one) = (self.constant(0), self.constant(1));
-        let callee = match function {
-            Function::CopyIn => {
-                let copy = self.call_fallible(AgentFunction::CopyIn, &values);
-                if let (Type::Bytes { size: None }, Some(bytes)) = (&expression.value_type, values.get(1)) {
-                    self.terminate(copy, *bytes);
-                }
-                return Ok(copy);
-            }
-            Function::CopyInString => {
-                values.resize(2, zero);
-                AgentFunction::CopyInString
-            }
-            Function::StringLength => return Ok(self.call_for_result(AgentFunction::StringLength, &values)),
-            Function::Allocate => AgentFunction::Allocate,
-            Function::CopyInTo => AgentFunction::CopyInTo,
-            Function::StringJoin => AgentFunction::StringJoin,
-            Function::StringCharacter => {
-                values.push(zero);
-                AgentFunction::StringCharacter
-            }
-            Function::StringLastCharacter => {
-                values.push(one);
-                AgentFunction::StringCharacter
-            }
-            Function::StringSearch => AgentFunction::StringSearch,
-            Function::StringToken => AgentFunction::StringToken,
-            Function::Substring => AgentFunction::Substring,
-            Function::Index => AgentFunction::Index,
-            Function::LastIndex => AgentFunction::LastIndex,
-            Function::UpperCase => {
-                values.push(one);
-                AgentFunction::StringCase
-            }
-            Function::LowerCase => {
-                values.push(zero);
-                AgentFunction::StringCase
-            }
-            Function::BaseName => AgentFunction::BaseName,
-            Function::DirectoryName => AgentFunction::DirectoryName,
-            Function::CleanPath => AgentFunction::CleanPath,
-            Function::NumberToString => AgentFunction::NumberToString,
-            Function::StringToNumber => AgentFunction::StringToNumber,
-            Function::AddressToString => {
-                values.push(zero);
-                AgentFunction::AddressToString
-            }
-            Function::LinkToString => AgentFunction::LinkToString,
-            Function::AddressToString6 => {
-                let family = self.constant(AF_INET6);
-                values.insert(0, family);
-                values.push(one);
-                AgentFunction::AddressToString
-            }
-            Function::Swap16 | Function::Swap32 | Function::Swap64 => {
-                let value = values.first().copied().unwrap_or(zero);
-                return Ok(self.swapped(function, value));
-            }
-            Function::Random => AgentFunction::Random,
-            Function::Json => AgentFunction::Json,
-            Function::ProgenyOf => {
-                let pid = values.first().copied().unwrap_or(zero);
-                return Ok(self.is_progeny_of(pid));
-            }
-            Function::Path => AgentFunction::Path,
-            Function::ThreadName => AgentFunction::ThreadName,
-            Function::Speculation => return Ok(self.call_for_result(AgentFunction::Speculation, &values)),
-            Function::CopyOut => AgentFunction::CopyOut,
-            Function::CopyOutString => AgentFunction::CopyOutString,
-        };
-        let result = self.call_fallible(callee, &values);
-        Ok(if yields_null(function) {
-            self.or_null(result)
-        } else {
-            result
-        })
+        Ok(values)
     }
 
     /// Whether a number is that of the process or of one of its ancestors, as they were when the session began.
@@ -154,3 +116,37 @@ impl Emitter<'_, '_> {
 
 /// `<sys/socket.h>`
 const AF_INET6: i64 = 10;
+
+/// The agent's function that carries a subroutine out. `None`: generated code does so by itself.
+fn agent_function(function: Function) -> Option<AgentFunction> {
+    Some(match function {
+        Function::Swap16 | Function::Swap32 | Function::Swap64 | Function::ProgenyOf => return None,
+        Function::CopyIn => AgentFunction::CopyIn,
+        Function::CopyInString => AgentFunction::CopyInString,
+        Function::StringLength => AgentFunction::StringLength,
+        Function::Allocate => AgentFunction::Allocate,
+        Function::CopyInTo => AgentFunction::CopyInTo,
+        Function::StringJoin => AgentFunction::StringJoin,
+        Function::StringCharacter | Function::StringLastCharacter => AgentFunction::StringCharacter,
+        Function::StringSearch => AgentFunction::StringSearch,
+        Function::StringToken => AgentFunction::StringToken,
+        Function::Substring => AgentFunction::Substring,
+        Function::Index => AgentFunction::Index,
+        Function::LastIndex => AgentFunction::LastIndex,
+        Function::UpperCase | Function::LowerCase => AgentFunction::StringCase,
+        Function::BaseName => AgentFunction::BaseName,
+        Function::DirectoryName => AgentFunction::DirectoryName,
+        Function::CleanPath => AgentFunction::CleanPath,
+        Function::NumberToString => AgentFunction::NumberToString,
+        Function::StringToNumber => AgentFunction::StringToNumber,
+        Function::AddressToString | Function::AddressToString6 => AgentFunction::AddressToString,
+        Function::LinkToString => AgentFunction::LinkToString,
+        Function::Random => AgentFunction::Random,
+        Function::Json => AgentFunction::Json,
+        Function::Path => AgentFunction::Path,
+        Function::ThreadName => AgentFunction::ThreadName,
+        Function::Speculation => AgentFunction::Speculation,
+        Function::CopyOut => AgentFunction::CopyOut,
+        Function::CopyOutString => AgentFunction::CopyOutString,
+    })
+}
