@@ -80,7 +80,7 @@ impl Compiler {
         let needs = Needs::of(program, found, kind, &slots, arena)?;
         let slot_bytes = slots.bytes;
 
-        // Whatever an earlier, failed compilation left behind.
+        // An earlier compilation that failed may have left something.
         self.context.clear();
         self.builder_context = FunctionBuilderContext::new();
         self.context.func = Function::with_name_signature(UserFuncName::default(), handler_signature());

@@ -1,5 +1,7 @@
 //! Why a clause could not be compiled.
 
+#![allow(missing_docs, reason = "each message says what its fields are")]
+
 use nanoprobe_lang::Span;
 
 /// Why a clause could not be compiled. None of these says that the D text is wrong: the front end has checked it.
@@ -21,7 +23,6 @@ pub enum Error {
     TooDeep {
         /// The limit.
         limit: usize,
-        /// Where.
         span: Span,
     },
     /// The handler would take too much of the target's stack.
@@ -36,24 +37,15 @@ pub enum Error {
     },
     /// A record, a variable or a key is larger than offsets can say.
     #[error("{what} is too large")]
-    TooLarge {
-        /// What.
-        what: &'static str,
-    },
+    TooLarge { what: &'static str },
     /// A construct that has no machine code yet.
     #[error("not supported: {what}")]
-    Unsupported {
-        /// What.
-        what: &'static str,
-        /// Where.
-        span: Span,
-    },
+    Unsupported { what: &'static str, span: Span },
     /// An argument of a static probe, which the clause uses.
     #[error("arg{index} cannot be read here: {reason}")]
     StaticArgument {
         /// From 0.
         index: u8,
-        /// Why.
         reason: String,
     },
     /// The program form breaks its own rules: a defect of the front end.
@@ -61,7 +53,6 @@ pub enum Error {
     Malformed {
         /// What is wrong with it.
         what: &'static str,
-        /// Where.
         span: Span,
     },
     /// Cranelift refused the function: a defect of this crate.

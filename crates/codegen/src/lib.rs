@@ -91,9 +91,9 @@ pub enum ProbeKind {
     GoReturn,
     /// An instruction of assembly of Go's: `arg0`-`arg9` are the words on the stack, above the return address.
     GoStack,
-    /// A way out of such: its results lie on the stack after its arguments, and nothing tells how many these are.
+    /// A way out of such: its results lie on the stack after its arguments, and the number of these is not known.
     GoStackReturn,
-    /// A function of Go's of which nothing tells how it takes its arguments.
+    /// A function of Go's, and how it takes its arguments is not known.
     GoUnknown,
 }
 

@@ -33,7 +33,7 @@ pub enum Location {
     Constant(i64),
     /// In a register, from this bit on: 8 for `%ah` and its like, else 0.
     Register {
-        /// Which.
+        /// The one that holds it.
         register: Register,
         /// The value's lowest bit in it.
         shift: u8,
@@ -52,7 +52,7 @@ pub enum Location {
 /// One argument of a static probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
-    /// Where.
+    /// Where the value is.
     pub location: Location,
     /// Its size: 1, 2, 4 or 8.
     pub bytes: u8,

@@ -176,7 +176,7 @@ impl Needs {
                     // A string element is read into scratch memory.
                     self.scratch |= expression.value_type == Type::String;
                 }
-                // What is scratch memory is told by how much of it is in use.
+                // How much of it is in use says what is scratch memory.
                 Place::Memory { .. } => {
                     self.fault = true;
                     self.scratch = true;

@@ -199,7 +199,7 @@ impl Writer {
 
     fn statement(&mut self) -> String {
         match self.choose(6) {
-            // Not within expressions: who reads a string variable sees what is assigned to it before it is used.
+            // Not within expressions: a reader of a string variable sees what is assigned to it before it is used.
             5 => format!("{} = {};", self.of(&["s", "this->s", "names[1]"]), self.string(3)),
             0 | 1 => format!("trace({});", self.integer(4)),
             2 | 3 => format!("trace({});", self.string(4)),

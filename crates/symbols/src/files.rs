@@ -1,8 +1,8 @@
 //! The edge: the one place that opens files.
 //!
-//! What a name means is decided by whoever may write to the folders on its way, so a name is looked up without effects
-//! first (O_PATH: no device is opened, no FIFO waited for), what was found is looked at, and that very thing is then
-//! opened for reading. A caller that knows which file is meant compares device and inode of what it gets.
+//! A process that may write to a folder on the way of a name decides what the name means. So a name is first looked up
+//! without effects (O_PATH: no device is opened, no FIFO waited for). Then what was found is looked at, and that very
+//! thing is opened for reading. A caller that knows which file is meant compares device and inode of what it gets.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -60,7 +60,7 @@ pub fn module_of(file: File, root: &Path, path: &Path) -> Result<Module, Error> 
 
 /// The separate debug file of a module, and its contents: by build-id, else by name and CRC (.gnu_debuglink).
 ///
-/// Whatever lies there proves itself by its contents, whoever put it there. Below our own root only the folder of
+/// Whatever lies there proves itself by its contents, wherever it came from. Below our own root only the folder of
 /// distributions is looked into when the module belongs to another root: the process's folders are not ours.
 pub fn find_debug_file(module: &Module) -> Option<(PathBuf, Image)> {
     let ours = Path::new("/");
@@ -121,7 +121,7 @@ pub fn open_inside(root: &Path, path: &Path) -> Result<File, Error> {
     reopen(&look_up(root, path, OFlags::empty())?, path)
 }
 
-/// [`open_inside`] of what lies where everybody may write: the last name of the path is no link.
+/// [`open_inside`] in a folder where every user may write: the last name of the path is no link.
 ///
 /// # Errors
 ///
@@ -132,7 +132,7 @@ pub fn open_unlinked(root: &Path, path: &Path) -> Result<File, Error> {
 
 /// What a path leads to, as a process with this root would find it: an O_PATH descriptor.
 fn look_up(root: &Path, path: &Path, flags: OFlags) -> Result<OwnedFd, Error> {
-    // Somebody renames beside us: the kernel asks to try again.
+    // Another process renames at the same time: the kernel asks to try again.
     const TRIES: usize = 16;
     let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
     if root == Path::new("/") {

@@ -1,8 +1,8 @@
 //! Call frame information: which code each FDE describes.
 //!
 //! An FDE is the compiler's own statement of where one piece of code begins and ends; stripping does not remove it. So
-//! it gives extents to functions whose symbols have none, or that have no symbol at all, and it tells a function from a
-//! cold fragment: at a function's entry the CFA is `rsp + 8`, in a fragment the frame is already built.
+//! it gives extents to functions whose symbols have none, or that have no symbol at all, and it distinguishes a
+//! function from a cold fragment: at a function's entry the CFA is `rsp + 8`, in a fragment the frame is already built.
 //!
 //! Work is bounded against hostile tables: CIEs are only those met while walking the section once (an FDE may not point
 //! into the middle of other data), and long ones are refused, since every FDE runs its CIE's instructions again.
@@ -114,7 +114,7 @@ impl Frames {
         self.list.get(self.list.partition_point(|frame| frame.start < address))
     }
 
-    /// Whether the CFA at the frame's first instruction is not what a call leaves behind.
+    /// Whether the CFA at the frame's first instruction differs from what a call leaves.
     pub fn begins_with_built_frame(&self, elf: &Elf, frame: &Frame) -> bool {
         let mut built = false;
         self.with_descriptions(elf, std::slice::from_ref(frame), &mut FirstRow(&mut built));

@@ -1,14 +1,15 @@
-//! Bytes that are mapped with the code and belong to nobody: what aligns the section after, and what fills a segment's
-//! last page.
+//! Bytes that are mapped with the code and have no owner: what aligns the section after, and what fills
+//! a segment's last page.
 //!
 //! ```text
 //!   .init  50 58 c3 | 00 00 .. 00 | .text ..        the linker aligned .text: fewer bytes than its alignment
 //!   .fini  50 58 c3 | 00 00 .. .. | end of page     the kernel maps whole pages: what follows in the file is here, too
 //! ```
 //!
-//! They are executable, and no section, so nothing in the file describes them and nobody reads them. Where the headers
-//! leave a doubt there is no gap: without sections, where more is left out than an alignment explains (somebody took a
-//! section's header away), where a segment goes on in memory without the file, or another one has the same page.
+//! They are executable, and no section, so nothing in the file describes them, and no code reads them. Where the
+//! headers leave a doubt there is no gap: without sections, where more is left out than an alignment explains (a
+//! section's header was taken away), where a segment goes on in memory without the file, or where another segment
+//! has the same page.
 
 use object::elf;
 

@@ -133,7 +133,7 @@ impl Go {
             GoCall::Stack
         } else {
             match (function.origin, is_special) {
-                // The symbol table tells the two of one name apart; where there is none, nothing does.
+                // Only a symbol table distinguishes the two of one name.
                 (Origin::Compiled, true) if function.twin && stripped => GoCall::Unknown,
                 (Origin::Compiled | Origin::Foreign, _) => GoCall::Registers,
                 (Origin::Assembly, false) => GoCall::Stack,
@@ -150,7 +150,7 @@ impl Go {
     }
 }
 
-/// Assembly of the runtime's that takes registers, as far as anybody wants to probe it.
+/// Assembly of the runtime's that takes registers, as far as it is worth a probe.
 const TAKES_REGISTERS: [&str; 8] = [
     "runtime.memmove",
     "runtime.memclrNoHeapPointers",

@@ -3,7 +3,7 @@
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-/// What tells a file from another one, and from what it was before somebody wrote into it.
+/// What distinguishes a file from another one, and from itself before a change of its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
     /// Its file system.

@@ -46,7 +46,7 @@ impl LandingPads<'_> {
         const OMITTED: u8 = 0xff;
         let base = match data.read_u8()? {
             OMITTED => function,
-            // Nobody writes another one.
+            // No compiler writes another one.
             _ => return Ok(()),
         };
         if data.read_u8()? != OMITTED {

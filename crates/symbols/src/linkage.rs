@@ -21,7 +21,7 @@ const ENDIAN: LittleEndian = LittleEndian;
 /// What a module says about its linking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Linkage {
-    /// Who relocates it.
+    /// What relocates it.
     pub linking: Linking,
     /// PT_INTERP: the dynamic linker that the kernel starts for this program.
     pub interpreter: Option<String>,
@@ -49,18 +49,18 @@ pub struct Linkage {
     pub debug_link: Option<(String, u32)>,
 }
 
-/// Who relocates a module.
+/// What relocates a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Linking {
     /// A dynamic linker: there is an interpreter, or it is a shared object.
     Dynamic,
-    /// Nobody: a program at a fixed address without an interpreter.
+    /// Nothing does: a program at a fixed address without an interpreter.
     Static,
     /// Itself: a position-independent program without an interpreter.
     StaticPie,
 }
 
-/// A C library, as far as the file tells.
+/// A C library, as far as the file shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Libc {
     /// By interpreter, needed library or ABI note.

@@ -82,7 +82,7 @@ impl Module {
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let kind = ModuleKind::guess(&name, &elf, &linkage);
         let full_symbols = symbol_table::has_full_table(&elf);
-        // Without sections nobody knows.
+        // Without sections that is not known.
         let has_landing_pads = elf.sections.is_empty() || elf.section(".gcc_except_table").is_some();
         Ok(Self {
             name,

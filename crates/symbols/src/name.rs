@@ -85,8 +85,8 @@ fn without_tags(name: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// A name as a person reads it: [`Demangled::short`], with the marks of copies and cold parts that it had; other names
-/// as they are. What it says can be written in a probe description.
+/// A name as a person reads it: [`Demangled::short`], with its marks of copies and cold parts; other names as they are.
+/// The result can be written in a probe description.
 pub fn readable(name: &str) -> Cow<'_, str> {
     let Some(demangled) = demangle(name) else {
         return Cow::Borrowed(name);

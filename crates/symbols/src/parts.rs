@@ -6,7 +6,7 @@
 //!   sections         as the section headers say, without those that have no bytes in the file
 //!        |
 //!        v   overlapping ranges are one; what lies in a long hole of the file is left out
-//!   parts            each is read once: at once, or (large sections that nobody maps: DWARF) when it is asked for
+//!   parts            each is read once: at once, or (large sections that are not mapped: DWARF) when it is asked for
 //! ```
 //!
 //! So memory and time are bounded by what the file's owner has really stored, not by what its length or its headers
@@ -33,7 +33,7 @@ pub(crate) const FILE_BYTES_MAX: u64 = 4 << 30;
 const HEADER_BYTES: u64 = 64;
 /// Segments are mapped by pages.
 const PAGE: u64 = 4096;
-/// Sections that nobody maps are read at once up to this size.
+/// Sections that are not mapped are read at once up to this size.
 const SMALL_BYTES: u64 = 64 << 10;
 /// How many files are kept open because of parts that were not read. Others are read as a whole at once.
 const OPEN_FILES_MAX: usize = 128;

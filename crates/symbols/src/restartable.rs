@@ -6,8 +6,8 @@
 //! ```text
 //!   u32 version, u32 flags    0
 //!   u64 start_ip              the first instruction
-//!   u64 post_commit_offset    bytes from there to behind the last one
-//!   u64 abort_ip              where an interrupted thread goes on; 4 bytes of signature in front of it
+//!   u64 post_commit_offset    bytes from there to the end of the last one
+//!   u64 abort_ip              where an interrupted thread goes on; 4 bytes of signature before it
 //! ```
 //!
 //! In a position-independent image the loader fills in the addresses. Where it says so in its relocations, their values

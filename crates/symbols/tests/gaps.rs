@@ -1,4 +1,4 @@
-//! What belongs to nobody: between sections of code, and after the last one.
+//! Bytes without an owner: between sections of code, and after the last one.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -49,7 +49,7 @@ fn sample() -> &'static [u8] {
 
 struct GoSample {
     bytes: Vec<u8>,
-    /// Of what tells of functions: the tables' heads, the last of them, the versions, the module's data.
+    /// Of what describes functions: the tables' heads, the last of them, the versions, the module's data.
     offsets: Vec<usize>,
 }
 
@@ -163,7 +163,7 @@ fn interrogate(bytes: Vec<u8>) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The offsets at which damage tells most: headers, and the tables that they point to.
+/// The offsets at which damage has most effect: headers, and the tables that they point to.
 fn interesting(bytes: &[u8]) -> Vec<usize> {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
     let sections = word(0x28);

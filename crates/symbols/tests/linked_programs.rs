@@ -239,7 +239,7 @@ fn a_file_without_sections_is_read_by_its_segments() {
     }
 }
 
-/// What a program of Go's tells without symbols, and how its functions are called.
+/// What a program of Go's says without symbols, and how its functions are called.
 #[test]
 fn stripped_programs_of_go_name_their_functions() {
     for (build, slot) in [

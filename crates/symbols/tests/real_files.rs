@@ -317,7 +317,7 @@ fn installed_debug_files_name_what_ifuncs_choose() {
         .filter(|function| stripped.extent_at(function.address) == Some(function.extent()))
         .count();
     assert!(same * 100 >= sized.len() * 98, "{same} of {}", sized.len());
-    // And the initial CFA tells nearly every cold part from a function.
+    // And the initial CFA distinguishes nearly every cold part from a function.
     let fragments: Vec<_> = module
         .functions()
         .iter()

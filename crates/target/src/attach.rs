@@ -46,7 +46,7 @@ pub struct Facts {
 pub(crate) struct Examined {
     pub facts: Facts,
     pub memory: File,
-    /// Whoever waits for it is in this process.
+    /// This process is its parent.
     pub is_our_child: bool,
 }
 

@@ -1,5 +1,7 @@
 //! What can go wrong, each with what to do about it.
 
+#![allow(missing_docs, reason = "each message says what its fields are")]
+
 use nanoprobe_patch::TargetAddress;
 use nix::errno::Errno;
 
@@ -15,19 +17,13 @@ pub enum AttachError {
          of it, so that probes would kill it; end that one first"
     )]
     SharesMemory {
-        /// Which.
         pid: ProcessId,
-        /// The other one.
         other: ProcessId,
-        /// Its name.
         name: String,
     },
     /// No such process, or it ended while we looked at it.
     #[error("process {pid} does not exist; `ps -e` lists those that do")]
-    NotFound {
-        /// Which.
-        pid: ProcessId,
-    },
+    NotFound { pid: ProcessId },
     /// The number is a thread's, not its process's.
     #[error("{tid} is a thread of process {pid}; give the process: -p {pid}")]
     IsThread {
@@ -40,28 +36,17 @@ pub enum AttachError {
     #[error(
         "process {pid} has ended already (a zombie, waiting for its parent to collect it); there is nothing to trace"
     )]
-    Zombie {
-        /// Which.
-        pid: ProcessId,
-    },
+    Zombie { pid: ProcessId },
     /// A process cannot stop itself.
     #[error("process {pid} is nanoprobe itself; to probe one's own program from inside, use libnanoprobe")]
-    Ourselves {
-        /// Which.
-        pid: ProcessId,
-    },
+    Ourselves { pid: ProcessId },
     /// It has no user memory.
     #[error("process {pid} is a kernel thread and has no user code; trace the kernel with bpftrace or perf")]
-    KernelThread {
-        /// Which.
-        pid: ProcessId,
-    },
+    KernelThread { pid: ProcessId },
     /// Not a 64-bit x86 program.
     #[error("process {pid} runs {executable}, which is {found}; nanoprobe traces 64-bit x86-64 ELF programs only")]
     Architecture {
-        /// Which.
         pid: ProcessId,
-        /// Its program.
         executable: String,
         /// What it is instead.
         found: String,
@@ -69,7 +54,6 @@ pub enum AttachError {
     /// Another user's.
     #[error("process {pid} belongs to user {owner}; run nanoprobe as that user, or as root")]
     OtherUser {
-        /// Which.
         pid: ProcessId,
         /// Name or number of its user.
         owner: String,
@@ -80,7 +64,6 @@ pub enum AttachError {
          lets only root trace it; run nanoprobe as root"
     )]
     MixedIds {
-        /// Which.
         pid: ProcessId,
         /// Real, effective, saved and filesystem user id.
         uids: String,
@@ -92,16 +75,12 @@ pub enum AttachError {
         "process {pid} is protected (not dumpable: it called prctl(PR_SET_DUMPABLE, 0), changed its user, or its file is \
          not readable); run nanoprobe as root"
     )]
-    NotDumpable {
-        /// Which.
-        pid: ProcessId,
-    },
+    NotDumpable { pid: ProcessId },
     /// The Yama security module forbids it.
     #[error("process {pid}: the kernel's setting kernel.yama.ptrace_scope={scope} forbids tracing it: {remedy}")]
     Yama {
-        /// Which.
         pid: ProcessId,
-        /// 1: descendants only; 2: root only; 3: nobody.
+        /// 1: descendants only; 2: root only; 3: not at all.
         scope: u32,
         /// What to do.
         remedy: &'static str,
@@ -109,9 +88,7 @@ pub enum AttachError {
     /// One process has one tracer at a time.
     #[error("process {pid} is being traced by process {tracer} ({tracer_name}); end that one (or detach it) first")]
     AlreadyTraced {
-        /// Which.
         pid: ProcessId,
-        /// Its tracer.
         tracer: ProcessId,
         /// The tracer's name, `?` when unknown.
         tracer_name: String,
@@ -121,18 +98,11 @@ pub enum AttachError {
         "process {pid}: the kernel refuses access to its memory ({errno}); a security module (SELinux, AppArmor), a \
          container without CAP_SYS_PTRACE or a user namespace may be the reason: run nanoprobe where the process runs, or as root"
     )]
-    Refused {
-        /// Which.
-        pid: ProcessId,
-        /// What the kernel said.
-        errno: Errno,
-    },
+    Refused { pid: ProcessId, errno: Errno },
     /// /proc is missing, unreadable, or holds nonsense.
     #[error("process {pid}: cannot read {file}: {reason}; is /proc mounted, and does hidepid hide the process?")]
     Proc {
-        /// Which.
         pid: ProcessId,
-        /// The file in /proc.
         file: String,
         /// What is wrong with it.
         reason: String,
@@ -140,11 +110,9 @@ pub enum AttachError {
     /// A system call that needs a newer kernel, or a resource that ran out.
     #[error("process {pid}: {call} failed: {errno}; nanoprobe needs Linux 5.4 or newer")]
     System {
-        /// Which.
         pid: ProcessId,
         /// The call.
         call: &'static str,
-        /// What the kernel said.
         errno: Errno,
     },
 }
@@ -155,7 +123,6 @@ pub enum MemoryError {
     /// Nothing readable is there.
     #[error("process {pid}: cannot read {bytes} bytes at {address}: {errno}; {read} bytes before it could be read")]
     Unreadable {
-        /// Which.
         pid: ProcessId,
         /// The first address that could not be read.
         address: TargetAddress,
@@ -163,7 +130,6 @@ pub enum MemoryError {
         bytes: usize,
         /// How many came before.
         read: usize,
-        /// What the kernel said.
         errno: Errno,
     },
     /// Nothing writable is there, or the kernel forbids to write to text. Everything below `address` was written,
@@ -173,35 +139,25 @@ pub enum MemoryError {
          booted with proc_mem.force_override=always (its default)?"
     )]
     Unwritable {
-        /// Which.
         pid: ProcessId,
-        /// Where.
         address: TargetAddress,
-        /// How many bytes.
         bytes: usize,
-        /// What the kernel said.
         errno: Errno,
     },
     /// Two writes of one batch cover the same byte. Nothing was written.
     #[error("process {pid}: two writes of one batch overlap at {address}; nothing was written")]
     Overlap {
-        /// Which.
         pid: ProcessId,
         /// The second one's start.
         address: TargetAddress,
     },
     /// The address space that was opened is no more: the process ended, or executed another program.
     #[error("process {pid}: its memory is gone: it has ended, or has executed another program; trace it anew")]
-    Gone {
-        /// Which.
-        pid: ProcessId,
-    },
+    Gone { pid: ProcessId },
     /// The file in /proc could not be read, or was nonsense.
     #[error("process {pid}: cannot read {file}: {reason}")]
     Proc {
-        /// Which.
         pid: ProcessId,
-        /// The file in /proc.
         file: String,
         /// What is wrong with it.
         reason: String,
@@ -213,47 +169,35 @@ pub enum MemoryError {
 pub enum StopError {
     /// It ended.
     #[error("process {pid} has ended; there is nothing to stop")]
-    Gone {
-        /// Which.
-        pid: ProcessId,
-    },
+    Gone { pid: ProcessId },
     /// It executed another program while it was being stopped, or before.
     #[error("process {pid} has executed another program; look at its map and try again")]
-    Executed {
-        /// Which.
-        pid: ProcessId,
-    },
+    Executed { pid: ProcessId },
     /// A thread sleeps where the kernel cannot be interrupted.
     #[error(
         "thread {tid} of process {pid} cannot be stopped: it is in state {state} in the kernel (at {place}), for instance in \
          vfork, waiting for its child, or for a disk or network file system; try again when it is through"
     )]
     Uninterruptible {
-        /// Which process.
         pid: ProcessId,
-        /// Which thread.
         tid: ThreadId,
         /// The state's letter in /proc/PID/stat.
         state: char,
         /// Where it waits (wchan), or the number of its system call, or `?`.
         place: String,
     },
-    /// Somebody else traces a thread of it, or the kernel's mind has changed since `open`.
+    /// Another tracer has a thread of it, or the kernel refuses now what it allowed at `open`.
     #[error("thread {tid} of process {pid} cannot be traced: {errno}; {reason}")]
     Refused {
-        /// Which process.
         pid: ProcessId,
-        /// Which thread.
         tid: ThreadId,
-        /// What the kernel said.
         errno: Errno,
-        /// Who or what is in the way, and what to do.
+        /// What is in the way, and what to do.
         reason: String,
     },
     /// A new thread came up in every round.
     #[error("process {pid} creates threads faster than they can be stopped ({threads} so far); try again")]
     TooManyThreads {
-        /// Which.
         pid: ProcessId,
         /// Stopped in vain.
         threads: usize,
@@ -261,23 +205,15 @@ pub enum StopError {
     /// A ptrace request failed on a thread that stood still.
     #[error("thread {tid} of process {pid}: {request} failed: {errno}")]
     Ptrace {
-        /// Which process.
         pid: ProcessId,
-        /// Which thread.
         tid: ThreadId,
-        /// What was asked.
         request: &'static str,
         /// What the kernel said. ESRCH: the thread was killed meanwhile.
         errno: Errno,
     },
     /// The thread is not one of the stopped ones.
     #[error("thread {tid} of process {pid} is not stopped by us: it has ended, or was never there")]
-    NoSuchThread {
-        /// Which process.
-        pid: ProcessId,
-        /// Which thread.
-        tid: ThreadId,
-    },
+    NoSuchThread { pid: ProcessId, tid: ThreadId },
     /// Memory of the target that a step needed could not be read or written.
     #[error(transparent)]
     Memory(#[from] MemoryError),
@@ -289,11 +225,9 @@ pub enum RemoteError {
     /// The system call was made, and failed.
     #[error("{call} in process {pid} failed: {errno}{hint}")]
     Call {
-        /// Which process.
         pid: ProcessId,
         /// Name or number of the call, with its important arguments.
         call: String,
-        /// What the kernel said.
         errno: Errno,
         /// What to do, beginning with a semicolon, or empty.
         hint: &'static str,
@@ -301,7 +235,6 @@ pub enum RemoteError {
     /// The system call worked, and did something else than was asked: a sandbox that pretends.
     #[error("{call} in process {pid} returned {returned:#x} instead of what was asked for; is it sandboxed?")]
     Lied {
-        /// Which process.
         pid: ProcessId,
         /// Name of the call, with its important arguments.
         call: String,
@@ -311,9 +244,7 @@ pub enum RemoteError {
     /// The thread is under seccomp, which might kill it for a call made in it.
     #[error("no call can be made in thread {tid} of process {pid}: {sandbox}")]
     Sandboxed {
-        /// Which process.
         pid: ProcessId,
-        /// Which thread.
         tid: ThreadId,
         /// What of its filters is in the way.
         sandbox: Sandbox,
@@ -321,7 +252,6 @@ pub enum RemoteError {
     /// It was refused with SIGSYS.
     #[error("{call} in process {pid} is refused by its syscall user dispatch (SIGSYS); it cannot be traced")]
     Dispatched {
-        /// Which process.
         pid: ProcessId,
         /// Name or number of the call.
         call: String,
@@ -329,9 +259,7 @@ pub enum RemoteError {
     /// The called function raised a signal instead of returning.
     #[error("a function called in process {pid} raised signal {signal} at {address}")]
     Fault {
-        /// Which process.
         pid: ProcessId,
-        /// The signal.
         signal: i32,
         /// The instruction.
         address: TargetAddress,
@@ -343,9 +271,7 @@ pub enum RemoteError {
         .executed.as_millis(), .slept.as_millis()
     )]
     Timeout {
-        /// Which process.
         pid: ProcessId,
-        /// What.
         call: String,
         /// For how long the thread executed.
         executed: std::time::Duration,
@@ -357,36 +283,21 @@ pub enum RemoteError {
         "thread {tid} of process {pid} went on by itself, since nanoprobe was held up for a third of a second while it made \
          calls in it: was nanoprobe stopped? Try again"
     )]
-    WentHome {
-        /// Which process.
-        pid: ProcessId,
-        /// Which thread.
-        tid: ThreadId,
-    },
-    /// The thread ended (somebody killed the process).
+    WentHome { pid: ProcessId, tid: ThreadId },
+    /// The thread ended: the process was killed.
     #[error(
         "thread {tid} of process {pid} ended in the middle of a call made in it: was it killed, perhaps by seccomp?"
     )]
-    Ended {
-        /// Which process.
-        pid: ProcessId,
-        /// Which thread.
-        tid: ThreadId,
-    },
+    Ended { pid: ProcessId, tid: ThreadId },
     /// No page with room for the 12 bytes from which system calls are made.
     #[error("process {pid}: no executable mapping ends in 16 unused bytes, from which system calls could be made")]
-    NoRoomForCode {
-        /// Which process.
-        pid: ProcessId,
-    },
+    NoRoomForCode { pid: ProcessId },
     /// No unused stack for the frame that leads the thread home.
     #[error(
         "thread {tid} of process {pid}: found no {bytes} unused bytes of stack (its stack pointer is {stack_pointer}); try again"
     )]
     NoRoomForFrame {
-        /// Which process.
         pid: ProcessId,
-        /// Which thread.
         tid: ThreadId,
         /// How many were needed.
         bytes: u64,
@@ -396,11 +307,8 @@ pub enum RemoteError {
     /// The file that was made to be shared could not be opened, sized, sealed or locked by us.
     #[error("{step} the memory shared with process {pid} failed: {errno}{hint}")]
     Shared {
-        /// Which process.
         pid: ProcessId,
-        /// What was tried: "opening", "sealing", ...
         step: &'static str,
-        /// What the kernel said.
         errno: Errno,
         /// What to do, beginning with a semicolon, or empty.
         hint: &'static str,
@@ -411,7 +319,6 @@ pub enum RemoteError {
          replaced it; nothing was written; try again, and if that does not help the program keeps tracers out"
     )]
     Replaced {
-        /// Which process.
         pid: ProcessId,
         /// The descriptor, or the address.
         place: String,
@@ -449,7 +356,6 @@ pub enum SpawnError {
     Exec {
         /// The first word.
         command: String,
-        /// What the kernel said.
         errno: Errno,
         /// What to do, beginning with a semicolon, or empty.
         hint: &'static str,
@@ -465,9 +371,7 @@ pub enum SpawnError {
     System {
         /// The first word.
         command: String,
-        /// Which call.
         call: &'static str,
-        /// What the kernel said.
         errno: Errno,
     },
     /// It was started, and cannot be traced; it has been killed.
@@ -475,7 +379,6 @@ pub enum SpawnError {
     Attach {
         /// The first word.
         command: String,
-        /// Why not.
         error: AttachError,
     },
     /// It was started, and could not be stopped; it has been killed.
@@ -483,7 +386,6 @@ pub enum SpawnError {
     Stop {
         /// The first word.
         command: String,
-        /// Why not.
         error: StopError,
     },
 }

@@ -158,7 +158,7 @@ mod tests {
     fn what_the_verdicts_mean() {
         let verdict = |k| allows(&[op(0x06, 0, 0, k)], 1);
         assert!(verdict(SECCOMP_RET_ALLOW) && verdict(SECCOMP_RET_LOG | 7));
-        // Killed, a signal, an errno, asked of somebody, of a tracer.
+        // Killed, a signal, an errno, a question to a supervisor or a tracer.
         for k in [0, 0x8000_0000, 0x0003_0000, 0x0005_0001, 0x7fc0_0000, 0x7ff0_0000] {
             assert!(!verdict(k), "{k:#x}");
         }

@@ -17,7 +17,7 @@ use crate::map::{Map, MappingKind};
 pub struct Hole {
     /// First free byte; a multiple of the page size.
     pub start: TargetAddress,
-    /// First byte after; a multiple of the page size.
+    /// The first byte after it: a multiple of the page size.
     pub end: TargetAddress,
 }
 
@@ -33,7 +33,7 @@ impl Hole {
 pub struct HoleRules {
     /// The lowest address (vm.mmap_min_addr, and never the first page).
     pub minimum: TargetAddress,
-    /// After the highest one.
+    /// The address after the highest one.
     pub maximum: TargetAddress,
     /// Where the program break began; the heap may not exist yet.
     pub break_start: Option<TargetAddress>,

@@ -1,8 +1,8 @@
 //! The road home: how a borrowed thread gets back by itself when the tracer dies.
 //!
-//! While we make system calls in a thread, its registers are ours. Should the tracer be killed then, the kernel lets
-//! the thread run on from wherever it stands. So the thread only ever stands in a block of code that was made for it,
-//! and that puts its state back:
+//! While we make system calls in a thread, its registers are ours. If the tracer is killed then, the kernel lets the
+//! thread run on from wherever it stands. So the thread only ever stands in a block of code that was made for it, and
+//! that puts its state back:
 //!
 //! ```text
 //!     call:    syscall                          what we asked for
@@ -18,9 +18,9 @@
 //! ```
 //!
 //! A system call changes nothing else: no flag, no SIMD register, no byte of the stack. So the road needs no memory
-//! that is written, and **no stack**: below a stack pointer there may be another's memory (goroutines and coroutines
-//! have stacks side by side). The block lies in bytes that belong to nobody ([`unused`](crate::unused)); it goes when
-//! the thread is given back.
+//! that is written, and **no stack**: below a stack pointer there may be other memory (goroutines and coroutines have
+//! stacks side by side). The block lies in bytes without an owner ([`unused`](crate::unused)). It goes when the
+//! thread is given back.
 //!
 //! A called function does change the rest, so its return needs a frame: a signal frame with the whole state, in memory
 //! that the caller of [`Remote::call`](crate::Remote::call) provides.
@@ -114,7 +114,7 @@ impl HomingCode {
         match rip.checked_sub(self.0.0)? {
             0..RETURN_OFFSET => Some(self.home()),
             RETURN_OFFSET..=LEFT => Some(self.0.0 + LEAVE),
-            // Not the rest of the list, however late: whoever makes one records each of its calls by itself.
+            // Not the rest of the list, however late: the maker of a list records each of its calls by itself.
             LIST_OFFSET..BLOCK_BYTES => Some(self.home()),
             _ => None,
         }

@@ -25,7 +25,7 @@ impl Image {
         self.mappings.first().map(|mapping| &mapping.kind)
     }
 
-    /// After the last mapping.
+    /// The address after the last mapping.
     pub fn end(&self) -> TargetAddress {
         self.mappings.last().map_or(self.base, |mapping| mapping.end)
     }

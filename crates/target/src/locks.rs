@@ -1,9 +1,9 @@
-//! Whether somebody holds a lock on a file that we cannot open.
+//! Whether a process holds a lock on a file that we cannot open.
 //!
 //! A tracer holds a lock on the file of its arena. The kernel drops the lock when the tracer ends, however it ends. The
 //! lock belongs to an open file description of the tracer's own, so it shows in /proc/locks in every pid namespace
 //! (unlike locks that belong to a process), by device and inode, which the memory map of the target shows too. So a
-//! process without rights on the tracer, or without its number, can tell whether the tracer lives.
+//! process without rights on the tracer, or without its number, can find out whether the tracer lives.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ const LOCKS: &str = "/proc/locks";
 /// Whether an open file description holds a lock on the file that a mapping shows.
 ///
 /// # Errors
-/// /proc/locks cannot be read: then nobody can tell.
+/// /proc/locks cannot be read.
 pub fn is_locked(mapping: &Mapping) -> std::io::Result<bool> {
     holds(mapping.device, mapping.inode)
 }
@@ -25,7 +25,7 @@ pub fn is_locked(mapping: &Mapping) -> std::io::Result<bool> {
 /// The same of the file that a path leads to, which is not opened: it may be a link of /proc/PID/fd.
 ///
 /// # Errors
-/// As for [`is_locked`]; the file is not to be had.
+/// As for [`is_locked`], or the path leads to no file.
 pub fn is_file_locked(path: &Path) -> std::io::Result<bool> {
     let status = std::fs::metadata(path)?;
     let device = (rustix::fs::major(status.dev()), rustix::fs::minor(status.dev()));

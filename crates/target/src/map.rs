@@ -60,7 +60,7 @@ pub enum MappingKind {
 pub struct Mapping {
     /// First byte.
     pub start: TargetAddress,
-    /// First byte after.
+    /// The first byte after it.
     pub end: TargetAddress,
     /// What may be done with it.
     pub permissions: Permissions,

@@ -86,7 +86,7 @@ impl Memory {
         Ok(done)
     }
 
-    /// Whether the address space that was opened is no more. Whoever lives on then has executed another program.
+    /// Whether the address space that was opened is no more. A process that lives on then has executed another program.
     pub fn is_gone(&self) -> bool {
         // Where nothing is mapped that is an error; where there is no address space, nothing.
         matches!(self.file.read_at(&mut [0], 0), Ok(0))

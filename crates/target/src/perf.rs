@@ -49,7 +49,7 @@ const INHERIT_THREAD: u64 = 1 << 35;
 fn open(event: &PerfEvent, tid: ThreadId, processor: i32) -> Result<OwnedFd, Errno> {
     const NO_GROUP: libc::c_int = -1;
     const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
-    // SAFETY: the kernel only reads the event, whose size it is told.
+    // SAFETY: the kernel only reads the event, whose size stands in it.
     let opened = Errno::result(unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,

@@ -1,4 +1,4 @@
-//! A process: who it is, where its memory is, when it ends.
+//! A process: its identity, its memory, its end.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -50,14 +50,14 @@ struct Shared {
     pidfd: OwnedFd,
     facts: Facts,
     memory: Memory,
-    /// Its end is to be left to those who wait for it.
+    /// Its end is to be left to the code that waits for it.
     is_our_child: bool,
     /// Started by [`Process::spawn`]: then that is us.
     is_child: bool,
     kill_on_drop: AtomicBool,
     /// The kernel fills and locks whatever it maps: mlockall(MCL_FUTURE). Found out when shared memory is made.
     locks_new_memory: AtomicBool,
-    /// A thread was ready to run, and had to be waited for: [`Process::synchronise`] then asks clocks.
+    /// A wait for a thread that was ready to run has been necessary: [`Process::synchronise`] then asks clocks.
     has_late_threads: AtomicBool,
     /// Where borrowed threads stand, when that was found before.
     unused: Mutex<Option<Unused>>,
@@ -161,13 +161,13 @@ impl Process {
         self.shared.is_child
     }
 
-    /// Whether a traced thread's end must not be collected by whoever traces it: it is the end of a child of ours, for
-    /// whose status somebody here waits.
+    /// Whether a traced thread's end must not be collected by the tracing code: it is the end of a child of ours, for
+    /// whose status other code of ours waits.
     pub(crate) fn keeps_end(&self, tid: ThreadId) -> bool {
         self.shared.is_our_child && tid == self.shared.pid
     }
 
-    /// Whether a thread has had to be waited for that was ready to run, and found no processor.
+    /// Whether a wait has been necessary for a thread that was ready to run, and found no processor.
     pub(crate) fn has_late_threads(&self) -> bool {
         self.shared.has_late_threads.load(Ordering::Relaxed)
     }
@@ -195,7 +195,7 @@ impl Process {
 
     /// Where borrowed threads have stood before.
     pub(crate) fn unused(&self) -> Option<Unused> {
-        // Poisoned: somebody panicked, and a look at the map tells as well.
+        // Poisoned: another thread panicked. A look at the map serves as well.
         self.shared.unused.lock().ok().and_then(|unused| *unused)
     }
 
@@ -255,7 +255,7 @@ impl Process {
         }
     }
 
-    /// Whether it lives, and executes another program than the one that it had when it was opened (or that one anew).
+    /// Whether it lives, and executes another program than when it was opened (or the same one anew).
     pub fn has_executed(&self) -> bool {
         let deadline = Instant::now() + LAST_THREADS;
         while self.memory().is_gone() && !self.has_ended() && Instant::now() < deadline {
@@ -373,8 +373,8 @@ impl Process {
         if !self.shared.is_child {
             return None;
         }
-        // Only the end is asked for: the stops of a traced child belong to whoever traces it. NOWAIT leaves the status
-        // for the next who asks; it is collected when the last clone goes.
+        // Only the end is asked for: the stops of a traced child belong to the code that traces it. NOWAIT leaves the
+        // status for the next question. It is collected when the last clone goes.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::PidFd(self.pidfd()), options).ok().flatten()?;
         status
@@ -394,7 +394,7 @@ impl Drop for Shared {
             let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
             is_readable(&self.pidfd, Some(LAST_MOMENTS));
         }
-        // Nothing to collect is fine: it lives on, or somebody else has collected it.
+        // Nothing to collect is fine: it lives on, or is collected already.
         let _ = waitid(
             WaitId::PidFd(self.pidfd.as_fd()),
             WaitIdOptions::EXITED | WaitIdOptions::NOHANG,

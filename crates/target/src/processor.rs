@@ -7,10 +7,10 @@
 //! thread that was on none between them. A reading interrupts the processor that the thread is on, so the clock is
 //! exact to the nanosecond, and cannot stand still on one that runs.
 //!
-//! It costs some 15 us, and often it is not to be had (perf_event_paranoid, seccomp): then nothing is known. The first
-//! event of a system makes the kernel wait for all its processors, 10 to 20 ms in which we stand and nobody else; it is
-//! kept ready for a second after the last. So a clock of our own is held ([`Clocks::ready`]) before any thread waits
-//! for us, and none is asked for before threads have turned out to be late.
+//! It costs some 15 us, and often the kernel refuses it (perf_event_paranoid, seccomp): then nothing is known. The
+//! first event of a system makes the kernel wait for all its processors: 10 to 20 ms, in which only we stand. The
+//! kernel stays ready for a second after the last event. So a clock of our own is held ([`Clocks::ready`]) before any
+//! thread waits for us, and none is asked for before threads have turned out to be late.
 
 use std::os::fd::OwnedFd;
 
@@ -18,7 +18,7 @@ use rustix::io::read;
 
 use crate::{ThreadId, perf};
 
-/// Clocks are to be had, and quickly, while this lives.
+/// Clocks can be opened, and quickly, while this lives.
 #[derive(Debug)]
 pub(crate) struct Clocks {
     _own: OwnedFd,
@@ -85,7 +85,7 @@ mod tests {
             thread.thread().unpark();
         });
         let ended = asleep.load(Ordering::SeqCst);
-        // Whoever waited for it goes on a little earlier.
+        // A waiting tracer goes on a little earlier.
         while std::path::Path::new(&format!("/proc/self/task/{ended}")).exists() {
             std::thread::yield_now();
         }

@@ -67,7 +67,7 @@ fn ptrace(request: libc::c_uint, tid: ThreadId, address: usize, data: usize) -> 
 
 const OPTIONS: libc::c_int = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC;
 
-/// A number that nobody can have known before.
+/// A number that could not be known before.
 pub(crate) fn random_number() -> Result<u64, Errno> {
     let mut bytes = [0u8; 8];
     // SAFETY: writes at most eight bytes into eight bytes of ours.
@@ -234,7 +234,7 @@ pub(crate) fn has_queued(tid: ThreadId, signals: u64) -> Result<bool, Errno> {
             // SAFETY: zeroed plain data, filled in by the kernel.
             let information = unsafe { information.assume_init_ref() };
             let signal = information.si_signo;
-            // What somebody has sent has a code of 0 or less.
+            // A signal that was sent has a code of 0 or less.
             if information.si_code > 0 && matches!(signal, 1..=64) && signals >> (signal - 1) & 1 == 1 {
                 return Ok(true);
             }
@@ -247,7 +247,7 @@ pub(crate) fn has_queued(tid: ThreadId, signals: u64) -> Result<bool, Errno> {
 }
 
 /// The next event of one thread that we trace, if there is one by now. ECHILD: the thread is not (or no longer) ours.
-/// With `keep_end` the end of the thread stays to be collected: for a child of ours, whose status somebody wants.
+/// With `keep_end` the end of the thread stays to be collected: for a child of ours whose status is wanted.
 ///
 /// A thread that is about to receive a signal is reported at every look until it is resumed. Its stop is not collected:
 /// if we are killed before we have handed the signal on, the kernel delivers one whose stop was not collected, and
@@ -438,12 +438,12 @@ mod tests {
         }
         let end_of = |child: i32| {
             let mut status = 0;
-            // SAFETY: a child of ours that nobody else waits for; `status` is ours.
+            // SAFETY: a child of ours that no other code waits for; `status` is ours.
             assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
             status
         };
         let (tracer, target) = (end_of(tracer), end_of(target));
-        // SAFETY: both are ours, and nobody uses them any more.
+        // SAFETY: both are ours, and not used any more.
         unsafe {
             libc::close(pipe[0]);
             libc::close(pipe[1]);

@@ -115,8 +115,8 @@ impl Remote<'_> {
         protected
     }
 
-    /// Nothing tells whether the kernel locks what is mapped but a mapping, and of that its refusal to drop locked
-    /// pages.
+    /// Whether the kernel locks what is mapped, only a mapping shows: the kernel refuses to drop its pages
+    /// if they are locked.
     pub(crate) fn find_out_whether_locked(&mut self, address: TargetAddress, bytes: u64) {
         let dropped = self.advise(address, bytes, libc::MADV_DONTNEED);
         let locked = matches!(

@@ -14,18 +14,17 @@
 //!                      ring               ring
 //! ```
 //!
-//! Threads that appear while the events are opened may have inherited some of them, nobody knows which. So all begins
-//! anew then, a few times.
+//! Threads that appear while the events are opened may have inherited some of them; which ones is not known. So all
+//! begins anew then, a few times.
 //!
-//! The kernel counts each thread's time for itself, from nothing on. So of a program whose threads work for less than
-//! the time between two samples each there would be none, though it kept all processors busy. Therefore samples are
-//! taken more often than they are asked for, and of each so many one is kept, by chance ([`Thinning`]). An interrupt
-//! costs the thread some microseconds, many times what the bytes of its stack do; so a thread that was there from the
-//! beginning, and is seen to work, gets events of the period that was asked for, and its others are disabled
-//! ([`Paces`]).
+//! The kernel counts each thread's time for itself, from nothing on. A program may keep all processors busy with
+//! threads that each work for less than the time between two samples. There would be no sample of it. Therefore
+//! samples are taken more often than they are asked for, and one of so many is kept, by chance ([`Thinning`]).
+//! An interrupt costs the thread some microseconds, many times what the bytes of its stack do. So a thread that
+//! was there from the beginning, and is seen to work, gets events of the period that was asked for. Its other
+//! events are disabled ([`Paces`]).
 //!
-//! Of the time in the kernel there are samples only where we may see it (perf_event_paranoid of 1 at most, or
-//! CAP_PERFMON).
+//! The time in the kernel is sampled only where we may see it (perf_event_paranoid of 1 at most, or CAP_PERFMON).
 
 mod opening;
 mod pace;
@@ -98,7 +97,7 @@ impl Sampler {
                 self.sample_finely(creator);
             }
         }
-        // What was lost may have told of a thread.
+        // What was lost may have announced a thread.
         if lost > 0 {
             for thread in self.paces.coarse() {
                 self.paces.stays_fine(thread);

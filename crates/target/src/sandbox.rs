@@ -80,7 +80,7 @@ pub(crate) fn may_forbid_restart(tid: ThreadId) -> bool {
 
 /// Looks at the filters of one stopped thread.
 pub(crate) fn sandbox_of(tid: ThreadId) -> Sandbox {
-    // A thread whose status is not to be had has ended.
+    // A thread without a status has ended.
     match Status::of(tid).map_or(Seccomp::Disabled, |status| status.seccomp) {
         Seccomp::Disabled => return Sandbox::None,
         Seccomp::Strict => return Sandbox::Forbids { call: "mmap" },

@@ -4,13 +4,13 @@
 //! of its descriptor at any time, for instance a handle to a file that belongs to another user. So the tracer never
 //! opens that number with its own rights:
 //!
-//! 1. It takes a handle (O_PATH). That opens nothing: whatever is there notices nothing, and nothing can be read or
-//!    written.
+//! 1. It takes a handle (O_PATH). That opens nothing: whatever is there notices nothing, and nothing can
+//!    be read or written.
 //! 2. The handle is proven to show what was meant ([`doubt`]): a nameless, empty file of the kernel's own, whose name
-//!    holds a random number of this attach. Nobody but the target could have made it, so nobody else's is written to.
+//!    holds a random number of this attach. Only the target could have made it, so no other file is written to.
 //! 3. The handle, which is ours and cannot change, is opened. This open file description is the tracer's alone.
 //! 4. Through it the tracer sets the size, and seals it: no page of the mapping can be cut off later. It takes a lock
-//!    ([`crate::is_locked`]) that tells every other tracer that this one lives.
+//!    ([`crate::is_locked`]) that shows every other tracer that this one lives.
 //! 5. The target maps the descriptor. The map must show the proven file at the address.
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -40,7 +40,7 @@ pub struct SharedMemory {
     pub file: OwnedFd,
 }
 
-/// What tells one file from all others.
+/// What distinguishes a file from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -70,7 +70,7 @@ const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK
 
 impl Remote<'_> {
     /// Makes memory that both see, readable and writable, at exactly this address of the target. The target keeps no
-    /// descriptor; the memory is zero, and nobody can change its size.
+    /// descriptor; the memory is zero, and its size cannot be changed.
     ///
     /// # Errors
     /// [`RemoteError`]; nothing is left in the target then.
@@ -160,7 +160,7 @@ impl Remote<'_> {
     }
 }
 
-/// The name, and a number after it that nobody can have known before.
+/// The name, and a number after it that could not be known before.
 fn unique_name(name: &str) -> Result<String, Errno> {
     Ok(format!("{name}-{:016x}", raw::random_number()?))
 }

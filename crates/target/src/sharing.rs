@@ -52,7 +52,8 @@ impl Process {
         self.thread_with_memory().is_some_and(|own| self.shares(own, other))
     }
 
-    /// Nobody else has its memory. Children of vfork are waited for, as long as their parents wait for them.
+    /// Checks that no other process has its memory. Children of vfork are waited for, as long as their
+    /// parents wait for them.
     ///
     /// # Errors
     /// [`AttachError::SharesMemory`].
@@ -65,7 +66,7 @@ impl Process {
             let Some(&other) = sharers.first() else { return Ok(()) };
             looks += 1;
             if looks > LOOKS_MIN && Instant::now() >= deadline {
-                // Those who wait in vfork are met, and named, when they are to be stopped.
+                // Threads that wait in vfork are met, and named, when they are to be stopped.
                 if self.waits_in_vfork() {
                     return Ok(());
                 }

@@ -26,7 +26,7 @@ use crate::stop::{Patience, Stopped};
 /// A program that was started.
 #[derive(Debug)]
 pub struct Spawned {
-    /// The process. A child of ours: [`Process::try_wait`] tells how it ended.
+    /// The process. A child of ours: [`Process::try_wait`] says how it ended.
     pub process: Process,
     /// Its one thread, standing before its first instruction. Dropping it lets the program run.
     pub stopped: Stopped,

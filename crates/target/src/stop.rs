@@ -8,9 +8,9 @@
 //!    - about to receive a signal: it is interrupted anew and sent on *with* the signal; so the handler's frame is
 //!      built, or the default action taken, exactly once, and the thread stops at the handler's first instruction;
 //!    - stopped by us between an instruction that trapped or faulted and the signal for that: it is sent on without
-//!      being interrupted, and met about to receive that signal. Otherwise the signal would come while the thread makes
-//!      calls for us, be taken for theirs and be lost, and after an `int3` the thread would go on in the middle of an
-//!      instruction;
+//!      being interrupted, and met about to receive that signal. Otherwise the signal would come while the thread
+//!      makes calls for us, and would be lost as one of theirs. After an `int3` the thread would go on in the
+//!      middle of an instruction;
 //!    - stopped by job control: that stop is reported in the same way as ours, and the kernel resumes it on detach;
 //!    - at its end, or at an execve: it is gone, or the whole stop fails with [`StopError::Executed`]. So it does where
 //!      the program that was opened had been replaced before.
@@ -58,7 +58,7 @@ pub struct Stopped {
     threads: BTreeMap<ThreadId, State>,
     since: Instant,
     all: bool,
-    /// While somebody stands.
+    /// While a thread stands.
     urgency: Option<Urgency>,
     tied_to_thread: PhantomData<*const ()>,
 }
@@ -149,7 +149,7 @@ impl Process {
         stopped.of_this_program()
     }
 
-    /// The same, without waiting: [`Stopped::look`] tells when it stands.
+    /// The same, without waiting: [`Stopped::look`] shows when it stands.
     pub(crate) fn ask_to_stop(&self, tid: ThreadId) -> Result<Stopped, StopError> {
         let mut stopped = Stopped::new(self.clone(), false);
         stopped.seize(tid)?;
@@ -197,7 +197,7 @@ impl Stopped {
         }
     }
 
-    /// There is someone, and in the program that was opened: calls that are meant for it do harm in another.
+    /// A thread stands, and in the program that was opened: calls that are meant for it would do harm in another.
     fn of_this_program(self) -> Result<Stopped, StopError> {
         let pid = self.process.pid();
         if self.threads().next().is_none() {

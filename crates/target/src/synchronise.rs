@@ -15,8 +15,8 @@
 //! ```
 //!
 //! A new thread begins in the kernel. A listing may leave threads out when others end meanwhile, so listings are
-//! repeated until two in a row show nobody new. Where threads are created all the time that would be never; so in the
-//! end those are not asked for that were created since.
+//! repeated until two in a row show no new thread. Where threads are created all the time, that would be never. So in
+//! the end threads that were created since are left out.
 //!
 //! membarrier(2) with PRIVATE_EXPEDITED_SYNC_CORE does the same in 15 us, but only for its caller's memory: it would
 //! have to be called by a borrowed thread of the target, and first be registered there, for which the kernel waits for
@@ -35,8 +35,8 @@ use crate::{ThreadId, threads};
 /// How long a thread is waited for that another process traces, or that waits for a child of vfork.
 const LIMIT: Duration = Duration::from_secs(1);
 /// How many threads may have been asked to stop, and not yet have done so. They wait for a processor, and do so
-/// together: one after the other would take a slice of the scheduler's each. Who stops meanwhile is let go within this
-/// many looks.
+/// together: one after the other would take a slice of the scheduler's each. A thread that stops meanwhile is let go
+/// within this many looks.
 const LATE_MAX: usize = 16;
 
 /// For how long threads stood still on our account.
@@ -87,7 +87,7 @@ struct Late {
     deadline: Instant,
     /// It was asked to stop.
     asked: Option<(Stopped, Wait)>,
-    /// How often it had left its processor when it was first seen that somebody else traces it.
+    /// How often it had left its processor when it was first seen that another process traces it.
     switches: Option<Option<u64>>,
 }
 
@@ -225,7 +225,7 @@ impl<E: From<StopError>> Round<'_, E> {
                     thread.asked = Some((stopped, wait));
                     return Ok(false);
                 }
-                // Somebody else traces it, and stops it.
+                // Another process traces it, and stops it.
                 Err(error @ StopError::Refused { .. }) => {
                     let now = threads::switches(pid, tid);
                     if *thread.switches.get_or_insert(now) != now {

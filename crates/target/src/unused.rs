@@ -1,5 +1,5 @@
-//! Bytes of a process that belong to nobody: what the linker left between the end of a segment of code and the end of
-//! its last page.
+//! Bytes of a process without an owner: what the linker left between the end of a segment of code and the end
+//! of its last page.
 //!
 //! The headers of the file say where a segment ends, and the kernel maps whole pages; the rest of the last page is
 //! mapped executable, and nothing describes it. The file's own headers are asked, as the process has them in memory;

@@ -47,7 +47,7 @@ enum Passed {
     Address,
     /// No bytes at all.
     Nothing,
-    /// Nobody knows.
+    /// It is not known.
     Unknown(&'static str),
 }
 
@@ -110,8 +110,8 @@ fn is_other(by_type: &ArgumentPlace, parameter: &Parameter, entered: Entered) ->
     }
 }
 
-/// Where a parameter is, by its type, by what is told of the entry, and where some parameter is elsewhere than by its
-/// type.
+/// Where a parameter is: by its type, by what is said of the entry, or where a parameter is elsewhere
+/// than its type says.
 fn place_of(parameter: &Parameter, by_type: ArgumentPlace, entered: Entered, changed: bool) -> ArgumentPlace {
     const CHANGED: &str = "the compiler has changed how this function is called, and does not say where it is then";
     const GONE: &str = "the compiler has left it out of the call, or a part of it";

@@ -8,7 +8,7 @@
 //!                                                                        bits
 //! ```
 //!
-//! A member whose type cannot be told has a size and no value. Static members are none.
+//! A member of an unknown type has a size and no value. Static members are none.
 
 use std::cell::Cell;
 
@@ -53,7 +53,7 @@ impl Drop for Nested {
 }
 
 impl DebugInfo {
-    /// The members of a structure; `None` where nobody knows them.
+    /// The members of a structure; `None` where they are not known.
     pub(crate) fn body(&self, id: EntryId) -> Option<Body> {
         let _nested = Nested::enter()?;
         let reader = self.reader();

@@ -1,13 +1,13 @@
 //! Where LLVM says that a function's parameters are when it is entered.
 //!
-//! Of a function all of whose callers it sees, LLVM changes how it is called: it leaves out what is not used, also the
-//! one half of a slice, and passes what a pointer points to instead of the pointer. Only of some of these changes it
-//! says that there is one (`DW_CC_nocall`); where a parameter is, it says of all that are there:
+//! LLVM changes how a function is called when it sees all of its callers. It leaves out what is not used, also the one
+//! half of a slice, and passes what a pointer points to instead of the pointer. It marks only some of the changed
+//! functions (`DW_CC_nocall`). But of each parameter that is left it says where it is:
 //!
 //! ```text
 //!   DW_AT_location   a list                 what holds at the first instruction: a register, two in pieces, memory at
 //!                                           one
-//!                    a single expression    a slot of the frame, which is filled behind the entry: of the entry
+//!                    a single expression    a slot of the frame, which is filled after the entry: of the entry
 //!                                           nothing
 //!                    none, or no such entry it is nowhere
 //! ```
@@ -26,7 +26,7 @@ const OPERATIONS_MAX: usize = 4;
 /// Where a parameter is at the first instruction of its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entered {
-    /// Nothing is told that holds there.
+    /// Nothing is said that holds there.
     Untold,
     /// The compiler has it nowhere.
     Nowhere,
@@ -69,8 +69,8 @@ impl<'a> Reader<'a> {
             left > 0
         })
         .ok()?;
-        // Without optimisation nothing is told before the frame is made; with it, what is not told of the entry is not
-        // there.
+        // Without optimisation nothing is said of the time before the frame is made. With it, a parameter of which
+        // nothing is said at the entry is not there.
         let is_told = |place: &Option<Entered>| matches!(place, Some(Entered::Words(_) | Entered::Behind(_)));
         let late = match places.iter().any(is_told) {
             true => Entered::Nowhere,
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
         Some(places.into_iter().map(|place| place.unwrap_or(late)).collect())
     }
 
-    /// `None`: only of what comes after the entry something is told.
+    /// `None`: something is said only of what comes after the entry.
     fn entered_in(&self, parameter: &Entry<'a>, address: u64, budget: &mut u32) -> Option<Entered> {
         let Some(value) = parameter.die.attr_value(dw::DW_AT_location) else {
             return Some(Entered::Nowhere);

@@ -1,5 +1,5 @@
-//! Where arguments and results of Go's functions are: ABIInternal for amd64, computed from their types as the
-//! compiler does it.
+//! Where arguments and results of Go's functions are: ABIInternal for amd64, computed from their types as
+//! the compiler does it.
 //!
 //! ```text
 //!   integers, pointers, maps, channels, functions    a word
@@ -7,12 +7,11 @@
 //!   structures, arrays of one element                what they are made of, each member in a word of its own
 //!   floating point                                   X0 to X14, which D does not read
 //!   words                                            rax rbx rcx rdi rsi r8 r9 r10 r11
-//!   what does not fit as a whole, longer arrays      the stack, as in a structure; results behind arguments
+//!   what does not fit as a whole, longer arrays      the stack, as in a structure; results after arguments
 //! ```
 //!
-//! Results are counted anew from rax on. A value whose members are narrower than words lies in its words otherwise
-//! than in memory: for D it is a structure of the same name and members whose members are as far apart as they are
-//! passed.
+//! Results are counted anew from rax on. A value whose members are narrower than words lies in its words otherwise than
+//! in memory: for D it is a structure of the same name and members whose members are as far apart as they are passed.
 //!
 //! Manual: src/cmd/compile/abi-internal.md. Optimisation changes nothing of this: callers may be anywhere.
 
@@ -68,7 +67,7 @@ pub fn at_return_of_go(signature: &Signature) -> Vec<Argument> {
 struct Sequence {
     integers: usize,
     floats: usize,
-    /// Where the next value on the stack would begin; `None`: nobody knows.
+    /// Where the next value on the stack would begin; `None`: not known.
     stack: Option<u64>,
     /// Why the places of further values are not known.
     lost: Option<&'static str>,
@@ -162,7 +161,7 @@ impl Sequence {
     }
 }
 
-/// Adds what a value at an offset is made of. `Some(false)`: it never goes in registers; `None`: nobody knows.
+/// Adds what a value at an offset is made of. `Some(false)`: it never goes in registers; `None`: not known.
 fn collect(of: &Type, offset: u64, parts: &mut Vec<Part>, depth: u32, left: &mut u32) -> Option<bool> {
     *left = left.checked_sub(1)?;
     match of {

@@ -8,10 +8,9 @@
 //!
 //! Nothing is read before it is asked for, and a question reads as little as it can: a function's parameters its own
 //! unit, a type's name the units up to the first that defines it, a structure's members its own entry. A structure is a
-//! handle whose members are read when somebody looks into it, so types that point to each other in circles cost
-//! nothing.
+//! handle whose members are read when they are asked for, so types that point to each other in circles cost nothing.
 //!
-//! All of it is input that someone else wrote, perhaps to do harm. The rules: every walk from entry to entry is bounded
+//! All of it is input from outside, perhaps written to do harm. The rules: every walk from entry to entry is bounded
 //! (by [`STEPS_MAX`], or by the unit's bytes), nothing recurses but what counts its depth, and what makes no sense is
 //! left out or is a [`Problem`]. DWARF 2 to 5; not what lies in other files (.dwo, .dwp, dwz).
 

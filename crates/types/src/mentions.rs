@@ -1,6 +1,6 @@
 //! Which units can say anything of a function: found in the bytes, without reading entries.
 //!
-//! Of a library's two thousand units a few mention a name. Who mentions it has one of these in his bytes:
+//! Of a library's two thousand units a few mention a name. A unit that does has one of these in its bytes:
 //!
 //! ```text
 //!   .debug_str   ... x m a l l o c \0 ...            1  the name, or an offset at which it ends a string
@@ -11,8 +11,8 @@
 //!                                                       may be referred to
 //! ```
 //!
-//! Bytes that mean something else only add units. What is not found so, because names are numbered (`DW_FORM_strx`) or
-//! too much would have to be looked for, is looked for in all units.
+//! Bytes that mean something else only add units. Where names are numbered (`DW_FORM_strx`), or there would be too much
+//! to look for, all units are read.
 
 use std::collections::BTreeSet;
 
@@ -141,7 +141,7 @@ fn named<'b>(bytes: &'b [u8], name: &'b str) -> impl Iterator<Item = usize> + us
 /// Words that are looked for, at any place.
 struct Patterns {
     words: Vec<u32>,
-    /// Their lower halves, a bit each: most places are told by one look.
+    /// Their lower halves, a bit each: for most places one look is enough.
     halves: Vec<u64>,
 }
 

@@ -52,7 +52,7 @@ pub enum Problem {
         /// The module's name.
         module: String,
     },
-    /// It tells of lines alone (`-g1`).
+    /// It describes lines alone (`-g1`).
     #[error("the debug information of {module} tells of no parameters: it was compiled with -g1")]
     LinesOnly {
         /// The module's name.

@@ -1,5 +1,5 @@
 //! The sections of DWARF: from the module's own file, else from its separate debug file; decompressed where they have
-//! to be, and those of location lists when somebody asks where a variable is.
+//! to be. Those of location lists are read when the place of a variable is asked for.
 
 use std::ops::Range;
 use std::sync::OnceLock;

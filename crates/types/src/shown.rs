@@ -19,7 +19,7 @@ use crate::STEPS_MAX;
 use crate::entry::{Entry, EntryId, Reader};
 
 impl<'a> Reader<'a> {
-    /// The type of a member; `None` where it cannot be told.
+    /// The type of a member; `None` where it is not known.
     pub(crate) fn shown_attribute(&self, member: &Entry<'a>) -> Option<Type> {
         let id = self.reference(member, dw::DW_AT_type).ok()??;
         self.shown(id, STEPS_MAX)

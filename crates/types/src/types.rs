@@ -9,9 +9,9 @@
 //! | arrays | arrays, one in the other; a flexible one has no elements |
 //! | enumerations | [`Foreign`], with the names |
 //!
-//! A structure that several units define alike is one type: they are the same when name, size and place of declaration
-//! are. In C one that a unit only declares is the one that another defines. Where no place is told (Rust) each is its
-//! own.
+//! A structure that several units define alike is one type: definitions are the same when name, size and place of
+//! declaration are. In C a structure that a unit only declares is the one that another unit defines. Where no place is
+//! known (Rust) each definition is a type of its own.
 
 use gimli::{AttributeValue, DwTag, constants as dw};
 use nanoprobe_lang::program::{Foreign, ForeignKind, IntegerType, Structure, Type};
@@ -24,7 +24,7 @@ const ENUMERATORS_MAX: usize = 1 << 16;
 /// The most dimensions of an array.
 const DIMENSIONS_MAX: usize = 16;
 
-/// What tells structures of one name apart.
+/// What distinguishes structures of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Definition {
     bytes: Option<u64>,
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
         match tag {
             dw::DW_TAG_base_type => Ok(self.base_type(entry, bytes)),
             dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type | dw::DW_TAG_rvalue_reference_type => {
-                // What cannot be told of what is pointed to does not make the pointer unknown.
+                // A pointer to an unknown type is known.
                 Ok(match self.type_attribute(entry, left) {
                     Ok(Type::Void) | Err(_) => Type::Pointer(None),
                     Ok(to) => Type::Pointer(Some(Box::new(to))),
@@ -222,7 +222,7 @@ impl<'a> Reader<'a> {
         self.children(entry.id, |child| {
             if child.die.tag() == dw::DW_TAG_subrange_type {
                 let bound = child.number(dw::DW_AT_upper_bound).map(|last| last.wrapping_add(1));
-                // Without either, or with one that is computed, nobody knows how many there are.
+                // Without either, or with one that is computed, the number is not known.
                 counts.push(child.number(dw::DW_AT_count).or(bound).unwrap_or(0));
             }
             counts.len() < DIMENSIONS_MAX

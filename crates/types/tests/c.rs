@@ -339,7 +339,7 @@ fn what_one_unit_declares_another_defines() {
     };
     assert_eq!(members(&declared), ["0 int a", "4 int b", "8 bytes"]);
     assert_eq!(of("g"), of("f"));
-    // Two variables of one name are told apart by their addresses.
+    // Two variables of one name differ by their addresses.
     let module = common::module(&path);
     let mut sizes = Vec::new();
     for pointer in ["p1", "p2"] {

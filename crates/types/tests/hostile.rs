@@ -1,8 +1,8 @@
-//! Debug information that somebody damaged: nothing panics, nothing hangs, nothing takes memory without a bound.
+//! Damaged debug information: nothing panics, nothing hangs, nothing takes memory without a bound.
 //!
-//! The debug sections of a compiled program are changed at random, a few bytes at a time, and everything is asked: the
-//! same seed gives the same bytes. `NANOPROBE_MUTATIONS` is the number of rounds for each program when 2000 are not
-//! enough.
+//! The debug sections of a compiled program are changed at random, a few bytes at a time, and everything is
+//! asked: the same seed gives the same bytes. `NANOPROBE_MUTATIONS` is the number of rounds for each program when
+//! 2000 are not enough.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -102,7 +102,7 @@ fn ask(module: &Module) -> u32 {
     for line in [1, 90, 100_000] {
         answers += u32::from(info.line("typed.c", line).is_ok());
     }
-    // Nobody else's, however damaged: what is asked for by name has it.
+    // No copies of another function, however damaged: what is found by a name has that name.
     let copies = info.inlined("twice", |name| (name == "twice").then(|| name.to_owned()));
     for function in copies.iter().flatten() {
         let count = function.signature.parameters.len();

@@ -156,7 +156,7 @@ fn rust_s_arguments_are_told_where_they_are_plain() {
     assert_eq!(places("draw"), [Words(0), Words(1), Words(2), Words(4), Words(5)]);
     let moved = places("moved");
     assert_eq!(moved[..2], [Behind(0), Words(1)]);
-    // Two bytes are two values, each in a register or both in one: who knows.
+    // Two bytes are two values, each in a register or both in one: that is not defined.
     assert!(matches!(moved[2], ArgumentPlace::Unreadable(_)));
     assert!(matches!(moved[3], ArgumentPlace::Unreadable(_)));
 }

@@ -1,8 +1,8 @@
 //! The string NULL: what was never assigned, and what `strchr( )` and its kin have not found.
 //!
-//! In registers it is the address of one empty string of the handler's own, so that whoever reads it without asking
-//! reads the empty string, as comparisons do. In a variable a word after the text says it ([`Limits::string_mark`]);
-//! an element of an array that is NULL is not there. The agent says 0.
+//! In registers it is the address of one empty string of the handler's own, so that code that reads it without a check
+//! reads the empty string, as comparisons do. In a variable a word after the text marks it ([`Limits::string_mark`]).
+//! An element of an array that is NULL is not there. To the agent it is 0.
 //!
 //! [`Limits::string_mark`]: nanoprobe_lang::layout::Limits::string_mark
 

@@ -21,7 +21,7 @@ pub(super) struct Record {
 pub(super) enum Afterwards {
     /// `exit()` with this status; when the record is published.
     Exit(Value),
-    /// `commit()` or `discard()` of this number; before the record is published, which tells the tracer of it.
+    /// `commit()` or `discard()` of this number; before the record is published, so that the tracer finds it there.
     EndSpeculation(Value, RecordField),
 }
 

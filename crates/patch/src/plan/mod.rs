@@ -56,7 +56,7 @@ pub struct FunctionPlan {
 pub struct RunPlan {
     /// The first displaced instruction; the patch is written here.
     pub start: TargetAddress,
-    /// How.
+    /// How the jump finds room.
     pub tactic: Tactic,
     /// The instructions that the detour executes, in order, each with the points before it.
     pub instructions: Vec<Displaced>,

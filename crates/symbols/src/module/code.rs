@@ -28,8 +28,8 @@ impl Module {
         (2..=CALL_BYTES_MAX).rev().find_map(before).is_some_and(ends_with_call)
     }
 
-    /// `bytes` bytes of constant data: in the file's part of a segment that is not writable (so nobody relocates it,
-    /// either).
+    /// `bytes` bytes of constant data: in the file's part of a segment that is not writable, and
+    /// so not relocated either.
     pub fn constant_at(&self, address: ImageAddress, bytes: u64) -> Option<&[u8]> {
         let end = address.0.checked_add(bytes)?;
         let inside = |segment: &&Segment| {
@@ -42,7 +42,7 @@ impl Module {
     }
 
     /// What enters `range` other than by a branch, ascending: the starts of functions, fragments and FDEs in it, the
-    /// landing pads of its exceptions, the sites of static probes (which are instructions, whoever leads to them), and
+    /// landing pads of its exceptions, the sites of static probes (which are instructions, whatever leads to them), and
     /// where Go's runtime goes on after a recovered panic.
     pub fn entered_from_elsewhere(&self, range: AddressRange) -> Vec<ImageAddress> {
         let mut found = self.index.spans_starting_in(range);
@@ -164,8 +164,8 @@ impl Module {
         self.index.padding_after(&self.elf, &self.frames, end)
     }
 
-    /// What lies after a section of code and belongs to nobody: the alignment of the next one, or the rest of the
-    /// segment's last page. Empty unless such a section ends at `end`. [`Module::code_with_gap_at`] has the bytes.
+    /// What lies after a section of code and has no owner: the alignment of the next one, or the rest of the segment's
+    /// last page. Empty unless such a section ends at `end`. [`Module::code_with_gap_at`] has the bytes.
     pub fn gap_after(&self, end: ImageAddress) -> AddressRange {
         self.index.gap_after(&self.elf, &self.frames, end)
     }

@@ -17,7 +17,7 @@ use crate::threads;
 
 /// TF of the flags.
 const TRAP_FLAG: u64 = 0x100;
-/// Where the entries begin, after the cursor.
+/// Where the entries begin: after the cursor.
 const ENTRIES: u64 = 64;
 
 /// A system call to be made.
@@ -44,7 +44,7 @@ impl ListRoom {
         TargetAddress(self.start.0 + ENTRIES + index * ENTRY_BYTES)
     }
 
-    /// After the entries, the one that says that there are no more included.
+    /// After the entries, and after the one that says that there are no more.
     pub fn data(self) -> TargetAddress {
         self.entry(self.calls + 1)
     }
@@ -157,7 +157,7 @@ impl Remote<'_> {
         }
     }
 
-    /// A thread that is stuck stands still in any case, or it is told why not.
+    /// A thread that is stuck stands still in any case, or the error says why not.
     fn interrupted(&mut self, timeout: RemoteError) -> RemoteError {
         // An error: it has just ended, which the next look shows.
         let _ = raw::interrupt(self.tid);

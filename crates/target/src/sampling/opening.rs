@@ -68,8 +68,8 @@ impl Process {
             };
             match Sampler::open(self.pid(), threads, (wanted, period_ns), pages, &thinning) {
                 Ok(sampler) => return Ok(sampler),
-                // Tried again with less: as large a ring as may be had, without the kernel's time, then as before Linux
-                // 5.13.
+                // Tried again with less: with as large a ring as is allowed, without the kernel's time, then
+                // as before Linux 5.13.
                 Err(Refusal::Ring(reason)) => match sizes.next() {
                     Some(smaller) => pages = smaller,
                     None => return Err(SamplingError::Refused { reason }),
@@ -96,8 +96,8 @@ impl Process {
     }
 }
 
-/// Opens what is to be opened for all threads that there are, anew where others have appeared meanwhile; whether in the
-/// end none had.
+/// Opens the events of all threads that there are, anew where others have appeared meanwhile. True when in the
+/// end none had appeared.
 fn until_none_appears<T, E>(
     threads: &mut dyn FnMut() -> Vec<ThreadId>,
     open: &mut dyn FnMut(&[ThreadId]) -> Result<T, E>,

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 /// How long an interrupted thread takes to stop, and be seen, when it is on a processor.
 const PROMPT: Duration = Duration::from_micros(40);
 
-/// Waits without blocking: a blocking wait could not be bounded, and would not return for a main thread that has ended
-/// before the others.
+/// Waits without blocking: a blocking wait could not be bounded, and would not return for a main thread that has
+/// ended before the others.
 ///
 /// A thread that runs on another processor stops within microseconds: for that long we stay on ours. Then we sleep:
-/// first for tens of microseconds, in the end for a millisecond. Who wakes up is given the processor that the thread
-/// has left by stopping; who yields instead waits where he is, after whatever else is ready, for a whole slice (3 to 4
-/// ms), and the thread stands as long.
+/// first for tens of microseconds, in the end for a millisecond. A tracer that wakes up is given the processor that the
+/// thread has left by stopping. A tracer that yields instead waits for a whole slice (3 to 4 ms), after everything else
+/// that is ready, and the thread stands as long.
 pub(crate) struct Patience {
     begun: Instant,
     deadline: Instant,

@@ -1,9 +1,9 @@
 //! Whether a thread that does not come is slow or stuck.
 //!
-//! The clock on the wall does not tell: with twenty threads to a processor, in a cgroup with little of one, or at the
-//! idle policy, a thread takes seconds for what takes it microseconds elsewhere. So its own time counts. A thread that
-//! waits for a processor is waited for. One that has had a processor for long, or slept for long, and has not done what
-//! was asked, is stuck. What it slept is counted by looks, so that a tracer that gets no processor either does not
+//! The clock on the wall does not show it: with twenty threads to a processor, in a cgroup with little of one, or
+//! at the idle policy, a thread takes seconds for what takes it microseconds elsewhere. So its own time counts. A
+//! thread that waits for a processor is waited for. One that used a processor for long, or slept for long, and has
+//! not done what was asked, is stuck. Sleep is counted by looks, so that a tracer without a processor does not
 //! count its own wait.
 
 use std::fs;

@@ -66,7 +66,7 @@ impl Stopped {
         found
     }
 
-    /// Whether a SIGTRAP or SIGILL waits for the thread: it has met a trap, and is still to be told.
+    /// Whether a SIGTRAP or SIGILL waits for the thread: it has met a trap, and has not received the signal yet.
     pub fn has_queued_trap(&self, tid: ThreadId) -> bool {
         // An error: the thread was killed, and will take no signal.
         raw::has_queued(tid, 1 << (libc::SIGTRAP - 1) | 1 << (libc::SIGILL - 1)).unwrap_or(false)
@@ -93,8 +93,9 @@ impl Stopped {
 
     /// Where the kernel would send the thread because it was interrupted inside of a restartable sequence (rseq(2)).
     ///
-    /// Whoever moves a thread away from such a place has to send it there: the kernel no longer will, and the sequence
-    /// would go on as if it had never been interrupted. `None` also where the kernel is too old to say (before 5.13).
+    /// A caller that moves a thread away from such a place has to send it there. The kernel will not any more,
+    /// and the sequence would go on as if it had never been interrupted. `None` also where the kernel is too old
+    /// to say (before 5.13).
     ///
     /// # Errors
     /// As [`Stopped::registers`].
