@@ -10,10 +10,13 @@ use std::fmt;
 
 /// Our own tags, and what they refuse. A tag for a missing part of D goes away when that part is added.
 pub const OWN_TAGS: &[(&str, &str)] = &[
-    ("N_ACTION", "an action of D that is not there: stack, panic, chill, ..."),
+    (
+        "N_ACTION",
+        "an action of D that nanoprobe does not have: stack, panic, chill, ...",
+    ),
     (
         "N_ATTRIBUTE",
-        "an attribute of GNU C by which members are laid out in a way that is not known here",
+        "an attribute of GNU C that changes the layout of members in an unknown way",
     ),
     (
         "N_DESTRUCTIVE",
@@ -27,7 +30,7 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
         "N_GOROUTINE",
         "goid, or self-> of goroutines, where the goroutine is not known",
     ),
-    ("N_FUNCTION_TYPE", "a function where a value's type must stand"),
+    ("N_FUNCTION_TYPE", "a function where the type of a value must stand"),
     (
         "N_NESTING",
         "a limit: expressions, types, statements or inlines nested too deeply",
@@ -44,16 +47,16 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ("N_SIZE", "a limit: structures and arrays that are too large"),
     (
         "N_STRUCT",
-        "a structure of an associative array, or with strings, as a whole, other than assigned; unions with strings in \
-         them; keys that are structures with strings, or of more than 128 bytes",
+        "a structure of an associative array, or with strings, as a whole, except when it is assigned; unions with \
+         strings in them; keys that are structures with strings, or of more than 128 bytes",
     ),
     (
         "N_SUBROUTINE",
-        "a subroutine of D that is not there: mutex_owned, msgsize, ddi_pathname, ...",
+        "a subroutine of D that nanoprobe does not have: mutex_owned, msgsize, ddi_pathname, ...",
     ),
     (
         "N_VARIABLE",
-        "a built-in variable of D that is not there: curthread, caller, stackdepth, ...",
+        "a built-in variable of D that nanoprobe does not have: curthread, caller, stackdepth, ...",
     ),
 ];
 

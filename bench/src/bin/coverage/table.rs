@@ -217,18 +217,18 @@ const HEAD: &str = "# What can be probed, and how
 
 Every function of these programs, planned as a session would plan `pid$target:module::entry`, `:return` and all
 instructions, with all patches of a kind together. No process is involved: the address space is a model of the one that
-the kernel makes (`crates/session/src/coverage.rs`), and programs with more than 262,144 points are planned in pieces of
-that many: all of node's instructions at once would need more near memory than there is. A *point* is one site; functions
-that share text may name it more than once.
-The columns are the tactics of `docs/design/patching.md`; *by jump* is all but traps and refusals.
+the kernel makes (`crates/session/src/coverage.rs`). Programs with more than 262,144 points are planned in pieces of
+that many, because all of node's instructions at once would need more near memory than there is. A *point* is one site;
+functions that share text may name it more than once.
+The columns are the tactics of `docs/design/patching.md`; *by jump* is everything except traps and refusals.
 ";
 
 const TRAPS: &str = "
 ## What traps, and why
 
-A site traps when every tactic fails. The reason is what would have to be otherwise for a jump to fit there: it is found by
-planning the site again with that one thing changed (`crates/patch/src/plan/obstacle.rs`), or it is what plans of several
-functions did to each other.
+A site traps when every tactic fails. The reason names what prevents a jump there. It is found by planning the site again
+with that one thing changed (`crates/patch/src/plan/obstacle.rs`), or it is a conflict between the plans of several
+functions.
 ";
 
 const REFUSALS: &str = "
@@ -239,7 +239,8 @@ const BREAKPOINTS: &str = "
 ## What is no code
 
 An `int3` of the program's own: the labels at the ends of Go's text, which lie on one; builtins that a build of V8 does not
-have; what compilers put where nobody shall come. A probe there is refused, and the tables above do not count them.
+have; what compilers put where no thread should arrive. A probe there is refused, and the tables above do not count
+these places.
 
 | program | of | points | for example |
 |---|---|--:|---|
@@ -248,12 +249,12 @@ have; what compilers put where nobody shall come. A probe there is refused, and 
 const LEFT_OUT: &str = "
 ## What else there is
 
-*Unnamed*: functions that only the unwinding tables know, as stripped programs have them; they are part of the tables above,
-and are probed by their address. *Indirect*: IFUNCs, planned in a process as the function that they chose. *Never return*: a
-`return` probe is refused with that reason. *Unknown exits*: a computed branch leads nobody knows where, and some of the
-function's bytes are reached by nothing else; a return probe says so, and the return-address form is what to use. *Unreached*:
-bytes inside of functions to which nothing is known to lead: constants and tables among the code, dead code. No probe is
-placed there, since a patch on data would change what the program reads.
+*Unnamed*: functions that only the unwinding tables know, as in stripped programs. They are part of the tables above, and
+are probed by their address. *Indirect*: IFUNCs, planned in a process as the function that they chose. *Never return*: a
+`return` probe is refused with that reason. *Unknown exits*: a computed branch has an unknown destination, and only that
+branch can reach some of the function's bytes. A return probe says so; use the return-address form there. *Unreached*:
+bytes inside functions to which no known path leads: constants and tables among the code, dead code. No probe is placed
+there, because a patch on data would change what the program reads.
 
 | program | unnamed | indirect | never return | unknown exits | unreached bytes |
 |---|--:|--:|--:|---|---|

@@ -87,10 +87,10 @@ const fn row(name: &'static str, parameters: &'static str, line: &'static str) -
 pub const AGGREGATING: [AggregatingRow; 9] = [
     row("count", "", "number of calls"),
     row("sum", "n", "signed, 64 bits"),
-    row("avg", "n", "likewise; a whole number"),
-    row("min", "n", "likewise"),
-    row("max", "n", "likewise"),
-    row("stddev", "n", "likewise; a whole number"),
+    row("avg", "n", "the same; a whole number"),
+    row("min", "n", "the same"),
+    row("max", "n", "the same"),
+    row("stddev", "n", "the same; a whole number"),
     row("quantize", "n[, weight]", "frequencies in powers of two"),
     row(
         "lquantize",
@@ -100,7 +100,7 @@ pub const AGGREGATING: [AggregatingRow; 9] = [
     row(
         "llquantize",
         "n, factor, low, high, steps[, weight]",
-        "linear within each power of `factor`, of negative values likewise",
+        "linear within each power of `factor`; the same for negative values",
     ),
 ];
 
