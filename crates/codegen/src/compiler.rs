@@ -143,7 +143,7 @@ impl Compiler {
         })
     }
 
-    /// Cranelift's intermediate form of the clause compiled last, after its optimisations: for people.
+    /// Cranelift's intermediate form of the clause compiled last, after its optimisations, for people to read.
     pub fn intermediate_form(&self) -> String {
         self.context.func.display().to_string()
     }

@@ -156,8 +156,8 @@ pub struct ArenaLayout {
 }
 
 impl ArenaLayout {
-    /// Argument number `index` where the kind of probe says by itself where that is; `None` when it has no so many, and
-    /// at any other probe.
+    /// Argument number `index`, where the kind of probe by itself says where it is. `None` when the probe has fewer,
+    /// and at any other probe.
     ///
     /// # Errors
     ///

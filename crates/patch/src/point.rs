@@ -105,8 +105,9 @@ pub enum Fire {
 pub enum Quick {
     /// The stack pointer at the site is 64 bytes above its own.
     Inline(TargetAddress),
-    /// It may have the rest of the function called from elsewhere: with 0, the detour jumps to what is 16 bytes below
-    /// the stack pointer at the site, with 8 more on that and the relocated run's address 8 bytes below the site's. The
-    /// stack pointer at the site is 80 bytes above its own.
+    /// It may have the rest of the function called from elsewhere. After 0 the detour jumps to the address that lies 16
+    /// bytes below the stack pointer at the site. The stack pointer is then 8 bytes higher than at the site, and the
+    /// relocated run's address lies 8 bytes below that of the site. The stack pointer at the site is 80 bytes above
+    /// that of this function.
     Called(TargetAddress),
 }

@@ -192,8 +192,8 @@ fn is_general(instruction: &Instruction) -> bool {
     }
 }
 
-/// Of SSE to SSE4.2, in the encoding that knows nothing wider, and leaving x87 as it is, which MMX shares. (Operands
-/// are looked at besides.)
+/// Of SSE to SSE4.2, in the encoding that reaches nothing wider, and without effect on x87, whose registers MMX shares.
+/// (Operands are checked elsewhere.)
 fn is_legacy_sse(instruction: &Instruction) -> bool {
     use CpuidFeature::*;
     let is_known = |feature: &CpuidFeature| matches!(feature, SSE | SSE2 | SSE3 | SSSE3 | SSE4_1 | SSE4_2);

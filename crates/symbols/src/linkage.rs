@@ -31,7 +31,7 @@ pub struct Linkage {
     pub soname: Option<String>,
     /// DT_RUNPATH: where the loader looks for what this file needs, after LD_LIBRARY_PATH.
     pub run_path: Option<String>,
-    /// DT_RPATH: the same before it, also for what the libraries need; nothing where there is a DT_RUNPATH.
+    /// DT_RPATH: searched before that, also for what the libraries need. Nothing where there is a DT_RUNPATH.
     pub early_run_path: Option<String>,
     /// The word in which the loader leaves the address of its `struct r_debug` (the value of DT_DEBUG).
     pub debug_slot: Option<ImageAddress>,

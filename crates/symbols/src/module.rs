@@ -332,7 +332,7 @@ impl Module {
 
     /// The function that an address belongs to, and how many bytes after its start it lies: the innermost function or
     /// fragment whose extent holds it. `None` where nothing has an extent there (as in most stripped programs, or in
-    /// assembly code that has but local labels): a wrong name is worse than none.
+    /// assembly code with local labels only): a wrong name is worse than none.
     pub fn resolve(&self, address: ImageAddress) -> Option<(&str, u64)> {
         self.index.resolve(&self.functions, address)
     }

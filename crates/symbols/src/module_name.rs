@@ -1,8 +1,8 @@
 //! What a module answers to in a probe description.
 //!
-//! A probe says `libc`, and means whatever file plays that part today: `libc.so.6`, `libc-2.36.so`, musl's
-//! `ld-musl-x86_64.so.1`. DTrace matches a module by its base name, or up to the suffix; the program itself is also
-//! `a.out`.
+//! A probe says `libc`, and means whatever file plays that part: `libc.so.6`, `libc-2.36.so`, musl's
+//! `ld-musl-x86_64.so.1`. DTrace matches a module by its base name, or up to the suffix; the program
+//! itself is also `a.out`.
 
 use crate::module_kind::ModuleKind;
 

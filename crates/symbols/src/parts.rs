@@ -174,7 +174,7 @@ impl Parts {
     }
 }
 
-/// The bytes of a range; `None` when the file has not got them, or there is no memory for them.
+/// The bytes of a range; `None` when the file does not have them, or there is no memory for them.
 fn read(file: &File, range: Range<u64>) -> Option<Vec<u8>> {
     let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
     let mut bytes = Vec::new();

@@ -33,7 +33,7 @@ pub fn is_file_locked(path: &Path) -> std::io::Result<bool> {
 }
 
 fn holds(device: (u32, u32), inode: u64) -> std::io::Result<bool> {
-    // Line by line: the file has as many lines as all users together have locks.
+    // Line by line: the file has a line for each lock of all users.
     for line in BufReader::new(File::open(LOCKS)?).split(b'\n') {
         if parse(&line?) == Some((device, inode)) {
             return Ok(true);

@@ -103,7 +103,8 @@ impl Memory {
             return Ok(0);
         }
         match self.file.read_at(part, from) {
-            // Not "nothing there" (that is EIO), but "no address space after this descriptor any more".
+            // This does not mean that nothing is there (that is EIO), but that the descriptor has no
+            // address space any more.
             Ok(0) => Err(MemoryError::Gone { pid: self.pid }),
             Ok(read) => Ok(read),
             Err(_) => Ok(0),

@@ -57,7 +57,7 @@ struct Shared {
     kill_on_drop: AtomicBool,
     /// The kernel fills and locks whatever it maps: mlockall(MCL_FUTURE). Found out when shared memory is made.
     locks_new_memory: AtomicBool,
-    /// A wait for a thread that was ready to run has been necessary: [`Process::synchronise`] then asks clocks.
+    /// A thread was ready to run, and a wait for it was necessary: [`Process::synchronise`] then asks clocks.
     has_late_threads: AtomicBool,
     /// Where borrowed threads stand, when that was found before.
     unused: Mutex<Option<Unused>>,
@@ -68,7 +68,7 @@ struct Shared {
 }
 
 impl Process {
-    /// How much memory of ours system calls need to write to, and lists of them to lie in.
+    /// How much memory of ours is needed: system calls write to it, and lists of calls lie in it.
     pub const SCRATCH_BYTES: u64 = 16 << 10;
 
     /// Looks at a process, and touches nothing.
@@ -364,7 +364,7 @@ impl Process {
             return None;
         }
         // A main thread that ended while it was being stopped has stayed ours, and its parent waits for us to collect
-        // it. An error: it has not, which is the ordinary case.
+        // it. An error means that it did not end so, which is the ordinary case.
         let _ = crate::raw::poll_event(self.pid(), self.keeps_end(self.pid()));
         Some(self.collect().unwrap_or(Exit::Unknown))
     }

@@ -205,7 +205,7 @@ pub(crate) fn rseq_configuration(tid: ThreadId) -> Result<RseqConfiguration, Err
     Ok(configuration)
 }
 
-/// What si_code a signal has that the thread is about to receive: positive when the kernel raised it.
+/// The si_code of the signal that the thread is about to receive: positive when the kernel raised it.
 pub(crate) fn signal_code(tid: ThreadId) -> Result<i32, Errno> {
     let mut information = MaybeUninit::<libc::siginfo_t>::zeroed();
     ptrace(libc::PTRACE_GETSIGINFO, tid, 0, information.as_mut_ptr() as usize)?;

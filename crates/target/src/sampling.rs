@@ -72,7 +72,7 @@ struct Events {
 }
 
 impl Sampler {
-    /// Whether threads may be in no sample, since ever others appeared while the sampling began.
+    /// Whether some threads may be in no sample: new ones kept appearing while the sampling began.
     pub fn may_miss_threads(&self) -> bool {
         self.may_miss_threads
     }
@@ -82,7 +82,7 @@ impl Sampler {
         self.events.get(&thread).is_some_and(|events| !events.coarse.is_empty())
     }
 
-    /// Reads what the kernel has written, which it has room for as long as [`Sampler::READ_PERIOD`] at least.
+    /// Reads what the kernel has written. The kernel has room for at least [`Sampler::READ_PERIOD`].
     pub fn read(&mut self) {
         let (mut samples, mut created, mut lost) = (Vec::new(), Vec::new(), 0_u64);
         for ring in self.rings.values() {

@@ -1,9 +1,9 @@
 //! Other processes with the same memory: tasks that were made by clone(CLONE_VM) without CLONE_THREAD.
 //!
-//! Our patches are in their text, too, but their tables of signal actions are their own, and they are no threads that a
-//! stop finds. What met a trap there would be killed by it. So a process with such a task is refused. The ordinary case
-//! is none: a child of vfork or posix_spawn has its parent's memory until it executes another program; it is waited
-//! for.
+//! Our patches are in their text, too, but their tables of signal actions are their own, and a stop does not
+//! find them among the threads. A trap would kill such a task. So a process with one is refused. The ordinary
+//! case is an exception: a child of vfork or posix_spawn has its parent's memory until it executes another
+//! program, so it is waited for.
 //!
 //! Only the kernel can tell (kcmp(2)): a child of fork has a map that looks the same.
 

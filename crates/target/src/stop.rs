@@ -1,7 +1,7 @@
 //! Stopping threads, and letting them go as if nothing had happened.
 //!
 //! 1. Wait, bounded, until each thread has been seen outside of an uninterruptible sleep (a vfork parent, a hanging
-//!    file system): one that is asked to stop there would stop later, after our back.
+//!    file system): one that is asked to stop there would stop later, unnoticed.
 //! 2. `PTRACE_SEIZE` and `PTRACE_INTERRUPT` every thread in /proc/PID/task, then wait for each to stand still. Repeat
 //!    until two listings in a row show no new thread: threads that create threads are stopped sooner or later.
 //! 3. A thread may be met elsewhere than at our stop:

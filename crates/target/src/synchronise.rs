@@ -213,7 +213,7 @@ impl<E: From<StopError>> Round<'_, E> {
         match threads::state(pid, tid) {
             None | Some('Z' | 'X' | 'x') => return Ok(true),
             Some('D') if threads::is_in_vfork(pid, tid) => {}
-            // A thread in 'D' would stop later, after our back; and it is in the kernel.
+            // A thread in 'D' would stop later, unnoticed; and it is in the kernel.
             Some('D') => return Ok(true),
             Some(state) if state != 'R' && !self.everybody => return Ok(true),
             Some(_) if !self.everybody && self.clocks.as_ref().is_some_and(|clocks| clocks.stands_still(tid)) => {

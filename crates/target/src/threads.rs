@@ -88,8 +88,8 @@ pub(crate) fn waits_at(pid: ProcessId, tid: ThreadId) -> String {
     function.or_else(call).unwrap_or_else(|| "?".to_owned())
 }
 
-/// The signals that wait for a thread itself (not for its process) and that it does not block, as the kernel knows them
-/// now: of a thread in sigsuspend the mask that holds meanwhile. Bit n-1: signal n.
+/// The signals that wait for a thread itself (not for its process) and that it does not block. The kernel's present
+/// mask counts: for a thread in sigsuspend the mask that holds meanwhile. Bit n-1: signal n.
 pub(crate) fn deliverable(tid: ThreadId) -> u64 {
     let text = fs::read(format!("/proc/{tid}/status")).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

@@ -90,7 +90,7 @@ fn unused_end(map: &Map, mapping: &Mapping, memory: &Memory) -> Option<Unused> {
     })
 }
 
-/// Where in the file the segment ends of which the mapping shows the last page.
+/// Where in the file the segment ends whose last page the mapping shows.
 fn segment_end(header: &[u8; ELF_HEADER], head: TargetAddress, mapping: &Mapping, memory: &Memory) -> Option<u64> {
     if !header.starts_with(b"\x7fELF\x02\x01") {
         return None;

@@ -1,9 +1,9 @@
 //! Cleaning up after a tracer that was killed while it had borrowed a thread.
 //!
 //! Such a thread stands in the block of code that was made for it ([`homing`](crate::homing)), or is on its way there
-//! from a function that it was made to call. It may stand before a `syscall` that the dead tracer wanted and that
-//! it would still make, however late: a mapping would appear that nobody expects. So it is sent straight home. The code
-//! goes when nobody needs it.
+//! from a function that it was made to call. It may stand before a `syscall` that the dead tracer wanted, and would
+//! still make the call, however late: an unexpected mapping would appear. So it is sent straight home. The code goes
+//! when no thread needs it.
 
 use nanoprobe_patch::TargetAddress;
 

@@ -24,14 +24,14 @@ const MEMBERS_MAX: usize = 1 << 16;
 /// The deepest structure in a structure that is looked into for its alignment.
 const ALIGNMENT_DEPTH_MAX: u32 = 6;
 
-/// The most structures in one another, each of which is looked into because the one around it was.
+/// The deepest nesting of structures that are looked into, each because of the one around it.
 const NESTED_MAX: u32 = 64;
 
 std::thread_local! {
     static NESTED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// One structure more is being looked into. Damaged information may have one that holds itself.
+/// One more structure is being looked into. In damaged information a structure may hold itself.
 struct Nested;
 
 impl Nested {

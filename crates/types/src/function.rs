@@ -45,7 +45,7 @@ pub struct Signature {
     pub dictionary: Option<usize>,
     /// The compiler says that the function is called in another way than its type has it.
     pub changed: bool,
-    /// Where it says that the parameters are when the function is entered; empty: nothing is known of that.
+    /// Where the parameters are when the function is entered, by the compiler's word. Empty: it says nothing of that.
     pub entered: Vec<Entered>,
 }
 

@@ -45,7 +45,7 @@ pub struct Inlined {
 pub struct InlinedCopy {
     /// Where the image has its first instruction.
     pub address: u64,
-    /// Where the parameters are there, in the order of the signature's; or why that is not known.
+    /// Where the parameters are at that address, in the order of the signature; or why that is not known.
     pub parameters: Vec<Result<Held, &'static str>>,
 }
 
@@ -65,9 +65,9 @@ pub enum Held {
 }
 
 impl DebugInfo {
-    /// The inlined copies of all functions that `answers` has a name for, when it is given their names: the linker's,
-    /// where there is one, else the source's. It answers to nothing but `wanted`, a name without wildcards, and to
-    /// names of which that is the demangled form or the end.
+    /// The inlined copies of all functions that `answers` has a name for. It is given their names: the linker's, where
+    /// there is one, else the source's. It answers only to `wanted`, a name without wildcards, and to names of which
+    /// `wanted` is the demangled form or the end.
     ///
     /// # Errors
     /// What is there makes no sense.
@@ -132,7 +132,7 @@ impl DebugInfo {
     }
 }
 
-/// The parameters of what all copies share: which is which in the signature.
+/// The parameters of the entry that all copies share, each with its number in the signature.
 pub(crate) type Numbers = HashMap<EntryId, usize>;
 
 /// Where a copy's parameters are asked for.
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
         Ok(copies)
     }
 
-    /// A function's name to the linker, where it has one of its own, else to its source.
+    /// A function's name for the linker, where it has one, else its name in the source.
     pub(crate) fn linkage_name(&self, function: &Entry<'a>) -> Option<String> {
         let attributes = [dw::DW_AT_linkage_name, dw::DW_AT_MIPS_linkage_name];
         let own = attributes

@@ -68,7 +68,7 @@ impl DebugInfo {
         let unit_at = |at: usize| self.units().at(DebugInfoOffset(at));
         let mut units: BTreeSet<UnitIndex> = offsets.found_in(info).filter_map(unit_at).collect();
         units.extend(named(info, last).filter_map(unit_at));
-        // Whole types, with what functions they declare, may have units in a section of their own.
+        // Types may have units in a section of their own, with the functions that they declare.
         units.extend(
             (0..self.units().count())
                 .map(UnitIndex)

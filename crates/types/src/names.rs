@@ -69,7 +69,7 @@ impl DebugInfo {
         self.search(reader, |names| names.enumerators.get(name).copied())
     }
 
-    /// The variables of that name, all of them: those of one file hide no others.
+    /// All variables of that name: those of one file do not hide others.
     pub(crate) fn find_variables(
         &self,
         reader: &Reader<'_>,

@@ -273,7 +273,7 @@ impl<'a> Reader<'a> {
             return known.clone();
         }
         let alike = structures.by_name.entry(name.clone()).or_default();
-        // A declaration is whatever has the name; a definition may be what only declarations were met of.
+        // A declaration stands for any type of its name. A definition may be of a type that was only declared so far.
         let found = alike
             .iter_mut()
             .find(|(known, _)| definition.is_none() || known.is_none() || *known == definition)

@@ -416,7 +416,7 @@ impl<'a> Emitter<'a, '_> {
         }
     }
 
-    /// Copies bytes between two places of ours; a multiple of 8 and a rest, in a loop when there are many.
+    /// Copies bytes between two places of ours: eight at a time and a rest, in a loop when there are many.
     pub(super) fn copy_bytes(&mut self, to: Value, from: Value, bytes: u32) {
         const UNROLLED_WORDS: u32 = 8;
         let words = bytes / 8;

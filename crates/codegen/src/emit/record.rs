@@ -12,7 +12,7 @@ use crate::error::Error;
 
 /// The record being written.
 pub(super) struct Record {
-    /// Of its header. A value of its own: the agent's results overwrite each other.
+    /// The address of its header, in a value of its own: the agent's results overwrite each other.
     address: Value,
     layout: RecordLayout,
 }

@@ -36,7 +36,7 @@ pub(crate) struct Composed {
     pub relocated: Vec<u64>,
     /// Jumps that leave the detour, and places to which the kernel returns, and where they lead.
     pub leaving: Vec<(u64, TargetAddress)>,
-    /// From where on a relocated instruction has pushed words that its original, when it faults, has not.
+    /// From where on a relocated instruction has pushed words. Its original has not pushed them when it faults.
     pub pushed: Vec<(u64, TargetAddress, u8)>,
     /// Of a trap that the agent's signal handler carries out: its `struct np_emulation`.
     pub descriptor: Option<u64>,

@@ -88,7 +88,7 @@ fn depths(nodes: &[Node]) -> Vec<Option<Depths>> {
 fn step(before: Depths, node: &Node, factory: &mut InstructionInfoFactory) -> Depths {
     let code = &node.code;
     if node.kind == Kind::Call {
-        // What is called takes its return address off the stack, unless that is only what it is called for.
+        // What is called takes its return address off the stack, unless the call is there only to push that address.
         let is_pushed = code.near_branch_target() == code.next_ip() && code.op0_kind() == OpKind::NearBranch64;
         return Depths {
             rsp: before.rsp.filter(|_| !is_pushed),

@@ -40,7 +40,7 @@ pub(super) fn exits(map: &FunctionMap) -> Vec<Exit> {
         .collect()
 }
 
-/// The ways out that are jumps. A far one changes more than the instruction pointer.
+/// The ways out that are jumps. A far jump changes more than the instruction pointer.
 pub(super) fn tail_jumps(map: &FunctionMap) -> Vec<TargetAddress> {
     let code = map.code().iter().take_while(|found| found.offset < map.code_size());
     code.filter(|found| !matches!(found.kind, Kind::Return | Kind::FarJump))

@@ -233,8 +233,8 @@ impl Flow {
         Some(from)
     }
 
-    /// Instructions from an offset on, until one that is in the list already starts where the last ended, and the index
-    /// of that one; or until bytes that are no instruction, or are one that is reached.
+    /// Instructions from an offset on. They end where an instruction of the list starts, whose index is the second
+    /// result; or at bytes that are no instruction, or that are part of one that is reached.
     fn decode_until_in_step(
         &self,
         map: &mut FunctionMap,

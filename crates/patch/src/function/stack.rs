@@ -58,7 +58,7 @@ fn set(state: State, register: u32, value: Value) -> State {
     state & !(NUMBER << (2 * register)) | value << (2 * register)
 }
 
-/// Whether an instruction sets rsp in a way that frames do not: all else keeps a stack a stack.
+/// Whether an instruction sets rsp in a way that frames do not. All other instructions keep a stack a stack.
 pub(super) fn is_moved_by(instruction: &iced_x86::Instruction) -> bool {
     let is_rsp = |operand: u32| {
         instruction.op_kind(operand) == OpKind::Register

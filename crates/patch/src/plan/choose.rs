@@ -1,9 +1,9 @@
 //! The choice for one site.
 //!
 //! The shapes that could cover it are tried: those that start at the site, then those that start before it, nearest
-//! first, until a run has five bytes before the site - if a shorter one does not do, a longer one does not either - as
-//! far down as the text is free. The best [`Quality`] wins; where it needs a springboard or an address that there may
-//! not be, the others are its alternatives.
+//! first, as far down as the text is free. From five bytes before the site on, a longer run does no better than a
+//! shorter one. The best [`Quality`] wins. Where it needs a springboard or an address that may not exist, the
+//! others are its alternatives.
 
 use super::RunPlan;
 use super::planner::{Choice, Planner, Previous, Quality};

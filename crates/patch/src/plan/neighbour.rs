@@ -284,7 +284,7 @@ impl Planner<'_> {
     }
 }
 
-/// Whether the jump of the function in front ends with the bytes of a run that starts here.
+/// Whether the jump of the function before this one ends with the bytes of a run that starts here.
 fn map_begins_shared(planner: &Planner<'_>, start: TargetAddress) -> bool {
     planner.map.is_successor() && start == planner.map.start()
 }

@@ -109,7 +109,8 @@ pub(super) fn candidates(site: TargetAddress, boundary: bool, padding: &[Padding
     disjoint
 }
 
-/// A `ret` before padding has its jump in the first four bytes of it, and no other way where a branch leads to it.
+/// A `ret` before padding has its jump in the first four bytes of the padding. There is no other way where a
+/// branch leads to it.
 fn kept_free(padding: &Padding) -> TargetAddress {
     TargetAddress(padding.start.0.saturating_add(u64::from(JUMP) - 1))
 }

@@ -37,7 +37,7 @@ use super::sites::Site;
 use crate::function::{FunctionMap, Kind};
 use crate::{RunPlan, Tactic};
 
-/// How many runs are tried for one site: as many as a chain has that is found straight away. A switch may return from
+/// How many runs are tried for one site: as many as the chains have that are found at once. A switch may return from
 /// each of dozens of cases in three bytes.
 const TRIES_MAX: u32 = 64;
 

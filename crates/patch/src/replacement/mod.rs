@@ -147,8 +147,8 @@ impl Replacement {
         .measured()
     }
 
-    /// Where bytes that end before a `syscall` load its number plainly, and the number. So not every function with a
-    /// system call need be decoded, nor code whose beginning is not known. `None` where that takes a closer look.
+    /// Where the bytes before a `syscall` load its number plainly, and the number. It saves decoding every function
+    /// with a system call, and code whose beginning is not known. `None` where that takes a closer look.
     pub fn load_in_front(before: &[u8]) -> Option<(usize, u32)> {
         const REX: std::ops::Range<u8> = 0x40..0x50;
         let load = before.windows(6).rposition(|window| {

@@ -61,8 +61,8 @@ pub(super) fn number<'a>(instructions: impl Iterator<Item = &'a [u8]>) -> Option
     known.get(&Register::RAX).copied()
 }
 
-/// The instructions before this one that are executed before it whatever happens: back to where a branch leads, or a
-/// call returns. What a branch between them leaves is not on the way.
+/// The instructions that are executed before this one in any case: back to where a branch leads, or a call returns. A
+/// conditional branch between them may leave; where it leads is not on the way.
 pub(super) fn known_way(map: &FunctionMap, index: usize) -> Option<&[Instruction]> {
     let code = map.code();
     let mut first = index;

@@ -131,7 +131,7 @@ fn whatever_touches_the_other_registers_is_not() {
         let mut code = code.to_vec();
         code.extend([0x31, 0xc0, 0xc3]);
         assert!(!is_proven(&code), "{name}");
-        // After a branch, in a function that is called, and in one that is gone to at the end.
+        // After a branch, in a called function, and in one that is jumped to at the end.
         assert!(
             !is_proven(&[&[0x85, 0xff, 0x74, 0x01, 0xc3][..], &code].concat()),
             "je {name}"

@@ -1,6 +1,7 @@
 //! Which of the samples are kept, where more are taken than are asked for.
 
-/// After so much of a thread's time it is sampled, or up to twice as much, if that is not to be asked too often.
+/// How much of a thread's time lies between two samples: this, or up to twice as much. It is less only where samples
+/// are asked for more often.
 const FINE_NS: u64 = 1_000_000;
 /// So many are taken for one that is kept, at most.
 const EACH_MAX: u64 = 100;
