@@ -1,4 +1,4 @@
-//! A program that works all the time, as a target that is to come to no harm.
+//! A program that works all the time: a target that must not be harmed.
 
 use std::time::Duration;
 

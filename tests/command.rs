@@ -1,7 +1,7 @@
 //! Commands with a time limit, and children that never outlive their test.
 //!
-//! Output goes to unnamed temporary files, not pipes: a grandchild that keeps its stdout open cannot hang a test, and a
-//! killed program's output up to then is there to be read.
+//! Output goes to unnamed temporary files, not pipes. So a grandchild that keeps its stdout open
+//! cannot hang a test, and the output of a killed program can be read.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -34,7 +34,7 @@ impl Finished {
             .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
 
-    /// Asserts exit status 0 and hands itself on.
+    /// Asserts exit status 0 and returns itself.
     ///
     /// # Panics
     /// With both outputs when the command failed.
@@ -134,7 +134,7 @@ impl Running {
         self.stdin = None;
     }
 
-    /// Sends it a signal; a process that has ended is no error.
+    /// Sends it a signal; it is not an error if the process has ended.
     pub fn signal(&self, signal: Signal) {
         let _ = kill(Pid::from_raw(self.pid()), signal);
     }
@@ -142,7 +142,7 @@ impl Running {
     /// Waits until a condition on the process holds.
     ///
     /// # Panics
-    /// When it does not within [`crate::LIMIT`], or the process has ended without it.
+    /// When the condition does not hold within [`crate::LIMIT`], or the process ends first.
     #[track_caller]
     pub fn wait_until(&mut self, what: &str, mut condition: impl FnMut(&Running) -> bool) {
         let start = Instant::now();
@@ -218,7 +218,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The group: nanoprobe's -c child dies with it. The leader may be reaped already while others live on.
+        // The group: a command of nanoprobe's -c dies with it. The leader may already be reaped
+        // while others live on.
         let _ = killpg(Pid::from_raw(self.pid()), Signal::SIGKILL);
         if !self.reaped {
             let _ = self.child.kill();
@@ -238,7 +239,8 @@ pub fn run(command: &mut Command) -> Finished {
     running.finish()
 }
 
-/// The same command as an ordinary user (uid 65534, no groups) when we may become that user; unchanged otherwise.
+/// The same command as an ordinary user (uid 65534, no groups) if we may become that
+/// user; unchanged otherwise.
 pub fn as_ordinary_user(command: &Command) -> Command {
     if !has_another_user() {
         let mut same = Command::new(command.get_program());
@@ -254,7 +256,8 @@ pub fn as_ordinary_user(command: &Command) -> Command {
 }
 
 fn read_all(file: &File) -> String {
-    // A handle of our own offset: the child writes through the same open file description, so ours must not move it.
+    // A handle with our own offset: the child writes through the same open file description, so we
+    // must not move its offset.
     let mut text = Vec::new();
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
     if let Ok(mut reader) = File::open(path) {

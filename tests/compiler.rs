@@ -1,4 +1,4 @@
-//! What another compiler than gcc needs to compile the programs of the tests.
+//! What a compiler other than gcc needs to compile the programs of the tests.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -7,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::in_time::InTime;
 
-/// Flags in front of all others. The programs mark functions whose calls are counted by gcc's attributes `noipa` and
-/// `noclone`. clang knows neither, inlines such a function, and evaluates calls of it; it leaves alone what it may not
-/// optimise. It takes away a `malloc` whose memory is only freed, which is counted, too. What it warns of besides is no
-/// concern of ours: gcc's warnings are errors.
+/// Flags before all others. The programs mark functions whose calls are counted by gcc's attributes
+/// `noipa` and `noclone`. clang knows neither: it inlines such a function, and evaluates its calls.
+/// It leaves functions alone that it may not optimise. It also removes a `malloc` whose memory is
+/// only freed, which is counted, too. Its other warnings are ignored: gcc's warnings are errors.
 pub fn flags(compiler: impl AsRef<OsStr>) -> &'static [&'static str] {
     const FOR_CLANG: [&str; 4] = [
         "-w",
@@ -21,7 +21,7 @@ pub fn flags(compiler: impl AsRef<OsStr>) -> &'static [&'static str] {
     if is_clang(compiler.as_ref()) { &FOR_CLANG } else { &[] }
 }
 
-/// Whether a command is clang, by whatever name: `cc` is clang's on some machines. Asked once.
+/// Whether a command is clang, by whatever name: on some machines `cc` is clang. Asked once.
 pub fn is_clang(compiler: &OsStr) -> bool {
     static ASKED: Mutex<Option<HashMap<std::ffi::OsString, bool>>> = Mutex::new(None);
     let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);

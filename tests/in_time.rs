@@ -1,12 +1,12 @@
 //! Children that a test waits for, each with a time limit.
 //!
-//! A test that waits for a child without limit hangs as soon as the child does, and says nothing. All test code
-//! therefore waits through this file or through [`crate::command`]: `output_in_time` stands for `output`,
-//! `status_in_time` for `status`, `spawn_in_group` for `spawn`, `wait_in_time` for `wait`. A read of a child's pipe
-//! stands under a [`TimeLimit`].
+//! A test that waits for a child without limit hangs as soon as the child does, and reports
+//! nothing. So all test code waits through this file or through [`crate::command`]:
+//! `output_in_time` replaces `output`, `status_in_time` `status`, `spawn_in_group` `spawn`,
+//! `wait_in_time` `wait`. A read of a child's pipe needs a [`TimeLimit`].
 //!
-//! What runs out of time is killed with its process group, and the test fails: by a message with what the child had
-//! printed up to then, or because the pipe that is read ends.
+//! A process that runs out of time is killed with its group, and the test fails: with a message
+//! that has the child's output up to then, or because the pipe that is read ends.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -50,10 +50,10 @@ pub trait InTime {
     /// When the command hangs.
     fn status_within(&mut self, limit: Duration) -> io::Result<ExitStatus>;
 
-    /// As [`Command::spawn`], but in a process group of its own, which can be killed as a whole,
-    /// and with no signal ignored or blocked, whatever the caller has inherited: under nohup, or as
-    /// a job in the background of a shell, a test is started with SIGHUP, SIGINT or SIGQUIT
-    /// ignored. Whoever waits for the child does so under a [`TimeLimit`].
+    /// As [`Command::spawn`], but in a process group of its own, which can be killed as a whole. No
+    /// signal is ignored or blocked, whatever the caller has inherited: under nohup, or as a
+    /// background job of a shell, a test is started with SIGHUP, SIGINT or SIGQUIT ignored. The
+    /// caller waits for the child under a [`TimeLimit`].
     ///
     /// # Errors
     /// The command cannot be started.
@@ -62,8 +62,8 @@ pub trait InTime {
 
 impl InTime for Command {
     fn output_in_time(&mut self) -> io::Result<Output> {
-        // Files, not pipes: a grandchild that keeps one open hangs nobody, and what was printed
-        // before a hang can be read.
+        // Files, not pipes: a grandchild that keeps one open causes no hang, and the output before
+        // a hang can be read.
         let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
         self.stdin(Stdio::null());
         self.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
@@ -126,8 +126,8 @@ impl EndsInTime for Child {
     }
 }
 
-/// Kills a process, and the group that it leads, unless this is dropped within [`LIMIT`]. For as long as something is
-/// waited for that the process does: a line, its end.
+/// Kills a process, and the group that it leads, unless this is dropped within [`LIMIT`]. For the
+/// time in which a test waits for something that the process does: a line, its end.
 #[derive(Debug)]
 pub struct TimeLimit {
     /// The watching thread ends when this is dropped.
@@ -207,7 +207,7 @@ fn wait_within(child: &mut Child, limit: Duration, mut what: impl FnMut() -> Str
     }
 }
 
-/// All that was written to a file, by whoever has it open.
+/// All that was written to a file, by any process that has it open.
 fn written(file: &mut File) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = file.rewind();

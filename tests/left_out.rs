@@ -1,4 +1,4 @@
-//! Tests that cannot run here are left out aloud.
+//! Tests that cannot run here are left out, with a message.
 //!
 //! The test runner hides what a passing test prints with `print!`; these lines go straight to the standard error, and
 //! once more, all together, when the test binary ends.
@@ -36,7 +36,7 @@ extern "C" fn summary() {
     }
 }
 
-/// Whether this is root of the whole machine, not only of a user namespace, as in a container.
+/// Whether this is the machine's root, and not only that of a user namespace, as in a container.
 pub fn is_root_of_the_machine() -> bool {
     nix::unistd::geteuid().is_root() && ranges_of_users().iter().any(|range| *range == (0, 0, u32::MAX.into()))
 }
@@ -61,7 +61,8 @@ fn ranges_of_users() -> Vec<(u64, u64, u64)> {
 /// A command's full path, searched in `PATH` and the system's folders of servers.
 pub fn find_command(name: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
-    // The system's own first: a shim earlier in PATH would be a script, and scripts have no functions to probe.
+    // The system's own directories first: a shim earlier in PATH would be a script, and scripts
+    // have no functions to probe.
     let system = [
         "/usr/bin",
         "/usr/sbin",

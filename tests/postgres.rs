@@ -1,5 +1,5 @@
-//! A PostgreSQL server of a test's own, and clients that speak its protocol: what a client has sent, and what it was
-//! answered, is what a tracer's counts are held against.
+//! A test's own PostgreSQL server, and clients that speak its protocol. A tracer's counts are
+//! compared with what a client has sent and received.
 //!
 //! ```text
 //!   start-up   length, version 3.0, "user" NAME "database" NAME, NUL
@@ -103,7 +103,8 @@ impl Server {
             running: Running::start(&mut as_ordinary_user(&command)),
             folder,
         };
-        // It says so on its standard error, in the language of the machine; connecting is what counts.
+        // The server reports this on its standard error, in the machine's language; connecting
+        // is what counts.
         let socket = server.socket();
         server
             .running

@@ -1,7 +1,8 @@
 //! The test programs of `tests/programs/`, compiled on first use.
 //!
-//! They land in `test-programs/` beside the test executables' profile folder, under a name that carries a hash of the
-//! sources and flags: a changed program is compiled anew, and an unchanged one once, whoever comes first.
+//! They land in `test-programs/` beside the directory of the test executables' profile, under a
+//! name with a hash of the sources and flags: a changed program is compiled anew, and an
+//! unchanged one once.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -90,8 +91,8 @@ impl Build {
     }
 }
 
-/// Flags of every program. The tests count calls, so the compiler may not fold a call away: what is counted is marked
-/// `PROBED` (noipa) in the sources.
+/// Flags of every program. The tests count calls, so the compiler may not fold a call away:
+/// functions whose calls are counted are marked `PROBED` (noipa) in the sources.
 const FLAGS: [&str; 8] = [
     "-D_GNU_SOURCE",
     "-O2",
@@ -122,8 +123,9 @@ pub fn profile_folder() -> PathBuf {
     }
 }
 
-/// Copies a file that will be executed. Not by ourselves: a process that another test forks just then would inherit the
-/// copy, open for writing, and nobody may execute it until that has executed something else (ETXTBSY).
+/// Copies a file that will be executed. Another process makes the copy: a process that another test
+/// forks just then would inherit the copy, open for writing, and until that process executes
+/// another program, executing the copy would fail (ETXTBSY).
 ///
 /// # Panics
 /// When it cannot be copied.

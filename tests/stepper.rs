@@ -1,7 +1,8 @@
 //! An oracle that needs nothing of nanoprobe: a program executed one instruction at a time, by ptrace.
 //!
-//! A program that is stepped, and one that is probed, take the same way only when nothing tells their runs apart; so
-//! both are started without address space randomisation ([`without_randomisation`]) and with the same environment.
+//! A stepped program and a probed one take the same path only if nothing distinguishes their
+//! runs. So both are started without address space randomisation ([`without_randomisation`]) and
+//! with the same environment.
 
 use std::collections::HashMap;
 use std::os::unix::process::CommandExt;
@@ -27,7 +28,7 @@ pub struct Steps {
     pub at_start: HashMap<u64, i64>,
 }
 
-/// What the calling thread starts from now on lies where it lay the last time.
+/// Programs that the calling thread starts from now on have the same addresses in each run.
 ///
 /// # Panics
 /// When the kernel refuses.

@@ -1,5 +1,6 @@
-/* Threads that throw and catch while others return: each call from another place, with the same return address slot.
- * argv[1]: threads; argv[2]: rounds of each. Ends badly if a call returns what another one should. */
+/* Threads that throw and catch while others return: each call from another place, with the same
+ * return address slot. argv[1]: threads; argv[2]: rounds of each. Fails if a call returns to the
+ * place of another one. */
 #include <pthread.h>
 #include <stdexcept>
 #include <stdio.h>

@@ -39,7 +39,7 @@ static int is_trusted(X509 *certificate, X509_STORE *store)
 	return trusted;
 }
 
-/* Whether a message in DER is signed by somebody that is trusted, and says `count` bytes of `bytes`. */
+/* Whether a message in DER is signed by a trusted signer, and says `count` bytes of `bytes`. */
 static int is_believed(const unsigned char *der, long size, X509_STORE *store, const unsigned char *bytes, long count)
 {
 	CMS_ContentInfo *message = d2i_CMS_ContentInfo(NULL, &der, size);

@@ -14,7 +14,8 @@
 /* A function whose calls are counted: never inlined, cloned, merged or evaluated by the compiler. */
 #define PROBED __attribute__((noipa))
 
-/* After a call whose value this uses, the compiler can make neither a tail call of it nor, of recursion, a loop. */
+/* After a call whose value this uses, the compiler can make neither a tail call of it nor a loop of
+ * a recursion. */
 #define DO_AFTER_CALL(value) __asm__ volatile("" : "+r"(value))
 
 #define CHECK(condition)                                                                                     \

@@ -1,6 +1,6 @@
-// Coroutines with small stacks side by side in one array, run by two threads. Each fills what it
-// has of its stack, down to a little above the bottom, and finds it again after each switch. So
-// below a stack pointer there is always another's memory.
+// Coroutines with small stacks side by side in one array, run by two threads. Each fills its stack,
+// down to a little above the bottom, and finds it again after each switch. So below a stack pointer
+// there is always another coroutine's memory.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

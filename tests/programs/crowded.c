@@ -15,7 +15,7 @@ int main(int argc, char **argv)
 {
 	take_arguments(&argc, argv);
 	long left = number(argc, argv, 1, 3), count = 0;
-	/* Of neighbours that differ the kernel makes no one mapping. */
+	/* The kernel does not merge neighbours that differ. */
 	while (count < MAPPINGS_MAX) {
 		int protection = count % 2 ? PROT_READ : PROT_NONE;
 		void *place = mmap(NULL, 4096, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,5 +1,4 @@
-/* Gives a tracer things to change, and says what it finds.
- * effects */
+/* Has things that a tracer can change, and prints what it finds. effects */
 #include <signal.h>
 #include <time.h>
 #include "check.h"

@@ -1,6 +1,6 @@
-/* Data among the code: strings, constants and jump tables inside of functions' sizes, as hand-written assembly and V8's
- * builtins have them. Whoever patches what merely decodes changes what is read here.
- * embedded [rounds] */
+/* Data among the code: strings, constants and jump tables inside of functions' sizes, as
+ * hand-written assembly and V8's builtins have them. A patch on bytes that merely decode changes
+ * what is read here. embedded [rounds] */
 #include "check.h"
 
 /* Returns a string that lies inside of itself: libcrypto's RC4_options. */
@@ -43,7 +43,7 @@ __asm__(".p2align 4; .globl table_inside; .type table_inside, @function\n"
 	"	ret\n"
 	".size only_ret_here, . - only_ret_here\n");
 
-/* Reads constants behind a call that does not return; falls through into the next function. */
+/* Reads constants after a call that does not return; falls through into the next function. */
 __asm__(".p2align 4; .globl constant_inside; .type constant_inside, @function\n"
 	"constant_inside:\n"
 	"	mov	.Lconstant(%rip), %rax\n"

@@ -38,7 +38,7 @@ static void on_fault(int signal, siginfo_t *information, void *context)
 	greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
 	uint64_t address = (uint64_t)information->si_addr;
 	told++;
-	/* Where the kernel gives no address it is 0. */
+	/* If the kernel gives no address it is 0. */
 	printf("%d %d %ld %ld %ld\n", signal, information->si_code, address ? (long)(address - base) : -1,
 	       (long)((uint64_t)registers[REG_RIP] - site), (long)((uint64_t)registers[REG_RSP] - wanted_stack));
 	registers[REG_RIP] = (greg_t)resume_address;

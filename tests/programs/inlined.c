@@ -18,7 +18,7 @@ INLINED long add(long amount, const char *text, int scale, enum way way)
 	return total + text[0] + way;
 }
 
-/* Inlined where it is called, and there for who has its address. */
+/* Inlined where it is called, and out of line for callers that have its address. */
 INLINED long both(long amount)
 {
 	total = amount + 1; /* line: both */

@@ -1,7 +1,7 @@
 /* The library that dlopen.c loads. */
 #define PROBED __attribute__((noipa))
 
-/* volatile: clang runs constructors while it compiles. */
+/* volatile: clang runs constructors at compile time. */
 static volatile int constructed;
 
 PROBED void plugin_constructed(void)

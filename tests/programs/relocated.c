@@ -1,9 +1,9 @@
-/* Instructions that notice where they are executed, each in a function of its own, probed at every
+/* Instructions that notice where they are executed, each in its own function, probed at every
  * instruction. relocated [rounds]
  *
- * Faults are handled as a virtual machine does it: the handler knows the very instruction that may
- * fault, by its address, and goes on at a place that belongs to it. System calls are interrupted,
- * restarted, and come back in a child. */
+ * Faults are handled as in a virtual machine: the handler knows each instruction that may fault, by
+ * its address, and continues at the place that belongs to it. System calls are interrupted,
+ * restarted, and return in a child. */
 #include <cpuid.h>
 #include <errno.h>
 #include <sched.h>

@@ -27,7 +27,7 @@ __asm__(".text\n"
 	"5:	lea 10(%rdi), %rax\n"
 	"	ret\n"
 	".size three_bytes, . - three_bytes\n"
-	/* No room behind the last return but in the next function. */
+	/* No room after the last return except in the next function. */
 	".globl no_room\n"
 	".type no_room, @function\n"
 	"no_room:\n"

@@ -1,8 +1,9 @@
 /* Counters of each processor, added to by restartable sequences: rseq listed|unlisted|LIBRARY ROUNDS.
  *
- * Four threads on as many processors as there are add to them by load, work and store, which is atomic only because the
- * kernel restarts what it interrupts. `listed`: the descriptor lies in section __rseq_cs. `unlisted`: it is made when
- * the program runs, so that no file tells of it. LIBRARY: this source as a library, whose `listed` one is used. */
+ * Four threads, on any number of processors, add to them by load, work and store, which is atomic
+ * only because the kernel restarts what it interrupts. `listed`: the descriptor lies in section
+ * __rseq_cs. `unlisted`: it is made when the program runs, so that no file describes it. LIBRARY:
+ * this source as a library, whose `listed` one is used. */
 #include "check.h"
 
 #include <dlfcn.h>
@@ -38,7 +39,7 @@ struct descriptor {
 	"	movq %%rcx, (%[counters], %%rax)\n"                                                                 \
 	"2:	nop\n"
 
-/* Where an interrupted thread goes on, behind RSEQ_SIG. */
+/* Where an interrupted thread continues, after RSEQ_SIG. */
 #define ABORT                                                                                                \
 	".pushsection .text.aborted, \"ax\"\n"                                                                  \
 	"	.byte 0x0f, 0xb9, 0x3d\n"                                                                           \

@@ -28,7 +28,7 @@ static uint64_t random_word(void)
 	return seed;
 }
 
-/* The kernel writes, so that what is gone meanwhile is an error and no fault. */
+/* The kernel writes, so that unmapped memory is an error and not a fault. */
 static void scribble(int memory, uint64_t start, uint64_t bytes)
 {
 	uint64_t page[PAGE / 8];

@@ -1,4 +1,4 @@
-/* What becomes of a raised semaphore's place. Each mode waits for lines, and says what the word is.
+/* The word of a raised semaphore afterwards. Each mode waits for lines, and prints the word.
  *
  * semaphores unload LIBRARY OTHER [calls]   calls into it, closes it, has at its place OTHER, or with "pages" a page of
  *                                           its own
@@ -69,7 +69,7 @@ int main(int argc, char **argv)
 		CHECK(argc > 3);
 		printf("seen %ld\nworked\n", call(number(argc, argv, 4, 100)));
 		wait_for_line();
-		/* What lies there now is nobody's to count in. */
+		/* No tracer may count in the memory that lies there now. */
 		const volatile unsigned short *before = word;
 		CHECK(dlclose(library) == 0);
 		if (strcmp(argv[3], "pages") == 0) {

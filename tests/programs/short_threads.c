@@ -41,7 +41,7 @@ static int run_raw(void *result)
 		value = short_work(value);
 	*(uint64_t *)result = value;
 	__atomic_fetch_add(&called, 1, __ATOMIC_SEQ_CST);
-	/* No call of the C library's: this thread is none of its own. */
+	/* No call of the C library: this is not one of its threads. */
 	while (__atomic_load_n(&called, __ATOMIC_SEQ_CST) < awaited) {
 		long result_of_yield = SYS_sched_yield;
 		__asm__ volatile("syscall" : "+a"(result_of_yield) : : "rcx", "r11", "memory");

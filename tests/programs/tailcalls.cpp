@@ -43,11 +43,11 @@ PROBED long fail(long value)
 }
 PROBED long before_fail(long value) { return fail(value + 1); }
 
-/* Whose library is meant, dlsym sees by its return address. */
+/* dlsym sees from its return address which library is meant. */
 PROBED void *find_next(const char *name) { return dlsym(RTLD_NEXT, name); }
 }
 
-// What longjmp comes back to has nothing that it could spoil.
+// The code to which longjmp returns has nothing that could be spoiled.
 PROBED static long try_leap(long value)
 {
 	long sum = setjmp(place) ? 0 : before_leap(value);

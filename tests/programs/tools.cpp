@@ -1,5 +1,4 @@
-/* For the ready-made tools: does known things a known number of times.
- * tools MODE */
+/* For the ready-made tools: does known things a known number of times. tools MODE */
 #include <pthread.h>
 #include "check.h"
 

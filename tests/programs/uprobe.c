@@ -1,9 +1,9 @@
-/* Somebody else's breakpoints: uprobe kernel|imitated PID FILE OFFSET ADDRESS TIMES.
+/* Foreign breakpoints: uprobe kernel|imitated PID FILE OFFSET ADDRESS TIMES.
  *
- * TIMES times a breakpoint is put on an instruction of a process that a jump is patched over, and
- * taken away again when the rest of the jump has gone; then the jump is waited for. 0 times: the
- * breakpoint is put there, whatever there is, and taken away when a line comes. `kernel`: by a
- * uprobe. `imitated`: what the kernel would do is written into its memory. */
+ * TIMES times a breakpoint is put on an instruction of a process over which a jump is patched, and
+ * removed when the rest of the jump has gone; then the jump is waited for. 0 times: the breakpoint
+ * is put there, whatever is there, and removed when a line comes. `kernel`: by a uprobe.
+ * `imitated`: what the kernel would do is written into its memory. */
 #include "check.h"
 
 #include <errno.h>

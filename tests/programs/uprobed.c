@@ -1,5 +1,5 @@
-/* Two threads call a function on which somebody else puts breakpoints, until a line comes: uprobed, or uprobed LIBRARY,
- * where the function is that of this file as a library. */
+/* Two threads call a function on which another program puts breakpoints, until a line comes:
+ * uprobed, or uprobed LIBRARY, where the function is that of this file as a library. */
 #include "check.h"
 
 #include <dlfcn.h>

@@ -13,7 +13,7 @@ use nanoprobe_tests::tracer::{Form, Tracer, Tracing, start_waiting};
 const CLAUSE: &str = "pid$target:a.out:uprobed_function:entry { @ = count(); }";
 const CLAUSE_IN_LIBRARY: &str = "pid$target:uprobed.so:uprobed_function:entry { @ = count(); }";
 
-/// Somebody else, with breakpoints on the function, which is in `file`.
+/// Another program, with breakpoints on the function, which is in `file`.
 fn other(how: &str, target: &Running, file: &Path, times: &str) -> Running {
     let place = target.stdout();
     let place = place

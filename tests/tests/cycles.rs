@@ -1,5 +1,5 @@
-//! Attach and detach, again and again, on a busy program of several threads: after each the text is that of the file,
-//! the map is the same, and in the end nothing has grown.
+//! Attach and detach, again and again, on a busy program of several threads. After each cycle the
+//! text is that of the file and the map is the same, and in the end nothing has grown.
 
 use std::process::Command;
 use std::time::Duration;
@@ -85,8 +85,9 @@ fn every_cycle_counts() {
     busy.finish().success();
 }
 
-/// Go blocks signals by system calls of its own, and its handlers run with all of them blocked. A thread that is in one
-/// when we come must not be left with what only the handler blocked: the next nil dereference would kill the process.
+/// Go blocks signals by its own system calls, and its handlers run with all of them blocked. A
+/// thread that is in a handler when we attach must not keep what only the handler blocked: the next
+/// nil dereference would kill the process.
 #[test]
 fn a_go_program_full_of_signals_and_faults() {
     let Some(path) = need_program("gosignals.go", Build::Go) else {

@@ -1,5 +1,5 @@
-//! Short jumps to springboards in padding, and jumps that share bytes with those behind them: every call counts, and
-//! the text is the text again, whoever takes it back.
+//! Short jumps to springboards in padding, and jumps that share bytes with those after them: every
+//! call counts, and the text is restored, whichever command does it.
 
 use std::process::Command;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const EXITS: &str = "pid$target:a.out:three_bytes:return { @[probefunc, arg1] = 
 const INSTRUCTIONS: &str =
     "pid$target:a.out:three_bytes:,pid$target:a.out:no_room:,pid$target:a.out:behind_no_room: { @ = count(); }";
 
-/// The sites of `neighbour.c`, for which there is no springboard but in the long instruction behind them.
+/// The sites of `neighbour.c`, for which the only springboard is in the long instruction after them.
 const NEIGHBOURS: [&str; 3] = ["neighbour_ten", "neighbour_seven", "neighbour_six"];
 
 fn neighbours() -> Tracer {
@@ -123,8 +123,8 @@ fn padding_is_padding_after_a_kill_and_a_restore() {
     kill_and_restore("short.c", evicting);
 }
 
-/// Each return of a chain of jumps that share bytes is told from the others, and the last return of a function whose
-/// room is the next function's is had, too.
+/// Each return of a chain of jumps that share bytes is distinguished from the others. The last
+/// return of a function, whose room is the next function's, is probed, too.
 #[test]
 fn every_return_over_a_successor_counts() {
     let tracer = of_returns(EXITS).argument("-v");
@@ -176,8 +176,8 @@ fn successors_are_themselves_after_a_kill_and_a_restore() {
     kill_and_restore("returns.c", || of_returns(INSTRUCTIONS));
 }
 
-/// Whoever comes to the site by a branch is counted, as is who falls in; who comes to the
-/// neighbour, or behind it, is not.
+/// A thread that comes to the site by a branch is counted, and so is one that falls in. A thread
+/// that comes to the neighbour, or after it, is not.
 #[test]
 fn every_hit_by_way_of_a_neighbour_counts() {
     let tracer = neighbours().argument("-v");
@@ -204,8 +204,9 @@ fn neighbours_are_themselves_after_a_kill_and_a_restore() {
     kill_and_restore("neighbour.c", neighbours);
 }
 
-/// Two sites that would trap share a jump. Who falls in comes by it, who branches to the second one traps there: both
-/// are counted exactly, and `-v` says which branches trap.
+/// Two sites that would trap share a jump. A thread that falls in comes by the jump; a thread
+/// that branches to the second site traps there. Both are counted exactly, and `-v` says
+/// which branches trap.
 #[test]
 fn the_last_resort_counts_both_ways_in() {
     let Some(path) = need_program("branched.c", Build::FixedAddress) else {
@@ -242,8 +243,8 @@ fn the_last_resort_counts_both_ways_in() {
     target.finish().success();
 }
 
-/// Three functions without room, one behind the other: a lone `ret`, `xor; ret`, `rep ret`. Each has both probes, and
-/// each jump ends with the bytes of the next one, which has its own.
+/// Three functions without room, one after the other: a lone `ret`, `xor; ret`, `rep ret`. Each has
+/// both probes, and each jump ends with the bytes of the next one, which has its own.
 #[test]
 fn a_lone_ret_in_front_of_other_short_functions_counts() {
     let functions = ["only_ret", "short_zero", "rep_ret"];
@@ -282,8 +283,8 @@ fn short_functions_are_themselves_after_each_detach() {
     target.signal(Signal::SIGKILL);
 }
 
-/// `.init` and `.fini` of a static program of musl are three bytes each; what is behind them belongs to nobody, up to
-/// the next section and to the end of the page.
+/// `.init` and `.fini` of a static program of musl are three bytes each. The bytes after them
+/// belong to nothing, up to the next section and to the end of the page.
 #[test]
 fn three_bytes_at_the_end_of_a_section_have_room_behind_it() {
     let Some(path) = need_program("staticprog.c", Build::MuslStatic) else {

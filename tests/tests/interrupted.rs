@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM at any moment: the tracer ends, well and soon, and leaves the target as it was, by itself.
+//! Ctrl-C and SIGTERM at any moment: the tracer ends, well and soon, and leaves the target by
+//! itself as it was.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,10 @@ use nix::sys::signal::Signal;
 const MANY: &str = "pid$target:::{ @ = count(); } END { printf(\"the end\\n\"); }";
 const FEW: &str = "pid$target:a.out::entry,pid$target:a.out::return,pid$target:libc:malloc:entry,
                    pid$target:libc:malloc:return { @[probefunc] = count(); } END { printf(\"the end\\n\"); }";
-/// A request may come too late for what it is to cut short, where we are kept from sending it.
+/// If this test gets no processor, a request may come too late for what it should cut short.
 const ATTEMPTS: usize = 10;
 
-/// What a request to end must leave of it.
+/// The state that a request to end must leave.
 trait Interrupted {
     #[track_caller]
     fn assert_untouched(&mut self, traced: &Traced, when: &str);
@@ -45,7 +46,7 @@ fn signal_of(number: u64) -> Signal {
     }
 }
 
-/// Nothing is in the target yet; so nothing is told at the end.
+/// Nothing is in the target yet, so nothing is reported at the end.
 #[test]
 fn matching_is_cut_short() {
     let mut target = Target::start();

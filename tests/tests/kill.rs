@@ -1,5 +1,5 @@
-//! The tracer killed by SIGKILL, at many points of attach, trace and detach: the target runs on unharmed, and
-//! `nanoprobe restore PID` puts everything back.
+//! The tracer is killed by SIGKILL, at many points of attach, trace and detach: the target runs on
+//! unharmed, and `nanoprobe restore PID` restores everything.
 //!
 //! Two ways to choose the point. By time: a delay, spread over the length of each phase. By system call: strace kills
 //! the tracer when it enters the Nth ptrace, pwrite64, ... - every step of the protocol exactly, on any machine.
@@ -27,17 +27,17 @@ fn tracer(form: Form, kill: u64) -> Tracer {
     Tracer::new(form).argument("-x").argument(format!("stop={stop}"))
 }
 
-/// What a kill must leave of it.
+/// The state that a kill must leave.
 trait Killed {
     #[track_caller]
     fn assert_survives_and_restore(&mut self, when: &str);
 }
 
 impl Killed for Target {
-    /// After a kill: alive, let go of, making progress; then restored to the byte.
+    /// After a kill: alive, released, making progress; then restored to the byte.
     #[track_caller]
     fn assert_survives_and_restore(&mut self, when: &str) {
-        // The kernel lets go of a dead tracer's threads by itself; that takes a moment.
+        // The kernel releases a dead tracer's threads by itself; that takes a moment.
         self.busy.wait_until(&format!("being let go of ({when})"), |busy| {
             ptracer(busy.pid()) == Some(0) && threads_in_state(busy.pid(), &['T', 't']) == 0
         });
@@ -47,7 +47,7 @@ impl Killed for Target {
             processor_ticks(busy.pid()) > before
         });
         let restored = run(Command::new(nanoprobe()).args(["restore", &self.pid().to_string()]));
-        // A tracer that dies before its first change leaves nothing; to be told so is an answer too.
+        // A tracer that dies before its first change leaves nothing; a message about that is a valid answer.
         let said = format!("{}{}", restored.stdout, restored.stderr);
         assert!(
             restored.code() == 0 || said.contains("nothing to restore"),
@@ -256,7 +256,7 @@ fn the_target_is_killed_during_attach() {
         busy.signal(Signal::SIGKILL);
         assert_eq!(busy.finish().code(), 137);
         let finished = tracing.finish().finished;
-        // Where it was attached already the target's end is the end of the session.
+        // If it was already attached, the target's end is the end of the session.
         let gone = [
             "has ended",
             " ended in the middle",
@@ -275,7 +275,7 @@ fn the_target_is_killed_during_attach() {
     assert!(before > 0, "no kill came before the probes");
 }
 
-/// Nothing to restore harms nobody; neither does restoring twice.
+/// Without anything to restore, nothing is harmed; neither by restoring twice.
 #[test]
 fn restore_of_an_untouched_program() {
     let mut target = Target::start();

@@ -2,8 +2,8 @@
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Register, UsedMemory};
 
-/// The addresses that the first of these instructions reads or writes, given the general registers, rsp and rip in
-/// front of it. Vectors of addresses are left out.
+/// The addresses that the first of these instructions reads or writes, given the general registers,
+/// rsp and rip before it. Vectors of addresses are left out.
 pub fn addresses(bytes: &[u8], rip: u64, registers: &[u64; 17], segment_base: u64) -> Vec<u64> {
     let instruction: Instruction = Decoder::with_ip(64, bytes, rip, DecoderOptions::NONE).decode();
     let value = |register: Register, _: usize, _: usize| -> Option<u64> {

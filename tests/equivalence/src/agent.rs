@@ -1,7 +1,7 @@
 //! The agent's image in this process: its signal handlers redirect, emulate and step as they do in a target.
 //!
-//! Its thread table is not the one in which detours look for contexts ([`crate::stubs`]): what it notes there about
-//! steps does not make a thread known.
+//! Its thread table is not the one in which detours look for contexts ([`crate::stubs`]): its notes
+//! about steps do not make a thread known.
 
 use std::mem::{offset_of, size_of};
 

@@ -24,7 +24,7 @@ pub struct Bench {
     stubs: Stubs,
 }
 
-/// Whether there is one way on from an instruction, and that leads behind it.
+/// Whether an instruction has only one way on, to the instruction after it.
 fn goes_straight_on(bytes: &[u8]) -> bool {
     use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
     let instruction = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
@@ -57,10 +57,10 @@ struct Native {
     fired: HashMap<(u64, bool), u64>,
 }
 
-/// Below this many bytes of stack a run is not compared: handlers need some.
+/// Below this many bytes of stack a run is not compared: handlers need some stack.
 const STACK_LEFT_MIN: u64 = 0x400;
 
-/// What is left where a detour was.
+/// The bytes that are left where a detour was.
 const INT3: u8 = 0xcc;
 
 impl Bench {
@@ -73,7 +73,7 @@ impl Bench {
         }
     }
 
-    /// Runs natively once, from a random state, and says how it ended.
+    /// Runs natively once, from a random state; yields how it ended.
     pub fn try_natively(&mut self, sequence: &Sequence, random: &mut Random) -> End {
         let mut state = self.state(1, random);
         sequence
@@ -202,10 +202,10 @@ impl Bench {
         )
     }
 
-    /// Points at every instruction, or at some; in front of it, behind it, or both.
+    /// Points at every instruction, or at some; before it, after it, or both.
     fn points(&self, map: &FunctionMap, laid: &Laid, every: bool, random: &mut Random) -> Vec<Point> {
         let share = 1 + random.below(4);
-        // Functions, and what fires behind, have traps boosted: seldom.
+        // Trap sites with functions, or with points after the instruction, are boosted: seldom.
         let (functions, behind) = (random.once_in(4), random.once_in(4));
         let mut points = Vec::new();
         for (site, _) in map.instructions() {
@@ -300,7 +300,7 @@ impl Bench {
         // A `ret` to somewhere within the sequence's instructions promises nothing.
         let slot = STACK_TOP as usize;
         let lost = laid.returns && result.stack[slot..slot + 8] != arena.exit_pad().to_le_bytes();
-        // Entered in front of a popf it may single-step itself, or have alignment checked.
+        // At a popf it may begin to single-step itself, or to have alignment checked.
         let odd = result.outcome.registers.flags & (TRAP_FLAG | ALIGNMENT_CHECK) != 0;
         (!changed && !deep && !lost && !odd && result.outcome.end != End::Endless).then_some(Native {
             result,
@@ -309,8 +309,8 @@ impl Bench {
         })
     }
 
-    /// How often each instruction begins: in a straight line all do up to the one that faults; with branches they are
-    /// counted by single steps, if that is wanted.
+    /// How often each instruction begins. In a straight line, each one up to the one that faults
+    /// begins once. With branches they are counted by single steps, if that is wanted.
     #[allow(clippy::too_many_arguments, reason = "all that a native run needs, once more")]
     fn expected_counts(
         &mut self,
@@ -364,15 +364,16 @@ impl Bench {
         self.stubs.clear(&patching.points);
         let result = self.run(which, state, entry, 1000, &patching.redirects);
         laid.write(&self.arenas[which]);
-        // A later sequence may return to any address. Where nothing of its own lies it must not find a jump back into
-        // the midst of its instructions, which no program has.
+        // A later sequence may return to any address. A place without an instruction of
+        // the sequence must not hold a jump back into the middle of its instructions,
+        // which no program has.
         for detour in &patching.detours {
             write(detour.start.0, &vec![INT3; (detour.end.0 - detour.start.0) as usize]);
         }
         result
     }
 
-    /// The lowest address of the stack that the program may rely on: 128 bytes below where rsp was highest.
+    /// The lowest address of the stack on which the program may rely: 128 bytes below the highest rsp.
     fn lowest_live(&self, which: usize, sequence: &Sequence, native: &Native) -> u64 {
         let lowest = self.arenas[which].stack_top() + 8 * sequence.words_popped - RED_ZONE;
         // Loops may pop any number of words.
@@ -405,7 +406,7 @@ impl Bench {
             let found = self.stubs.count(point);
             let behind = point.condition == FireCondition::Behind;
             let expected = match &native.counts {
-                // What faults has begun, and does not go on.
+                // An instruction that faults has begun, and does not finish.
                 Some(counts) => {
                     u64::from(counts[(point.site.0 - code) as usize]) - u64::from(behind && faulted == point.site.0)
                 }

@@ -1,8 +1,9 @@
-//! System calls of what is tested: a sequence is entered anywhere, so a `syscall` meets any number in rax.
+//! System calls of the tested code: a sequence may be entered anywhere, so a `syscall` finds any
+//! number in rax.
 //!
-//! A seccomp filter goes by where a call comes from. Code of the arenas and of the detours around them may ask for its
-//! ids, give up its turn, and nothing else: every other call fails, natively and patched. The executor itself may not
-//! make processes, nor send signals.
+//! A seccomp filter decides by the place of the call. Code of the arenas and of the detours around
+//! them may ask for its ids, and yield the processor. Every other call fails, natively and patched.
+//! The executor itself may neither make processes nor send signals.
 
 use crate::memory::BASES;
 
@@ -58,7 +59,7 @@ pub fn confine() -> std::io::Result<()> {
     ]);
     let count = highs.len() as u8;
     for (index, high) in highs.iter().enumerate() {
-        // To the sequences' part, which is behind the executor's.
+        // To the sequences' part, which follows the executor's.
         let behind = count - 1 - index as u8;
         program.push(instruction(0x15, behind + 1 + EXECUTOR, 0, *high));
     }
@@ -91,7 +92,7 @@ pub fn confine() -> std::io::Result<()> {
     Ok(())
 }
 
-/// What the executor may not do either: make processes, become another program, send signals.
+/// What even the executor may not do: make processes, become another program, send signals.
 const FORBIDDEN: [i64; 9] = [
     libc::SYS_fork,
     libc::SYS_vfork,
@@ -103,5 +104,5 @@ const FORBIDDEN: [i64; 9] = [
     libc::SYS_tkill,
     libc::SYS_tgkill,
 ];
-/// Instructions of the executor's part, but for its last.
+/// The instructions of the executor's part, except its last.
 const EXECUTOR: u8 = 1 + 2 * FORBIDDEN.len() as u8;

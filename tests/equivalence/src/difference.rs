@@ -12,10 +12,10 @@ pub struct Found {
     pub stack: Vec<u8>,
 }
 
-/// What the description of a difference in the flags starts with.
+/// The start of the description of a difference in the flags.
 pub const FLAGS_DIFFER: &str = "flags";
 
-/// What differs first, in words. `lowest`: the stack is compared from there.
+/// The first difference, in words. `lowest`: the stack is compared from there.
 pub fn first_difference(
     native: &Found,
     patched: &Found,
@@ -64,7 +64,7 @@ pub fn first_difference(
             patched.data[at], native.data[at]
         ));
     }
-    // What was pushed too much lies in the red zone.
+    // Superfluous pushes leave their words in the red zone.
     let lowest = if pushed == 0 { lowest } else { lowest.max(from.rsp) };
     let below = (lowest & 0xffff) as usize;
     if let Some(at) = differs(&native.stack[below..], &patched.stack[below..]) {
@@ -78,7 +78,7 @@ pub fn first_difference(
     None
 }
 
-/// What the program's handler is told by the agent (`agent/trap.c`), and by how many words rsp is raised.
+/// What the agent reports to the program's handler (`agent/trap.c`), and by how many words rsp is raised.
 fn as_reported(fault: Fault, patching: &Patching) -> (End, u64) {
     let behind = u64::from(fault.signal == libc::SIGTRAP);
     let (original, pushed) = patching.original_address(fault.rip.wrapping_sub(behind));

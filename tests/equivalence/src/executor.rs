@@ -10,10 +10,10 @@
 //!                handler when ours says so
 //! ```
 //!
-//! Signals are taken on a stack of their own. `SIGTRAP` and `SIGILL` where a redirect begins, and steps that the agent
-//! has begun, go to the agent's own handler, and so do its guarded loads that fault; every other signal ends the run,
-//! with the state that the kernel saved. A timer ends runs that do not end. A single step costs tens of microseconds in
-//! a virtual machine, so few runs are counted by them.
+//! Signals run on their own stack. The agent's own handler gets `SIGTRAP` and `SIGILL` at the begin
+//! of a redirect, steps that the agent has begun, and faults of its guarded loads. Every other
+//! signal ends the run, with the state that the kernel saved. A timer ends endless runs. A single
+//! step costs tens of microseconds in a virtual machine, so few runs are counted by them.
 
 mod entry;
 mod signals;
@@ -49,7 +49,7 @@ pub struct Start<'a> {
     pub ticks: u32,
 }
 
-/// What a run ends with, but for memory.
+/// The end of a run, without memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub end: End,
@@ -63,7 +63,7 @@ impl Executor {
         let layout = XLayout::of_processor();
         let agent = *AGENT.get_or_init(Agent::map);
         let stack = crate::memory::map_anywhere(1 << 18);
-        // SAFETY: handlers of this module, a stack of their own, statics that nobody uses yet.
+        // SAFETY: handlers of this module, their own stack, statics that are not in use yet.
         unsafe {
             np_eq_mask = layout.mask;
             np_eq_on_signal = on_signal as *const () as u64;
@@ -138,8 +138,8 @@ impl Executor {
         }
     }
 
-    /// Runs single-stepped: how often each byte of the code was the start of an instruction that began; `None` when
-    /// that does not end.
+    /// Runs single-stepped: how often each byte of the code was the start of an instruction that
+    /// began; `None`: the run does not end.
     pub fn count_steps(&mut self, start: &Start<'_>, code: u64) -> Option<Vec<u32>> {
         steps::begin(code, start.target);
         let target = np_eq_step as *const () as u64;
@@ -148,7 +148,7 @@ impl Executor {
         (outcome.end != End::Endless).then_some(counts)
     }
 
-    /// The registers in front of each step of the last [`Executor::count_steps`]: those of
+    /// The registers before each step of the last [`Executor::count_steps`]: those of
     /// [`crate::state::NAMES`], rsp, rip.
     pub fn steps(&self) -> Vec<[u64; 17]> {
         steps::all()

@@ -1,9 +1,9 @@
-//! What an executor did last, in memory that its parent reads when it has ended: the case, the run,
-//! and the last signals.
+//! What an executor did last, in memory that its parent reads after its end: the case, the run, and
+//! the last signals.
 //!
-//! An executor may end without a word of its own: the kernel ends it when a signal of an instruction is blocked, or
-//! when its frame cannot be written; code that runs wild may end it in any way. Its registers are gone then, but for
-//! those of the signals that it took before.
+//! An executor may end without a message. The kernel ends it when a signal of an instruction is
+//! blocked, or when its frame cannot be written, and runaway code may end it in any way. Its
+//! registers are lost then, except those of the signals that it took before.
 
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
@@ -57,7 +57,7 @@ pub struct LastWords {
 /// Those of this process.
 static OWN: AtomicPtr<LastWords> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Has this process leave its last words there.
+/// Makes this process leave its last words there.
 pub fn speak_into(words: &'static LastWords) {
     OWN.store(std::ptr::from_ref(words).cast_mut(), Relaxed);
 }
@@ -121,8 +121,8 @@ impl fmt::Display for LastWords {
     }
 }
 
-/// What waitid(2) says of a child that has ended, before it is waited for: a status alone cannot tell a signal that was
-/// sent from one of its own.
+/// What waitid(2) says of a child that has ended, before it is waited for: a status alone does not
+/// show whether a signal was sent or raised.
 pub fn end_of(information: &libc::siginfo_t, status: i32) -> String {
     let how = match information.si_code {
         libc::CLD_EXITED => format!("exit status {}", libc::WEXITSTATUS(status)),

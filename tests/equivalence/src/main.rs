@@ -1,7 +1,7 @@
-//! A differential fuzzer of relocation: random sequences of instructions are run natively, and
-//! patched by each tactic with points that count and call, and the whole state is compared:
-//! registers, flags, x87 and vectors, memory, the stack with its red zone, how the run ended (of a
-//! fault: all that a signal handler sees), and how often each point fired.
+//! A differential fuzzer of relocation. Random sequences of instructions are run natively, and
+//! patched by each tactic with points that count and call. Then the whole state is compared:
+//! registers, flags, x87 and vectors, memory, the stack with its red zone, the end of the run (for
+//! a fault, everything that a signal handler sees), and how often each point fired.
 //!
 //! ```text
 //!   main          workers (processes), each with every n-th sequence; a worker that dies is started again behind it
@@ -64,7 +64,7 @@ struct Arguments {
     /// Processes.
     #[arg(long, default_value_t = 2)]
     jobs: u64,
-    /// Ends after so many seconds, however many cases that were.
+    /// Ends after so many seconds, however many cases were run.
     #[arg(long)]
     seconds: Option<u64>,
     /// The first sequence.
@@ -108,7 +108,7 @@ fn main() -> ExitCode {
         .collect();
     while !workers.is_empty() {
         let mut status = 0;
-        // SAFETY: both are ours, and zeros are a siginfo. First what it was, then it may go.
+        // SAFETY: both are ours, and zeros are a siginfo. First read its status, then reap it.
         let (pid, information) = unsafe {
             let mut information: libc::siginfo_t = std::mem::zeroed();
             libc::waitid(libc::P_ALL, 0, &mut information, libc::WEXITED | libc::WNOWAIT);
@@ -125,7 +125,8 @@ fn main() -> ExitCode {
             shared[worker].index.load(Relaxed),
             shared[worker].patched.swap(0, Relaxed),
         );
-        // Nothing in an executor can send it that signal: the kernel's memory killer does, or somebody.
+        // Nothing in an executor can send it that signal. The sender is the kernel's memory killer,
+        // or another process.
         if libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL && killed < KILLED_MAX {
             killed += 1;
             println!(
@@ -249,7 +250,7 @@ fn work(arguments: &Arguments, from: u64, jobs: u64, shared: &'static Shared) {
         if let Err(failure) = bench.check(&sequence, seed, &mut totals) {
             let failure = minimise::minimise(&mut bench, sequence, seed, failure);
             let text = failure.describe().unwrap_or_default();
-            // In one write: the other workers have something to say, too.
+            // In one write: the other workers write, too.
             let text = format!("seed {}, sequence {index} ({}):\n{text}\n", arguments.seed, KINDS[kind]);
             let _ = std::io::stdout().lock().write_all(text.as_bytes());
             if shared.failures.fetch_add(1, Relaxed) + 1 >= FAILURES_MAX {
@@ -269,7 +270,7 @@ fn work(arguments: &Arguments, from: u64, jobs: u64, shared: &'static Shared) {
     }
 }
 
-/// Codes that this processor does not know end every sequence: nearly all of them are left out.
+/// Codes unknown to this processor end every sequence, so nearly all of them are left out.
 fn leave_out_unknown(bench: &mut Bench, generator: &mut Generator) {
     let mut random = Random::new(0, 0);
     let codes = generator.opcodes.codes().to_vec();

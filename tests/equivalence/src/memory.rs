@@ -8,8 +8,9 @@
 //!   anywhere +-2 GiB     detours: mapped when they are first needed
 //! ```
 //!
-//! There are two such arenas: a low one, whose addresses fit into 31 bits, and a high one. Code is writable here: this
-//! is a test of what the bytes do, not of how they are written (invariant I7 is tested on live programs).
+//! There are two such arenas: a low one, whose addresses fit into 31 bits, and a high one. Code
+//! is writable here: this tests what the bytes do, not how they are written (invariant I7 is
+//! tested on live programs).
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -4,7 +4,7 @@ use crate::case::Bench;
 use crate::report::{Failure, Shared, Totals};
 use crate::sequence::{Sequence, Terminator};
 
-/// Drops items, from the last to the first, again and again while that still fails in some way.
+/// Drops items, from the last to the first, again and again, as long as the sequence still fails in some way.
 pub fn minimise(bench: &mut Bench, mut sequence: Sequence, seed: u64, mut failure: Box<Failure>) -> Box<Failure> {
     let shared = Shared::default();
     let mut fails = |sequence: &Sequence| bench.check(sequence, seed, &mut Totals::new(&shared)).err();

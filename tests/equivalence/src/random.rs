@@ -2,7 +2,7 @@
 
 pub struct Random(u64);
 
-/// Values at which arithmetic changes its mind.
+/// Values at the edges of arithmetic.
 const EDGES: [u64; 10] = [
     0,
     1,

@@ -19,7 +19,7 @@ use crate::tactics::{Patching, ROWS};
 pub struct Shared {
     /// The sequence that is being checked.
     pub index: AtomicU64,
-    /// 1 while patched code runs: when the worker dies then, it was the patch's fault.
+    /// 1 while patched code runs: if the worker dies then, the patch is to blame.
     pub patched: AtomicU64,
     pub cases: [AtomicU64; ROWS.len()],
     pub sequences: [AtomicU64; KINDS.len()],
@@ -36,7 +36,7 @@ pub struct Shared {
     pub stepped: AtomicU64,
     pub functions: AtomicU64,
     pub behind: AtomicU64,
-    /// Points that were refused though no tactic was forced, or by `trap`.
+    /// Points that were refused although no tactic was forced, or the tactic was `trap`.
     pub refused: AtomicU64,
     pub failures: AtomicU64,
     pub last_words: LastWords,

@@ -5,9 +5,9 @@ use crate::memory::{Arena, POINTERS, POINTERS_MAX, write};
 /// Where a branch leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// An item of the sequence; one behind the last: its terminator.
+    /// An item of the sequence; the index after the last one is its terminator.
     Item(usize),
-    /// One of the [`CALLEES`], behind the sequence.
+    /// One of the [`CALLEES`], after the sequence.
     Callee(usize),
 }
 
@@ -22,7 +22,7 @@ pub enum Item {
         field: usize,
         data_offset: u64,
     },
-    /// Bytes that end in an 8-bit displacement to the target. Where that is too far: a nop.
+    /// Bytes that end in an 8-bit displacement to the target. If that is too far: a nop.
     Short(Vec<u8>, Target),
     /// Bytes that end in a 32-bit displacement to the target.
     Near(Vec<u8>, Target),
@@ -30,19 +30,19 @@ pub enum Item {
     Together(Vec<Item>),
 }
 
-/// How a sequence ends: behind the last item.
+/// The end of a sequence, after the last item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terminator {
     /// `ret`, to the exit pad.
     Return,
     /// `jmp` to the exit pad, the last instruction of the function.
     Jump,
-    /// The same, but behind the function's end.
+    /// The same, but after the function's end.
     FallThrough,
 }
 
-/// What is called. The return address goes into the results, in a form that nobody takes for a pointer into the code:
-/// who reads the code reads the patches.
+/// The callees. The return address goes into the results, in a form that does not look like a
+/// pointer into the code: code that reads the code would read the patches.
 pub const CALLEES: [&[u8]; 4] = [
     // adc rax, [rsp]; bswap rax; ret
     &[0x48, 0x13, 0x04, 0x24, 0x48, 0x0f, 0xc8, 0xc3],
@@ -62,11 +62,11 @@ pub struct Sequence {
     pub terminator: Terminator,
     /// What lies between the function's end and the callees.
     pub padding: Vec<u8>,
-    /// Has branches: how often what is executed is found by single-steps.
+    /// Has branches: single steps count how often each instruction is executed.
     pub branchy: bool,
-    /// How often points fire is not the same each time: transactions abort when they like.
+    /// How often points fire differs each time: transactions abort at random.
     pub loose_counts: bool,
-    /// Words by which rsp may rise, at most, without branches.
+    /// The most words by which rsp may rise, without branches.
     pub words_popped: u64,
 }
 

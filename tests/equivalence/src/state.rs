@@ -1,4 +1,4 @@
-//! The whole state that a program sees of its processor, but for memory.
+//! The whole state of the processor that a program sees, without memory.
 
 /// Registers in the order in which the trampoline reads and writes them.
 #[repr(C)]
@@ -45,11 +45,11 @@ struct Legacy([u8; HEADER]);
 /// Where `fxsave64` has the opcode of the last x87 instruction.
 const OPCODE: std::ops::Range<usize> = 6..8;
 
-/// Asks the processor. AMD's save and load the opcode for a pending exception alone.
+/// Asks the processor. AMD's save and load the opcode only for a pending exception.
 fn keeps_opcode() -> bool {
     let (mut now, mut then) = (Legacy([0; HEADER]), Legacy([0; HEADER]));
-    // SAFETY: the state that is loaded first is the present one but for the opcode, without an exception that is
-    // pending; the second is the present one.
+    // SAFETY: the state that is loaded first is the present one with another opcode, without a
+    // pending exception; the second is the present one.
     unsafe {
         std::arch::asm!("fxsave64 [{}]", in(reg) &raw mut now);
         let mut other = now;
@@ -92,9 +92,10 @@ impl XLayout {
         }
     }
 
-    /// Makes two images comparable: components that are in their initial state are written out, what means nothing is
-    /// zeroed. The x87 unit's last instruction and data pointer are left out: they are those of the copy, see
-    /// `nanoprobe_patch::relocate`. So is the opcode where the processor loses it at every signal.
+    /// Makes two images comparable: components in their initial state are written out, and
+    /// meaningless bytes are zeroed. The x87 unit's last instruction and data pointer are left out:
+    /// they are those of the copy, see `nanoprobe_patch::relocate`. So is the opcode if the
+    /// processor loses it at every signal.
     pub fn normalize(&self, image: &mut [u8]) {
         let present = u64::from_le_bytes(image[HEADER..HEADER + 8].try_into().unwrap_or_default());
         if present & 1 == 0 {
@@ -145,7 +146,7 @@ impl XLayout {
         }
     }
 
-    /// An image to be loaded, all of whose bits are random but for the control words.
+    /// An image to be loaded, with random bits everywhere except in the control words.
     pub fn random(&self, random: &mut crate::random::Random) -> Vec<u8> {
         let mut image = vec![0; self.bytes];
         random.fill(&mut image);

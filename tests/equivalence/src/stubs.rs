@@ -1,8 +1,8 @@
-//! What stands in for the agent: a thread's context, the thread table, `np_enter`, a handler, and a
+//! Stand-ins for the agent: a thread's context, the thread table, `np_enter`, a handler, and a
 //! dispatcher of function handlers.
 //!
-//! All do the harm that they may: rax and flags (the dispatcher: every register that a function
-//! need not keep), and the stack below theirs. What loads all registers where the dispatcher finds
+//! All change what they may: rax and flags (the dispatcher: every register that a function need not
+//! preserve), and the stack below theirs. The code that loads all registers if the dispatcher finds
 //! the direction flag set is libnanoprobe's own.
 
 use iced_x86::IcedError;
@@ -161,7 +161,7 @@ impl Stubs {
             Fire::Count { context_offset } => self.context + u64::from(*context_offset),
             Fire::Call { enabling, .. } => enabling.0,
             Fire::Function { cookie, .. } => *cookie,
-            // Sessions' own hooks, which are not compared here: they count nothing.
+            // Sessions' own hooks are not compared here: they count nothing.
             Fire::Unconditional { .. } | Fire::TakeReturn { .. } => self.context,
         }
     }

@@ -11,11 +11,11 @@ use nanoprobe_patch::{
 pub struct Row {
     pub name: &'static str,
     force: Option<Tactic>,
-    /// The form of traps. What it does not fit is boosted.
+    /// The form of traps. A trap that it does not fit is boosted.
     pub trap: Option<TrapForm>,
     /// No padding is shown: an `evict` has its springboard in a displaced instruction, if anywhere.
     pub without_padding: bool,
-    /// Of how many sequences one is patched in this way: a single step takes as long as thousands of runs.
+    /// One of how many sequences is patched in this way: a single step takes as long as thousands of runs.
     pub once_in: usize,
 }
 
@@ -39,7 +39,7 @@ const fn trap(name: &'static str, form: TrapForm, once_in: usize) -> Row {
     }
 }
 
-/// All of them. Without a forced tactic the planner chooses, and nothing but what cannot be moved may be refused.
+/// All of them. Without a forced tactic the planner chooses, and only what cannot be moved may be refused.
 pub const ROWS: [Row; 9] = [
     row("chosen", None),
     row("jump", Some(Tactic::Jump)),
@@ -55,7 +55,7 @@ pub const ROWS: [Row; 9] = [
     trap("stepped", TrapForm::Step, 8),
 ];
 
-/// What is to be written, and what follows from it.
+/// The bytes to write, and what follows from them.
 #[derive(Clone, Debug, Default)]
 pub struct Patching {
     /// Address and bytes, in the order in which they are written.
@@ -70,7 +70,7 @@ pub struct Patching {
     pub boundaries: Vec<u64>,
     /// Where detours are.
     pub detours: Vec<Range<TargetAddress>>,
-    /// Why a point cannot be had, but for a forced tactic that does not fit.
+    /// Why a point cannot be placed, other than because of a forced tactic that does not fit.
     pub refusals: Vec<(TargetAddress, Refusal)>,
     /// How many traps have which form: emulated, boosted, stepped.
     pub forms: [u64; 3],
@@ -79,7 +79,7 @@ pub struct Patching {
 }
 
 impl Row {
-    /// Patches for these points, as far as they can be had in this way.
+    /// Patches for these points, as far as this way allows them.
     pub fn patch(&self, map: &FunctionMap, points: &[Point], holes: Vec<Range<u64>>, runtime: &Runtime) -> Patching {
         let options = PlanOptions {
             force: self.force,
@@ -142,7 +142,8 @@ impl Patching {
         self.origins.extend(built.origins(place));
     }
 
-    /// What the agent reports instead of an address in a detour, and by how many words the stack is deeper there.
+    /// The address that the agent reports for one in a detour, and by how many words the stack
+    /// is deeper there.
     pub fn original_address(&self, address: u64) -> (u64, u64) {
         let behind = self.origins.partition_point(|origin| origin.relocated.0 <= address);
         let origin = behind.checked_sub(1).and_then(|index| self.origins.get(index));

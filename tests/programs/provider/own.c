@@ -1,5 +1,5 @@
-/* own: of each line that it reads, a number, it carries out so many rounds of all probes, and says which of them
- * somebody traces. C and C++, of any year. */
+/* own: for each line that it reads, a number, it fires so many rounds of all probes, and prints
+ * which of them are traced. C and C++, of any year. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "own.h"

@@ -1,4 +1,5 @@
-//! What DTrace for Linux has of its own: options, `print()` of pointers; and what the tracer's own clauses have not.
+//! DTrace for Linux' own features: options, `print()` of pointers; and the values that the tracer's
+//! own clauses lack.
 
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::tracer::{Form, Tracer};
@@ -42,7 +43,7 @@ fn frames_are_addresses_where_no_names_are_wanted() {
     }
 }
 
-/// What only a thread of the target has is nothing in the tracer's own clauses.
+/// Values that only a thread of the target has are 0 or empty in the tracer's own clauses.
 #[test]
 fn the_tracer_has_no_stack_and_no_registers() {
     quietly(
@@ -61,7 +62,7 @@ fn the_tracer_has_no_stack_and_no_registers() {
     quietly("BEGIN { exit(0); } END { x = ucaller; printf(\"%d\\n\", x); }", "0\n\n");
 }
 
-/// `cpu`: what happens on that processor only; clauses of the tracer's say that they are there.
+/// `cpu`: only what happens on that processor; `cpu` in the tracer's clauses is that processor, too.
 #[test]
 fn a_processor_s_events_alone_are_recorded() {
     let last = super::processor();
@@ -94,7 +95,7 @@ fn a_processor_s_events_alone_are_recorded() {
     );
 }
 
-/// `aggpercpu`: behind each value those of the processors, also of those that had none.
+/// `aggpercpu`: each value is followed by those of the processors, also of those without one.
 #[test]
 fn aggregations_are_printed_by_processor() {
     let cpu = super::processor() as u32;
@@ -123,7 +124,7 @@ fn aggregations_are_printed_by_processor() {
             of(&format!("  {:<50}", "key"), 3, 3, 0)
         ),
     );
-    // A format knows the whole only; what is cleared is so of all.
+    // A format prints only the whole; a clear applies to all processors.
     let program = "#pragma D option aggpercpu\nBEGIN { @c[1] = count(); printa(\"%d %@d\\n\", @c); clear(@c); printa(@c); trunc(@c); exit(0); }";
     prints(
         &["-q", "-n", program],
@@ -131,7 +132,7 @@ fn aggregations_are_printed_by_processor() {
     );
 }
 
-/// Hits of a target that runs on one processor are all its, and none another's.
+/// All hits of a target that runs on one processor belong to it, and none to another.
 #[test]
 fn hits_on_other_processors_are_none() {
     let path = program("signs.c");
@@ -154,7 +155,7 @@ fn hits_on_other_processors_are_none() {
     }
 }
 
-/// As DTrace for Linux has it in tst.print.local, .trunc and .zeroed of its own tests, which are these programs.
+/// As DTrace for Linux prints its own tests tst.print.local, .trunc and .zeroed, which are these programs.
 #[test]
 fn a_pointer_is_printed_with_what_lies_there() {
     let members = "enum eh { FIRSTVAL = 1, SECONDVAL = 2 };
@@ -195,7 +196,7 @@ fn a_pointer_is_printed_with_what_lies_there() {
         ),
         format!("{eight}{head}{text}{union} ...\n }},\n}}\n")
     );
-    // A size that makes no sense is the default's; steps are eight bytes.
+    // A senseless size means the default; steps are eight bytes.
     assert_eq!(shown(&["-x", "printsize=5"], &format!("{all} print(t);")), eight);
     assert_eq!(
         shown(&["-x", "printsize=0"], &format!("{all} print(&t->a);")),
@@ -206,7 +207,7 @@ fn a_pointer_is_printed_with_what_lies_there() {
         shown(&[], "t->b[1] = 'x'; t->g = 1; t->h = FIRSTVAL; print(t);"),
         format!("{head} .b = (char [5]) [\n ],\n .g = (bool)1,\n .h = (enum eh)FIRSTVAL,\n}}\n")
     );
-    // Nothing lies there; and what is no pointer is a value.
+    // No memory lies there; and a value that is no pointer.
     let failed = super::command(&[
         "-q",
         "-n",

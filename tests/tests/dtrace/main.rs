@@ -1,5 +1,6 @@
-//! What dtrace(1) prints, to the byte: of every kind of output the bytes that the D guide, the manual pages and
-//! DTrace's own library for Linux define, against ours. No blank is of no account here.
+//! The output of dtrace(1), byte for byte: for every kind of output, ours is compared with
+//! the bytes that the D guide, the manual pages and DTrace's own library for Linux define.
+//! Every blank counts.
 
 mod errors;
 mod linux;

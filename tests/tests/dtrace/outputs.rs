@@ -1,6 +1,6 @@
 //! Every format of output, written down from the definition: the heading and the columns of
 //! records, actions, aggregations with and without a format, distributions with their edges,
-//! stacks, flow, and the lines between and behind them.
+//! stacks, flow, and the lines between and after them.
 
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::tracer::{Form, Tracer};
@@ -35,7 +35,7 @@ fn records_have_a_heading_columns_and_a_last_line() {
             record(2, ":END", &format!("  {:<33}", "bye"))
         ),
     );
-    // What prints nothing by itself has a line, too; in quiet mode there is but the last one.
+    // A clause that prints nothing has a line, too; quiet output has only the last one.
     prints(
         &["-n", "BEGIN { x = 1; exit(0); }"],
         &format!("{HEADING}{}\n", record(1, ":BEGIN", "")),
@@ -90,7 +90,7 @@ fn bytes_are_dumped() {
     );
 }
 
-/// Who ends the tracing by a signal has typed `^C`: it gets a line of its own, in quiet mode, too.
+/// A user who ends the tracing by a signal has typed `^C`: it gets its own line, in quiet mode, too.
 #[test]
 fn an_interrupt_ends_a_line() {
     let mut tracing = Tracer::new(Form::Default)
@@ -120,12 +120,12 @@ fn final_aggregations_begin_a_line() {
         &["-n", "BEGIN { @[\"a\"] = count(); exit(0); }"],
         &format!("{HEADING}{}\n{}", record(1, ":BEGIN", ""), row("a", 1)),
     );
-    // One behind the other, without a line between them.
+    // One after the other, without a line between them.
     quietly(
         "BEGIN { @c = count(); @s = sum(-5); @n[\"k\"] = min(3); @x = max(4); @a = avg(7); @d = stddev(2); exit(0); }",
         &format!("\n{:17}\n{:17}\n{}{:17}\n{:17}\n{:17}\n", 1, -5, row("k", 3), 4, 7, 0),
     );
-    // What printa has printed is not printed again.
+    // Aggregations that printa has printed are not printed again.
     quietly("BEGIN { @a = count(); printa(\"%@d\\n\", @a); exit(0); }", "1\n\n");
 }
 
@@ -273,7 +273,7 @@ fn normalised_values_are_divided() {
     );
 }
 
-/// `-F`: another heading; what neither enters nor leaves stands behind a bar, with its name.
+/// `-F`: another heading; probes that neither enter nor leave have a bar before their name.
 #[test]
 fn flow_has_columns_of_its_own() {
     let line = |text: &str, data: &str| format!("  0 {text:<41} {data}\n");

@@ -1,5 +1,5 @@
-//! Static probes the DTrace way: software is built with the header of `-h` and the object of `-G`, and its probes are
-//! found, with their arguments, and enabled while somebody traces them.
+//! Static probes the DTrace way: software is built with the header of `-h` and the object of `-G`.
+//! Its probes are found, with their arguments, and are enabled while they are traced.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

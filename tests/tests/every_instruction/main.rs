@@ -1,7 +1,7 @@
 //! Programs with every instruction probed: what they do stays the same, and every instruction is counted exactly.
 //!
-//! `NANOPROBE_EVERY_INSTRUCTION=all` adds what takes minutes; `NANOPROBE_OPENSSL=FOLDER` the tests
-//! of that build of openssl.
+//! `NANOPROBE_EVERY_INSTRUCTION=all` adds programs that take minutes; `NANOPROBE_OPENSSL=FOLDER`
+//! adds the tests of that build of openssl.
 
 mod openssl;
 mod openssl_own;

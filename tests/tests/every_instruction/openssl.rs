@@ -1,5 +1,5 @@
-//! openssl with every instruction of libcrypto probed. A probe that changed an instruction would be a wrong digest, a
-//! signature that does not fit, a certificate that nobody believes.
+//! openssl with every instruction of libcrypto probed. A probe that changed an instruction would
+//! cause a wrong digest, a signature that does not fit, or an invalid certificate.
 
 use std::process::Command;
 
@@ -85,7 +85,7 @@ fn openssl() {
             Subject::new(&openssl, &arguments).sum(Form::Default, "libcrypto*");
         }
     }
-    // Speeds differ from run to run: it is enough that it ends well, and has been everywhere.
+    // Speeds differ from run to run: it is enough that it ends well, and has executed every part.
     let algorithms = ["sha256", "aes-128-gcm", "ecdsap256", "x25519"];
     for algorithm in algorithms.iter().take(if all() { algorithms.len() } else { 1 }) {
         let line = format!("{openssl_path} speed -seconds 1 -bytes 1024 {algorithm}");

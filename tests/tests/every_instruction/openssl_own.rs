@@ -1,5 +1,6 @@
-//! openssl's own tests with every instruction probed of what they test: the FIPS provider, which comes while they run
-//! and tests itself before it answers anybody; libcrypto; libssl; the test's own code.
+//! openssl's own tests with every instruction of the tested code probed: the FIPS provider, which
+//! is loaded while they run and tests itself before it answers any call; libcrypto; libssl; the
+//! test's own code.
 //!
 //! No distribution packages them, so `NANOPROBE_OPENSSL` names the folder of a build (CONTRIBUTING.md has the
 //! commands). What a test prints is what each of its parts came to, and is compared; the parts check vectors of every
@@ -37,7 +38,7 @@ impl Build {
             folder,
             written: tempfile::tempdir().expect("a temporary folder"),
         };
-        // What says that the provider is the one that was built: without it the provider answers nobody.
+        // This says that the provider is the one that was built: without it the provider answers no call.
         build.unprobed(&build.installation("fipsmodule.cnf"));
         Some(build)
     }
@@ -132,7 +133,7 @@ impl Build {
     }
 }
 
-/// The provider's self tests run in the moment in which it is loaded: all of them by way of probes.
+/// The provider's self tests run at the moment when it is loaded, all of them with probes.
 #[test]
 fn the_fips_provider_believes_itself() {
     let Some(build) = Build::find() else { return };
@@ -175,7 +176,7 @@ fn vectors_and_arithmetic_by_libcrypto() {
     }
 }
 
-/// Handshakes by the hundred, and what goes wrong in them.
+/// Hundreds of handshakes, and their failures.
 #[test]
 fn handshakes_by_libssl() {
     let Some(build) = Build::find() else { return };

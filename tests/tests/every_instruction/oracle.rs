@@ -102,7 +102,7 @@ fn differences(
 /// The last digits of the offsets at which a part of all instructions has probes: enough for neighbours to share
 /// detours, and few enough for short instructions to be on their own.
 const SOME: &str = "0369cf";
-/// What `-v` says of a patch behind its place. A trap is the last resort, and not counted on.
+/// What `-v` prints for a patch after its place. A trap is the last resort, and not expected.
 const TACTICS: [&str; 4] = [": jump", ": run", ": pun", ": evict"];
 
 /// Probed instructions among unprobed ones, by every tactic that jumps.
@@ -150,14 +150,16 @@ fn some_instructions_are_counted_by_all_jumps_at_once() {
 }
 
 live_tests! {
-    /// A static program is all there is of it: its own code and that of libc, from the first instruction to the last.
+    /// A static program has only one module: its own code and that of libc, from the first
+    /// instruction to the last.
     fn every_instruction_of_a_static_program_is_counted(form) {
         without_randomisation();
         let Some(path) = need_program("instructions.c", Build::Static) else { return };
         let Some(symbols) = symbols(&path, &["-S"]) else { return };
         let stepped = stepped_static(&path);
         let probed = by_address(traced(form, &path, &format!("pid$target:a.out:: {BY_ADDRESS}"), stepped));
-        // Code without a symbol (the stubs of the procedure linkage table) is nobody's, and has no probes.
+        // Code without a symbol (the stubs of the procedure linkage table) belongs to no function,
+        // and has no probes.
         let known = |address: u64| symbols.iter().any(|symbol| address.wrapping_sub(symbol.address) < symbol.bytes);
         let differing = differences(&stepped.counts, &probed, known);
         assert!(differing.is_empty(), "{} differ:\n{}", differing.len(), differing.join("\n"));

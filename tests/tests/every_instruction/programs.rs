@@ -1,4 +1,5 @@
-//! Real programs with every instruction of a module probed: same output, same exit status, hits wherever it went.
+//! Real programs with every instruction of a module probed: same output, same exit status, hits
+//! wherever they executed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -229,7 +230,7 @@ fn a_large_script_of_sqlite() {
     subject.sum(Form::Default, "*sqlite3*");
 }
 
-/// Much of the interpreter, in a moment, with an answer that does not change.
+/// Much of the interpreter, in a short time, with an answer that does not change.
 const PYTHON: &str = "
 import hashlib, json, math, re, struct, zlib, collections, itertools, functools, decimal, random, heapq, bisect, string
 def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)

@@ -1,6 +1,6 @@
 //! Requests, certificates, messages, keys and signatures of openssl's commands, there and back,
-//! with every instruction of libcrypto probed. What is deterministic is what the unprobed program
-//! writes; what is random the unprobed program checks. The keys are fixed, and for this only: those
+//! with every instruction of libcrypto probed. Deterministic output must equal that of the unprobed
+//! program; the unprobed program checks random output. The keys are fixed, and only for this: those
 //! of an issuer (RSA), and of two whose certificates it has signed (EC, Ed25519).
 
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use nanoprobe_tests::tracer::Form;
 
 use crate::subject::{Subject, all_is_asked_for};
 
-/// Who has a key and a certificate.
+/// The owners of a key and a certificate.
 const NAMES: [&str; 3] = ["rsa", "ec", "ed"];
 
 /// The program, and a folder with the keys, the certificates, and what the unprobed program has made with them.
@@ -147,7 +147,7 @@ fn what_is_made_is_believed_and_what_is_wrong_is_not() {
     }
     let verdict = openssl.same("verify -no_check_time -CAfile rsa.crt ec.crt ed.crt", 0);
     assert_eq!(verdict.matches(": OK\n").count(), 2, "{verdict}");
-    // Who has signed it is not who is trusted.
+    // The signer is not the trusted one.
     openssl.same("verify -no_check_time -CAfile ec.crt ed.crt", 2);
 
     let verify = "cms -verify -no_check_time -binary -inform DER -CAfile rsa.crt";

@@ -10,7 +10,7 @@ use nanoprobe_tests::left_out::left_out;
 use nanoprobe_tests::results::{matched, table, value};
 use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost};
 
-/// A command, and what it says without probes.
+/// A command, and its output without probes.
 pub struct Subject {
     line: String,
     pub expected: Finished,
@@ -69,7 +69,7 @@ impl Subject {
         assert_nothing_lost(stderr);
         assert!(matched(stderr) > 1000, "{stderr}");
         // After a minute without an answer a program no longer waits for the probes in its
-        // libraries, which stderr tells.
+        // libraries; stderr says so.
         assert!(!traced.results.trim().is_empty(), "no hits: {stderr}");
         traced.results
     }

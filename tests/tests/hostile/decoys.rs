@@ -1,4 +1,4 @@
-//! A target cannot have the tracer write to what belongs to others.
+//! A target cannot make the tracer write to what belongs to others.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -47,7 +47,7 @@ fn nothing_is_written_to_a_file_that_the_target_names() {
             _ => panic!("{finished:?}"),
         }
     }
-    // The proof failed, or the target's own mmap of what its thread had put there.
+    // The verification failed, or the target's own mmap of what its thread had put there.
     let known = [" shows ", "the memory shared with process", "mmap of "];
     let is_other = |text: &&String| !known.iter().any(|words| text.contains(words));
     let others: Vec<&String> = refused.iter().filter(is_other).collect();

@@ -1,5 +1,5 @@
-//! Programs whose files are where other names lead than ours: in a changed root, and on an overlay of two folders. Each
-//! module is the very file that is mapped, or is refused.
+//! Programs whose files are not where our names lead: in a changed root, and on an overlay of two
+//! directories. Each module is the very file that is mapped, or is refused.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,7 +61,7 @@ fn started(what: &str, files: &Files, script: &str) -> Option<Running> {
     Some(target)
 }
 
-/// What the program and its tracer say of each other.
+/// The output of the program and of its tracer.
 fn traced(form: Form, mut target: Running, wrapper: &[&str]) -> (Finished, Traced) {
     let tracing = Tracer::new(form).under(wrapper).clause(CLAUSE).attach(target.pid());
     target.go();
@@ -120,8 +120,9 @@ live_tests! {
     }
 }
 
-/// Another library of the same name takes the place of the mapped one. Root follows the kernel's link to the mapped
-/// one, and counts; who has only names takes nothing else for it, and writes nothing.
+/// Another library of the same name takes the place of the mapped one. Root follows the kernel's
+/// link to the mapped one, and counts. A user who has only names does not take the other one for
+/// it, and writes nothing.
 #[test]
 fn a_file_that_has_taken_anothers_name_is_not_believed() {
     const WHAT: &str = "a replaced library in a changed root";

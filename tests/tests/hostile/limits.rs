@@ -8,8 +8,8 @@ use nanoprobe_tests::program::program;
 use nanoprobe_tests::text::Snapshot;
 use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe, start_waiting_as};
 
-/// Every limit that there is, by prlimit's names, with how much less than everything is tried first. From there on it
-/// is doubled until the program under the limit starts at all, and then twice more.
+/// Every limit, by prlimit's names, with how much less than everything is tried first. From there
+/// on it is doubled until the program under the limit starts at all, and then twice more.
 const LIMITS: [(&str, u64); 15] = [
     ("as", 1 << 20),
     ("core", 0),
@@ -52,7 +52,7 @@ fn values(limit: &str, least: u64, starts: impl Fn(u64) -> bool) -> Vec<u64> {
     }
 }
 
-/// Not killed, and not silent where it has not worked.
+/// Not killed, and not silent if it has not worked.
 fn assert_clean(what: &str, finished: &Finished) {
     let code = finished.code();
     assert!(code == 0 || code == 1, "{what}: {finished:?}");

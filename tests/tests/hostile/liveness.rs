@@ -1,4 +1,5 @@
-//! Whether a tracer lives is told by a lock that the kernel drops with it: neither its name nor its number matter.
+//! A lock that the kernel drops with the tracer shows whether the tracer lives: neither its name
+//! nor its number matter.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -108,7 +109,7 @@ fn a_tracer_in_another_pid_namespace_counts_as_alive() {
     );
 }
 
-/// Whoever took the patches back, and however: the session does not go on as if it counted.
+/// Whatever took the patches back: the session does not go on as if it counted.
 #[test]
 fn a_session_whose_patches_were_taken_back_says_so() {
     const STATE_OFFSET: u64 = 36;

@@ -1,4 +1,4 @@
-//! Programs that want to harm their tracer, or to have it harm others (invariants I9 and I12).
+//! Programs that try to harm their tracer, or to make it harm others (invariants I9 and I12).
 
 mod decoys;
 mod elsewhere;

@@ -1,4 +1,4 @@
-//! What `nanoprobe restore` does about an arena that a process has made up costs no more than what is really there.
+//! What `nanoprobe restore` does about a made-up arena costs no more than what is really there.
 
 use std::process::Command;
 

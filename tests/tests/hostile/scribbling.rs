@@ -1,4 +1,4 @@
-//! A target that writes random bytes over all that we have in it, and closes or replaces every descriptor (I9).
+//! A target that writes random bytes over all our memory in it, and closes or replaces every descriptor (I9).
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use nanoprobe_tests::text::{Snapshot, is_patched};
 use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe, start_waiting};
 use nix::sys::signal::Signal;
 
-/// No handler that reads the program's memory: by a damaged list of what may be read it reads what is not there.
+/// No handler that reads the program's memory: a damaged list of readable ranges would make it
+/// read unmapped memory.
 const CLAUSE: &str =
     "pid$target:a.out:scribbler_work:entry { @[arg0 % 16] = count(); self->t = timestamp; trace(probefunc); }";
 const ROUNDS: u32 = 4;
@@ -32,7 +33,8 @@ impl Scribbler {
         self.program.pid()
     }
 
-    /// What the tracer owes whatever the target does: an end of its own, and a text as it was, or a word about it.
+    /// What the tracer must do whatever the target does: end by itself, and restore the text, or
+    /// report why not.
     fn assert_answered(&mut self, finished: &Finished) {
         let code = finished.code();
         assert!(code == 0 || code == 1, "{finished:?}");
@@ -73,7 +75,8 @@ fn a_scribbled_arena_is_told_and_the_text_put_back() {
     target.finish();
 }
 
-/// Whoever writes over the thread table leads its own threads astray, and may die of it. The tracer does not.
+/// A target that overwrites the thread table leads its own threads astray, and may die of it. The
+/// tracer does not.
 #[test]
 fn a_scribbled_thread_table_does_not_end_the_tracer() {
     for _ in 0..ROUNDS {

@@ -1,4 +1,4 @@
-//! Signals that are sent to a program that blocks them, of those that we need: they stay blocked for senders.
+//! Signals that we need, sent to a program that blocks them: they stay blocked for senders.
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
@@ -11,7 +11,7 @@ use crate::traced_when_attached;
 /// The guarded load has our handlers in place by every tactic.
 const HANDLED: &str = "pid$target:a.out:handled:entry { copyin(uregs[R_RSP], 8); @ = count(); }";
 
-/// What comes while it is traced is told right, and every call is counted.
+/// What comes while it is traced is recorded correctly, and every call is counted.
 #[track_caller]
 fn traced(form: Form, arguments: &str) {
     let (target, traced) = traced_when_attached(form, HANDLED, &program("blocked.c"), arguments);
@@ -37,7 +37,8 @@ live_tests! {
         traced(form, "masks 400");
     }
 
-    /// What was pending when we came, and what came meanwhile, is pending when we have gone.
+    /// Signals that were pending when we attached, and those that came meanwhile, are pending when
+    /// we have detached.
     fn they_are_kept_when_we_go(form) {
         let mut target = start_waiting(&program("blocked.c"), "kept");
         let snapshot = Snapshot::take(target.pid());

@@ -36,7 +36,7 @@ live_tests! {
         assert_eq!(traced.finished.stderr, "");
     }
 
-    /// The flight recorder: nothing is printed while the program runs, and at the end what it did last.
+    /// The flight recorder: nothing is printed while the program runs, and at the end its last records are.
     fn the_buffer_policy_ring_keeps_what_came_last(form) {
         let calls = form.scale(20_000, 2000);
         let mut looper = start_waiting(&program("looper.c"), &calls.to_string());
@@ -51,8 +51,9 @@ live_tests! {
         assert_eq!(traced.finished.stderr, "", "what was overwritten is no drop");
     }
 
-    /// A clause of the tracer's ends the tracing, and handlers go on until their probes are gone: what they record
-    /// takes no room from what was recorded before, and that they are kept from running is no miss.
+    /// A clause of the tracer's ends the tracing, and handlers run on until their probes are gone.
+    /// Their records take no room from earlier ones. Handlers that are prevented from running do
+    /// not count as missed.
     fn the_buffer_policy_ring_keeps_what_came_in_front_of_an_exit(form) {
         let mut looper = start_waiting(&program("looper.c"), "100000000");
         let clause = "pid$target:a.out:func:entry { printf(\"%d\\n\", ++n); } tick-10ms /n > 1000/ { exit(0); }";

@@ -1,7 +1,8 @@
-//! Return probes that replace the return address (`-x return=address`), where calls end in every way there is.
+//! Return probes that replace the return address (`-x return=address`), with calls that end in
+//! every possible way.
 //!
-//! Each call that was entered returns, or is counted as missed, or was still in progress when the addresses were put
-//! back: `entry = return + missed + put back`, exactly.
+//! Each call that was entered returns, or is counted as missed, or was still in progress when the
+//! addresses were restored: `entry = return + missed + restored`, exactly.
 
 use std::process::Command;
 
@@ -18,7 +19,7 @@ use crate::without_messages;
 
 const CALLS: &str = "pid$target:a.out:call_*:entry,pid$target:a.out:call_*:return { @[probename] = count(); }";
 
-/// What became of the calls of a run.
+/// The outcome of the calls of a run.
 #[derive(Debug, PartialEq, Eq)]
 struct Calls {
     entered: i64,
@@ -166,8 +167,8 @@ live_tests! {
         assert_eq!(rows["frame_bottom return"], said(&right.stdout, "bottom_returns"));
     }
 
-    /// Both forms see the same calls with the same values, but for tail calls: who makes one
-    /// returns the callee's value.
+    /// Both forms see the same calls with the same values, except tail calls: a function that makes
+    /// one returns the callee's value.
     fn both_forms_agree(form) {
         let names = ["plain", "switched", "with_cold_part", "recursive", "returns_nothing", "ten_arguments", "variadic"];
         let probes: Vec<String> = names.iter().map(|name| format!("pid$target:a.out:{name}:return")).collect();
@@ -206,7 +207,7 @@ live_tests! {
         busy.finish().success();
     }
 
-    /// A thousand calls are in progress when the tracer goes; they return to where they came from.
+    /// A thousand calls are in progress when the tracer goes; they return to their callers.
     fn detaching_puts_back_what_is_outstanding(form) {
         let mut target = start_waiting(&program("calls.c"), "wait 1000");
         let snapshot = Snapshot::take(target.pid());
@@ -224,8 +225,8 @@ live_tests! {
         assert_eq!(said(&finished.stdout, "returned"), 1000);
     }
 
-    /// The tracer is killed while a thousand calls are in progress: they return without it, or are
-    /// put back by `restore`.
+    /// The tracer is killed while a thousand calls are in progress: they return without it, or
+    /// `restore` restores their addresses.
     fn a_killed_tracer_leaves_calls_that_return(form) {
         for restores in [false, true] {
             let mut target = start_waiting(&program("calls.c"), "wait 1000");

@@ -1,4 +1,4 @@
-//! What D programs do besides looking: destructive actions, and speculations.
+//! What D programs do besides observing: destructive actions, and speculations.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ live_tests! {
         assert_eq!(line(&traced.finished.stdout, "signals"), "signals 10");
     }
 
-    /// It stands until somebody lets it go on.
+    /// It is stopped until a SIGCONT.
     fn stop_stops(form) {
         let clause = "pid$target:a.out:asks:entry {
                           stop();
@@ -62,7 +62,7 @@ live_tests! {
         assert_eq!(traced.results, "speculated 5\n".repeat(10) + "\n");
     }
 
-    /// 120 calls, faster than the tracer looks: most find the one speculation taken, and that is said.
+    /// 120 calls, faster than the tracer looks: most find the only speculation taken, and that is reported.
     fn failed_speculations_are_counted(form) {
         let clause = "pid$target:a.out:takes:entry { @all = count(); this->id = speculation(); }
                       pid$target:a.out:takes:entry /this->id/ { @had[\"had\"] = count(); }";

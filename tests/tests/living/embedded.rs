@@ -1,4 +1,5 @@
-//! Data among the code: every instruction probed, and what the program reads from its text is as before.
+//! Data among the code: every instruction is probed, and the program reads the same bytes from its
+//! text as before.
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
@@ -19,7 +20,7 @@ live_tests! {
             assert_eq!(rows.get(&format!("{name} entry")), Some(&calls), "{name} is entered");
             assert_eq!(rows.get(&format!("{name} return")), Some(&calls), "{name} is left once a call");
         }
-        // It falls through into the next function: that is no way out of its own.
+        // It falls through into the next function: that is not an exit.
         assert_eq!(rows.get("constant_inside entry"), Some(&rounds));
         assert_eq!(rows.get("constant_inside return"), None);
         let of = |function: &str| {

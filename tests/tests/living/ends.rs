@@ -75,7 +75,8 @@ live_tests! {
     }
 }
 
-/// A program that executes another takes its probes with it, which is said; the process is followed to its end.
+/// A program that executes another one takes its probes with it, which is reported; the process is
+/// followed to its end.
 #[test]
 fn an_exec_is_told() {
     let mut target = Running::start(Command::new("/bin/sh").args(["-c", "echo ready; read line; exec cat"]));
@@ -100,13 +101,13 @@ fn number_in(results: &str) -> i32 {
     number.unwrap_or_else(|| panic!("a process id: {results}"))
 }
 
-/// Not even as a zombie: nobody is left who would have to wait for it.
+/// Not even as a zombie: no process is left that would have to wait for it.
 fn is_gone(pid: i32) -> bool {
     !Path::new(&format!("/proc/{pid}")).exists()
 }
 
 live_tests! {
-    /// As in DTrace. It lives until END has had its say.
+    /// As in DTrace. It lives until END has run.
     fn a_command_that_outlives_the_tracing_is_killed(form) {
         let ways = [
             ("sleep 1000", "BEGIN { exit(7); }"),
@@ -151,7 +152,8 @@ fn a_command_that_is_killed_keeps_no_pipe_open() {
     assert_eq!(finished.success().stdout.trim_start(), "over\n");
 }
 
-/// We kill what we have started, and nothing that this has started: neither beside it nor in its place.
+/// We kill the command that we have started, and nothing that the command has started: neither
+/// beside it nor in its place.
 #[test]
 fn what_a_command_has_started_lives_on() {
     for rest in ["; wait", ""] {

@@ -23,7 +23,7 @@ live_tests! {
     }
 }
 
-/// From the first instruction on, when nobody has a C library yet.
+/// From the first instruction on, before there is a C library.
 #[test]
 fn each_librarys_errno_is_found() {
     let builds = [

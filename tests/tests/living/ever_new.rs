@@ -1,4 +1,4 @@
-//! Keys that are ever new: what was read, or truncated, gives its room back, and each count is told once.
+//! Ever-new keys: reading or truncating them frees their room, and each count is reported once.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::said;
 use nanoprobe_tests::tracer::{Form, Traced, Tracer, Tracing, start_waiting};
 
-/// Follows a program batch by batch: it goes on when the tracer has told of the last one, and so
+/// Follows a program batch by batch: it continues when the tracer has reported the last one, and so
 /// has looked at its tables since.
 fn follow(tracer: Tracer, program: &Path, arguments: &str) -> (Finished, Traced) {
     let mut target = start_waiting(program, arguments);
@@ -23,7 +23,7 @@ fn follow(tracer: Tracer, program: &Path, arguments: &str) -> (Finished, Traced)
     (target.finish(), tracing.finish())
 }
 
-/// Waits until the tracer tells of a batch, or the program has ended.
+/// Waits until the tracer reports a batch, or the program has ended.
 fn is_told(tracing: &mut Tracing, batch: u64, is_running: &mut dyn FnMut() -> bool) -> bool {
     let wanted = format!("batch {batch}\n");
     let start = std::time::Instant::now();
@@ -82,8 +82,8 @@ const BATCHES: &str = "pid$target:a.out:batch_done:entry { printf(\"batch %d\\n\
 const PRINTED: &str = "END { printa(\"count %d %@d\\n\", @counts); printa(\"sum %d %@d\\n\", @sums); }";
 const SIGNALS_KEY: i64 = 7;
 
-/// What was printed is what the program says that it did, less what it was told that it missed:
-/// hits of the signal's handler.
+/// What was printed is what the program says that it did, without the reported misses: hits of
+/// the signal's handler.
 #[track_caller]
 fn assert_exact(stdout: &str, traced: &Traced) {
     assert!(stdout.lines().any(|line| line == "OK"), "{stdout}");
@@ -127,7 +127,7 @@ live_tests! {
         assert_eq!((counts.len(), lines), (20, 20));
     }
 
-    /// A key for each thread, and threads that come and go: of the room in a context's tables nothing stays taken.
+    /// A key for each thread, and threads that come and go: no room in a context's tables stays taken.
     fn distributions_of_threads_that_come_and_go_find_room(form) {
         let clause = "pid$target:a.out:short_work:entry { @by_thread[tid] = quantize(tid); @calls = count(); }
                       tick-50ms { trunc(@by_thread, 20); }
@@ -144,7 +144,7 @@ live_tests! {
         assert_eq!(said(&traced.results, "calls"), said(&target.stdout, "calls"));
     }
 
-    /// Whatever is added while the tracer prints and clears is in the next line, once.
+    /// What is added while the tracer prints and clears is in the next line, once.
     fn what_is_cleared_under_hits_is_told_once(form) {
         let clause = "tick-10ms, END { printa(\"count %d %@d\\n\", @counts); printa(\"sum %d %@d\\n\", @sums);
                           clear(@counts); clear(@sums); }";
@@ -177,8 +177,8 @@ live_tests! {
         }
     }
 
-    /// The count beside the keys has a place of its own, and is another witness where the program
-    /// cannot say what was seen.
+    /// The count beside the keys has its own place, and is another witness where the program cannot
+    /// say what was seen.
     fn whoever_detaches_has_all_that_was_counted(form) {
         let clause = "pid$target:a.out:used:entry { @counts[arg0 % 500] = count(); @all = count(); }
                       END { printa(\"count %d %@d\\n\", @counts); printa(\"all %@d\\n\", @all); }";
@@ -195,7 +195,7 @@ live_tests! {
         assert_eq!(counted, said(&traced.results, "all"));
     }
 
-    /// More within one `aggrate` than there is room for: what was dropped is told, to the last one.
+    /// More within one `aggrate` than there is room for: every drop is reported.
     fn what_does_not_fit_is_dropped_and_counted(form) {
         let clause = "pid$target:a.out:used:entry { @counts[arg0] = count(); }
                       END { printa(\"count %d %@d\\n\", @counts); }";

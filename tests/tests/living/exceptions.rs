@@ -52,8 +52,9 @@ live_tests! {
     }
 }
 
-/// Return addresses are put back for an unwinder on its own stack, and on no other: there a call might return, and
-/// another be made from elsewhere, in the midst of it. That one would return to where the older one was called from.
+/// Return addresses are restored for an unwinder on its own stack only. On another stack a call
+/// might return, and another one be made from elsewhere, in the middle of it. That one would return
+/// to where the older one was called from.
 #[test]
 fn calls_beside_exceptions_return_to_their_callers() {
     let clause = "pid$target:a.out:third:return, pid$target:a.out:fifth:return, pid$target:a.out:between:return
@@ -78,7 +79,7 @@ fn calls_beside_exceptions_return_to_their_callers() {
     assert_eq!((rows["third"], rows["fifth"]), (3 * calls, 3 * calls));
 }
 
-/// Calls that other threads are in the midst of keep their replaced addresses, and are seen when they return.
+/// Calls that other threads are making keep their replaced addresses, and are seen when they return.
 #[test]
 fn exceptions_of_one_thread_leave_the_calls_of_others_alone() {
     let clause = "pid$target:a.out:waiting:return, pid$target:a.out:thrower:return, pid$target:a.out:catcher:return

@@ -1,4 +1,4 @@
-//! Attaching to a process that executes another program at that very moment: what it is then is
+//! Attaching to a process that executes another program at that very moment: the new program is
 //! traced, and nothing is left.
 
 use std::process::Command;
@@ -63,8 +63,8 @@ fn one_that_does_not_stop_is_refused() {
     assert_untouched(&target);
 }
 
-/// The dynamic linker waits for somebody to write what it is to load: a pipe. Of the program's
-/// libraries none is mapped then.
+/// The dynamic linker waits for a pipe to deliver what it loads. None of the program's libraries
+/// is mapped then.
 #[test]
 fn a_process_that_is_being_started_is_waited_for() {
     let folder = tempfile::tempdir().expect("a folder");

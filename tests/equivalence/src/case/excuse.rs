@@ -1,4 +1,5 @@
-//! What excuses a difference: the sequence has no one result, or looks at what patching changes by its nature.
+//! When a difference is excused: the sequence has no single result, or looks at what
+//! patching necessarily changes.
 
 use nanoprobe_patch::FunctionMap;
 
@@ -10,8 +11,8 @@ use crate::memory::{STACK_BYTES, write};
 use crate::sequence::Laid;
 
 impl Bench {
-    /// Whether only such flags differ as an instruction of the sequence leaves undefined: they may then depend on what
-    /// was executed before it.
+    /// Whether the only differing flags are those that an instruction of the sequence leaves
+    /// undefined: they may depend on what was executed before it.
     pub(super) fn only_undefined_flags(&self, map: &FunctionMap, laid: &Laid, native: &Native, found: &Found) -> bool {
         use iced_x86::{Decoder, DecoderOptions, RflagsBits};
         let bits = [
@@ -41,7 +42,7 @@ impl Bench {
             && native.result.data == found.data
     }
 
-    /// Whether the sequence reads or writes where code is: its own, which is patched, or what is left of other detours.
+    /// Whether the sequence reads or writes code: its own, which is patched, or the remains of other detours.
     pub(super) fn looks_at_code(&mut self, which: usize, laid: &Laid, state: &State, entry: u64) -> bool {
         let arena = &self.arenas[which];
         let (code, memory) = (arena.code(), arena.data()..arena.stack() + STACK_BYTES as u64);
@@ -68,7 +69,7 @@ impl Bench {
         })
     }
 
-    /// Whether the sequence does something else each time, or looks at what lies below the red zone.
+    /// Whether the sequence does something else each time, or looks at memory below the red zone.
     pub(super) fn is_native_unstable(
         &mut self,
         which: usize,

@@ -1,4 +1,4 @@
-//! Our handlers: whose a signal is, and what a run ends with.
+//! Our handlers: which part gets a signal, and how a run ends.
 
 use std::io::Write as _;
 use std::sync::OnceLock;
@@ -47,8 +47,8 @@ pub static TICKS: AtomicU32 = AtomicU32::new(0);
 pub static TICKS_MAX: AtomicU32 = AtomicU32::new(0);
 
 const TRAP_FLAG: u64 = 0x100;
-/// `si_code` of int3. Every other SIGTRAP is a single-step, TRAP_TRACE or, where a virtual machine lost the processor's
-/// word for it, TRAP_BRKPT. int1, which says that too, is not generated.
+/// `si_code` of int3. Every other SIGTRAP is a single step: TRAP_TRACE or, where a virtual machine
+/// has lost the processor's report, TRAP_BRKPT. int1 has that code, too, but is not generated.
 const SI_KERNEL: i32 = 0x80;
 
 /// Sends an interrupted run home.
@@ -57,7 +57,8 @@ fn leave(registers: &mut [i64; 23]) {
     registers[libc::REG_EFL as usize] = 2;
 }
 
-/// Says what has happened outside of a run, before the process ends of it: without locks and memory of its own.
+/// Reports what has happened outside of a run, before the process ends of it: without locks
+/// and without allocating.
 fn say_own_fault(signal: i32, code: i32, rip: u64, flags: u64) {
     let mut text = [0_u8; 160];
     let mut rest = &mut text[..];
@@ -110,7 +111,7 @@ pub extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, cont
             rip,
             registers[libc::REG_EFL as usize] as u64,
         );
-        // SAFETY: _exit has no preconditions. The fault is our own: the parent tells.
+        // SAFETY: _exit has no preconditions. The fault is our own: the parent reports it.
         unsafe { libc::_exit(90) };
     }
     if let Some(stepped) = steps::range()
@@ -136,16 +137,16 @@ pub extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, cont
     if agent.is_inside(rip) {
         return agent.on_fault();
     }
-    // SAFETY: a plain word, set by `np_eq_signal` in front of this.
+    // SAFETY: a plain word, which `np_eq_signal` has just set.
     if let Some(step) = agent.step(unsafe { np_eq_signal_fs }) {
         if signal == libc::SIGTRAP && information.si_code != SI_KERNEL {
             return agent.on_trap();
         }
-        // As the agent does in front of the program's handler.
+        // As the agent does before the program's handler.
         agent.cancel(step);
         registers[libc::REG_EFL as usize] &= !(TRAP_FLAG as i64);
     }
-    // The agent's rule: int3 leaves rip behind itself, an invalid opcode does not.
+    // The agent's rule: int3 leaves rip after itself, an invalid opcode does not.
     let at = rip.wrapping_sub(u64::from(signal == libc::SIGTRAP));
     if matches!(signal, libc::SIGTRAP | libc::SIGILL) {
         // SAFETY: the pairs are valid while a run is.
@@ -173,8 +174,8 @@ pub extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, cont
             0
         },
     };
-    // SAFETY: one thread, whose run is interrupted here: nobody else uses the statics. The frame's image has the size
-    // that the kernel says in its software-reserved bytes.
+    // SAFETY: one thread, whose run is interrupted here: the statics have no other user. The
+    // frame's image has the size that the kernel says in its software-reserved bytes.
     unsafe {
         END = End::Fault(fault);
         let state = &raw mut np_eq_registers;

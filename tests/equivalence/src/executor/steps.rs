@@ -11,7 +11,7 @@ static STEP_COUNT: AtomicU32 = AtomicU32::new(0);
 static LAST_STEP: AtomicU64 = AtomicU64::new(0);
 static STEPS: [AtomicU32; CODE_BYTES as usize] = [const { AtomicU32::new(0) }; _];
 const STEPS_MAX: u32 = 60;
-/// What the registers were in front of each step: those of [`ORDER`], rsp, rip.
+/// The registers before each step: those of [`ORDER`], rsp, rip.
 static STEP_REGISTERS: [[AtomicU64; 17]; STEPS_MAX as usize + 2] =
     [const { [const { AtomicU64::new(0) }; 17] }; STEPS_MAX as usize + 2];
 /// Of a signal frame: the general registers, as [`Registers`] has them.
@@ -54,7 +54,7 @@ pub fn begin(code: u64, target: u64) {
     STEPPED[0].store(code, Relaxed);
 }
 
-/// Ends it: how often each byte of the code was the start of an instruction that began.
+/// Ends counting: how often each byte of the code was the start of an instruction that began.
 pub fn end() -> Vec<u32> {
     STEPPED[0].store(0, Relaxed);
     STEPS.iter().map(|count| count.load(Relaxed)).collect()
@@ -81,7 +81,7 @@ pub fn count(rip: u64, code: u64, registers: &[i64; 23]) -> bool {
     STEP_COUNT.load(Relaxed) <= STEPS_MAX
 }
 
-/// The registers in front of each step.
+/// The registers before each step.
 pub fn all() -> Vec<[u64; 17]> {
     let count = STEP_COUNT.load(Relaxed) as usize;
     let steps = STEP_REGISTERS.iter().take(count);

@@ -1,5 +1,5 @@
-//! Which instructions may be in a sequence: those that the same state makes do the same twice, in a
-//! process that has to live on.
+//! Which instructions may be in a sequence: those that do the same twice from the same state, in a
+//! process that has to survive.
 
 use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register,
@@ -13,25 +13,26 @@ pub fn is_allowed(factory: &mut InstructionInfoFactory, instruction: &Instructio
     !is_unpredictable(instruction) && !is_harmful(instruction) && moves_stack_simply(factory, instruction)
 }
 
-/// Results of their own each time. Those that only clobber registers are in the templates instead.
+/// Instructions with different results each time. Those that only clobber registers are in
+/// the templates instead.
 fn is_unpredictable(instruction: &Instruction) -> bool {
     use Mnemonic::*;
     let by_mnemonic = matches!(
         instruction.mnemonic(),
         Cpuid | Rdtsc | Rdtscp | Rdpmc | Rdrand | Rdseed | Rdpid | Rdpru | Xgetbv
-        // Write what the processor tracks of the state, not the state.
+        // Instructions that write the processor's record of the state, and not the state.
         | Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Xsaves | Xsaves64
         // Wait.
         | Tpause | Umwait | Mwait | Mwaitx | Umonitor | Monitor | Monitorx
-        // Emulated by the kernel where the processor refuses them, with values of its own.
+        // Instructions that the kernel emulates where the processor refuses them, with its own values.
         | Sgdt | Sidt | Sldt | Str | Smsw
-        // Store the address of the last x87 instruction, which is that of the copy.
+        // Instructions that store the address of the last x87 instruction, which is the copy's.
         | Fnstenv | Fstenv | Fnsave | Fsave | Fxsave | Fxsave64
     );
     by_mnemonic
 }
 
-/// Would take the executor away from itself.
+/// Instructions that would take control away from the executor.
 fn is_harmful(instruction: &Instruction) -> bool {
     use Mnemonic::*;
     let segment = |index: u32| {
@@ -56,7 +57,7 @@ fn is_harmful(instruction: &Instruction) -> bool {
     by_mnemonic || loads_segment
 }
 
-/// The stack pointer must stay one: detours push. Only pushes and pops by one word move it.
+/// The stack pointer must stay one, because detours push. Only pushes and pops by one word move it.
 fn moves_stack_simply(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     if matches!(
         instruction.code(),

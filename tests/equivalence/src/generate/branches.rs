@@ -27,7 +27,7 @@ pub(super) fn sequence(generator: &mut Generator, random: &mut Random) -> Sequen
     close(parts, random)
 }
 
-/// Makes all branches lead somewhere else than to themselves, and ends the sequence.
+/// Makes all branches lead anywhere but to themselves, and ends the sequence.
 pub(super) fn close(mut parts: Parts, random: &mut Random) -> Sequence {
     if parts.items.is_empty() {
         parts.items.push(Item::Code(vec![0x90]));
@@ -48,7 +48,7 @@ pub(super) fn close(mut parts: Parts, random: &mut Random) -> Sequence {
     parts.finish(true, random)
 }
 
-/// Instructions that never fault and change what branches look at.
+/// Instructions that never fault and change the conditions of branches.
 fn simple(random: &mut Random) -> Vec<u8> {
     let register = random.pick(&[0_u8, 2]);
     match random.below(8) {
@@ -64,7 +64,7 @@ fn simple(random: &mut Random) -> Vec<u8> {
 }
 
 fn branch(parts: &mut Parts, index: usize, count: usize, random: &mut Random) {
-    // Mostly forward; backward ones end by their counter, or the sequence is thrown away.
+    // Mostly forward; backward ones end by their counter, or the sequence is discarded.
     let kind = random.below(12);
     let counted = matches!(kind, 6 | 7);
     let backward = counted && random.once_in(2);

@@ -23,7 +23,7 @@ pub struct Generator {
 /// The kinds of sequences, in the order in which they are counted.
 pub const KINDS: [&str; 3] = ["opcodes", "real code, mutated", "branches"];
 
-/// Pushes and pops by which a sequence moves rsp, at most.
+/// The most pushes and pops by which a sequence moves rsp.
 const STACK_MOVES_MAX: u64 = 5;
 
 /// The parts of a sequence so far.
@@ -103,7 +103,7 @@ impl Generator {
                 continue;
             }
             let generated = self.opcodes.any(random);
-            // What always faults ends a sequence: seldom.
+            // An instruction that always faults ends a sequence: seldom.
             if generated.instruction.flow_control() == FlowControl::Exception && !random.once_in(8) {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! Instructions of every code that iced knows, by their bytes: prefixes that mean nothing, bits that are not used and
-//! forms that no assembler chooses come out as well as the usual ones.
+//! Instructions of every code that iced knows, by their bytes. So meaningless prefixes, unused bits
+//! and forms that no assembler chooses occur as well as the usual ones.
 
 use iced_x86::{
     Code, ConstantOffsets, Decoder, DecoderOptions, EncodingKind, Instruction, InstructionInfoFactory, MandatoryPrefix,
@@ -100,7 +100,8 @@ impl Opcodes {
     }
 }
 
-/// Keeps a 32-bit displacement near its base; one from the stack pointer out of what lies below the red zone.
+/// Keeps a 32-bit displacement near its base; one from the stack pointer stays out of what lies
+/// below the red zone.
 fn shorten_displacement(bytes: &mut [u8], instruction: &Instruction, offsets: &ConstantOffsets, random: &mut Random) {
     let by_stack = matches!(instruction.memory_base(), Register::RSP | Register::ESP);
     let lowest = if by_stack { -40 } else { -0x180 };
@@ -313,7 +314,7 @@ fn bytes_of(info: &OpCodeInfo, random: &mut Random) -> Vec<u8> {
 }
 
 fn has_modrm(info: &OpCodeInfo) -> bool {
-    // Without one, its bytes are immediates or not there: they are as good as others.
+    // Without one, its bytes are immediates or missing: they are as good as others.
     info.op_count() != 0 || info.group_index() >= 0
 }
 
@@ -338,7 +339,7 @@ fn legacy_prefixes(bytes: &mut Vec<u8>, info: &OpCodeInfo, random: &mut Random) 
         _ if random.once_in(if repeats { 2 } else { 30 }) => bytes.push(random.pick(&[0xf2, 0xf3])),
         _ => {}
     }
-    // Their order means nothing, but the mandatory one must not be shadowed by a later one.
+    // Their order means nothing, but a later prefix must not override the mandatory one.
     if bytes.len() > 1 && random.once_in(3) {
         bytes.rotate_left(1);
     }

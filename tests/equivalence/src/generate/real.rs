@@ -28,7 +28,7 @@ impl RealCode {
             "/lib64/libc.so.6",
         ];
         let mut functions: Vec<Vec<u8>> = files.iter().flat_map(|file| read(Path::new(file))).collect();
-        // The same in each run on the same files, from all of them.
+        // The same in each run on the same files, taken from all of them.
         functions.sort_unstable();
         functions.dedup();
         let step = functions.len().div_ceil(FUNCTIONS_MAX).max(1);
@@ -75,7 +75,7 @@ impl RealCode {
     }
 }
 
-/// A direct branch, to where the instruction it led to is now, roughly; to a callee where it led outside.
+/// A direct branch leads roughly to where its instruction is now; to a callee if it led outside.
 fn branch(instruction: &Instruction, window: &[Instruction], bytes: &[u8]) -> Option<Item> {
     let bytes = &bytes[..instruction.len()];
     let target = instruction.near_branch_target();

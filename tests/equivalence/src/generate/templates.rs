@@ -11,7 +11,7 @@ const FORGET: [&[u8]; 3] = [
     &[0xba, 0, 0, 0, 0], // edx
 ];
 
-/// Results that differ each time, up to where they are forgotten.
+/// Results that differ each time, up to where they are overwritten.
 const UNPREDICTABLE: [&[u8]; 6] = [
     &[0x0f, 0x31],             // rdtsc
     &[0x0f, 0x01, 0xf9],       // rdtscp
@@ -28,7 +28,7 @@ pub(super) fn any(parts: &mut Parts, random: &mut Random) {
     let mut code = Vec::new();
     match random.below(7) {
         0 => {
-            // What a handler changes must not be told from what a new random number changes.
+            // A handler's change and a new random number could not be told apart.
             code.extend(random.pick(&UNPREDICTABLE));
             FORGET.iter().for_each(|forget| code.extend_from_slice(forget));
             code.extend([0x31, 0xd2]); // xor edx, edx: the flags
@@ -43,8 +43,8 @@ pub(super) fn any(parts: &mut Parts, random: &mut Random) {
             code.extend([0xb8, 20, 0, 0, 0, 0xcd, 0x80]);
         }
         3 => {
-            // push imm32; popfq: all flags but TF, and AC, under which detours fault on unaligned stacks. Who comes in
-            // between only pops.
+            // push imm32; popfq: all flags but TF, and AC, under which detours fault on unaligned
+            // stacks. A run that begins between the two only pops.
             parts.pops += 1;
             parts.pushes += 1;
             let flags = random.next() as u32 & 0x0020_0cd5;
@@ -53,7 +53,7 @@ pub(super) fn any(parts: &mut Parts, random: &mut Random) {
             code.push(0x9d);
         }
         4 => {
-            // xbegin over xend; what an abort says is forgotten.
+            // xbegin before xend; the status of an abort is overwritten.
             code.extend([0xc7, 0xf8, 3, 0, 0, 0, 0x0f, 0x01, 0xd5]);
             code.extend_from_slice(FORGET[0]);
             parts.loose_counts = true;
