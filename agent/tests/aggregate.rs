@@ -169,7 +169,7 @@ fn strings_in_keys_are_whole_words() {
 }
 
 #[test]
-fn a_key_that_does_not_fit_is_a_fault_and_left_as_it_was() {
+fn a_key_that_does_not_fit_is_a_fault_and_stays_unchanged() {
     let plan = ContextPlan::new(0, 0, 0, 0, 24, 4096, 0).unwrap();
     let target = Target::new(&Options {
         plan,

@@ -105,7 +105,7 @@ fn the_linker_waits_for_an_answer() {
 }
 
 #[test]
-fn nobody_waits_for_a_dead_tracer() {
+fn no_thread_waits_for_a_dead_tracer() {
     let target = Target::new(&Options::default());
     let context = target.enter();
     calibrate(&target);

@@ -54,7 +54,7 @@ fn tables_of(code: u64) -> [Vec<u8>; 2] {
 }
 
 #[test]
-fn the_last_row_that_is_there_holds() {
+fn the_last_published_row_is_current() {
     let code = map_code(&CODE);
     let tables = tables_of(code);
     let row_bytes = tables[0].len();
@@ -86,7 +86,7 @@ fn the_last_row_that_is_there_holds() {
 }
 
 #[test]
-fn who_looks_something_up_is_counted() {
+fn look_ups_are_counted() {
     static STOP: AtomicBool = AtomicBool::new(false);
     let code = map_code(&CODE);
     let tables = put(&tables_of(code)[0]);

@@ -70,7 +70,7 @@ fn protect(pool: u64, chunks: core::ops::Range<u64>, protection: i32) {
 /// Without the check, each exception of one thread would look at a thousand threads within calls.
 /// Here such a look is a fault.
 #[test]
-fn what_other_threads_have_replaced_is_not_even_looked_at_for_an_unwinder() {
+fn an_unwinder_does_not_look_at_other_threads_instances() {
     let (target, pool) = target();
     let original = behind_a_call();
     let (taken, put_back) = (Barrier::new(OTHERS + 1), Barrier::new(OTHERS + 1));
@@ -103,7 +103,7 @@ fn what_other_threads_have_replaced_is_not_even_looked_at_for_an_unwinder() {
 /// A coroutine continues in another thread than the one that has begun its call: there, too, an
 /// unwinder finds the real address.
 #[test]
-fn what_another_thread_has_replaced_on_this_stack_is_put_back() {
+fn addresses_replaced_by_another_thread_on_this_stack_are_restored() {
     let (target, _) = target();
     let original = behind_a_call();
     // Above the frame of the function that restores.

@@ -59,7 +59,7 @@ fn check(record: &Record) -> u64 {
 
 /// For a record without a time the clock is not read.
 #[test]
-fn untimed_headers_say_who_and_where() {
+fn untimed_headers_have_thread_and_processor() {
     let plan = ContextPlan::new(0, 0, 0, 64, 64, 0, 4096).unwrap();
     let target = Target::new(&Options {
         plan: ContextPlan { untimed: true, ..plan },
@@ -78,7 +78,7 @@ fn untimed_headers_say_who_and_where() {
 }
 
 #[test]
-fn headers_say_who_when_and_where() {
+fn headers_have_thread_time_and_processor() {
     let target = target(RING_SWITCH);
     let context = target.enter();
     // SAFETY: reads the time stamp counter.
@@ -159,7 +159,7 @@ fn overwriting_keeps_the_newest() {
 
 /// Handlers may run after `exit()`, until their probes are gone.
 #[test]
-fn behind_exit_nothing_is_overwritten() {
+fn after_an_exit_no_record_is_overwritten() {
     let target = target(RING_OVERWRITE);
     let context = target.enter();
     assert!((0..1000).all(|sequence| write(&target, context, sequence)));

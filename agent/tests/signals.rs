@@ -109,7 +109,7 @@ fn traps_go_where_the_table_says() {
 }
 
 #[test]
-fn an_older_table_holds_where_the_newer_one_says_nothing() {
+fn an_older_table_holds_where_the_newer_one_has_no_entry() {
     let _alone = alone();
     let (target, code) = target(false);
     let entry = |from, to| Redirect { from, to };
@@ -359,7 +359,7 @@ fn only_an_int3_has_executed_our_int3() {
 /// A step of ours ends, whether the kernel reports it as a step or not. Another SIGTRAP ends it,
 /// too, and is the program's.
 #[test]
-fn a_step_ends_whatever_it_is_called() {
+fn a_step_ends_whatever_code_the_kernel_reports() {
     let _alone = alone();
     let (target, _) = target(false);
     target.set_action(SLOT_TRAP, programs_own(0, 0));

@@ -123,7 +123,7 @@ fn a_thread_that_was_missed_gets_its_context_when_there_are_more() {
 
 /// No two threads share a context while some claim and the tracer adds.
 #[test]
-fn contexts_that_come_one_by_one_are_nobodys_twice() {
+fn no_two_threads_share_a_context_that_the_tracer_adds() {
     let target = Target::new(&Options {
         contexts: 48,
         ..Options::default()

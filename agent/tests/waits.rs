@@ -176,7 +176,7 @@ unsafe extern "C" {
 /// result. A bad pointer for its siginfo is EFAULT, as in the kernel, although the handler itself
 /// blocks the signal.
 #[test]
-fn what_comes_in_front_of_a_wait_is_its_result() {
+fn a_signal_just_before_a_wait_is_the_waits_result() {
     const EFAULT: i64 = -(libc::EFAULT as i64);
     let signals = [libc::SIGTRAP, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL];
     let status = in_child(|| {

@@ -203,7 +203,7 @@ mod tests {
 
     /// Nothing is patched; then one byte is; then none again.
     #[test]
-    fn what_is_patched_is_counted_whoever_has_patched_it() {
+    fn a_changed_first_byte_counts_as_a_patched_function() {
         let bash = std::fs::canonicalize("/bin/bash").expect("bash");
         let shell = Shell::start(&bash, 100).expect("it runs");
         let text = Text::of(shell.pid(), &bash).expect("its text");

@@ -52,7 +52,7 @@ fn a_handler_that_takes_a_known_time_comes_out_as_that_time() {
 
 /// What each kind of probe can do is tried, and the table says what the header promises.
 #[test]
-fn the_table_of_functions_is_what_the_library_can_do() {
+fn the_table_of_functions_agrees_with_the_library() {
     let text = bench(&["--own", "functions"]);
     let answer = |question: &str, kind: &str| {
         let start = format!("fact\t{question}\t{kind}\t");
@@ -90,7 +90,7 @@ fn the_report_is_written_as_page_data_and_text() {
 
 /// A tool that is not here is a row that says what installs it, beside the figures of what is.
 #[test]
-fn an_absent_tool_is_named_with_what_installs_it() {
+fn an_absent_tool_is_named_with_the_package_that_installs_it() {
     let output = command(&["--only", "library"])
         .env("NANOPROBE_PYTHON", "/nonexistent/python3")
         .output_in_time()

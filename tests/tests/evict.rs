@@ -246,7 +246,7 @@ fn the_last_resort_counts_both_ways_in() {
 /// Three functions without room, one after the other: a lone `ret`, `xor; ret`, `rep ret`. Each has
 /// both probes, and each jump ends with the bytes of the next one, which has its own.
 #[test]
-fn a_lone_ret_in_front_of_other_short_functions_counts() {
+fn a_lone_ret_before_other_short_functions_counts() {
     let functions = ["only_ret", "short_zero", "rep_ret"];
     let probes = functions.map(|name| format!("pid$target:a.out:{name}:entry,pid$target:a.out:{name}:return"));
     let clause = format!("{} {{ @[probefunc, probename] = count(); }}", probes.join(","));
@@ -286,7 +286,7 @@ fn short_functions_are_themselves_after_each_detach() {
 /// `.init` and `.fini` of a static program of musl are three bytes each. The bytes after them
 /// belong to nothing, up to the next section and to the end of the page.
 #[test]
-fn three_bytes_at_the_end_of_a_section_have_room_behind_it() {
+fn three_bytes_at_the_end_of_a_section_have_room_after_it() {
     let Some(path) = need_program("staticprog.c", Build::MuslStatic) else {
         return;
     };

@@ -6,7 +6,8 @@ use nanoprobe_tests::program::{Build, need_program, program};
 use nanoprobe_tests::results::table;
 use nanoprobe_tests::tracer::{Form, Tracer};
 
-/// More than before the room for what is gone was used up: each load brings its patches, and tables of all there are.
+/// More loads than would fill the room if it were not reused: each load brings its patches, and
+/// tables of all there are.
 const LOADS: i64 = 2000;
 const CALLS: i64 = 10;
 /// The machine may be busy.

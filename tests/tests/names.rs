@@ -119,13 +119,13 @@ live_tests! {
         assert_eq!(found, rows([(second.as_str(), 2)]));
     }
 
-    /// In a glob of functions those that lack the offset are passed over.
+    /// In a glob, functions that lack the offset are skipped.
     fn an_offset_in_some_functions_of_a_glob(form) {
         let found = counts(form, &program("instructions.c"), "pid$target:a.out:asm_*:9");
         assert_eq!(found, rows([("asm_known 9", ROUNDS), ("asm_split 9", ROUNDS - 2)]));
     }
 
-    /// Behind the function `-` stands an address: of the image, as nm shows it, or of the process.
+    /// After the function `-` comes an address: of the image, as nm shows it, or of the process.
     /// The probe is the same.
     fn an_address_of_the_image_or_of_the_process(form) {
         for build in [Build::Usual, Build::FixedAddress, Build::Static, Build::StaticPie] {
@@ -225,7 +225,7 @@ live_tests! {
     }
 }
 
-/// What is refused says what is there, with a tag, and ends with dtrace's exit status; the command is not run.
+/// A refusal names what exists, has a tag, and ends with dtrace's exit status; the command is not run.
 #[test]
 fn what_names_no_instruction_is_refused() {
     let path = program("instructions.c");
@@ -314,7 +314,7 @@ fn what_names_no_instruction_is_refused() {
     }
 }
 
-/// The address in the middle of an instruction: the nearest are told as addresses.
+/// The address in the middle of an instruction: the nearest ones are named as addresses.
 #[test]
 fn the_nearest_of_an_address_are_addresses() {
     let path = program("instructions.c");

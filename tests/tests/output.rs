@@ -1,6 +1,6 @@
 //! What the command prints, and how it ends: as dtrace(1) does.
 //!
-//! Blanks at the ends of lines are of no account here; everything else in the expected texts is exact.
+//! Blanks at the ends of lines do not matter here; everything else in the expected texts is exact.
 
 use std::process::Command;
 
@@ -51,7 +51,7 @@ live_tests! {
         }
     }
 
-    /// An entry looks at the record before it, a return at the one behind it: several clauses make one level.
+    /// An entry looks at the record before it, a return at the one after it: several clauses make one level.
     fn several_clauses_at_a_return_close_one_level(form) {
         let clause = "pid$target:a.out:stack_outer:entry,pid$target:a.out:stack_compare:entry { trace(1); }
                       pid$target:a.out:stack_outer:entry { trace(2); }
@@ -225,8 +225,8 @@ live_tests! {
         assert!(matches!(counts[..], [once, counted, called, 2, 2] if once > 0 && counted == 2 * once && called == counted), "{found}");
     }
 
-    /// What stands behind an exit() in its clause is done; further clauses of that firing are not,
-    /// nor do later hits count.
+    /// The rest of a clause after an exit() runs; further clauses of that firing do not, and later
+    /// hits do not count.
     fn exit_ends_the_firing(form) {
         let clause = format!(
             "{NUMBERED} {{ @before = count(); }} {NUMBERED} /arg0 == 10/ {{ printf(\"out \"); exit(17); printf(\"%d\\n\", arg0); }} \
@@ -256,7 +256,7 @@ live_tests! {
     }
 }
 
-/// With a small buffer and a stalled consumer, what is printed and what is said to be dropped is everything.
+/// With a small buffer and a stalled consumer, printed records and reported drops add up to everything.
 #[test]
 fn drops_are_counted_to_the_last() {
     let calls: usize = 200_000;
@@ -369,7 +369,7 @@ fn errors_have_their_statuses() {
     }
 }
 
-/// What is not there yet is refused by name, never misread.
+/// What is missing is refused by name, never misread.
 #[test]
 fn what_is_missing_is_refused_by_name() {
     for (program, name) in [
@@ -409,9 +409,10 @@ fn verbose_names_the_tactics() {
     }
 }
 
-/// Attaching and detaching say for how long the program stood: the thread that stood longest, and all of them at once.
+/// Attaching and detaching report how long the program was stopped: the longest stop of a thread,
+/// and the stop of all of them at once.
 #[test]
-fn how_long_the_program_stood_is_told() {
+fn the_length_of_the_stop_is_reported() {
     for policy in ["auto", "always"] {
         let mut busy = start_waiting(&program("busy.c"), "2");
         let clause = "pid$target:a.out:busy_work:entry { @ = count(); }";
@@ -453,7 +454,7 @@ live_tests! {
         assert!(none.stderr.contains("none of the places could be probed"), "{}", none.stderr);
         assert!(none.stderr.contains("the program's own breakpoint (int3)"), "{}", none.stderr);
         assert!(none.stdout.lines().any(|line| line == "OK"), "{}", none.stdout);
-        // Another one has its place: what could not be had is told, and no error.
+        // Another one is in its place: the failure is reported, and is not an error.
         let some = of(&[returns, "pid$target:a.out:main:entry { @ = count(); }"]);
         assert_eq!(some.status.code(), Some(0), "{}", some.stderr);
         assert!(some.stderr.contains("1 place could not be probed"), "{}", some.stderr);

@@ -1,4 +1,4 @@
-//! Attaching where nobody has a processor to spare, and attaching that fails in the middle.
+//! Attaching when no processor is free, and attaching that fails in the middle.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -63,7 +63,7 @@ fn beside_twenty_busy_processes_a_processor() {
     }
 }
 
-/// The target waits for a processor for as long as anybody else wants one.
+/// The target waits for a processor as long as any other process wants one.
 #[test]
 fn of_the_lowest_priority_beside_busy_processes() {
     let target = start_waiting(&program("looper.c"), CALLS);
@@ -127,7 +127,8 @@ fn maps(pid: i32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("a map")
 }
 
-/// However few mappings a process may still make, attaching works or says what was at its limit, and leaves nothing.
+/// However few mappings a process may still make, attaching works or names the limit that was
+/// reached, and leaves nothing.
 #[test]
 fn a_process_that_may_map_little_more_is_traced_or_left_as_it_was() {
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
@@ -161,10 +162,10 @@ fn a_process_that_may_map_little_more_is_traced_or_left_as_it_was() {
     }
 }
 
-/// Another tracer comes in the middle and stays: neither attaching nor taking back is possible. The error says both,
-/// and what is left, which is then taken back as it says.
+/// Another tracer comes in the middle and stays: neither attaching nor the removal is possible. The
+/// error reports both, and what is left, which is then removed as it says.
 #[test]
-fn what_a_failed_clean_up_leaves_is_said_and_repaired() {
+fn memory_that_a_failed_removal_leaves_is_reported_and_repaired() {
     let is_left = fails_and_is_repaired(
         "early",
         "pid$target:::entry { @ = count(); }",
@@ -173,18 +174,18 @@ fn what_a_failed_clean_up_leaves_is_said_and_repaired() {
     assert!(is_left, "attached in spite of another tracer");
 }
 
-/// The other one comes when the first probes, those that replaced return addresses need, are in the text already, and
-/// the others are being planned.
+/// The other one comes when the first probes (those that replaced return addresses need) are
+/// already in the text, and the others are being planned.
 #[test]
-fn probes_that_a_failed_clean_up_leaves_are_said_and_repaired() {
+fn probes_that_a_failed_removal_leaves_are_reported_and_repaired() {
     let clause = "pid$target:::entry,pid$target:::return { @ = count(); }";
     // On a busy machine the other one may come when all is in place.
     let is_left = (0..20).any(|_| fails_and_is_repaired("armed", clause, "runs on with nanoprobe's probes in it"));
     assert!(is_left, "the other tracer was never there in time");
 }
 
-/// Whether attaching failed while another tracer came; then the message says so and what is `left`,
-/// which is taken back.
+/// Whether attaching failed while another tracer came; then the message says so and names what is
+/// `left`, which is removed.
 #[track_caller]
 fn fails_and_is_repaired(when: &str, clause: &str, left: &str) -> bool {
     let mut running = Running::start(Command::new(program("grabbed.c")).arg(when));

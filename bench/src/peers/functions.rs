@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_patches_nothing_does_not_come_up() {
+    fn a_tool_that_patches_nothing_counts_as_not_started() {
         let mut taken = Taken::default();
         taken.round(&bash(), |_, _, _| says("read line"));
         let rows = taken.rows("a tool");

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told() {
+    fn damage_is_reported() {
         assert_eq!(ControlBlock::open(&Bytes::zeroed(8192)).unwrap_err(), Corrupt::Magic(0));
         assert!(matches!(
             ControlBlock::open(&Bytes::zeroed(8)).unwrap_err(),

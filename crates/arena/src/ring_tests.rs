@@ -129,7 +129,7 @@ fn a_head_out_of_range_is_damage() {
 }
 
 #[test]
-fn what_was_overwritten_is_passed_over() {
+fn overwritten_records_are_skipped() {
     let ring = Ring::new();
     let mut reader = ring.reader(RING_OVERWRITE);
     for epid in 1..=10 {

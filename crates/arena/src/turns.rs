@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_says_nothing_keeps_what_it_has() {
+    fn a_thread_that_does_not_answer_keeps_its_table() {
         let (thread, mut tables) = Thread::new();
         thread.count(1);
         tables.turn(&thread.memory).unwrap();

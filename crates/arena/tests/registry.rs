@@ -60,7 +60,7 @@ fn row(address: u64, order: u64, state: u64) -> Row {
 }
 
 #[test]
-fn rows_are_told_by_address_and_order_with_the_sums_of_all_threads() {
+fn rows_are_sorted_by_address_and_order_with_sums_over_threads() {
     let probe = u64::from(b'k') | 1 << 8 | ENABLED;
     let watch = u64::from(b'w') | UNCOUNTED;
     let rows = [

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_as_wide_as_what_goes_through_them() {
+    fn frames_are_as_wide_as_the_sum_of_their_stacks() {
         let stacks = [stack(&["main", "b"], 1), stack(&["main", "a"], 2), stack(&["main"], 1)];
         let picture = flame_graph("calls", &stacks);
         assert_eq!(

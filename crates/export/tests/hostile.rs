@@ -124,7 +124,7 @@ fn a_short_record_is_reported_and_not_printed() {
 }
 
 #[test]
-fn a_snapshot_refuses_what_is_no_key() {
+fn a_snapshot_refuses_malformed_keys() {
     let mut session = Session::new(&[]);
     let id = session.aggregation(Function::Count, &[KeyType::String]);
     let mut snapshot = Snapshot::new();

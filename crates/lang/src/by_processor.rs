@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_has_the_processor_behind_it() {
+    fn every_key_ends_with_the_processor() {
         let text =
             "#pragma D option aggpercpu\nBEGIN { @a = count(); @b[1, \"x\"] = sum(2); printa(\"%d %s %@d\", @b); }";
         let program = compile(&[Source::new("test", text)], &MacroValues::default()).unwrap();

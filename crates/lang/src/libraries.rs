@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_come_behind_those_that_they_depend_on() {
+    fn libraries_come_after_their_dependencies() {
         let needs = |name: &str| format!("# pragma D  depends_on library {name}.d\n");
         let all = vec![
             library("a", &needs("d")),
@@ -213,7 +213,7 @@ mod tests {
 
     /// An error anywhere in a library counts: DTrace, too, compiles all of it.
     #[test]
-    fn functions_that_there_are_not_are_refused_in_libraries() {
+    fn unknown_functions_are_refused_in_libraries() {
         for text in [
             "inline int x = nosuch(5);",
             "inline int x[int a] = nosuch(a);",

@@ -80,7 +80,7 @@ fn output(text: &str) -> (String, Option<&'static str>) {
 }
 
 #[test]
-fn scripts_give_what_they_gave() {
+fn scripts_compile_to_their_golden_files() {
     let bless = std::env::var_os("BLESS").is_some();
     let mut wrong = Vec::new();
     for path in scripts() {

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_found_is_told_when_the_rest_does_not_come() {
+    fn a_missing_name_is_reported_when_the_libraries_do_not_come() {
         let starting = SessionError::Starting {
             pid: 7,
             error: Some(Box::new(SessionError::NotAttached)),

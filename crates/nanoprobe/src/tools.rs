@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_too_much_is_told() {
+    fn missing_and_superfluous_arguments_are_reported() {
         for (line, what) in [
             ("funccount -p 1", "which function?"),
             ("funccount malloc", "-p PID, or -c COMMAND"),

@@ -33,7 +33,7 @@ fn a_program_without_a_target_prints_and_exits_with_its_status() {
 
 /// Options may come after arguments, as in `script.d 5 -p PID`; after `--` there are only arguments.
 #[test]
-fn options_stand_behind_arguments_too() {
+fn options_may_follow_arguments() {
     let program = "BEGIN { printf(\"%d %d\\n\", $1, $2); exit(0); }";
     for arguments in [["-n", program, "5", "-q", "6"], ["5", "-qn", program, "--", "6"]] {
         let output = nanoprobe(&arguments);
@@ -133,7 +133,7 @@ fn a_mistake_is_one_line() {
 /// These are reported whatever else is wrong with the clause. A text cannot define a type of a
 /// module; the tracer cannot sample its own threads.
 #[test]
-fn what_is_not_there_is_told_first() {
+fn missing_probes_and_types_are_reported_first() {
     for (program, right) in [
         (
             "nosuch:::x { trace(args[0]); }",
@@ -209,7 +209,7 @@ fn listings_of_the_tracers_probes() {
 }
 
 #[test]
-fn a_wrong_command_line_is_told_from_a_failure() {
+fn a_wrong_command_line_has_another_status_than_a_failure() {
     assert_eq!(nanoprobe(&["-K"]).status.code(), Some(2));
     assert_eq!(nanoprobe(&[]).status.code(), Some(2));
     assert_eq!(nanoprobe(&["--help"]).status.code(), Some(0));
@@ -286,7 +286,7 @@ fn an_empty_program_is_an_error() {
 }
 
 #[test]
-fn drops_are_told_by_kind_and_by_tag() {
+fn drops_are_reported_by_kind_and_by_tag() {
     let mut program = String::from("BEGIN { s = speculation(); t = speculation(); ");
     (0..500).for_each(|key| program.push_str(&format!("a[{key}] = 1; ")));
     program.push_str("} BEGIN { speculate(s); printf(\"a long text that takes room\"); } BEGIN { exit(0); }");

@@ -184,7 +184,7 @@ fn a_probe_over_budget_is_turned_off_and_its_counts_are_exact_up_to_then() {
 }
 
 #[test]
-fn cost_tells_what_a_program_would_take_and_runs_nothing_of_it() {
+fn cost_estimates_a_program_without_running_it() {
     let mut program = Program::start();
     let original = program.text();
     program.say_go();

@@ -149,7 +149,7 @@ fn printa_has_rows_and_with_a_format_their_text() {
 }
 
 #[test]
-fn what_printa_has_printed_is_not_told_again() {
+fn what_printa_has_printed_is_not_printed_again() {
     let lines = lines(&[
         "-n",
         r#"BEGIN { @a = count(); @b = count(); printa("%@d", @a); exit(0); }"#,

@@ -56,7 +56,7 @@ fn written(value: i64) -> String {
 
 /// Every value is in the one bucket whose bounds include it, and no two buckets share a value.
 #[test]
-fn bounds_hold_what_was_counted() {
+fn every_counted_value_lies_within_its_buckets_bounds() {
     for function in [
         "quantize(VALUE)",
         "lquantize(VALUE, -10, 10, 3)",

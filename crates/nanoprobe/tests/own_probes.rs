@@ -216,7 +216,7 @@ fn it_may_change_meanwhile() {
 }
 
 #[test]
-fn a_program_without_the_library_is_told_what_else_to_ask() {
+fn a_program_without_the_library_gets_a_hint_to_another_list() {
     let mut sleeper = Command::new("sleep").arg("1000").spawn_in_group().unwrap();
     let output = list(sleeper.id());
     sleeper.kill().unwrap();

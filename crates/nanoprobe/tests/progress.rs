@@ -59,7 +59,7 @@ fn told(term: &str, arguments: &[&str], probed: &str) -> String {
 const ERASE: &str = "\r\u{1b}[K";
 
 #[test]
-fn a_terminal_sees_how_far_it_has_come() {
+fn a_terminal_shows_the_progress_of_long_steps() {
     let text = told("xterm", &[], &program("many_functions.c").to_string_lossy());
     let lines: Vec<&str> = text.split(ERASE).collect();
     let counted = |line: &&&str| {
@@ -83,7 +83,7 @@ fn a_terminal_sees_how_far_it_has_come() {
 }
 
 #[test]
-fn nobody_else_is_told() {
+fn without_a_wanting_terminal_no_progress_is_shown() {
     for (term, arguments) in [
         ("dumb", &[][..]),
         ("", &[]),

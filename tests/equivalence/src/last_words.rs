@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_signals_are_told() {
+    fn the_last_signals_are_reported() {
         let words: &'static LastWords = Box::leak(Box::default());
         speak_into(words);
         begin(0x1234);

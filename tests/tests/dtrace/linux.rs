@@ -157,7 +157,7 @@ fn hits_on_other_processors_are_none() {
 
 /// As DTrace for Linux prints its own tests tst.print.local, .trunc and .zeroed, which are these programs.
 #[test]
-fn a_pointer_is_printed_with_what_lies_there() {
+fn a_pointer_is_printed_with_the_value_there() {
     let members = "enum eh { FIRSTVAL = 1, SECONDVAL = 2 };
         struct test_struct { int a; char b[5]; union { __u8 c; __u64 d; } u; struct { void *e; uint64_t f; } s; bool g; enum eh h; };
         BEGIN { t = (struct test_struct *)alloca(sizeof (struct test_struct)); ";

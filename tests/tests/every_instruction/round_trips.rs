@@ -121,7 +121,7 @@ fn a_signed_message_is_believed() {
 
 /// Everything else, with `NANOPROBE_EVERY_INSTRUCTION=all`; without, `static_libcrypto` does the same in one process.
 #[test]
-fn what_is_made_is_believed_and_what_is_wrong_is_not() {
+fn signatures_made_under_probes_verify_and_changed_ones_do_not() {
     if !all_is_asked_for("all round trips of openssl") {
         return;
     }

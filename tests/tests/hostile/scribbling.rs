@@ -55,7 +55,7 @@ impl Scribbler {
 }
 
 #[test]
-fn a_scribbled_arena_is_told_and_the_text_put_back() {
+fn a_scribbled_arena_is_reported_and_the_text_restored() {
     let mut target = Scribbler::start("arena");
     for round in 0..ROUNDS {
         let tracer = Tracer::new(Form::Default)
@@ -96,7 +96,7 @@ fn a_scribbled_thread_table_does_not_end_the_tracer() {
 
 /// The damage begins when all is in place, and goes on while the tracer ends.
 #[test]
-fn what_is_scribbled_over_while_traced_is_told_and_the_text_put_back() {
+fn damage_during_tracing_is_reported_and_the_text_restored() {
     for form in [Form::Default, Form::Trap] {
         let mut target = Scribbler::start("arena later");
         let tracing = Tracer::new(form).clause(CLAUSE).trace(target.pid());
@@ -116,7 +116,7 @@ fn what_is_scribbled_over_while_traced_is_told_and_the_text_put_back() {
 }
 
 #[test]
-fn what_a_killed_tracer_left_in_a_scribbler_is_put_back_or_told() {
+fn restore_after_a_kill_repairs_a_scribbler_or_reports_why_not() {
     for round in 0..ROUNDS {
         let mut target = Scribbler::start("arena later");
         let tracing = Tracer::new(Form::Default).clause(CLAUSE).trace(target.pid());

@@ -29,7 +29,7 @@ live_tests! {
         traced(form, "waiter 400");
     }
 
-    fn pending_ones_are_told_taken_and_let_go(form) {
+    fn held_signals_are_reported_taken_and_delivered(form) {
         traced(form, "pending 960");
     }
 

@@ -208,7 +208,7 @@ live_tests! {
     }
 
     /// A thousand calls are in progress when the tracer goes; they return to their callers.
-    fn detaching_puts_back_what_is_outstanding(form) {
+    fn detaching_restores_outstanding_return_addresses(form) {
         let mut target = start_waiting(&program("calls.c"), "wait 1000");
         let snapshot = Snapshot::take(target.pid());
         let tracing = attach(tracer(form).clause(CALLS), target.pid());

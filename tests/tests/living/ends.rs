@@ -78,7 +78,7 @@ live_tests! {
 /// A program that executes another one takes its probes with it, which is reported; the process is
 /// followed to its end.
 #[test]
-fn an_exec_is_told() {
+fn an_exec_is_reported() {
     let mut target = Running::start(Command::new("/bin/sh").args(["-c", "echo ready; read line; exec cat"]));
     target.wait_for("ready\n");
     let clause = "pid$target:libc:read:entry,pid$target:libc:execve:entry { @ = count(); }";

@@ -145,7 +145,7 @@ live_tests! {
     }
 
     /// What is added while the tracer prints and clears is in the next line, once.
-    fn what_is_cleared_under_hits_is_told_once(form) {
+    fn values_cleared_under_hits_are_reported_once(form) {
         let clause = "tick-10ms, END { printa(\"count %d %@d\\n\", @counts); printa(\"sum %d %@d\\n\", @sums);
                           clear(@counts); clear(@sums); }";
         let calls = form.scale(200_000, 5_000);
@@ -165,7 +165,7 @@ live_tests! {
 
     /// The tables of a thread that is gone, or waits, and those that are about to be left, are read
     /// once: however it ends.
-    fn whatever_ends_the_program_what_it_has_made_is_told_once(form) {
+    fn every_end_of_a_program_reports_its_counts_once(form) {
         for ending in ["exit", "kill", "exec", "fork"] {
             let traced = tracer(form, &["aggrate=2ms", "switchrate=1ms"])
                 .clause(BOTH)
@@ -179,7 +179,7 @@ live_tests! {
 
     /// The count beside the keys has its own place, and is another witness where the program cannot
     /// say what was seen.
-    fn whoever_detaches_has_all_that_was_counted(form) {
+    fn detaching_reads_all_counts(form) {
         let clause = "pid$target:a.out:used:entry { @counts[arg0 % 500] = count(); @all = count(); }
                       END { printa(\"count %d %@d\\n\", @counts); printa(\"all %@d\\n\", @all); }";
         let mut target = start_waiting(&program("ever_new.c"), "3 100000000 1000 0");

@@ -30,7 +30,7 @@ fn assert_untouched(target: &Running) {
 }
 
 #[test]
-fn what_runs_in_the_end_is_traced() {
+fn the_final_program_is_traced() {
     let mut target = start("3");
     let tracing = Tracer::new(Form::Default).clause(CLAUSES).trace(target.pid());
     assert_eq!(target.stdout().matches("ready").count(), 4, "the last one stays");

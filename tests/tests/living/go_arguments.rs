@@ -11,7 +11,7 @@ use crate::traced_when_attached;
 
 const TURNS: &str = "6";
 
-/// What each function prints of its arguments, and how a tracer does by their types.
+/// What each function prints of its arguments, and what a tracer prints of them by their types.
 const TYPED: [(&str, &str); 13] = [
     (
         "integers",

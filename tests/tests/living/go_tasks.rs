@@ -1,4 +1,4 @@
-//! What a goroutine keeps in `self->` stays with it, whichever thread it is on; and `goid` is its number.
+//! A goroutine's `self->` variables stay with it, whichever thread it is on; and `goid` is its number.
 
 use nanoprobe_tests::program::{Build, need_program};
 use nanoprobe_tests::results::{said, table};
@@ -7,7 +7,7 @@ use nanoprobe_tests::{live_tests, number_from_environment};
 
 use crate::traced_when_attached;
 
-/// The sum of what stands on the lines `NAME NUMBER`.
+/// The sum of the numbers on the lines `NAME NUMBER`.
 fn summed(text: &str, name: &str) -> i64 {
     let value = |line: &str| line.trim().strip_prefix(name)?.trim().parse::<i64>().ok();
     text.lines().filter_map(value).sum()
@@ -101,7 +101,7 @@ fn no_argument_and_no_goroutine_is_wrong_in_a_million_hits() {
     }
 }
 
-/// A function whose stack has to grow begins anew, and has been called once.
+/// A function whose stack has to grow begins again, and has been called once.
 #[test]
 fn a_call_whose_stack_grows_is_one_hit() {
     for build in [Build::Go, Build::GoPieStripped] {

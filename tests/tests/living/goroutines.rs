@@ -14,7 +14,8 @@ use crate::traced_when_attached;
 
 const ATTACHES: u64 = 20;
 
-/// Attaches to a program that works, again and again, and detaches; in the end it says that all was as it should be.
+/// Attaches to a working program, again and again, and detaches; in the end the program says that
+/// everything was correct.
 fn attached_again_and_again(form: Form, program: &str, clause: &str) {
     for build in [Build::Go, Build::GoPie] {
         let Some(path) = need_program(program, build) else {
@@ -41,7 +42,8 @@ fn attached_again_and_again(form: Form, program: &str, clause: &str) {
 }
 
 live_tests! {
-    /// A borrowed thread has no frame on a goroutine's stack: what lies below it is another's array.
+    /// A borrowed thread has no frame on a goroutine's stack: the memory below it is
+    /// another goroutine's array.
     fn arrays_on_goroutines_stacks_side_by_side_stay_whole(form) {
         attached_again_and_again(form, "gostacks.go", "pid$target:a.out:main.lowest:entry { @ = count(); }");
     }

@@ -16,7 +16,7 @@ fn traced(form: Form, clause: &str) -> Traced {
 }
 
 live_tests! {
-    /// memcpy, memmove and the function that both are: it is told by its own name.
+    /// memcpy, memmove and the function that both are: it is reported by its own name.
     fn a_call_is_counted_once(form) {
         let traced = traced(form, "pid$target:libc*:*mem*:entry { @[probefunc] = count(); }");
         let rows = table(&traced.results);

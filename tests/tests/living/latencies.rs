@@ -19,7 +19,7 @@ const CALLS: usize = 40;
 const FUNCTIONS: [&str; 4] = ["spins", "sleeps", "hands_over", "sometimes"];
 /// A right latency is within this, or within a twentieth.
 const TOLERANCE_NS: i64 = 1000;
-/// Of so many calls in a hundred at least: between its clock read and the probe a thread may lose the processor.
+/// At least so many calls in a hundred: between its clock read and the probe a thread may lose the processor.
 const RIGHT_PERCENT: usize = 90;
 
 /// What each call took, by function, in the order of the calls.
@@ -73,7 +73,7 @@ fn assert_right(tracer: &str, measured: &Latencies, said: &str) {
 }
 
 live_tests! {
-    fn a_latency_is_what_the_programs_own_clock_says(form) {
+    fn a_latency_lies_between_the_programs_own_clock_readings(form) {
         let mut clauses = String::new();
         for name in FUNCTIONS {
             clauses += &format!("pid$target:a.out:{name}:entry {{ self->{name} = timestamp; }}
@@ -189,10 +189,10 @@ impl Drop for KernelProbes {
     }
 }
 
-/// The measure of the test above: what the kernel's own return probes make of the same program.
+/// The reference for the test above: how the kernel's own return probes do on the same program.
 #[test]
 fn the_kernels_return_probes_say_the_same() {
-    // Such probes are of a file: everybody who runs it meets them.
+    // Such probes belong to a file: every process that runs the file hits them.
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("latencies");
     fs::copy(program("latencies.c"), &path).expect("a copy");

@@ -1,10 +1,10 @@
-//! Probes' handlers that the program's own signal handlers interrupt, and leave for ever by siglongjmp.
+//! Probes' handlers that the program's own signal handlers interrupt and abandon by siglongjmp.
 
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::{said, table};
 use nanoprobe_tests::tracer::{Form, Traced, Tracer};
 
-/// One that takes its time, so that most signals come in its midst.
+/// A slow handler, so that most signals interrupt it.
 const CLAUSE: &str =
     "pid$target:a.out:called:entry { @[probename, tid != 0, strjoin(probefunc, execname) != \"\"] = count(); }";
 
@@ -55,6 +55,6 @@ fn a_handler_is_not_over_when_it_is_interrupted_from_above() {
     );
     assert!(within > 20, "{within} signals");
     assert_eq!(hits + missed, calls + within, "{hits} + {missed}");
-    // Those that came in the midst of a handler, and no others.
+    // The hits that interrupted a handler, and no others.
     assert!(missed <= within, "{missed} missed, {within} within");
 }

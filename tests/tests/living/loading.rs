@@ -24,8 +24,8 @@ live_tests! {
         assert_eq!(rows["plugin_constructed"], said(&right.stdout, "constructed"));
     }
 
-    /// IFUNCs of the C library are resolved by calls of ours, which lead through the linker: that
-    /// has its probes already.
+    /// Our calls of resolvers of the C library's IFUNCs lead through the linker, which already
+    /// has its probes.
     fn our_own_calls_are_no_hits(form) {
         let of_linker = "pid$target:ld-linux*::entry { @[probefunc] = count(); }";
         let of_both = format!("{of_linker} pid$target:libc::entry {{ @all = count(); }} END {{ trunc(@all); }}");
@@ -37,8 +37,8 @@ live_tests! {
         assert_eq!(counts(&of_both), counts(of_linker));
     }
 
-    /// What a stopped tracer has missed, it says.
-    fn a_library_that_the_program_did_not_wait_for_is_told(form) {
+    /// A stopped tracer reports what it has missed.
+    fn a_library_that_the_program_did_not_wait_for_is_reported(form) {
         let plugin = try_program("plugin.c", Build::Library).expect("a shared library");
         let mut target = start_waiting(&program("dlopen.c"), &format!("{} 3 10", plugin.display()));
         let clause = "pid$target:plugin.so:plugin_function:entry,pid$target:libc:puts:entry { @[probefunc] = count(); }";

@@ -1,4 +1,5 @@
-//! Living with the target: whatever it does, its results are those of the unprobed run, and the counts are exact.
+//! Live programs: whatever the target does, its results are those of the unprobed run, and the
+//! counts are exact.
 
 mod blocked;
 mod buffers;
@@ -66,13 +67,13 @@ fn traced_from_start(form: Form, clause: &str, program: &Path, arguments: &str) 
     traced
 }
 
-/// Attaches to a program that waits, lets it go, and asserts that it printed what it prints unprobed. What nanoprobe
-/// reports as lost is left to the caller.
+/// Attaches to a waiting program, releases it, and asserts that it printed what it prints unprobed.
+/// The caller checks the losses that nanoprobe reports.
 #[track_caller]
 fn traced_when_attached(form: Form, clause: &str, program: &Path, arguments: &str) -> (Finished, Traced) {
     let mut target = start_waiting(program, arguments);
-    // Hooks come before the probes where return addresses are to be replaced: the text alone does
-    // not tell when all is there.
+    // Hooks come before the probes if return addresses are replaced: so the text alone does not
+    // show when everything is in place.
     let tracing = Tracer::new(form).clause(clause).trace(target.pid());
     target.go();
     let finished = target.finish().success();

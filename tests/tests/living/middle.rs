@@ -1,4 +1,4 @@
-//! No torn instruction (I1): who arrives in the middle of a run executes the right thing.
+//! No torn instruction (I1): a thread that arrives in the middle of a run executes the right instruction.
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
@@ -47,7 +47,7 @@ live_tests! {
             assert!(table(&traced.results).get("middle_spin").is_some_and(|&hits| hits > 10), "{}", traced.results);
             snapshot.assert_identical(target.pid());
         }
-        // Woken while traced: the sleeper comes back into a run.
+        // Woken while traced: the sleeping thread returns into a run.
         let tracing = Tracer::new(form).clause(clause).attach(target.pid());
         target.go();
         let finished = target.finish().success();

@@ -41,8 +41,8 @@ live_tests! {
         assert!(all >= calls && counted <= 2 * calls, "{counted} of {calls}: {}", traced.finished.stderr);
     }
 
-    /// Such a process that is made while we trace, and works on when we go: what it may stand in
-    /// stays until it has ended.
+    /// Such a process that is made while we trace, and runs on when we detach: memory in which it
+    /// may be stays until it has ended.
     fn a_task_that_shares_memory_outlives_us(form) {
         let mut target = start_waiting(&program("odd.c"), "outlived");
         let snapshot = Snapshot::take(target.pid());
@@ -60,7 +60,8 @@ live_tests! {
         assert!(finished.stdout.ends_with("OK\n"), "{}", finished.stdout);
     }
 
-    /// A sandbox that kills at a foreign system call: we trace without one, or refuse; never do we make it.
+    /// A sandbox that kills at a foreign system call: we trace without system calls, or refuse, and
+    /// never make one.
     fn a_sandboxed_program_survives(form) {
         let mut target = start_waiting(&program("odd.c"), "seccomp");
         let tracing = Tracer::new(form).clause(WORK).attach_or_end(target.pid());

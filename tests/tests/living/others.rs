@@ -1,4 +1,4 @@
-//! Others at the same program: strace, gdb, a second nanoprobe.
+//! Other tools on the same program: strace, gdb, a second nanoprobe.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use nix::sys::signal::Signal;
 
 const WORK: &str = "pid$target:a.out:busy_work:entry { @ = count(); }";
 
-/// Lets the target work for a while, then Ctrl-C. How long is of no account.
+/// Lets the target work for a while, then Ctrl-C. The length does not matter.
 #[track_caller]
 pub fn after_some_work(tracing: Tracing) -> Traced {
     std::thread::sleep(Duration::from_millis(200));
     tracing.interrupt()
 }
 
-/// By jumps only. strace, when it comes or goes, swallows signals of a program that traps on purpose: of 800,000 `int3`
-/// of a program of its own making, attached to six times, up to three were never handled. Who is sent on without its
-/// signal executes what follows the trap.
+/// By jumps only. When strace attaches or detaches, it swallows signals of a program that traps on
+/// purpose. Of 800,000 `int3` of a program of its own making, attached to six times, up to three
+/// were never handled. A thread that continues without its signal executes what follows the trap.
 #[test]
 fn strace_comes_and_goes() {
     let form = Form::Default;
@@ -79,7 +79,7 @@ live_tests! {
     }
 
     /// As with DTrace: a script that finds in BEGIN that it cannot work sees nothing of the program.
-    fn nothing_fires_behind_an_exit_in_begin(form) {
+    fn nothing_fires_after_an_exit_in_begin(form) {
         let mut busy = start_waiting(&program("busy.c"), "2");
         busy.go();
         busy.wait_for("working\n");
@@ -115,7 +115,7 @@ live_tests! {
         busy.finish().success();
     }
 
-    /// Two tracers that come at the same moment: one attaches, the other says who was quicker.
+    /// Two tracers that attach at the same moment: one succeeds, the other says that it was slower.
     fn two_tracers_at_once(form) {
         let mut busy = start_waiting(&program("busy.c"), "2");
         busy.go();
@@ -200,7 +200,7 @@ live_tests! {
         busy.wait_for("working\n");
         std::thread::sleep(Duration::from_millis(300));
         busy.write("stop\n");
-        // It ends although nobody reads its ring: records are dropped, not waited for.
+        // It ends although its ring is not read: records are dropped, not waited for.
         let target = busy.finish().success();
         assert!(said(&target.stdout, "calls") > 0);
         tracing.running.signal(Signal::SIGCONT);
@@ -210,7 +210,7 @@ live_tests! {
     }
 }
 
-/// Without traps: gdb takes a trap that it meets for one of its own.
+/// Without traps: gdb takes any trap for its own.
 #[test]
 fn gdb_comes_and_goes() {
     let form = Form::Default;
@@ -250,7 +250,7 @@ fn gdb_comes_and_goes() {
     );
 }
 
-/// Its breakpoints are no business of ours, neither at an instruction that is not probed, nor on our jump.
+/// Its breakpoints do not concern us, neither at an unprobed instruction nor on our jump.
 #[test]
 fn gdb_has_breakpoints_of_its_own() {
     let Some(gdb) = need_command("gdb's breakpoints in a traced program", "gdb") else {
@@ -293,7 +293,8 @@ fn gdb_has_breakpoints_of_its_own() {
     );
 }
 
-/// By traps. A debugger that passes SIGTRAP and detaches may leave threads in front of a trap of ours, with the signal.
+/// By traps. A debugger that passes SIGTRAP and detaches may leave threads before a trap of ours,
+/// with the signal.
 #[test]
 fn gdb_passes_traps_on_and_goes() {
     let Some(gdb) = need_command("gdb that passes traps on", "gdb") else {

@@ -1,5 +1,5 @@
-//! The displaced instructions do what they do in place (I3): faults are reported at the original address, system calls
-//! come back and are restarted, children go on where their parents do.
+//! The displaced instructions do what they do in place (I3): faults are reported at the original
+//! address, system calls return and are restarted, children continue where their parents do.
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program, program};
@@ -19,7 +19,7 @@ const FUNCTIONS: [(&str, i64); 7] = [
 ];
 
 live_tests! {
-    fn every_instruction_of_what_notices(form) {
+    fn every_instruction_that_notices_its_place_is_probed(form) {
         let clause = "pid$target:a.out:moved_*: { @[probefunc, probename] = count(); }";
         let rounds = form.scale(200, 20);
         let traced = traced_from_start(form, clause, &program("relocated.c"), &rounds.to_string());
@@ -31,7 +31,7 @@ live_tests! {
     }
 
     /// One site at a time, so that each has its detour for itself.
-    fn entries_and_returns_of_what_notices(form) {
+    fn entries_and_returns_of_instructions_that_notice_their_place(form) {
         let names = ["load", "call", "divide", "syscall", "vfork", "clone", "gate", "copy", "time", "transaction", "wide"];
         let probes = names.map(|name| format!("pid$target:a.out:moved_{name}:entry,pid$target:a.out:moved_{name}:return"));
         let clause = format!("{} {{ @[probefunc] = count(); }}", probes.join(","));

@@ -1,5 +1,4 @@
-//! A part of the program's text that is mapped once more: what is executed there counts, and what
-//! is not there is not missed.
+//! A part of the program's text that is mapped a second time: hits there count, and no misses are reported.
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;

@@ -1,4 +1,4 @@
-//! Threads that live for a moment, by the ten thousands: what one leaves behind serves another.
+//! Ten thousands of short-lived threads: later threads reuse the places of earlier ones.
 
 use std::path::Path;
 
@@ -16,8 +16,8 @@ const EVERYTHING: &str = "pid$target:a.out:short_work:entry { @calls[\"calls\"] 
     pid$target:a.out:batch_done:entry { printf(\"batch %d\\n\", arg0); }
     END { printa(\"%s %@d\\n\", @calls); printa(\"%s %@d\\n\", @most); printa(\"thread %d %@d\\n\", @by_thread); }";
 
-/// Follows a program batch by batch: it goes on when the tracer has told of the last one, and so has looked at what its
-/// threads have left behind. At most 400 threads come in between.
+/// Follows a program batch by batch: it continues when the tracer has reported the last one, and so
+/// has looked at the places of its threads. At most 400 threads come in between.
 fn follow(form: Form, program: &Path, arguments: &str) -> (Finished, Traced) {
     let mut target = start_waiting(program, arguments);
     let mut tracing = tracer(form).clause(EVERYTHING).trace(target.pid());
@@ -38,7 +38,7 @@ fn tracer(form: Form) -> Tracer {
         .argument("switchrate=1ms")
 }
 
-/// Waits until the tracer tells of a batch, or the program has ended.
+/// Waits until the tracer reports a batch, or the program has ended.
 fn is_told(tracing: &mut Tracing, batch: u64, is_running: &mut dyn FnMut() -> bool) -> bool {
     let wanted = format!("batch {batch}\n");
     let mut told = false;
@@ -126,8 +126,8 @@ live_tests! {
             count.parse::<i64>().ok()
         }).sum();
         let counted = said(&traced.results, "calls");
-        // Whether places are free again when the next batch begins is up to the scheduler: that
-        // they come is another test's.
+        // Whether places are free again when the next batch begins depends on the scheduler;
+        // another test checks that they become free.
         assert!(missed > 0 && counted > 1000, "{}", traced.finished.stderr);
         assert_eq!(counted + missed, said(&target.stdout, "calls"), "{}", traced.finished.stderr);
     }

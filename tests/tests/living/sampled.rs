@@ -1,4 +1,4 @@
-//! `profile-...`: what the threads execute, against what the program says of its own time.
+//! `profile-...`: compares what the threads execute with what the program says of its own time.
 //!
 //! A sample is taken after so much of a thread's time on a processor, so their number does not depend on how busy the
 //! machine is; on a virtual one some may be skipped.
@@ -32,7 +32,7 @@ fn percent(part: i64, whole: i64) -> i64 {
 }
 
 #[test]
-fn samples_are_where_the_time_goes() {
+fn samples_are_proportional_to_time() {
     let clause = "profile-997 /pid == $target/ { @[ufunc(uregs[R_RIP])] = count(); }";
     let Some(traced) = sampled(clause, "work 600 1") else {
         return;
@@ -155,7 +155,7 @@ fn a_program_that_is_executed_is_sampled() {
     );
 }
 
-/// Where no thread of the target's is on a processor the probe fires all the same, in the tracer.
+/// If no thread of the target is on a processor the probe still fires, in the tracer.
 #[test]
 fn a_profile_fires_for_every_processor() {
     let clause = "profile-97 { @[pid == $target] = count(); } tick-97 { ticks++; }
@@ -175,7 +175,7 @@ fn a_profile_fires_for_every_processor() {
 }
 
 #[test]
-fn too_few_descriptors_are_said() {
+fn too_few_descriptors_are_reported() {
     let mut target = start_waiting(&program("threads.c"), "60 1000 early");
     let script =
         "ulimit -Hn 40; ulimit -n 40; exec \"$0\" -q -n 'profile-97 { @ = count(); } tick-300ms { exit(0); }' -p $1";

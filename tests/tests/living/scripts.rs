@@ -1,4 +1,4 @@
-//! Scripts as people have them: what their authors take for granted besides the words of the language.
+//! Scripts from practice: what their authors rely on besides the words of the language.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -42,7 +42,7 @@ live_tests! {
         assert!(u64::from_str_radix(before, 16).is_ok(), "{names:?}");
     }
 
-    /// `start = 0` makes an int, which takes a time all the same, whoever assigns it and whoever reads it.
+    /// `start = 0` makes an int, which nevertheless holds a time in every clause that assigns or reads it.
     fn a_variable_that_begins_as_0_takes_a_time(form) {
         let clause = "BEGIN { start = 0; }
                       pid$target:a.out:func:entry { self->last = 0; }
@@ -54,8 +54,8 @@ live_tests! {
         assert_eq!(traced.results.trim(), "hours 0\nsince 1: 10");
     }
 
-    /// Scripts put a NUL behind the bytes that they have copied, where there is none of their own.
-    fn a_nul_goes_behind_what_was_copied(form) {
+    /// Scripts put a NUL after the bytes that they have copied.
+    fn a_nul_may_be_stored_after_copied_bytes(form) {
         let clause = "pid$target:a.out:func:entry {
                           this->text = (char *)copyin(arg0, 8);
                           this->text[8] = 0;
@@ -91,7 +91,7 @@ live_tests! {
     }
 }
 
-/// What is not there is refused with what there is instead.
+/// A missing name is refused with the name to use instead.
 #[test]
 fn a_refusal_says_what_to_write() {
     for (clause, word) in [
@@ -114,7 +114,7 @@ fn a_refusal_says_what_to_write() {
 
 /// Scripts for every process of a system (`postgresql*:::`) are told what is missing here.
 #[test]
-fn a_provider_without_a_process_is_told_where_it_is_looked_for() {
+fn a_provider_without_a_process_gets_a_hint() {
     let refused = |clause: &str| {
         let ran = Command::new(nanoprobe()).args(["-n", clause]).output_in_time();
         let ran = ran.expect("the command runs");
@@ -152,7 +152,7 @@ fn a_script_need_not_be_utf_8() {
     );
 }
 
-/// Libraries of two folders: what they declare is the program's, whatever order their files' names have.
+/// Libraries of two directories: the program knows their declarations, whatever the order of the file names.
 #[test]
 fn libraries_are_read_in_the_order_of_their_dependencies() {
     let folder = program("looper.c").with_file_name(format!("libraries.{}", std::process::id()));

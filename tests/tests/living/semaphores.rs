@@ -1,4 +1,4 @@
-//! Semaphores of static probes, whatever becomes of their place, of the program, and of the tracer
+//! Semaphores of static probes, whatever happens to their place, to the program, and to the tracer
 //! while it changes them.
 
 use std::path::PathBuf;
@@ -57,9 +57,9 @@ fn kill(tracing: Tracing) {
 }
 
 live_tests! {
-    /// Nothing is written into what lies where a library was: pages of the program's, or another
-    /// library's data. Whoever looks at it later, a tracer or `restore` after a tracer that was
-    /// killed before the library went, lets it alone.
+    /// Where a library was, nothing is written into the new contents: pages of the program's, or
+    /// another library's data. A tracer that looks at it later, or `restore` after a tracer that
+    /// was killed before the library went, leaves it alone.
     fn a_library_that_goes_takes_its_semaphore_with_it(form) {
         for other in ["pages".to_owned(), library("guarded_plain.c").display().to_string()] {
             for killed in [false, true] {
@@ -85,7 +85,7 @@ live_tests! {
         }
     }
 
-    /// The new program has words of its own, which nobody has raised and nobody lowers.
+    /// The new program has its own words, which no tracer raises or lowers.
     fn a_program_that_execs_starts_anew(form) {
         let (mut target, word) = start(&format!("exec {}", library("guarded.c").display()));
         let tracing = attach(form, &mut target, word);
@@ -101,7 +101,7 @@ live_tests! {
         assert!(finished.stdout.contains("after 0\nsemaphore 0\n"), "{}", finished.stdout);
     }
 
-    /// One after the other, also after one that was killed: the next takes back what that one had counted.
+    /// One after the other, also after a killed one: the next tracer takes the killed one's count back.
     fn tracers_that_follow_each_other_count_once_each(form) {
         let (mut target, word) = start(&format!("work {}", library("guarded.c").display()));
         target.go();
@@ -120,9 +120,9 @@ live_tests! {
     }
 }
 
-/// Killed where it writes the word, and at the calls in front of it and behind it, raising and lowering.
+/// Killed where it writes the word, and at the calls before and after that, raising and lowering.
 #[test]
-fn a_tracer_killed_while_it_counts_leaves_what_restore_takes_back() {
+fn a_tracer_killed_while_counting_is_cleaned_up_by_restore() {
     let Some(strace) = need_command("SIGKILL at exact system calls", "strace") else {
         return;
     };
@@ -144,7 +144,7 @@ fn a_tracer_killed_while_it_counts_leaves_what_restore_takes_back() {
     };
     run(&mut traced(&target, &[])).success();
     let text = std::fs::read_to_string(log.path()).expect("the log");
-    // Whether a patch is written in two bytes, too, is nobody's business here: the word's own address is.
+    // A patch may also be written in two bytes: only writes at the word's own address matter here.
     let own = format!(", 2, {word})");
     let calls = text.lines().filter(|line| line.starts_with("pwrite64(")).enumerate();
     let writes: Vec<usize> = calls

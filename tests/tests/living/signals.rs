@@ -11,7 +11,8 @@ const BOTH: &str = "pid$target:a.out:worked:entry { @[probefunc] = count(); }
                     pid$target:a.out:handled:entry { @[probefunc] = count(); }";
 
 live_tests! {
-    /// A signal that arrives inside a handler of ours calls probed functions: those hits are missed, and said to be.
+    /// A signal that arrives inside a handler of ours calls probed functions: those hits are
+    /// missed, and reported.
     fn i5_hits_within_a_handler_are_missed_and_counted(form) {
         let signals = form.scale(5000, 500);
         let (target, traced) = traced_when_attached(form, BOTH, &program("signals.c"), &format!("timers {signals}"));
@@ -59,7 +60,7 @@ fn jumps_need_no_signal() {
     assert_eq!((rows["worked"], rows["handled"]), (30000, 100));
 }
 
-/// With traps the program must survive all the same: by counting, by missing, or by a refusal that says why.
+/// With traps the program must also survive: by counting, by missing, or by a refusal that says why.
 #[test]
 fn traps_under_a_blocked_sigtrap_do_not_kill() {
     let program = program("signals.c");

@@ -97,7 +97,7 @@ fn they_are_listed_as_dtrace_names_them() {
 }
 
 #[test]
-fn a_provider_without_the_process_s_number_is_told() {
+fn a_provider_without_the_process_number_gets_a_hint() {
     let tracer = Tracer::new(Form::Default)
         .clause("test:::kinds")
         .command(&program("statics.c"), "1");
@@ -158,7 +158,7 @@ live_tests! {
             let tracer = Tracer::new(form).argument("-v").clause(&clause);
             let traced = tracer.command(&program("statics.c"), "10").run().complete();
             assert!(traced.finished.stderr.contains(reason), "{}", traced.finished.stderr);
-            // The other clause is none the worse: 0 + ... + 9, and 1 each; arg7 is not there.
+            // The other clause is not affected: 0 + ... + 9, and 1 each; arg7 does not exist.
             assert!(traced.results.lines().any(|line| line.trim() == "55"), "{}", traced.results);
         }
     }

@@ -1,4 +1,4 @@
-//! Bad pointers are errors of the clause, counted and said, and nothing to the target (I4).
+//! Bad pointers are errors of the clause, counted and reported, and do not affect the target (I4).
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
@@ -66,7 +66,7 @@ live_tests! {
         let rows = table(&traced.results);
         let calls = rows["same"];
         assert!(calls > 0, "{rows:?}");
-        // Behind the array's end nothing is stored.
+        // After the array's end nothing is stored.
         assert_eq!((rows["seen"], rows["end"], rows["errors"]), (5 + calls, 5 + 2 * calls, calls), "{rows:?}");
     }
 }

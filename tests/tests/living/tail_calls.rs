@@ -1,5 +1,5 @@
-//! Functions that end by a jump to another one return when that has returned: the return address is
-//! replaced at the jump.
+//! Functions that end by a jump to another one return when that one has returned: the return
+//! address is replaced at the jump.
 
 use std::process::Command;
 
@@ -109,7 +109,7 @@ live_tests! {
     }
 
     /// `dlsym(RTLD_NEXT, ...)` at the end of a function asks by the return address which library is meant.
-    fn who_looks_at_its_return_address_behind_a_tail_call_finds_it(form) {
+    fn a_function_reached_by_a_tail_call_finds_its_return_address(form) {
         let clause = "pid$target:a.out:find_next:entry,pid$target:a.out:find_next:return { @[probename] = count(); }";
         let traced = traced_when_attached(form, clause, &program("tailcalls.cpp"), "finds 20").1;
         assert_eq!(table(&traced.results)["entry"], 20);
@@ -119,7 +119,7 @@ live_tests! {
 /// `-l -v` plans as attaching does: of a function with a tail call the return address is to be replaced, and nothing is
 /// refused for want of the linker's hook, which the process has.
 #[test]
-fn a_list_tells_what_would_be_done() {
+fn a_list_shows_how_each_site_would_be_patched() {
     let mut command = Command::new(nanoprobe());
     command.args(["-l", "-v", "-n", "pid$target:a.out:handle_request:return", "-c"]);
     // It runs on for a moment while it is listed.

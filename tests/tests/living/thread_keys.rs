@@ -1,4 +1,4 @@
-//! Which thread a hit is in is found out whatever a thread's thread pointer is.
+//! The thread of a hit is found whatever a thread's thread pointer is.
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program};

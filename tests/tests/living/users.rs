@@ -1,4 +1,4 @@
-//! The product's case: an ordinary user traces that user's own processes, and nobody else's.
+//! The usual case: an ordinary user traces that user's own processes, and no others.
 
 use nanoprobe_tests::left_out::{has_another_user, left_out};
 use nanoprobe_tests::live_tests;

@@ -1,4 +1,5 @@
-//! Calls that wait under a signal mask of their own: the handler that ends the wait runs under it, and meets traps.
+//! Calls that wait under their own signal mask: the handler that ends the wait runs under it,
+//! and executes traps.
 
 use std::process::Command;
 
@@ -20,8 +21,9 @@ live_tests! {
         assert_eq!(value(&traced.results), said(&target.stdout, "calls"), "{}", traced.finished.stderr);
     }
 
-    /// Who sleeps under such a mask when we come, or is in a handler that will go back to one, does not die of the next
-    /// trap; who sleeps when we go finds its own mask where it was.
+    /// A thread may sleep under such a mask when we attach, or be in a handler that will return to
+    /// one: it does not die of the next trap. A thread that sleeps when we detach finds its own
+    /// mask where it was.
     fn sleepers(form) {
         let mut target = start_waiting(&program("waits.c"), "asleep");
         let snapshot = Snapshot::take(target.pid());

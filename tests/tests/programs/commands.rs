@@ -103,7 +103,7 @@ fn compare(form: Form, program: &Path, script: &str, options: &[&str], modules: 
         .collect();
     assert_eq!(stdout, right.stdout, "{}", traced.finished.stderr);
     assert!(!right.stdout.is_empty());
-    // What the program itself wrote to stderr is in what both wrote there.
+    // The program's own stderr is what both runs have in common there.
     for line in right.stderr.lines() {
         assert!(
             traced.finished.stderr.contains(line),
@@ -139,7 +139,7 @@ live_tests! {
     }
 }
 
-/// What the comparison rests on: unprobed, each script prints the same every time, and ends as it means to.
+/// The comparison relies on this: unprobed, each script prints the same every time, and ends as intended.
 #[test]
 fn the_scripts_repeat_themselves() {
     for (name, script, options, code) in [

@@ -17,8 +17,9 @@ fn script(suffix: &str, text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// Between two audited events the interpreter counts what its static probes tell: audited events by a hook, collections
-/// by gc.callbacks, lines by sys.settrace (in a second call, since who is traced is not told to the probe).
+/// Between two audited events the interpreter counts what its static probes show: audited events by
+/// a hook, collections by gc.callbacks, lines by sys.settrace (in a second call, since the probe
+/// does not see which frame is traced).
 const COUNTED: &str = r#"import sys, gc
 events, collections, lines = {}, {}, {}
 def hook(name, arguments):
@@ -59,7 +60,7 @@ print("OK")
 "#;
 
 live_tests! {
-    fn python_s_static_probes_tell_what_it_tells_its_program(form) {
+    fn pythons_static_probes_agree_with_its_own_hooks(form) {
         let Some(python) = need_command("python's static probes", "python3") else { return };
         let listed = run(Command::new(nanoprobe()).args(["-l", "-n", "python$target:::audit", "-c"]).arg(&python));
         if !listed.stdout.contains("audit") {

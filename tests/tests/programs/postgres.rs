@@ -1,4 +1,4 @@
-//! Static probes of a PostgreSQL server's process, against what its client sent and was answered.
+//! Static probes of a PostgreSQL server's process, compared with what its client has sent and received.
 
 use nanoprobe_tests::postgres::Server;
 use nanoprobe_tests::results::table;
@@ -58,7 +58,7 @@ fn static_probes_count_what_the_client_sent() {
         for (row, count) in expected {
             assert_eq!(rows.get(row), Some(&count), "{row} {form:?}: {rows:#?}");
         }
-        // Whoever fails is not done, and the extended protocol has no such probe.
+        // A failed statement is not done, and the extended protocol has no such probe.
         let queries = rows.keys().filter(|row| row.starts_with("query-"));
         assert_eq!(queries.count(), 5, "{rows:#?}");
         // And the server serves on.

@@ -1,8 +1,9 @@
-//! The soak: a tracer comes, traces, is killed, is cleaned up after and leaves, at random moments, on programs of every
-//! kind, while twenty times more threads want a processor than there are.
+//! The soak: a tracer attaches, traces, is killed, is cleaned up after and detaches, at random
+//! moments, on programs of every kind. Meanwhile twenty times more threads are runnable than
+//! there are processors.
 //!
 //! After every round the program is alive and works, its text is that of its files, and nothing of
-//! ours is mapped in it. Where a round has traced a whole batch of calls, the count is the batch's.
+//! ours is mapped in it. If a round has traced a whole batch of calls, the count is the batch's.
 //! The programs check their own memory and results.
 //!
 //! `NANOPROBE_SOAK` is how many seconds it takes (30), `NANOPROBE_SOAK_SEED` the seed of what is

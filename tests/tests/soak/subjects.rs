@@ -11,7 +11,7 @@ use nanoprobe_tests::program::{Build, need_program, program, sources};
 
 use crate::LIMIT;
 
-/// How a batch is asked for, and how its end is known.
+/// How a batch is requested, and how its end is recognised.
 enum Batches {
     /// A line with the number of calls; `done NUMBER` is the answer.
     Lines { calls: i64, done: usize },

@@ -1,4 +1,4 @@
-//! The ready-made tools, each on a program that does what it looks for a known number of times.
+//! The ready-made tools, each on a program that does what the tool looks for a known number of times.
 
 mod real;
 
@@ -130,7 +130,7 @@ fn funccount_counts() {
 
 /// Two recursions in flight at a time, and every call has its own time.
 #[test]
-fn funclatency_tells_recursive_calls_apart() {
+fn funclatency_times_each_recursive_call() {
     let lines = tool("funclatency", "calls", &["inner"]);
     let found = of(&lines, "inner");
     assert!(found.len() == 1 && found[0].starts_with("12 "), "{lines:?}");
@@ -234,7 +234,7 @@ fn argdist_counts_values() {
 }
 
 #[test]
-fn argcount_counts_each_value_and_what_is_returned() {
+fn argcount_counts_each_argument_and_each_returned_value() {
     let lines = tool("argcount", "memory", &["leak", "arg1 * 10"]);
     assert_eq!(
         lines[..],
@@ -303,8 +303,8 @@ fn mallocstacks_adds_bytes_up() {
     );
 }
 
-/// Each time the holder has the mutex, and sleeps for 60 ms, before the waiter asks for it. How late the waiter is, is
-/// the scheduler's business: nine times running it will not be.
+/// Each time the holder has the mutex, and sleeps for 60 ms, before the waiter asks for it. How
+/// late the waiter is depends on the scheduler, but it is not late nine times in a row.
 #[test]
 fn lockwait_sees_each_wait() {
     let lines = tool("lockwait", "locks", &["libc", "0"]);
@@ -320,7 +320,7 @@ fn lockwait_sees_each_wait() {
         waits[0][3].parse::<u64>().is_ok_and(|longest| longest >= 20_000),
         "{lines:?}"
     );
-    // Nobody waits for a quarter of an hour.
+    // No thread waits for a quarter of an hour.
     let lines = tool("lockwait", "locks", &["libc", "900000000"]);
     assert_eq!(lines.len(), 1, "{lines:?}");
 }

@@ -1,5 +1,5 @@
-//! The tools on programs that people run, which run already: what they count is what the program itself says, or what
-//! its clients sent. Ended by Ctrl-C, or by the end of the program.
+//! The tools on real programs, which already run: their counts are what the program itself says, or
+//! what its clients sent. Ended by Ctrl-C, or by the end of the program.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -51,8 +51,9 @@ impl Tool {
     }
 }
 
-/// Every query once, by either protocol, those that fail marked as such: whatever is wrong with them, and wherever in a
-/// transaction. What is only parsed, and a transaction that its client gives up, is no failure.
+/// Every query once, by either protocol, with failures marked as such: whatever is wrong with them,
+/// and wherever in a transaction. A query that is only parsed, and a transaction that its client
+/// gives up, are no failures.
 #[test]
 fn sqlslower_shows_what_the_client_sent() {
     let Some(server) = Server::start("sqlslower on a server") else {
@@ -133,7 +134,7 @@ fn sqlslower_shows_what_the_client_sent() {
 
 /// A python3 that runs already; it is told by gc.callbacks of each of its collections.
 #[test]
-fn gcpause_counts_what_python_is_told() {
+fn gcpause_counts_the_collections_that_gc_callbacks_report() {
     let Some(python) = need_command("gcpause, attached", "python3") else {
         return;
     };
@@ -181,7 +182,7 @@ fn gcpause_counts_what_python_is_told() {
 
 /// node's own account of its collections is what `--trace-gc` prints.
 #[test]
-fn nodegc_counts_what_node_says() {
+fn nodegc_counts_the_collections_that_node_traces() {
     let Some(node) = need_command("nodegc", "node") else {
         return;
     };
@@ -442,7 +443,7 @@ fn a_tool_ends_with_its_program() {
 
 /// And a program that is killed: what was counted up to then is there.
 #[test]
-fn a_tool_tells_what_it_has_when_its_program_is_killed() {
+fn a_tool_prints_its_results_when_its_program_is_killed() {
     let mut busy = start_waiting(&program("looper.c"), "2000000000");
     let tool = Tool::attach("funccount", busy.pid(), &["a.out:func"]);
     let work = |pid: i32| -> u64 {

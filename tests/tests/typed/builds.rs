@@ -138,7 +138,7 @@ fn of_files_apart_and_packed() {
 
 /// What is in a .dwo file is not read; the message says which one it is.
 #[test]
-fn split_debug_information_is_told() {
+fn split_debug_information_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, version) in [("split4", "-gdwarf-4"), ("split5", "-gdwarf-5")] {
         if !compile(folder.path(), name, "gcc", &["-gsplit-dwarf", version]) {
@@ -162,7 +162,7 @@ fn split_debug_information_is_told() {
 
 /// gcc's -g1 tells of lines: that is why there are no arguments, not that the function has none.
 #[test]
-fn debug_information_of_lines_alone_is_told() {
+fn debug_information_with_lines_only_is_reported() {
     if find_command("gcc").is_some_and(|gcc| is_clang(gcc.as_os_str())) {
         return left_out("debug information of lines alone", "gcc is clang here");
     }

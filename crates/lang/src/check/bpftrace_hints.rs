@@ -40,7 +40,7 @@ mod tests {
     use crate::{MacroValues, Source, compile};
 
     #[test]
-    fn who_writes_bpftrace_is_told_what_d_has() {
+    fn bpftraces_names_get_ds_as_hints() {
         for (text, word) in [
             ("BEGIN { @[comm] = count(); }", "execname"),
             ("BEGIN { x = nsecs; }", "timestamp"),

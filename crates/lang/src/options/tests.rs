@@ -131,7 +131,7 @@ fn a_default_of_the_table_is_the_default() {
 }
 
 #[test]
-fn a_name_that_is_nearly_right_is_told() {
+fn a_misspelt_name_gets_the_right_one_as_a_hint() {
     for (given, meant) in [
         ("bufsiz", "bufsize"),
         ("bufsizes", "bufsize"),

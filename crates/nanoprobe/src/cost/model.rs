@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_free_and_what_is_dear_is_dearer() {
+    fn a_count_is_free_and_expensive_clauses_cost_more() {
         assert_eq!(ns("pid$target:::entry { @ = count(); }"), 0.0);
         assert_eq!(ns("pid$target:::entry { @[probefunc] = count(); }"), 0.0);
         let (string, stack) = (

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_end_a_comment_is_not_told() {
+    fn parameters_that_would_end_a_comment_are_left_out() {
         assert_eq!(told(&["int /* a */ b".into(), "char".into()]), "2 arguments");
     }
 }
