@@ -7,29 +7,31 @@
 //! | mappings, descriptors, IFUNC resolvers | one borrowed thread; the others run |
 //! | agent, handlers, detours, tables, thread table | nobody stands: nothing leads there yet |
 //! | **signal masks and actions, shims** | **all threads stand, once, at the first patch** |
-//! | sites, at any time | the breakpoint protocol ([`nanoprobe_patch::transition`]): running threads are stopped one by one, for a moment |
+//! | sites, at any time | the breakpoint protocol ([`nanoprobe_text::change`]): running threads stop one by one |
 //! | turning patches off and on again ([`Attachment::set_armed`]) | the same |
 //! | taking sites back at the end | the same |
-//! | **shims, hooks of unwinders, return addresses, masks, the look whether our code is empty, actions, unmapping** | **all threads stand, once** |
+//! | **shims, hooks of unwinders, return addresses, masks, actions, unmapping** | **all threads stand, once** |
+//! | **the look whether our code is empty** | **in the same stop** |
 //!
-//! The protocol puts `int3` over instructions, and the kernel kills a process whose thread blocks the signal of its own
-//! trap. So before the first trapping byte no thread may block SIGTRAP, and none may do so later without us: masks are
-//! changed and the shims written in one moment, in which no thread can be between the two. The same holds backwards: what
-//! a program believes to block is made true in the moment in which its calls stop being ours. Nothing else needs that
-//! moment. (A patch of few pages goes into it too, where there is one anyway: that disturbs less than two rounds more.)
+//! The protocol puts `int3` over instructions, and the kernel kills a process whose thread blocks the signal of its
+//! own trap. So before the first trapping byte no thread may block SIGTRAP, and none may do so later without us:
+//! masks are changed and the shims written in one moment, in which no thread can be between the two. The same holds
+//! backwards: what a program believes to block is made true in the moment in which its calls stop being ours. Nothing
+//! else needs that moment. (A patch of few pages goes into it too, where there is one anyway: that disturbs less than
+//! two rounds more.)
 //!
-//! A thread that stands in the middle of a run when it is patched is no reason to stop either: it meets a byte that traps,
-//! and is redirected (invariant I1). There is one exception: a thread that sleeps in a system call inside of a run, and is
-//! woken for a moment by a stop, would make the call again by way of our trap, whose return makes the kernel forget how
-//! much of a timeout is left. So where a run displaces a `syscall`, threads that sleep are looked at too, and moved behind
-//! the relocated one.
+//! A thread that stands in the middle of a run when it is patched is no reason to stop either: it meets a byte that
+//! traps, and is redirected (invariant I1). There is one exception: a thread that sleeps in a system call inside of a
+//! run, and is woken for a moment by a stop, would make the call again by way of our trap, whose return makes the
+//! kernel forget how much of a timeout is left. So where a run displaces a `syscall`, threads that sleep are looked
+//! at too, and moved behind the relocated one.
 //!
 //! # Springboards
 //!
-//! The springboard of an `evict` lies in padding, where nobody comes until the short jump leads there. It is written in
-//! the protocol's middle step, or before everything else, so that it is whole when the jump becomes live. It is *not*
-//! taken back with its patch: a thread may stand on it, between the two jumps, or come back to it from a signal handler.
-//! All springboards stay until [`crate::detach`] has seen that nobody is inside of our code.
+//! The springboard of an `evict` lies in padding, where nobody comes until the short jump leads there. It is written
+//! in the protocol's middle step, or before everything else, so that it is whole when the jump becomes live. It is
+//! *not* taken back with its patch: a thread may stand on it, between the two jumps, or come back to it from a signal
+//! handler. All springboards stay until [`crate::detach`] has seen that nobody is inside of our code.
 //!
 //! # Successors
 //!
@@ -39,11 +41,11 @@
 //!
 //! # Hosts
 //!
-//! A springboard may lie in the rear of a displaced instruction, among the bytes of that one's patch, its host. The host is
-//! written like any other patch: the springboard in it is inside of an instruction, and so final before the short jump
-//! becomes live. But it is not taken back, or replaced, while the program runs: nothing says then whether a thread stands on
-//! the springboard. It stays until [`crate::detach`] has seen that nobody does. A probe that fires in it cannot be turned off
-//! meanwhile.
+//! A springboard may lie in the rear of a displaced instruction, among the bytes of that one's patch, its host. The
+//! host is written like any other patch: the springboard in it is inside of an instruction, and so final before the
+//! short jump becomes live. But it is not taken back, or replaced, while the program runs: nothing says then whether
+//! a thread stands on the springboard. It stays until [`crate::detach`] has seen that nobody does. A probe that fires
+//! in it cannot be turned off meanwhile.
 //!
 //! # The tracer may die in the middle
 //!
@@ -52,12 +54,10 @@
 //! of an instruction is right or traps. A write that crosses pages may be torn by the kill: within a step each byte may
 //! come alone. `nanoprobe restore` accepts each byte by itself.
 
-mod bytes;
 mod giving_way;
-mod lost;
-mod moves;
-mod reader;
+mod live;
 mod text;
+mod writes;
 
 use std::collections::HashSet;
 use std::mem::offset_of;
@@ -65,16 +65,20 @@ use std::mem::offset_of;
 use nanoprobe_arena::layout::{Control, STATE_ARMED, STATE_BUILDING, STATE_COMPLETE, Site};
 use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};
 use nanoprobe_lang::options::StopPolicy;
-use nanoprobe_patch::{TargetAddress, TextRange, transition};
+use nanoprobe_patch::{TargetAddress, TextRange};
 use nanoprobe_target::{Pauses, Stopped};
 use nanoprobe_text::Patch;
+use nanoprobe_text::bytes::Bytes;
+use nanoprobe_text::change::{Change, Whole};
+use nanoprobe_text::groups::Groups;
+use nanoprobe_text::moves::Moves;
+use nanoprobe_text::pieces::bytes_of;
+use nanoprobe_text::reader::Reader;
 use nanoprobe_text::together::Links;
 
-use self::bytes::Bytes;
-use self::lost::Groups;
-use self::moves::{Moves, Writes};
-use self::reader::Reader;
-use self::text::{Exchange, borrowed, bytes_of, exchanges, expected, pages, pieces, springboards};
+use self::live::{ProcessText, exchange, move_threads};
+use self::text::{expected, pages, springboards};
+use self::writes::Writes;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
 use crate::interrupt;
@@ -82,11 +86,12 @@ use crate::layout::SITES_MAX;
 use crate::placement::{Changes, Refused, RefusedBecause};
 use crate::progress::{self, Work};
 use crate::signals;
+use crate::site_table::{sites, springboard_sites};
 
 /// Up to how many pages of text are written while all threads stand, where they stand anyway.
 const PAGES_IN_STOP: usize = 8;
 
-pub use self::text::{ranges, redirects, sites, springboard_sites};
+pub use self::text::ranges;
 
 /// How an arming went.
 #[derive(Debug, Default)]
@@ -118,8 +123,8 @@ enum Part {
 }
 
 impl Attachment {
-    /// Step 4 of attaching: patches the text. What somebody else has changed meanwhile is refused. `stopped`: all threads
-    /// stand already.
+    /// Step 4 of attaching: patches the text. What somebody else has changed meanwhile is refused. `stopped`: all
+    /// threads stand already.
     ///
     /// # Errors
     /// The target cannot be stopped or written. What was written by then is known, and taken back by detaching.
@@ -145,7 +150,9 @@ impl Attachment {
         let now: Bytes = bytes_of(&old, |range| &range.patched).collect();
         let before = self.patches.len();
         let process = self.process.clone();
-        let mut reader = Reader::new(process.memory());
+        let mut unused = Pauses::default();
+        let text = ProcessText::new(&process, &mut unused);
+        let mut reader = Reader::new(&text);
         for patch in changes.patches {
             if interrupt::requested() {
                 self.patches.truncate(before);
@@ -218,7 +225,7 @@ impl Attachment {
             return Ok(Groups::default());
         }
         let policy = self.parameters.stop;
-        let stands = stopped.is_some() || policy == StopPolicy::Always || !signals::are_installed(self);
+        let stands = stopped.is_some() || policy == StopPolicy::Always || !self.actions.are_installed();
         let all = new(&self.patches, Part::All);
         let few = policy == StopPolicy::Auto && pages(old, &all) <= PAGES_IN_STOP;
         let whole = stands && (stopped.is_some() || policy == StopPolicy::Always || few);
@@ -238,16 +245,16 @@ impl Attachment {
             let mut stopped = match stopped {
                 Some(stopped) => stopped,
                 None => {
-                    if !is_empty && !signals::are_installed(self) {
+                    if !is_empty && !self.actions.are_installed() {
                         let mut one = self.process.stop_one()?;
-                        known = signals::look(self, &mut one)?;
+                        known = signals::look(&self.actions, &mut one)?;
                         pauses.add_single(one.best_thread()?, one.release());
                     }
                     self.process.stop()?
                 }
             };
             if !is_empty {
-                signals::install(self, known, &mut stopped)?;
+                self.install_actions(known, &mut stopped)?;
             }
             let all = self.patches.get(first..).unwrap_or_default();
             self.write_at_once(writes, (old, all), &mut groups, &mut stopped)?;
@@ -269,9 +276,22 @@ impl Attachment {
         Ok(groups)
     }
 
-    /// Takes patches out of the text, or puts them back in, while the session goes on: no detour is built anew, no count
-    /// is lost. Of those that `selected` names; how many were changed is in the result. What somebody else has changed is
-    /// left alone, and so are the hooks without which a replaced return address would be met by an unwinder.
+    /// From here on the signals that our code raises are the agent's.
+    fn install_actions(&mut self, known: signals::Known, stopped: &mut Stopped) -> Result<(), SessionError> {
+        let arena = self.arena.clone().ok_or(SessionError::NotAttached)?;
+        let agent = signals::Agent {
+            arena: arena.memory(),
+            table: self.addresses.table,
+            code: self.addresses.code,
+            is_sandboxed: self.is_sandboxed(),
+        };
+        signals::install(&mut self.actions, &agent, known, stopped)
+    }
+
+    /// Takes patches out of the text, or puts them back in, while the session goes on: no detour is built anew, no
+    /// count is lost. Of those that `selected` names; how many were changed is in the result. What somebody else has
+    /// changed is left alone, and so are the hooks without which a replaced return address would be met by an
+    /// unwinder.
     ///
     /// # Errors
     /// The target cannot be stopped or written.
@@ -281,7 +301,9 @@ impl Attachment {
             .iter()
             .filter(|patch| !patch.stays() && self.is_disarmed(patch) == armed);
         let chosen: Vec<Patch> = candidates.filter(|patch| selected(patch)).cloned().collect();
-        let mut reader = Reader::new(self.process.memory());
+        let mut unused = Pauses::default();
+        let text = ProcessText::new(&self.process, &mut unused);
+        let mut reader = Reader::new(&text);
         let mut holds = |patch: &Patch| {
             ranges(patch).iter().all(|range| {
                 let wanted = if armed { &range.original } else { &range.patched };
@@ -365,19 +387,16 @@ impl Attachment {
         stopped: &mut Stopped,
     ) -> Result<(), SessionError> {
         let memory = self.process.memory();
-        for exchanges in [&writes.springboards, &writes.text] {
-            let mut wanted = borrowed(exchanges);
-            if !groups.is_whole() {
-                wanted.retain(|(address, ..)| groups.has(address.0));
-            }
-            let skipped = memory.exchange_text(&wanted)?;
-            lose(groups, exchanges, &skipped, all);
+        for pieces in [&writes.springboards, &writes.text] {
+            let wanted = pieces.iter().filter(|piece| groups.has(piece.address.0));
+            let left_out = exchange(memory, wanted)?;
+            groups.lose_pieces(pieces, &left_out, all.0, all.1);
         }
-        writes.moves.apply(stopped)
+        move_threads(&writes.moves, stopped)
     }
 
-    /// See the module's description. False: somebody asks for the end, and nothing was written; what is taken back, or takes
-    /// the place of something else, always is.
+    /// See the module's description. False: somebody asks for the end, and nothing was written; what is taken back,
+    /// or takes the place of something else, always is.
     fn write_by_protocol(
         &self,
         old: &[TextRange],
@@ -388,30 +407,17 @@ impl Attachment {
     ) -> Result<bool, SessionError> {
         let ranges = new.iter().flat_map(ranges).chain(springboards.iter().cloned());
         let ranges: Vec<TextRange> = ranges.collect();
-        let moves = Moves::new(new);
-        let steps = transition(old, &ranges);
+        let change = Change::new(old, &ranges).with_moves(Moves::new(new));
         if old.is_empty() && interrupt::requested() {
             return Ok(false);
         }
-        let texts = bytes_of(&ranges, |range| &range.original);
-        let mut now: Bytes = texts.chain(bytes_of(old, |range| &range.patched)).collect();
-        for (number, step) in steps.into_iter().enumerate() {
-            if number > 0 {
-                let sleepers_too = number == 1 && moves.displaces_calls();
-                self.process
-                    .synchronise(sleepers_too, pauses, &mut |stopped| moves.apply(stopped))?;
-            }
-            let bytes = step.into_iter().map(|(address, byte)| (address.0, byte));
-            let bytes: Bytes = bytes.filter(|(address, _)| groups.has(*address)).collect();
-            let exchanges = exchanges(&pieces(&bytes), &now);
-            let skipped = self.process.memory().exchange_text(&borrowed(&exchanges))?;
-            lose(groups, &exchanges, &skipped, (old, new));
-            now.extend(bytes.iter());
-        }
-        Ok(true)
+        let mut whole = Whole { groups, old, new };
+        let done = change.carry_out(&mut ProcessText::new(&self.process, pauses), &mut whole);
+        done.map_err(|failure| failure.error)
     }
 
-    /// Publishes the patches from index `first` on: entries first, then their number, then the state, if these are the first.
+    /// Publishes the patches from index `first` on: entries first, then their number, then the state, if these are
+    /// the first.
     fn publish_sites(&mut self, first: usize) -> Result<(), SessionError> {
         let memory = self.memory()?;
         let before = self.sites_published;
@@ -437,15 +443,4 @@ impl Attachment {
         self.sites_published = count;
         Ok(())
     }
-}
-
-/// Notes what was not written.
-fn lose(groups: &mut Groups, exchanges: &[Exchange], skipped: &[TargetAddress], (old, new): (&[TextRange], &[Patch])) {
-    if skipped.is_empty() {
-        return;
-    }
-    let skipped: HashSet<TargetAddress> = skipped.iter().copied().collect();
-    let lost = exchanges.iter().filter(|(address, ..)| skipped.contains(address));
-    let bytes = lost.flat_map(|(address, before, _)| (address.0..).take(before.len()));
-    groups.lose(bytes, old, new);
 }

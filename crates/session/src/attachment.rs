@@ -1,5 +1,5 @@
-//! What a session has in its target: the arena, the code, the patches. Here they are made and changed; [`crate::detach`]
-//! takes them back.
+//! What a session has in its target: the arena, the code, the patches. Here they are made and changed;
+//! [`crate::detach`] takes them back.
 //!
 //! The order of attaching (nothing before step 4 can be noticed by the program, but for its memory map):
 //!
@@ -31,19 +31,20 @@ use nanoprobe_lang::options::StopPolicy;
 use nanoprobe_patch::{NearSpace, Runtime, TargetAddress, ThreadKey, TrapForm};
 use nanoprobe_target::{Map, Process};
 use nanoprobe_text::space::Space;
-use nanoprobe_text::{Patch, origins};
+use nanoprobe_text::{Patch, origins, redirects};
 
 use self::places::{far_place, without};
 use self::published::Published;
 use crate::arena_memory::ArenaMemory;
-use crate::arming::redirects;
 use crate::clock::{Clock, tsc};
-use crate::detach;
+use crate::detach::unmapping::other_arenas;
 use crate::error::SessionError;
-use crate::layout::{ArenaLayout, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, SPECULATIONS_OFFSET, round_up};
+use crate::layout::{
+    ArenaLayout, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SEMAPHORES_MAX, SITES_MAX, SPECULATIONS_OFFSET, round_up,
+};
 use crate::pulse::Pulse;
 use crate::returns::Returns;
-use crate::semaphores::{self, SEMAPHORES_MAX};
+use crate::semaphores;
 use crate::signals;
 use crate::thread_key;
 use crate::threads::Reuse;
@@ -52,8 +53,8 @@ const MADV_DONTDUMP: i32 = 16;
 const MADV_WIPEONFORK: i32 = 18;
 /// After this long without a sign of life the target counts the tracer as gone.
 const HEARTBEAT_LIMIT: Duration = Duration::from_secs(5);
-/// Where the thread pointer points that a thread is lent which has none yet: a word of the thread table that holds its own
-/// address.
+/// Where the thread pointer points that a thread is lent which has none yet: a word of the thread table that holds
+/// its own address.
 const LENT_THREAD_POINTER: u64 = TABLE_LENT as u64;
 
 /// Where things are in the target.
@@ -121,8 +122,8 @@ pub struct Attachment {
     pub patches: Vec<Patch>,
     /// Those of them, by address, that are out of the text for now.
     pub(crate) disarmed: HashSet<TargetAddress>,
-    /// Patches that were replaced by others; their detours are still there, and a thread that has met one of their traps
-    /// is still sent there.
+    /// Patches that were replaced by others; their detours are still there, and a thread that has met one of their
+    /// traps is still sent there.
     pub retired: Vec<Patch>,
     /// Patches whose text is no longer mapped. Their detours are still there; their addresses may be somebody else's.
     pub gone: Vec<Patch>,
@@ -275,7 +276,8 @@ impl Attachment {
     /// The target's memory cannot be written, or there is no room.
     pub fn write(&mut self, patches: &[Patch]) -> Result<(), SessionError> {
         let first = !std::mem::replace(&mut self.has_image, true);
-        // Most libraries bring no patches. To write the tables of half a million anew for each would fill the code block.
+        // Most libraries bring no patches. To write the tables of half a million anew for each would fill the code
+        // block.
         if !(first || std::mem::take(&mut self.tables_are_old) || !patches.is_empty()) {
             return self.write_growth();
         }
@@ -347,7 +349,7 @@ impl Attachment {
         self.tables_are_old |= self.gone.len() > before;
         self.disarmed.retain(|address| !range.contains(&address.0));
         // An arena that is damaged is told of elsewhere.
-        let _ = semaphores::forget(self, range);
+        let _ = self.memory().and_then(|arena| semaphores::forget(arena, range));
     }
 
     /// The address space is no longer there, and all of ours in it with it.
@@ -445,7 +447,7 @@ impl Attachment {
     /// One has; the map cannot be read.
     pub fn check_alone(&self) -> Result<(), SessionError> {
         let map = self.process.map()?;
-        if detach::other_arenas(&map, self.addresses.arena) {
+        if other_arenas(&map, self.addresses.arena) {
             return Err(SessionError::TwoTracers {
                 pid: self.process.pid(),
             });

@@ -2,16 +2,17 @@
 //!
 //! 1. The sites get their original bytes, by the breakpoint protocol ([`crate::arming`]): the program runs on.
 //! 2. All threads stand still. What is left gets its original bytes, the shims and the hooks of unwinders among it;
-//!    return addresses that were replaced are put back; the state becomes RESTORED. From here on nobody enters our code
-//!    any more, but for those on their way: who has met one of our traps, and waits for its signal; and who stands on a
-//!    springboard, between two jumps.
-//!    The patches that carry springboards of others are taken back in the first stop in which nobody is on one of these.
-//! 3. Who is inside of it, or on its way? A thread whose instruction pointer is in a detour, where the detour corresponds
-//!    to the original text, is moved there. Any other (in a handler, in the agent, with a trap pending), and one whose
-//!    stack leads back to us (a signal handler that interrupted a detour; see `stacks`), is let run on, and looked at again.
-//! 4. When nobody is, the springboards become padding again, the signal actions are put back and everything is unmapped.
-//!    When somebody stays (it sleeps in a signal handler for hours), springboards and mappings stay too, harmless, and
-//!    that is said.
+//!    return addresses that were replaced are put back; the state becomes RESTORED. From here on nobody enters our
+//!    code any more, but for those on their way: who has met one of our traps, and waits for its signal; and who
+//!    stands on a springboard, between two jumps. The patches that carry springboards of others are taken back in the
+//!    first stop in which nobody is on one of these.
+//! 3. Who is inside of it, or on its way? A thread whose instruction pointer is in a detour, where the detour
+//!    corresponds to the original text, is moved there. Any other (in a handler, in the agent, with a trap pending),
+//!    and one whose stack leads back to us (a signal handler that interrupted a detour; see `stacks`), is let run on,
+//!    and looked at again.
+//! 4. When nobody is, the springboards become padding again, the signal actions are put back and everything is
+//!    unmapped. When somebody stays (it sleeps in a signal handler for hours), springboards and mappings stay too,
+//!    harmless, and that is said.
 //!
 //! The tracer may be killed between any two of these steps, and each of them may be done again. What is unmapped leaves
 //! the arena's region table: so `restore`, which comes later, does not unmap what the program has mapped there since.
@@ -28,23 +29,23 @@ use nanoprobe_arena::layout::{
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Pauses, Process, Registers, RemoteError, Sandbox, StopError, Stopped};
 
-use crate::arming::{sites, springboard_sites};
 use crate::attachment::Attachment;
 use crate::error::SessionError;
 use crate::progress::{self, Work};
 use crate::returns::{PutBack, put_back as put_back_returns};
+use crate::site_table::{sites, springboard_sites};
 use crate::{records, semaphores, signals};
 
 pub use rehearsal::{Standing, rehearse_restore};
 pub use restore::restore;
-pub use unmapping::{has_arena, other_arenas};
+pub use unmapping::has_arena;
 
 mod rehearsal;
 mod remains;
 mod restore;
 mod sites;
 pub(crate) mod stacks;
-mod unmapping;
+pub(crate) mod unmapping;
 
 use sites::restore_sites;
 use stacks::OurCode;
@@ -99,9 +100,10 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let _restoring = progress::doing(Work::Restoring, 0);
     let mut detached = Detached::default();
     // A damaged table of semaphores keeps nobody from taking back the rest.
-    let _ = semaphores::lower_all(attachment);
-    // Others' breakpoints stay in the text. An error: what of them is not known is taken for ours, which harms nobody but
-    // them.
+    let arena = attachment.memory();
+    let _ = arena.and_then(|arena| semaphores::lower_all(&attachment.process, arena));
+    // Others' breakpoints stay in the text. An error: what of them is not known is taken for ours, which harms nobody
+    // but them.
     let _ = attachment.look_beside(true);
     // What fails, with a debugger's thread for one, is left to the stop.
     if let Ok(restored) = attachment.disarm_before_stop(&mut detached.pauses) {
@@ -174,7 +176,9 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
         table: attachment.addresses.table.0,
         sharers,
     };
-    let put_back = |stopped: &mut Stopped| signals::restore(attachment, stopped);
+    let arena = attachment.arena.clone();
+    let arena = arena.as_ref().map(|arena| arena.memory());
+    let put_back = |stopped: &mut Stopped| signals::restore(&mut attachment.actions, arena, stopped);
     leave(&process, stopped, &presence, put_back, &mut detached)?;
     drop(patches);
     if detached.left_bytes == 0 {

@@ -7,7 +7,7 @@
 //!                semaphores                            likewise
 //!                global variables                      Storage
 //!                dynamic variables                     associative arrays
-//!                growth                                enablings, strings, unwinding tables, readable ranges; bump-allocated
+//!                growth                                enablings, strings, unwinding tables, readable ranges
 //!                contexts                              one a thread
 //! ```
 //!
@@ -20,8 +20,6 @@ use nanoprobe_lang::glob;
 use nanoprobe_lang::layout::Storage;
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::Program;
-
-use crate::semaphores::SEMAPHORES_MAX;
 
 /// Size of a page: everything that is mapped is a multiple of it.
 pub const PAGE_BYTES: u64 = 4096;
@@ -43,15 +41,17 @@ pub const SCRATCH_BYTES: u64 = 64 << 10;
 pub const KEY_BYTES: u64 = 16 << 10;
 /// Patched places: enough for every instruction of the largest libraries, at about two instructions a place.
 pub const SITES_MAX: u32 = 2 << 20;
+/// Semaphores that are raised in one session.
+pub const SEMAPHORES_MAX: u32 = 16 << 10;
 /// Mappings made in the target.
 pub const REGIONS_MAX: u32 = 16 << 10;
 /// Enablings, strings, tables.
 pub const GROWTH_BYTES: u64 = 256 << 20;
-/// Code: the agent, the thunks of return addresses (1 MiB, touched when the first is replaced), the handlers, the redirect
-/// tables.
+/// Code: the agent, the thunks of return addresses (1 MiB, touched when the first is replaced), the handlers, the
+/// redirect tables.
 pub const CODE_BYTES: u64 = 64 << 20;
-/// Likewise for a program that may ask for every instruction: the tables take some hundred bytes a patch, and are written
-/// anew whenever a library brings more.
+/// Likewise for a program that may ask for every instruction: the tables take some hundred bytes a patch, and are
+/// written anew whenever a library brings more.
 pub const CODE_BYTES_OF_INSTRUCTIONS: u64 = 1 << 30;
 
 /// The arena's layout for one program.
@@ -135,8 +135,8 @@ impl ArenaLayout {
         })
     }
 
-    /// The same with fewer contexts, which come last, so that it takes no more than `room` bytes of address space, the code
-    /// block included. `None`: there would be too few.
+    /// The same with fewer contexts, which come last, so that it takes no more than `room` bytes of address space,
+    /// the code block included. `None`: there would be too few.
     pub fn within(mut self, room: u64) -> Option<ArenaLayout> {
         while self.bytes + self.code_bytes > room {
             self.contexts /= 4;

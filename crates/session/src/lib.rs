@@ -54,6 +54,7 @@ mod semaphores;
 mod session;
 mod shims;
 mod signals;
+mod site_table;
 mod small_stack;
 mod stack;
 mod statics;

@@ -1,15 +1,15 @@
 //! Semaphores of static probes: raised while we trace, lowered when we go, also by `nanoprobe restore`.
 //!
-//! A semaphore is a u16 in the program's data that counts tracers. The program looks whether it is 0, to save itself the
-//! trouble of preparing arguments that nobody reads. So it is raised after the sites are patched, and lowered before they
-//! are taken back.
+//! A semaphore is a u16 in the program's data that counts tracers. The program looks whether it is 0, to save itself
+//! the trouble of preparing arguments that nobody reads. So it is raised after the sites are patched, and lowered
+//! before they are taken back.
 //!
 //! ```text
-//!    publish (RAISING, resting = seen = n)    write n + 1    RAISED    ...    LOWERING, seen = m    write m - 1    LOWERED
+//!    publish (RAISING, resting = seen = n)   write n + 1   RAISED   ...   LOWERING, seen = m   write m - 1   LOWERED
 //! ```
 //!
-//! Other tracers (systemtap, the kernel for bpftrace and perf) count in the same word, so nothing is put back: 1 is added,
-//! and 1 is taken off. None of us does so atomically; two who do it in the same microsecond may lose one.
+//! Other tracers (systemtap, the kernel for bpftrace and perf) count in the same word, so nothing is put back: 1 is
+//! added, and 1 is taken off. None of us does so atomically; two who do it in the same microsecond may lose one.
 //!
 //! A tracer may be killed anywhere in this line. Where a change was announced, the value says whether it was made:
 //!
@@ -19,12 +19,12 @@
 //! | RAISED | more than 0 | 1 is taken off |
 //! | LOWERING | what was seen | 1 is taken off |
 //!
-//! A forked child has a copy of the word, and shares the table with its parent: there the entry's state says nothing, and 1
-//! is taken off where the word is more than it was before us. The table stays as it is: it is the parent's.
+//! A forked child has a copy of the word, and shares the table with its parent: there the entry's state says nothing,
+//! and 1 is taken off where the word is more than it was before us. The table stays as it is: it is the parent's.
 //!
-//! A library that was unloaded takes its semaphores with it, and something else may lie there: the word is touched only
-//! where it still lies in the same file as the site that the entry names, and after a kill, when nobody was told of what came
-//! and went, where a note of that file still says that it is one.
+//! A library that was unloaded takes its semaphores with it, and something else may lie there. The word is touched only
+//! where it still lies in the same file as the site that the entry names. After a kill nothing says what came and went:
+//! then a note of that file must still say, besides, that the word is a semaphore.
 //!
 //! A program that `exec` replaces has words of its own: nothing is left of ours.
 
@@ -33,16 +33,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use nanoprobe_arena::layout::{
     SEMAPHORE_GONE, SEMAPHORE_LOWERED, SEMAPHORE_LOWERING, SEMAPHORE_RAISED, SEMAPHORE_RAISING, Semaphore,
 };
-use nanoprobe_arena::{ControlBlock, Memory as _};
+use nanoprobe_arena::{ControlBlock, Mapping, Memory as _};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Memory, Process};
 use nanoprobe_text::modules::Modules;
 
-use crate::attachment::Attachment;
 use crate::error::SessionError;
-
-/// Semaphores that are raised in one session.
-pub const SEMAPHORES_MAX: u32 = 16 << 10;
 
 /// A semaphore, and the first site of its probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,15 +49,14 @@ pub struct Wanted {
     pub site: TargetAddress,
 }
 
-/// Raises what is not raised yet.
+/// Raises what is not raised yet, in a process that has this arena.
 ///
 /// # Errors
 /// The table is full; the target cannot be read or written.
-pub fn raise(attachment: &Attachment, wanted: &[Wanted]) -> Result<(), SessionError> {
+pub fn raise(process: &Process, memory: &Mapping, wanted: &[Wanted]) -> Result<(), SessionError> {
     if wanted.is_empty() {
         return Ok(());
     }
-    let memory = attachment.memory()?;
     let control = ControlBlock::open(memory)?;
     let known = control.semaphores()?;
     let mut count = u32::try_from(known.len()).unwrap_or(u32::MAX);
@@ -74,7 +69,7 @@ pub fn raise(attachment: &Attachment, wanted: &[Wanted]) -> Result<(), SessionEr
         if raised.contains(&address.0) {
             continue;
         }
-        let value = read(attachment.process.memory(), address.0)?;
+        let value = read(process.memory(), address.0)?;
         // A counter that is full stays so: somebody else has left it like that.
         let Some(more) = value.checked_add(1) else { continue };
         let mut semaphore = Semaphore {
@@ -87,7 +82,7 @@ pub fn raise(attachment: &Attachment, wanted: &[Wanted]) -> Result<(), SessionEr
         if !control.publish_semaphore(&semaphore)? {
             return Err(SessionError::TooManySemaphores);
         }
-        write(attachment.process.memory(), address.0, more)?;
+        write(process.memory(), address.0, more)?;
         semaphore.state = SEMAPHORE_RAISED;
         memory.write_structure(control.semaphore_at(count)?, &semaphore)?;
         raised.push(address.0);
@@ -100,8 +95,7 @@ pub fn raise(attachment: &Attachment, wanted: &[Wanted]) -> Result<(), SessionEr
 ///
 /// # Errors
 /// The arena is damaged.
-pub fn forget(attachment: &Attachment, range: &std::ops::Range<u64>) -> Result<(), SessionError> {
-    let Ok(memory) = attachment.memory() else { return Ok(()) };
+pub fn forget(memory: &Mapping, range: &std::ops::Range<u64>) -> Result<(), SessionError> {
     let control = ControlBlock::open(memory)?;
     for (index, mut semaphore) in (0..).zip(control.semaphores()?) {
         if range.contains(&semaphore.address) {
@@ -157,21 +151,16 @@ pub fn lower(
 ///
 /// # Errors
 /// The arena is damaged, the map cannot be read.
-pub fn lower_all(attachment: &Attachment) -> Result<(), SessionError> {
-    let memory = attachment.memory()?;
+pub fn lower_all(process: &Process, memory: &Mapping) -> Result<(), SessionError> {
     let control = ControlBlock::open(memory)?;
     let semaphores = control.semaphores()?;
     if semaphores.is_empty() {
         return Ok(());
     }
-    let map = attachment.process.map()?;
-    lower(
-        attachment.process.memory(),
-        &map,
-        &semaphores,
-        false,
-        &mut |index, semaphore| Ok(memory.write_structure(control.semaphore_at(index)?, semaphore)?),
-    )
+    let map = process.map()?;
+    lower(process.memory(), &map, &semaphores, false, &mut |index, semaphore| {
+        Ok(memory.write_structure(control.semaphore_at(index)?, semaphore)?)
+    })
 }
 
 /// The same entries; those that no file says are semaphores any more are gone.

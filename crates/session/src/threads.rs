@@ -1,9 +1,9 @@
 //! Contexts and slots of threads that are gone are used again.
 //!
-//! A thread takes a slot of the thread table and a context at its first hit, and never gives them back: its detours find
-//! the context by a plain look-up of the thread pointer, so nobody can tell from outside when it has done so for the last
-//! time. When free ones become few, the tracer stops all threads. Then the thread pointers of all that can run are known,
-//! and what belongs to another one is free. The argument is in docs/design/threads.md.
+//! A thread takes a slot of the thread table and a context at its first hit, and never gives them back: its detours
+//! find the context by a plain look-up of the thread pointer, so nobody can tell from outside when it has done so for
+//! the last time. When free ones become few, the tracer stops all threads. Then the thread pointers of all that can
+//! run are known, and what belongs to another one is free. The argument is in docs/design/threads.md.
 
 use std::collections::{BTreeSet, HashSet};
 use std::mem::offset_of;
@@ -14,15 +14,16 @@ use nanoprobe_arena::layout::{
 };
 use nanoprobe_arena::{ControlBlock, Mapping, Memory as _, Structure as _};
 use nanoprobe_patch::{TargetAddress, ThreadKey};
-use nanoprobe_target::Stopped;
+use nanoprobe_target::{Process, Stopped};
 
-use crate::attachment::Attachment;
 use crate::error::SessionError;
+use crate::layout::ArenaLayout;
 use crate::thread_key;
 
 /// Slots that the table serves well: beyond that chains become long.
 const SLOTS_USABLE: u64 = TABLE_SLOTS as u64 / 4 * 3;
-/// With few free ones, and no sign that threads are gone, it is looked so often all the same: thread pointers may have changed.
+/// With few free ones, and no sign that threads are gone, it is looked so often all the same: thread pointers may have
+/// changed.
 const PERIOD: Duration = Duration::from_millis(500);
 /// Attempts at a word of bits against the target's threads.
 const ATTEMPTS_MAX: usize = 1000;
@@ -47,6 +48,20 @@ impl Reuse {
             next: now,
         }
     }
+}
+
+/// A process that is traced, and where its contexts and slots are.
+pub(crate) struct Traced<'a> {
+    pub process: &'a Process,
+    /// Our view of the arena.
+    pub arena: &'a Mapping,
+    /// Where the process has it.
+    pub arena_address: TargetAddress,
+    pub layout: &'a ArenaLayout,
+    /// The thread table.
+    pub table: TargetAddress,
+    /// How threads are told apart.
+    pub thread_key: ThreadKey,
 }
 
 /// How many there are, and how many of them are free.
@@ -115,45 +130,41 @@ fn plan(slots: &[ThreadSlot], owners: &[Owner], live: &BTreeSet<u64>) -> Plan {
 ///
 /// # Errors
 /// The arena is damaged. A process that cannot be stopped now is tried again later.
-pub(crate) fn reuse(attachment: &mut Attachment) -> Result<(), SessionError> {
-    if attachment.regions.is_empty() || attachment.patches.is_empty() {
-        return Ok(());
-    }
-    let before = levels(attachment)?;
+pub(crate) fn reuse(reuse: &mut Reuse, traced: &Traced<'_>) -> Result<(), SessionError> {
+    let before = levels(reuse, traced)?;
     if before.iter().all(|level| level.free >= level.all / 2) {
         return Ok(());
     }
     let now = Instant::now();
-    let Some(alive) = threads_of(attachment.process.pid()) else {
+    let Some(alive) = threads_of(traced.process.pid()) else {
         return Ok(());
     };
-    let is_worth = before.iter().any(|level| level.is_worth_a_stop(alive)) && now >= attachment.threads.pauses_until;
-    let is_time = before.iter().any(|level| level.free < level.all / 8) && now >= attachment.threads.next;
+    let is_worth = before.iter().any(|level| level.is_worth_a_stop(alive)) && now >= reuse.pauses_until;
+    let is_time = before.iter().any(|level| level.free < level.all / 8) && now >= reuse.next;
     if !is_worth && !is_time {
         return Ok(());
     }
-    let process = attachment.process.clone();
-    let pause = process.stop().map_or(Duration::ZERO, |stopped| {
+    let pause = traced.process.stop().map_or(Duration::ZERO, |stopped| {
         // What fails is tried again: the process may be ending, of which others tell.
-        let _ = free_of_the_dead(attachment, &stopped);
+        let _ = free_of_the_dead(reuse, traced, &stopped);
         stopped.release()
     });
-    let after = levels(attachment)?;
+    let after = levels(reuse, traced)?;
     let is_freed = before.iter().zip(after).any(|(before, after)| {
         before.is_worth_a_stop(alive) && after.free.saturating_sub(before.free) >= before.left_behind(alive) / 2
     });
     // Stops without use take less than a hundredth of the time.
     let later = Instant::now() + PERIOD.max(pause * 100);
-    attachment.threads.next = later;
+    reuse.next = later;
     if !is_freed {
-        attachment.threads.pauses_until = later;
+        reuse.pauses_until = later;
     }
     Ok(())
 }
 
 /// Contexts and slots for new threads.
-fn levels(attachment: &Attachment) -> Result<[Level; 2], SessionError> {
-    let memory = attachment.memory()?;
+fn levels(reuse: &Reuse, traced: &Traced<'_>) -> Result<[Level; 2], SessionError> {
+    let memory = traced.arena;
     let capacity = memory.load_u32(offset_of!(Control, context_capacity) as u64)?;
     let used = ControlBlock::open(memory)?.contexts_in_use()?;
     let mut free = u64::from(capacity.saturating_sub(used));
@@ -161,7 +172,7 @@ fn levels(attachment: &Attachment) -> Result<[Level; 2], SessionError> {
         free += u64::from(memory.load_u64(ended_word(word))?.count_ones());
     }
     let claimed = memory.load_u64(offset_of!(Control, slots_claimed) as u64)?;
-    let in_use = claimed.saturating_sub(attachment.threads.slots_freed);
+    let in_use = claimed.saturating_sub(reuse.slots_freed);
     let contexts = Level {
         all: u64::from(capacity),
         free,
@@ -186,21 +197,15 @@ fn ended_word(word: u64) -> u64 {
 }
 
 /// All threads stand.
-fn free_of_the_dead(attachment: &mut Attachment, stopped: &Stopped) -> Result<(), SessionError> {
-    let table = attachment.addresses.table;
+fn free_of_the_dead(reuse: &mut Reuse, traced: &Traced<'_>, stopped: &Stopped) -> Result<(), SessionError> {
+    let table = traced.table;
     let slots = slots_of(stopped, table)?;
-    let owners = owners_of(attachment)?;
-    let plan = plan(
-        &slots,
-        &owners,
-        &thread_keys(stopped, attachment.parameters.thread_key)?,
-    );
+    let owners = owners_of(traced)?;
+    let plan = plan(&slots, &owners, &thread_keys(stopped, traced.thread_key)?);
     free_slots(stopped, table, &slots, &plan)?;
-    free_contexts(attachment, &plan)?;
-    let claimed = attachment
-        .memory()?
-        .load_u64(offset_of!(Control, slots_claimed) as u64)?;
-    attachment.threads.slots_freed = claimed.saturating_sub(plan.slots_in_use);
+    free_contexts(traced, &plan)?;
+    let claimed = traced.arena.load_u64(offset_of!(Control, slots_claimed) as u64)?;
+    reuse.slots_freed = claimed.saturating_sub(plan.slots_in_use);
     Ok(())
 }
 
@@ -228,13 +233,13 @@ fn slots_of(stopped: &Stopped, table: TargetAddress) -> Result<Vec<ThreadSlot>, 
         .collect())
 }
 
-fn owners_of(attachment: &Attachment) -> Result<Vec<Owner>, SessionError> {
-    let memory = attachment.memory()?;
+fn owners_of(traced: &Traced<'_>) -> Result<Vec<Owner>, SessionError> {
+    let memory = traced.arena;
     let count = ControlBlock::open(memory)?.contexts_in_use()?;
     let owner = |index: u64| {
-        let offset = crate::consume::context_offset(&attachment.layout, index);
+        let offset = crate::consume::context_offset(traced.layout, index);
         Ok(Owner {
-            address: attachment.addresses.arena.0 + offset,
+            address: traced.arena_address.0 + offset,
             thread_key: memory.load_u64(offset + offset_of!(Context, thread_key) as u64)?,
             busy: memory.load_u64(offset + offset_of!(Context, busy) as u64)?,
         })
@@ -271,8 +276,8 @@ fn free_slots(stopped: &Stopped, table: TargetAddress, slots: &[ThreadSlot], pla
     Ok(())
 }
 
-/// What the keys of slots become: [`SLOT_ENDED`], so that chains go on past them; but 0 at the end of a chain, which ends
-/// there from now on.
+/// What the keys of slots become: [`SLOT_ENDED`], so that chains go on past them; but 0 at the end of a chain, which
+/// ends there from now on.
 fn freed_keys(slots: &[ThreadSlot], plan: &Plan) -> Vec<(usize, u64)> {
     let mut keys: Vec<u64> = slots.iter().map(|slot| slot.key).collect();
     for index in &plan.slots {
@@ -298,10 +303,10 @@ fn freed_keys(slots: &[ThreadSlot], plan: &Plan) -> Vec<(usize, u64)> {
 }
 
 /// Nobody's first, then free to be taken.
-fn free_contexts(attachment: &Attachment, plan: &Plan) -> Result<(), SessionError> {
-    let memory = attachment.memory()?;
+fn free_contexts(traced: &Traced<'_>, plan: &Plan) -> Result<(), SessionError> {
+    let memory = traced.arena;
     for index in &plan.contexts {
-        let offset = crate::consume::context_offset(&attachment.layout, *index as u64);
+        let offset = crate::consume::context_offset(traced.layout, *index as u64);
         memory.store_u64(offset + offset_of!(Context, thread_key) as u64, 0)?;
         memory.store_u32(offset + offset_of!(Context, tid) as u64, 0)?;
         add_bits(memory, ended_word(*index as u64 / 64), 1 << (index % 64))?;

@@ -9,16 +9,25 @@
 //! | `shims` | the program's own system calls that the agent must stand in front of |
 //! | `returns` | where return addresses may be replaced |
 //! | `space`, `regions` | memory that is handed out bit by bit |
+//! | `live`, `change` | a text that threads execute, another process's or this one's, and how it is changed |
+//! | `bytes`, `pieces`, `reader`, `groups`, `moves` | what that writes and looks at, and where it moves threads |
 //! | `patch`, `origins`, `together` | patches with their detours, and which of them share bytes |
 
 mod ahead;
+pub mod bytes;
+pub mod change;
 pub mod code;
 mod decoded;
+pub mod groups;
 mod image;
+pub mod live;
 mod mapped;
 pub mod modules;
+pub mod moves;
 mod origins;
 mod patch;
+pub mod pieces;
+pub mod reader;
 mod regions;
 pub mod returns;
 pub mod shims;
@@ -27,7 +36,7 @@ pub mod together;
 
 pub use ahead::{Ahead, in_halves};
 pub use image::Image;
-pub use origins::{origins, origins_of};
+pub use origins::{origins, origins_of, redirects};
 pub use patch::Patch;
 pub use regions::without;
 pub use returns::ReturnRefusal;

@@ -1,4 +1,4 @@
-//! What faults in detours are reported as.
+//! What the agent looks up: where traps lead, and what faults in detours are reported as.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,24 @@ use nanoprobe_arena::layout::ORIGIN_PUSHED_SHIFT;
 use nanoprobe_patch::{Built, Origin, TargetAddress};
 
 use crate::Patch;
+
+/// Where every trapping byte leads that these patches need, the passing ones of the protocol included. Of two patches
+/// at one place the later counts: it took the place of the earlier.
+pub fn redirects<'a>(patches: impl Iterator<Item = &'a Patch>) -> BTreeMap<u64, u64> {
+    let mut redirects = BTreeMap::new();
+    for patch in patches {
+        // The head traps while the rest of its jump is not whole.
+        redirects.insert(patch.built.address.0, patch.detour.0);
+        redirects.extend(
+            patch
+                .built
+                .redirects
+                .iter()
+                .map(|redirect| (redirect.from.0, redirect.to.0)),
+        );
+    }
+    redirects
+}
 
 /// Which original address a relocated one stands for, sorted for the agent's binary search; an entry holds up to the
 /// next, and 0 stands for none ([`nanoprobe_patch::Built::origins`]). The words that are pushed too many are in the top

@@ -7,11 +7,12 @@
 //!
 //! One lock orders registrations; hits never take it. The text is changed by the breakpoint protocol
 //! ([`nanoprobe_patch::transition`]): between two of its steps every processor of this process is synchronised by
-//! membarrier(2). Functions that the engine itself calls (malloc, pwrite, syscall, memcpy) may be those whose text changes:
-//! at every step every instruction is right or traps, and traps are ours.
+//! membarrier(2). Functions that the engine itself calls (malloc, pwrite, syscall, memcpy) may be those whose text
+//! changes: at every step every instruction is right or traps, and traps are ours.
 //!
-//! Detours stay mapped for ever, since nobody can say of a thread that does not run handlers whether it is in one; a run
-//! that comes again finds the detour that it had. So memory grows with the number of different runs, not with time.
+//! Detours stay mapped for ever, since nobody can say of a thread that does not run handlers whether it is in one; a
+//! run that comes again finds the detour that it had. So memory grows with the number of different runs, not with
+//! time.
 
 mod ended;
 mod function;
@@ -19,7 +20,6 @@ mod hooks;
 mod modules;
 mod patch;
 mod proof;
-mod protocol;
 mod register;
 mod returns;
 mod shims;
@@ -38,7 +38,6 @@ use nanoprobe_patch::{NearSpace, Tactic, TargetAddress};
 pub use ended::Counts;
 pub use function::{Function, Retired};
 pub use patch::Patch;
-pub use protocol::Medium;
 pub use register::{Demand, Withdrawn};
 pub use returns::{Returns, Ways};
 pub use site::{Epochs, Kind, Member, OldList, SiteState, Wanted};
@@ -99,7 +98,8 @@ pub struct Engine {
     ended: ended::Ended,
 }
 
-/// Held while the engine is being made: a fork waits for it, or the child would find an engine that nobody goes on to make.
+/// Held while the engine is being made: a fork waits for it, or the child would find an engine that nobody goes on to
+/// make.
 pub(crate) static MAKING: Mutex<()> = Mutex::new(());
 static ENGINE: OnceLock<Mutex<Engine>> = OnceLock::new();
 
@@ -217,8 +217,8 @@ impl Engine {
         self.functions.get(&spot.function)?.tactic_at(spot.address)
     }
 
-    /// Code that executes the instruction at a spot, and what follows it in the text, without firing what stands there. It
-    /// stays what it is for ever. `None`: nothing is patched there.
+    /// Code that executes the instruction at a spot, and what follows it in the text, without firing what stands
+    /// there. It stays what it is for ever. `None`: nothing is patched there.
     pub fn original(&self, spot: &Spot) -> Option<TargetAddress> {
         let function = self.functions.get(&spot.function)?;
         let moves = function.patches.iter().flat_map(|patch| &patch.built.moves);

@@ -1,14 +1,14 @@
-//! The text follows what is registered: planned function by function, detours written first, then the text itself, by the
-//! breakpoint protocol, while all threads run.
+//! The text follows what is registered: planned function by function, detours written first, then the text itself, by
+//! the breakpoint protocol, while all threads run.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use nanoprobe_arena::layout::SYNCHRONOUS;
 use nanoprobe_patch::{Runtime, TargetAddress, TextRange, ThreadKey};
+use nanoprobe_text::change::Change;
 use patch::Patch;
 
-use super::protocol::Change;
 use super::{Engine, MASKS_WAIT, Spot, patch};
 use crate::error::Error;
 use crate::own;
@@ -27,7 +27,7 @@ struct TextChanges {
     planned: Vec<(u64, Vec<Patch>)>,
 }
 
-/// A text that a change has left between the old one and the new one ([`protocol`]).
+/// A text that a change has left between the old one and the new one ([`nanoprobe_text::change`]).
 #[derive(Default)]
 pub struct Torn {
     /// What is there.
@@ -164,8 +164,8 @@ impl Engine {
 
     /// No thread but this one blocks what a breakpoint raises: a thread may execute any text at any moment.
     ///
-    /// A thread that is being made blocks all signals for a moment, so one that does is waited for. One that was waited for in
-    /// vain is not waited for again.
+    /// A thread that is being made blocks all signals for a moment, so one that does is waited for. One that was
+    /// waited for in vain is not waited for again.
     fn wait_for_masks(known_to_block: &mut Vec<i32>, has_shims: bool) -> Result<(), Error> {
         let begun = Instant::now();
         loop {
@@ -200,18 +200,21 @@ impl Engine {
         let mut text = own::Text::open(self.own.memory());
         let own = own::set_own_mask(libc::SIG_UNBLOCK, SYNCHRONOUS);
         let is_clear = Self::wait_for_masks(&mut self.known_to_block, self.has_shims);
-        let done = is_clear.map(|()| change.carry_out(&mut text));
+        let done = is_clear.map(|()| {
+            let done = change.carry_out(&mut text, &mut ());
+            done.map_err(|failure| (change.undo(&failure, &mut text), failure.error))
+        });
         own::set_own_mask(libc::SIG_BLOCK, own);
         drop(text);
-        let Err(failure) = done? else {
+        let Err((is_undone, error)) = done? else {
             // Of functions it is part of what was changed; the shims' own changes know nothing of it.
             self.torn.take_if(|_| !functions.is_empty());
             return Ok(());
         };
-        if !failure.is_undone {
+        if !is_undone {
             self.note_torn(old, new, functions);
         }
-        Err(failure.error)
+        Err(error)
     }
 
     fn note_torn(&mut self, old: &[TextRange], new: &[TextRange], functions: &[u64]) {
@@ -300,8 +303,8 @@ impl Engine {
         for patch in patches {
             let built = &patch.built;
             own::write(self.own.memory(), patch.detour.0, &built.detour)?;
-            // An instruction that the text will execute again in place still traps while the text changes: it goes on in
-            // the detour that it had last.
+            // An instruction that the text will execute again in place still traps while the text changes: it goes on
+            // in the detour that it had last.
             let mut redirects: BTreeMap<u64, u64> = built
                 .moves
                 .iter()

@@ -1,13 +1,15 @@
-//! This process's text, open to be changed: /proc/self/mem, for one change.
+//! This process's text as a [`LiveText`]: /proc/self/mem, open for one change.
 //!
-//! The descriptor is opened for each change and closed after it. A program may close all descriptors that it does not know,
-//! and then the number is another file's. Only where the system opens no more, as under seccomp, the one that was opened with
-//! the engine is used.
+//! The descriptor is opened for each change and closed after it. A program may close all descriptors that it does not
+//! know, and then the number is another file's. Only where the system opens no more, as under seccomp, the one that
+//! was opened with the engine is used.
 
+use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;
+use nanoprobe_text::live::{LiveText, Standing, Unfinished};
+use nanoprobe_text::pieces::Piece;
 
 use super::{barrier, raw};
-use crate::engine::Medium;
 use crate::error::Error;
 
 /// The open file.
@@ -30,8 +32,8 @@ impl Text<'_> {
     }
 }
 
-impl Medium for Text<'_> {
-    fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Error> {
+impl Text<'_> {
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Error> {
         let Some(file) = self.file else {
             return super::write(self.memory, address, bytes);
         };
@@ -49,9 +51,42 @@ impl Medium for Text<'_> {
         }
         Ok(())
     }
+}
 
-    fn synchronise(&mut self) -> Result<(), Error> {
+/// Threads are not looked at: one in the middle of a run meets a byte that traps, and is redirected. Nothing is left
+/// out: the engine has compared the text before, and a byte that another changes at this very moment is lost.
+impl LiveText for Text<'_> {
+    type Error = Error;
+
+    fn read(&self, address: TargetAddress, bytes: &mut [u8]) -> bool {
+        self.memory.read(address, bytes).is_ok()
+    }
+
+    fn exchange(
+        &mut self,
+        pieces: &mut dyn Iterator<Item = Piece<'_>>,
+    ) -> Result<Vec<TargetAddress>, Unfinished<Error>> {
+        let mut begun = 0;
+        for piece in pieces {
+            begun += 1;
+            self.write(piece.address.0, piece.after)
+                .map_err(|error| Unfinished { error, begun })?;
+        }
+        Ok(Vec::new())
+    }
+
+    fn synchronise(&mut self, _: &Standing<'_>) -> Result<(), Error> {
         barrier::synchronise_cores()
+    }
+
+    /// Where there are no barriers nothing is begun.
+    fn begin(&mut self) -> Result<(), Error> {
+        barrier::synchronise_cores()
+    }
+
+    /// For the sake of speed.
+    fn end(&mut self) {
+        let _ = barrier::synchronise_cores();
     }
 }
 

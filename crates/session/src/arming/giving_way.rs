@@ -2,14 +2,18 @@
 
 use std::collections::HashSet;
 
-use nanoprobe_patch::{BREAKPOINT, TextRange, transition};
+use nanoprobe_patch::{BREAKPOINT, TextRange};
 use nanoprobe_target::Pauses;
 use nanoprobe_text::Patch;
+use nanoprobe_text::bytes::Bytes;
+use nanoprobe_text::change::{Change, Watch};
+use nanoprobe_text::live::LiveText;
+use nanoprobe_text::moves::Moves;
+use nanoprobe_text::pieces::{Pieces, bytes_of};
+use nanoprobe_text::reader::Reader;
 
-use super::bytes::Bytes;
-use super::moves::Moves;
-use super::reader::Reader;
-use super::text::{borrowed, bytes_of, exchanges, pieces, ranges};
+use super::live::{ProcessText, exchange};
+use super::text::ranges;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
 
@@ -28,15 +32,9 @@ impl Attachment {
         pauses: &mut Pauses,
     ) -> Result<(), SessionError> {
         for _ in 0..ROUNDS_MAX {
-            let mut now = self.bytes_now(old);
-            for (number, step) in transition(old, &[]).into_iter().enumerate() {
-                if number > 0 {
-                    self.process
-                        .synchronise(false, pauses, &mut |_| Ok::<(), SessionError>(()))?;
-                }
-                let step = step.into_iter().map(|(address, byte)| (address.0, byte));
-                self.exchange(step.filter(|(address, _)| !kept.contains(address)).collect(), &mut now)?;
-            }
+            let change = Change::from(self.bytes_now(old), old, &[], &|address| !kept.contains(&address));
+            let done = change.carry_out(&mut ProcessText::new(&self.process, pauses), &mut ());
+            done.map_err(|failure| failure.error)?;
             let left = self.bytes_now(old);
             let mut original = bytes_of(old, |range| &range.original);
             let is_back = |(address, byte): (u64, u8)| {
@@ -50,54 +48,33 @@ impl Attachment {
         Ok(())
     }
 
-    /// Writes patches again where the text is the original one, and others' breakpoints came and went. False: another's was
-    /// taken away just now, and our own with it; the text is the original one again.
+    /// Writes patches again where the text is the original one, and others' breakpoints came and went. False:
+    /// another's was taken away just now, and our own with it; the text is the original one again.
     ///
     /// # Errors
     /// The target cannot be stopped or written.
     pub(crate) fn put_back_beside(&self, new: &[Patch], pauses: &mut Pauses) -> Result<bool, SessionError> {
         let all: Vec<TextRange> = new.iter().flat_map(ranges).collect();
-        let mut now: Bytes = bytes_of(&all, |range| &range.original).collect();
-        let moves = Moves::new(new);
-        for (number, step) in transition(&[], &all).into_iter().enumerate() {
-            if number > 0 {
-                let sleepers_too = number == 1 && moves.displaces_calls();
-                self.process
-                    .synchronise(sleepers_too, pauses, &mut |stopped| moves.apply(stopped))?;
-                let traps = |patch: &Patch| {
-                    let head = self.process.memory().read_array::<1>(patch.built.address);
-                    head.is_ok_and(|head| head == [BREAKPOINT])
-                };
-                if !new.iter().all(traps) {
-                    now = self.bytes_now(&all);
-                    self.exchange(bytes_of(&all, |range| &range.original).collect(), &mut now)?;
-                    return Ok(false);
-                }
-            }
-            let step = step.into_iter().map(|(address, byte)| (address.0, byte));
-            self.exchange(step.collect(), &mut now)?;
+        let change = Change::new(&[], &all).with_moves(Moves::new(new));
+        let mut text = ProcessText::new(&self.process, pauses);
+        let is_done = change.carry_out(&mut text, &mut HeadsTrap(new));
+        if is_done.map_err(|failure| failure.error)? {
+            return Ok(true);
         }
-        Ok(true)
+        let now = self.bytes_now(&all);
+        let original: Bytes = bytes_of(&all, |range| &range.original).collect();
+        exchange(self.process.memory(), Pieces::new(original.iter(), &now).iter())?;
+        Ok(false)
     }
 
     /// Whether the text of a patch is the original one.
     pub(crate) fn is_original(&self, patch: &Patch) -> bool {
-        let mut reader = Reader::new(self.process.memory());
+        let mut pauses = Pauses::default();
+        let text = ProcessText::new(&self.process, &mut pauses);
+        let mut reader = Reader::new(&text);
         ranges(patch)
             .iter()
             .all(|range| reader.holds(range.address, &range.original))
-    }
-
-    /// Writes bytes where the text is as it is said to be: a program unloads libraries whenever it wants.
-    fn exchange(&self, bytes: Bytes, now: &mut Bytes) -> Result<(), SessionError> {
-        let known: Bytes = bytes
-            .iter()
-            .filter(|(address, _)| now.get(*address).is_some())
-            .collect();
-        let wanted = exchanges(&pieces(&known), now);
-        self.process.memory().exchange_text(&borrowed(&wanted))?;
-        now.extend(known.iter());
-        Ok(())
     }
 
     /// What stands there, as far as it can be read.
@@ -108,5 +85,17 @@ impl Attachment {
             is_read.then(|| (range.address.0..).zip(bytes))
         };
         ranges.iter().filter_map(read).flatten().collect()
+    }
+}
+
+/// The first step's breakpoints are still there after each barrier.
+struct HeadsTrap<'a>(&'a [Patch]);
+
+impl<T: LiveText> Watch<T> for HeadsTrap<'_> {
+    fn goes_on(&mut self, text: &mut T) -> bool {
+        self.0.iter().all(|patch| {
+            let mut head = [0];
+            text.read(patch.built.address, &mut head) && head == [BREAKPOINT]
+        })
     }
 }

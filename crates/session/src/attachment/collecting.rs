@@ -1,10 +1,11 @@
-//! Giving back the room of what is gone: tables of redirects that were replaced, detours of libraries that were unloaded.
+//! Giving back the room of what is gone: tables of redirects that were replaced, detours of libraries that were
+//! unloaded.
 //!
-//! A program may load and unload a library all day. Each time its patches are placed anew, and new tables hold. What was
-//! there before cannot be used again at once: a thread may be in the midst of a look-up, or in a detour, or come back to
-//! one from a signal handler. So when much of the code block is used, all threads are made to stand, once, and looked at
-//! as at the end ([`crate::detach`]). If none is in our code, or on its way back to it, all is free that is not current. If
-//! one is, it is tried again later.
+//! A program may load and unload a library all day. Each time its patches are placed anew, and new tables hold. What
+//! was there before cannot be used again at once: a thread may be in the midst of a look-up, or in a detour, or come
+//! back to one from a signal handler. So when much of the code block is used, all threads are made to stand, once,
+//! and looked at as at the end ([`crate::detach`]). If none is in our code, or on its way back to it, all is free
+//! that is not current. If one is, it is tried again later.
 
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
@@ -15,9 +16,10 @@ use nanoprobe_arena::layout::{Control, TABLE_ROWS, Tables};
 use nanoprobe_patch::TargetAddress;
 
 use super::Attachment;
-use crate::arming::springboard_sites;
 use crate::detach;
 use crate::error::SessionError;
+use crate::site_table::springboard_sites;
+use crate::threads::{self, Traced};
 
 /// How much of the code block the tables that were replaced may take before they are given back.
 const REPLACED_BYTES_MAX: u64 = 8 << 20;
@@ -51,6 +53,26 @@ impl Tabled {
 }
 
 impl Attachment {
+    /// Frees the contexts and slots of threads that are gone, when there are few left for new ones.
+    ///
+    /// # Errors
+    /// The arena is damaged.
+    pub(crate) fn reuse_threads(&mut self) -> Result<(), SessionError> {
+        if self.regions.is_empty() || self.patches.is_empty() {
+            return Ok(());
+        }
+        let arena = self.arena.as_ref().ok_or(SessionError::NotAttached)?;
+        let traced = Traced {
+            process: &self.process,
+            arena: arena.memory(),
+            arena_address: self.addresses.arena,
+            layout: &self.layout,
+            table: self.addresses.table,
+            thread_key: self.parameters.thread_key,
+        };
+        threads::reuse(&mut self.threads, &traced)
+    }
+
     /// Gives back the room of what is gone, if there is much of it, and no thread is in our code.
     ///
     /// # Errors
@@ -64,7 +86,8 @@ impl Attachment {
             return Ok(());
         };
         self.tabled.tried = Some(Instant::now());
-        // On a busy machine a stop takes long, and a program that finds no sign of life afterwards does not wait for us.
+        // On a busy machine a stop takes long, and a program that finds no sign of life afterwards does not wait for
+        // us.
         let _pulse = self.pulse();
         // Where stacks end: asked for while the program still runs.
         let map = self.process.map()?;

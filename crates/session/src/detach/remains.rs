@@ -12,8 +12,7 @@ use nanoprobe_target::{Map, Mapping, Memory, MemoryError, Process, is_locked};
 
 use super::unmapping::is_arena;
 use crate::error::SessionError;
-use crate::layout::{REGIONS_MAX, SITES_MAX};
-use crate::semaphores::SEMAPHORES_MAX;
+use crate::layout::{REGIONS_MAX, SEMAPHORES_MAX, SITES_MAX};
 
 /// Arenas that one `restore` looks at; the next one sees the next.
 const ARENAS_MAX: usize = 16;

@@ -10,7 +10,6 @@ use crate::detach::Detached;
 use crate::error::SessionError;
 use crate::session::ended::Ended;
 use crate::session::output::Output;
-use crate::threads;
 
 /// How long a step waits at most.
 const STEP: Duration = Duration::from_millis(2);
@@ -67,7 +66,7 @@ impl Attached {
             && is_alive
             && tracing.known.loaded
         {
-            threads::reuse(&mut presence.attachment)?;
+            presence.attachment.reuse_threads()?;
         }
         tracing.turn_aggregations(is_alive)?;
         self.timers.fire(tracing)?;

@@ -11,7 +11,6 @@ use crate::attachment::Attachment;
 use crate::clock::Clock;
 use crate::error::SessionError;
 use crate::session::known::Known;
-use crate::signals;
 use crate::thread_key::Seen;
 
 /// For how long attaching gives way to other tracers that come or go.
@@ -85,7 +84,7 @@ impl Presence {
             pid: process.pid(),
             error: Box::new(error),
             clean_up: Box::new(clean_up),
-            left: if signals::are_installed(&self.attachment) {
+            left: if self.attachment.actions.are_installed() {
                 "runs on with nanoprobe's probes in it, which count for nobody: the next attach, or `nanoprobe restore`, takes \
                  them back"
             } else {

@@ -156,7 +156,11 @@ impl Presence {
         }
         // While a program that is being started still stands: it is let go by `arm`, may look at its
         // semaphores with its first instructions, and may have ended before anything more is done here.
-        semaphores::raise(&self.attachment, &tracing.known.semaphores(first))?;
+        semaphores::raise(
+            &self.attachment.process,
+            self.attachment.memory()?,
+            &tracing.known.semaphores(first),
+        )?;
         self.attachment.write(&placement.patches)?;
         let mut armed = self.attachment.arm(stopped, placement)?;
         armed.pauses.add(&pauses);

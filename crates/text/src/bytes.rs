@@ -3,22 +3,16 @@
 
 /// Bytes by address, ascending.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bytes(Vec<(u64, u8)>);
+pub struct Bytes(Vec<(u64, u8)>);
 
 impl Bytes {
+    /// The byte at an address.
     pub fn get(&self, address: u64) -> Option<u8> {
         let index = self.0.binary_search_by_key(&address, |(known, _)| *known).ok()?;
         self.0.get(index).map(|(_, byte)| *byte)
     }
 
-    /// Those that are known of `count` addresses from `start` on.
-    pub fn from(&self, start: u64, count: usize) -> Vec<u8> {
-        let first = self.0.partition_point(|(known, _)| *known < start);
-        let here = self.0.get(first..).unwrap_or_default().iter().take(count);
-        let here = here.take_while(|(known, _)| known - start < count as u64);
-        here.map(|(_, byte)| *byte).collect()
-    }
-
+    /// Each byte with its address.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u8)> + '_ {
         self.0.iter().copied()
     }
@@ -60,8 +54,5 @@ mod tests {
         bytes.extend([(6, 9), (5, 4), (9, 8)]);
         assert_eq!(bytes.iter().collect::<Vec<_>>(), [(5, 4), (6, 9), (7, 3), (9, 8)]);
         assert_eq!((bytes.get(6), bytes.get(8)), (Some(9), None));
-        assert_eq!(bytes.from(5, 3), [4, 9, 3]);
-        assert_eq!(bytes.from(7, 3), [3, 8]);
-        assert_eq!(bytes.from(10, 3), []);
     }
 }

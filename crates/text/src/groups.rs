@@ -1,25 +1,26 @@
-//! What belongs together when a part of it cannot be written: the program has unloaded the library, or somebody else has
-//! changed the text, since it was looked at. Of a patch either all is written or nothing more.
+//! What belongs together when a part of it cannot be written: the program has unloaded the library, or somebody else
+//! has changed the text, since it was looked at. Of a patch either all is written or nothing more.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use nanoprobe_patch::TextRange;
-use nanoprobe_text::Patch;
+use nanoprobe_patch::{TargetAddress, TextRange};
 
-use super::text::ranges;
+use crate::Patch;
+use crate::pieces::Pieces;
 
-/// Bytes by the group that they belong to: all of a patch, and of the patches that adjoin it, since these may share a jump.
+/// Bytes by the group that they belong to: all of a patch, and of the patches that adjoin it, since these may share a
+/// jump.
 ///
 /// Found out only when something is lost, which hardly ever happens; there may be a million patches.
 #[derive(Default)]
-pub(super) struct Groups {
+pub struct Groups {
     group_of: HashMap<u64, usize>,
     lost: HashSet<usize>,
 }
 
 impl Groups {
     fn of(old: &[TextRange], new: &[Patch]) -> HashMap<u64, usize> {
-        let of_patch = |patch: &Patch| [patch.built.springboard.clone(), ranges(patch)].concat();
+        let of_patch = |patch: &Patch| [patch.built.springboard.clone(), patch.built.ranges()].concat();
         let units = old
             .iter()
             .map(|range| vec![range.clone()])
@@ -52,8 +53,8 @@ impl Groups {
         group_of.collect()
     }
 
-    /// Nothing of what these bytes belong to is to be written any more. All that is being written: `old` text that gets its
-    /// original bytes, and new patches with their springboards.
+    /// Nothing of what these bytes belong to is to be written any more. `old` and `new` are all that is being
+    /// written: text that gets its original bytes, and patches with their springboards.
     pub fn lose(&mut self, bytes: impl Iterator<Item = u64>, old: &[TextRange], new: &[Patch]) {
         if self.group_of.is_empty() {
             self.group_of = Groups::of(old, new);
@@ -61,6 +62,17 @@ impl Groups {
         for address in bytes {
             self.lost.extend(self.group_of.get(&address));
         }
+    }
+
+    /// Likewise, of the pieces that were left out of a step, by their starts.
+    pub fn lose_pieces(&mut self, pieces: &Pieces, left_out: &[TargetAddress], old: &[TextRange], new: &[Patch]) {
+        if left_out.is_empty() {
+            return;
+        }
+        let left_out: HashSet<TargetAddress> = left_out.iter().copied().collect();
+        let lost = pieces.iter().filter(|piece| left_out.contains(&piece.address));
+        let bytes = lost.flat_map(|piece| (piece.address.0..).take(piece.before.len()));
+        self.lose(bytes, old, new);
     }
 
     /// Whether a byte may still be written.
@@ -91,8 +103,6 @@ fn join(parents: &mut [usize], one: usize, other: usize) {
 
 #[cfg(test)]
 mod tests {
-    use nanoprobe_patch::TargetAddress;
-
     use super::*;
 
     fn range(address: u64, bytes: usize) -> TextRange {

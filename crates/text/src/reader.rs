@@ -1,20 +1,22 @@
-//! The target's text, read by pages: what is looked at are a few bytes each, mostly many in a page.
+//! A text, read by pages: what is looked at are a few bytes each, mostly many in a page.
 
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::Memory;
+
+use crate::live::LiveText;
 
 const PAGE_BYTES: u64 = 4096;
 
 /// Reads text. What it says may be a moment old: whoever writes looks again.
-pub(super) struct Reader<'a> {
-    memory: &'a Memory,
+pub struct Reader<'a, T> {
+    text: &'a T,
     /// The last page: its address, and its bytes where it could be read.
     page: Option<(u64, Option<Vec<u8>>)>,
 }
 
-impl<'a> Reader<'a> {
-    pub fn new(memory: &'a Memory) -> Reader<'a> {
-        Reader { memory, page: None }
+impl<'a, T: LiveText> Reader<'a, T> {
+    /// Nothing is read yet.
+    pub fn new(text: &'a T) -> Reader<'a, T> {
+        Reader { text, page: None }
     }
 
     /// Whether these bytes stand there.
@@ -27,13 +29,13 @@ impl<'a> Reader<'a> {
             return page.get(offset..offset + wanted.len()) == Some(wanted);
         }
         let mut bytes = vec![0; wanted.len()];
-        self.memory.read(address, &mut bytes).is_ok() && bytes == wanted
+        self.text.read(address, &mut bytes) && bytes == wanted
     }
 
     fn page_at(&mut self, start: u64) -> Option<&[u8]> {
         if self.page.as_ref().is_none_or(|(known, _)| *known != start) {
             let mut bytes = vec![0; PAGE_BYTES as usize];
-            let is_read = self.memory.read(TargetAddress(start), &mut bytes).is_ok();
+            let is_read = self.text.read(TargetAddress(start), &mut bytes);
             self.page = Some((start, is_read.then_some(bytes)));
         }
         self.page.as_ref().and_then(|(_, bytes)| bytes.as_deref())

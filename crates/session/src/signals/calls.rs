@@ -1,0 +1,77 @@
+//! Signal actions, asked for and changed by system calls in a thread that stands.
+
+use std::collections::BTreeMap;
+
+use nanoprobe_target::{SignalAction, Stopped};
+
+use crate::error::SessionError;
+
+/// Signal actions by their signals.
+pub(crate) type Known = BTreeMap<i32, SignalAction>;
+
+/// What the actions of some signals are.
+pub(super) fn look_at(stopped: &mut Stopped, signals: Vec<i32>) -> Result<Known, SessionError> {
+    if signals.is_empty() {
+        return Ok(Known::new());
+    }
+    let tid = stopped.best_thread()?;
+    let mut remote = stopped.remote(tid)?;
+    let asked: Vec<_> = signals.iter().map(|signal| (*signal, None)).collect();
+    let found = remote.signal_actions(&asked)?;
+    remote.finish()?;
+    Ok(signals.into_iter().zip(found).collect())
+}
+
+/// Changes actions to what `change` makes of them, while all threads stand: in one go where they are as they are known
+/// to be, and once more for those that are not. What they were.
+pub(super) fn exchange(
+    stopped: &mut Stopped,
+    signals: &[i32],
+    known: Known,
+    change: &mut dyn FnMut(i32, SignalAction) -> Result<SignalAction, SessionError>,
+) -> Result<Known, SessionError> {
+    let mut before = Known::new();
+    if signals.is_empty() {
+        return Ok(before);
+    }
+    let mut left: Vec<i32> = signals.to_vec();
+    let mut known = known;
+    let tid = stopped.best_thread()?;
+    let mut remote = stopped.remote(tid)?;
+    while !left.is_empty() {
+        let mut calls = Vec::with_capacity(left.len());
+        for signal in &left {
+            let Some(action) = known.get(signal) else {
+                calls.push((*signal, None));
+                continue;
+            };
+            let changed = change(*signal, *action)?;
+            calls.push((
+                *signal,
+                (changed != *action || before.contains_key(signal)).then_some(changed),
+            ));
+        }
+        let found = remote.signal_actions(&calls)?;
+        let mut again = Vec::new();
+        for (signal, found) in left.into_iter().zip(found) {
+            // Once we have changed an action, what is found is no longer the program's; and nobody else changes it.
+            if before.contains_key(&signal) {
+                continue;
+            }
+            before.insert(signal, found);
+            if known.insert(signal, found) != Some(found) {
+                again.push(signal);
+            }
+        }
+        left = again;
+    }
+    remote.finish()?;
+    Ok(before)
+}
+
+/// A mask that the kernel tells of a thread.
+pub(super) fn signals_of(pid: i32, tid: i32, field: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    let text = status.lines().find_map(|line| line.strip_prefix(field))?;
+    u64::from_str_radix(text.trim(), 16).ok()
+}

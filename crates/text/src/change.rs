@@ -1,0 +1,323 @@
+//! The breakpoint protocol, carried out: [`nanoprobe_patch::transition`] says which bytes are written in which order, a
+//! [`LiveText`] writes them. And what the text is when one of the steps fails.
+//!
+//! ```text
+//!   fails                      the text then
+//!   before the first           as it was
+//!   in the first step, or at   as it was, if it is undone: each byte of that step is a start's own, and goes back by
+//!   the barrier after it       itself
+//!   later                      as the failing step has left it: each start is whole, or traps and is redirected (I1)
+//! ```
+//!
+//! In the last case no start can be made whole again without a barrier. The functions do what they did, by traps.
+//!
+//! All that is written is computed, and allocated, before the first byte changes: in a process that changes its own
+//! text, malloc and memcpy may be what changes.
+
+use nanoprobe_patch::{TargetAddress, TextRange, transition};
+
+use crate::Patch;
+use crate::bytes::Bytes;
+use crate::groups::Groups;
+use crate::live::{LiveText, Standing, Unfinished};
+use crate::moves::Moves;
+use crate::pieces::{Pieces, bytes_of};
+
+/// A change of text, ready to be carried out.
+#[derive(Debug)]
+pub struct Change {
+    steps: Vec<Pieces>,
+    moves: Moves,
+}
+
+/// A change that was not carried out.
+#[derive(Debug)]
+pub struct Failure<E> {
+    /// Why.
+    pub error: E,
+    /// How many pieces of the first step were begun; `None`: a later step was.
+    begun: Option<usize>,
+}
+
+/// What the one who changes the text sees to between the steps.
+pub trait Watch<T> {
+    /// Whether what begins at an address is still to be written.
+    fn is_wanted(&self, _: TargetAddress) -> bool {
+        true
+    }
+
+    /// Some of a step's pieces were left out.
+    fn left_out(&mut self, _: &Pieces, _: &[TargetAddress]) {}
+
+    /// After each barrier: whether the next step is to be made.
+    fn goes_on(&mut self, _: &mut T) -> bool {
+        true
+    }
+}
+
+impl<T> Watch<T> for () {}
+
+/// Of a patch either all is written, or nothing more once a piece of it was left out.
+pub struct Whole<'a> {
+    /// What is lost.
+    pub groups: &'a mut Groups,
+    /// The text that gets its original bytes.
+    pub old: &'a [TextRange],
+    /// The patches that are written.
+    pub new: &'a [Patch],
+}
+
+impl Change {
+    /// From a text that holds the patches `old` to one that holds the patches `new`.
+    pub fn new(old: &[TextRange], new: &[TextRange]) -> Change {
+        let original = bytes_of(new, |range| &range.original);
+        let now = original.chain(bytes_of(old, |range| &range.patched)).collect();
+        Change::from(now, old, new, &|_| true)
+    }
+
+    /// The same, where the text is `now` something else. Bytes that are not `wanted` stay as they are, and so do those
+    /// that `now` does not know.
+    pub fn from(mut now: Bytes, old: &[TextRange], new: &[TextRange], wanted: &dyn Fn(u64) -> bool) -> Change {
+        let steps = transition(old, new).into_iter().map(|step| {
+            let step = step.into_iter().map(|(address, byte)| (address.0, byte));
+            let pieces = Pieces::new(step.filter(|(address, _)| wanted(*address)), &now);
+            now.extend(pieces.bytes());
+            pieces
+        });
+        Change {
+            steps: steps.collect(),
+            moves: Moves::default(),
+        }
+    }
+
+    /// The same change, by which threads are moved that are found in the middle of a run.
+    #[must_use]
+    pub fn with_moves(self, moves: Moves) -> Change {
+        Change { moves, ..self }
+    }
+
+    /// Carries it out. False: `watch` has ended it between two steps.
+    ///
+    /// # Errors
+    /// The text's; [`Change::undo`] says what can be done.
+    pub fn carry_out<T: LiveText>(&self, text: &mut T, watch: &mut impl Watch<T>) -> Result<bool, Failure<T::Error>> {
+        if self.steps.is_empty() {
+            return Ok(true);
+        }
+        let at_first = |begun| move |error| Failure { error, begun };
+        text.begin().map_err(at_first(Some(0)))?;
+        for (number, step) in self.steps.iter().enumerate() {
+            if number > 0 {
+                let standing = Standing {
+                    moves: &self.moves,
+                    sleepers_too: number == 1 && self.moves.displaces_calls(),
+                };
+                let all_of_first = self.steps.first().map(|first| first.iter().count());
+                text.synchronise(&standing)
+                    .map_err(at_first(all_of_first.filter(|_| number == 1)))?;
+                if !watch.goes_on(text) {
+                    return Ok(false);
+                }
+            }
+            let mut wanted = step.iter().filter(|piece| watch.is_wanted(piece.address));
+            let written = text.exchange(&mut wanted);
+            let left_out = written.map_err(|Unfinished { error, begun }| Failure {
+                error,
+                begun: (number == 0).then_some(begun),
+            })?;
+            if !left_out.is_empty() {
+                watch.left_out(step, &left_out);
+            }
+        }
+        // After the last step no barrier is needed: a processor that still sees a trap is redirected.
+        text.end();
+        Ok(true)
+    }
+
+    /// Makes the text what it was, where that needs no barrier. Whether all bytes are what they were. `watch` wanted
+    /// everything.
+    pub fn undo<T: LiveText>(&self, failure: &Failure<T::Error>, text: &mut T) -> bool {
+        let Some(begun) = failure.begun else { return false };
+        let first = self.steps.iter().take(1).flat_map(Pieces::iter);
+        let mut is_undone = true;
+        for piece in first.take(begun) {
+            let left_out = text.exchange(&mut std::iter::once(piece.undone()));
+            is_undone &= left_out.is_ok_and(|left_out| left_out.is_empty());
+        }
+        is_undone
+    }
+}
+
+impl<T> Watch<T> for Whole<'_> {
+    fn is_wanted(&self, address: TargetAddress) -> bool {
+        self.groups.has(address.0)
+    }
+
+    fn left_out(&mut self, pieces: &Pieces, left_out: &[TargetAddress]) {
+        self.groups.lose_pieces(pieces, left_out, self.old, self.new);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(
+        clippy::unwrap_used,
+        clippy::indexing_slicing,
+        reason = "a panic is how a test fails"
+    )]
+
+    use super::*;
+    use crate::pieces::Piece;
+
+    const START: u64 = 0x1000;
+    /// push rbp; mov rbp, rsp; push rbx; nop.
+    const CODE: [u8; 6] = [0x55, 0x48, 0x89, 0xe5, 0x53, 0x90];
+    const STARTS: [usize; 4] = [0, 1, 4, 5];
+
+    /// Fails at one of its calls, and at all behind it that are of the same kind.
+    struct Failing {
+        text: Vec<u8>,
+        calls: usize,
+        fails_at: usize,
+        writes_fail: bool,
+    }
+
+    impl Failing {
+        fn call(&mut self, is_write: bool) -> Result<(), &'static str> {
+            self.calls += 1;
+            if self.calls > self.fails_at && self.writes_fail == is_write {
+                return Err("as the test wants it");
+            }
+            Ok(())
+        }
+    }
+
+    impl LiveText for Failing {
+        type Error = &'static str;
+
+        fn read(&self, _: TargetAddress, _: &mut [u8]) -> bool {
+            false
+        }
+
+        fn exchange(
+            &mut self,
+            pieces: &mut dyn Iterator<Item = Piece<'_>>,
+        ) -> Result<Vec<TargetAddress>, Unfinished<&'static str>> {
+            for (index, piece) in pieces.enumerate() {
+                self.call(true).map_err(|error| Unfinished {
+                    error,
+                    begun: index + 1,
+                })?;
+                let from = (piece.address.0 - START) as usize;
+                let there = &mut self.text[from..from + piece.after.len()];
+                assert_eq!(there, piece.before, "a piece says what is there");
+                there.copy_from_slice(piece.after);
+            }
+            Ok(Vec::new())
+        }
+
+        fn synchronise(&mut self, _: &Standing<'_>) -> Result<(), &'static str> {
+            self.call(false)
+        }
+
+        fn begin(&mut self) -> Result<(), &'static str> {
+            self.call(false)
+        }
+    }
+
+    /// What the library does: a change that fails is undone, where it can be. `Err`: whether it is.
+    fn carry_out(change: &Change, text: &mut Failing) -> Result<(), bool> {
+        let done = change.carry_out(text, &mut ());
+        done.map(drop).map_err(|failure| change.undo(&failure, text))
+    }
+
+    fn range(patched: &[u8]) -> Vec<TextRange> {
+        vec![TextRange {
+            address: TargetAddress(START),
+            original: CODE[..patched.len()].to_vec(),
+            patched: patched.to_vec(),
+            is_head: true,
+        }]
+    }
+
+    fn patches() -> [Vec<TextRange>; 4] {
+        let jump = |last: u8| range(&[0xe9, 0x37, 0xd1, 0xc6, last]);
+        [Vec::new(), jump(0x06), jump(0x07), range(&[0xcc])]
+    }
+
+    fn text_of(ranges: &[TextRange]) -> Vec<u8> {
+        let mut text = CODE.to_vec();
+        for range in ranges {
+            text[..range.patched.len()].copy_from_slice(&range.patched);
+        }
+        text
+    }
+
+    /// Whether at a start there is what traps, the old jump or the new one, or the instruction that the function has
+    /// there.
+    fn is_right_at(start: usize, text: &[u8], before: &[u8], after: &[u8]) -> bool {
+        const JUMP: usize = 5;
+        let end = STARTS.into_iter().find(|next| *next > start).unwrap_or(CODE.len());
+        let is_jump = |patched: &[u8]| start == 0 && text[..JUMP] == patched[..JUMP];
+        nanoprobe_patch::is_trapping_byte(text[start])
+            || is_jump(before)
+            || is_jump(after)
+            || text[start..end] == CODE[start..end]
+    }
+
+    /// Wherever it fails: the text is the old one, if that is said, and else at each start the whole old instruction,
+    /// the whole new one, or what traps.
+    #[test]
+    fn what_fails_leaves_the_old_text_or_one_that_traps() {
+        let (mut undone, mut between) = (0, 0);
+        for old in patches() {
+            for new in patches() {
+                let (before, after) = (text_of(&old), text_of(&new));
+                for fails_at in 0..12 {
+                    for writes_fail in [false, true] {
+                        let text = before.clone();
+                        let mut medium = Failing {
+                            text,
+                            calls: 0,
+                            fails_at,
+                            writes_fail,
+                        };
+                        match carry_out(&Change::new(&old, &new), &mut medium) {
+                            Ok(()) => assert_eq!(medium.text, after),
+                            Err(true) => {
+                                assert_eq!(medium.text, before);
+                                undone += 1;
+                            }
+                            Err(_) => {
+                                between += 1;
+                                for start in STARTS {
+                                    assert!(is_right_at(start, &medium.text, &before, &after), "{:x?}", medium.text);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        assert!(undone > 10 && between > 10, "{undone} {between}");
+    }
+
+    /// The next change begins from what is there, and comes to its end.
+    #[test]
+    fn a_change_goes_on_from_a_text_that_another_has_left() {
+        for new in patches() {
+            let jump = &patches()[1];
+            let mut medium = Failing {
+                text: CODE.to_vec(),
+                calls: 0,
+                fails_at: 4,
+                writes_fail: false,
+            };
+            assert_eq!(carry_out(&Change::new(&[], jump), &mut medium), Err(false));
+            let left = range(&medium.text[..5]);
+            medium.fails_at = usize::MAX;
+            assert_eq!(carry_out(&Change::new(&left, &new), &mut medium), Ok(()));
+            assert_eq!(medium.text, text_of(&new));
+        }
+    }
+}
