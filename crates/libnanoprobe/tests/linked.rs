@@ -26,8 +26,16 @@ fn a_function_without_room_is_probed_by_a_short_jump() {
     assert_eq!(built.run(&program), "evict\n0 wrong, right\n");
 }
 
-/// A stack may end right behind the return address, before the mirror's copy of arguments does; and may have gone on there
-/// the last time.
+/// A function without padding of its own has that of its neighbour, whose own probe may need it as well.
+#[test]
+fn a_short_jump_leads_to_the_padding_of_a_neighbour() {
+    let built = Built::new();
+    let program = built.compile("cc", "evicted_beside.c");
+    assert_eq!(built.run(&program), "evict\n0 wrong, right\n");
+}
+
+/// A stack may end right behind the return address, before the mirror's copy of arguments does; and may have gone on
+/// there the last time.
 #[test]
 fn jumper_probes_where_stacks_end() {
     let built = Built::new();
@@ -178,7 +186,8 @@ fn what_a_hit_runs_through_is_refused_and_so_is_what_is_no_code() {
     assert_eq!(output, FORBIDDEN);
 }
 
-/// Thread-local storage by a call would be a call of the dynamic linker's in the midst of a hit, before it is known to be one.
+/// Thread-local storage by a call would be a call of the dynamic linker's in the midst of a hit, before it is known
+/// to be one.
 #[test]
 fn no_hit_asks_the_dynamic_linker_for_thread_local_storage() {
     let built = Built::new();

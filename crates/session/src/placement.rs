@@ -21,13 +21,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use nanoprobe_patch::{
-    Built, Fire, NearSpace, PlanOptions, Refusal, RunPlan, Runtime, Tactic, TargetAddress, TextRange, build,
-    plan_again, reconcile,
+    Built, Fire, NearSpace, PlanOptions, Refusal, RunPlan, Runtime, Tactic, TargetAddress, TextRange,
 };
 use nanoprobe_symbols::{ImageAddress, Module};
 use nanoprobe_text::code::Neighbours;
+use nanoprobe_text::planning::{Planning, build_all};
 use nanoprobe_text::space::Space;
-use nanoprobe_text::{Ahead, Patch, in_halves, without};
+use nanoprobe_text::{Ahead, Patch, without};
 
 use crate::enable::Enablings;
 use crate::probes::{ProbeList, Spot};
@@ -166,14 +166,11 @@ pub struct Planner<'a> {
     pub retired: &'a [Patch],
     /// The functions around those that are planned.
     pub neighbours: Neighbours,
-    /// For how many more sites it is found out why they have no jump.
-    pub explanations_left: usize,
+    /// For how many sites it is found out why they have no jump.
+    pub explanations: usize,
 }
 
-/// How many detours are built before the next look whether planning is to end.
-const BUILT_AT_ONCE: usize = 4096;
-
-/// [`Planner::explanations_left`], of one placement.
+/// [`Planner::explanations`], of one placement.
 pub const EXPLANATIONS_MAX: usize = 64;
 
 /// What fires in functions, by their start: enablings (by index) at spots, and hooks.
@@ -187,16 +184,16 @@ struct Function {
 }
 
 /// What is planned so far.
-#[derive(Default)]
 struct Planned {
-    runs: Vec<(RunPlan, Function)>,
+    planning: Planning,
+    /// Whose the runs are, by their starts.
+    runs: Vec<(TargetAddress, Function)>,
     /// The parts of functions in which something fires, by start.
     parts: BTreeMap<TargetAddress, Part>,
 }
 
-/// A part of a function: where it ends, and where to find the function again.
+/// A part of a function: where to find the function again.
 struct Part {
-    end: TargetAddress,
     module: usize,
     extent: Range<u64>,
     function: Function,
@@ -209,13 +206,11 @@ impl Planner<'_> {
         let known = self.room.near.regions();
         let free = self.room.near.free();
         let groups = self.groups(first, hooks, &mut changes.refused);
-        let planning = progress::doing(Work::Planning, groups.len());
+        let planning_work = progress::doing(Work::Planning, groups.len());
         let planned = self.plan_groups(groups, &free, &mut changes);
-        // Functions may overlap (aliases with other sizes, shared tails): patches must not.
-        let Planned { runs, parts } = planned;
+        let Planned { planning, runs, parts } = planned;
         let of_parts = parts.iter().map(|(start, part)| (*start, part.function.clone()));
-        let of_runs = runs.iter().map(|(run, function)| (run.start, function.clone()));
-        let functions: BTreeMap<TargetAddress, Function> = of_parts.chain(of_runs).collect();
+        let functions: BTreeMap<TargetAddress, Function> = of_parts.chain(runs).collect();
         let function_of = |site: TargetAddress| {
             functions
                 .range(..=site)
@@ -225,13 +220,8 @@ impl Planner<'_> {
         };
         let name_of = |site: TargetAddress| function_of(site).name.to_string();
         let taken = self.taken(&changes.replaced);
-        let options = PlanOptions {
-            force: self.force,
-            is_cancelled: Some(self.is_cancelled),
-        };
-        let reconciled = reconcile(runs.into_iter().map(|(run, _)| run).collect(), &taken, &options);
-        let ranges: Vec<Range<TargetAddress>> = parts.iter().map(|(start, part)| *start..part.end).collect();
-        let settled = plan_again(reconciled, &taken, &ranges, &options, &mut |range| {
+        let options = self.options();
+        let settled = planning.settle(&taken, &mut |range| {
             let part = parts.get(&range.start)?;
             let map = self
                 .neighbours
@@ -239,9 +229,11 @@ impl Planner<'_> {
             Some(self.shown(map, &free))
         });
         let placed = self.room.near.place_with_fallbacks(settled.runs, &options);
-        drop(planning);
+        drop(planning_work);
         let _building = progress::doing(Work::Building, placed.runs.len());
-        self.build_all(placed.runs, &function_of, &mut changes);
+        let mut add =
+            |run: RunPlan, detour, built| add_built(&run, detour, built, function_of(run.start), &mut changes);
+        build_all(placed.runs, &self.runtime, &options, &mut progress::done, &mut add);
         let refusals = settled.refusals.into_iter().chain(placed.refusals);
         changes.refused.extend(refusals.map(|(site, reason)| Refused {
             site: Some(site),
@@ -256,8 +248,8 @@ impl Planner<'_> {
         }
     }
 
-    /// A function that is patched already (an IFUNC of a new library chose it) is planned anew, with all that fires in it.
-    /// False: it must stay as it is.
+    /// A function that is patched already (an IFUNC of a new library chose it) is planned anew, with all that fires
+    /// in it. False: it must stay as it is.
     fn join_placed(&self, start: u64, group: &mut Group, changes: &mut Changes) -> bool {
         let Some((members, hooks)) = self.placed.get(&start) else {
             return true;
@@ -283,7 +275,11 @@ impl Planner<'_> {
         free: &Arc<[Range<u64>]>,
         changes: &mut Changes,
     ) -> Planned {
-        let mut planned = Planned::default();
+        let mut planned = Planned {
+            planning: Planning::new(self.options(), self.explanations),
+            runs: Vec::new(),
+            parts: BTreeMap::new(),
+        };
         let modules = self.modules;
         let extents = groups
             .values()
@@ -300,7 +296,8 @@ impl Planner<'_> {
                 if !self.join_placed(start, &mut group, changes) {
                     continue;
                 }
-                // Where probes share an instruction a return fires last, as in DTrace, where it fires behind the instruction.
+                // Where probes share an instruction a return fires last, as in DTrace, where it fires behind the
+                // instruction.
                 group.members.sort_by_key(|(_, spot)| *spot == Spot::Exits);
                 self.room
                     .fired
@@ -311,25 +308,10 @@ impl Planner<'_> {
         planned
     }
 
-    /// Builds all runs at their places.
-    fn build_all(
-        &self,
-        runs: Vec<(RunPlan, TargetAddress)>,
-        function_of: &dyn Fn(TargetAddress) -> Function,
-        changes: &mut Changes,
-    ) {
-        let runtime = self.runtime;
-        let mut runs = runs.into_iter();
-        loop {
-            let some: Vec<(RunPlan, TargetAddress)> = runs.by_ref().take(BUILT_AT_ONCE).collect();
-            if some.is_empty() || (self.is_cancelled)() {
-                break;
-            }
-            progress::done(some.len());
-            let built = in_halves(&some, |(run, detour)| build(run, *detour, &runtime));
-            for ((run, detour), built) in some.into_iter().zip(built) {
-                add_built(&run, detour, built, function_of(run.start), changes);
-            }
+    fn options(&self) -> PlanOptions {
+        PlanOptions {
+            force: self.force,
+            is_cancelled: Some(self.is_cancelled),
         }
     }
 

@@ -181,6 +181,13 @@ impl Neighbours {
         }
     }
 
+    /// Shows a part of a function the padding of the functions around it, for springboards only: none of its
+    /// instructions is displaced for the sake of another one.
+    pub fn show_springboards(&mut self, module: &Module, part: &mut FunctionMap) {
+        let text = part.start().0..part.start().0.saturating_add(part.size());
+        part.show_padding_for_springboards(self.padding_around(module, &text));
+    }
+
     /// A part of a function again, by its start: with what lies around it, but not what is taken of that.
     pub fn part_again(&mut self, module: &Module, extent: &Range<u64>, start: TargetAddress) -> Option<FunctionMap> {
         let parts = self.parts(module, extent)?;

@@ -6,6 +6,7 @@
 //! | `modules`, `mapped` | what is mapped, and the very files that it shows |
 //! | `code`, `decoded`, `image` | the functions in it, decoded, and what lies around them |
 //! | `ahead` | what a second processor does meanwhile |
+//! | `planning` | functions with points become runs, runs become patches with their detours |
 //! | `shims` | the program's own system calls that the agent must stand in front of |
 //! | `returns` | where return addresses may be replaced |
 //! | `space`, `regions` | memory that is handed out bit by bit |
@@ -27,6 +28,7 @@ pub mod moves;
 mod origins;
 mod patch;
 pub mod pieces;
+pub mod planning;
 pub mod reader;
 mod regions;
 pub mod returns;

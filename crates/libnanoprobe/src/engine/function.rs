@@ -1,21 +1,17 @@
 //! One function's patches: planned from the sites that are active in it, kept where they are the same as before.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use nanoprobe_patch::{
     Fire, FireCondition, FunctionMap, NearSpace, PlanOptions, Point, Position, RunPlan, Runtime, Tactic, TargetAddress,
-    build, plan, reconcile,
 };
+use nanoprobe_text::planning::build_all;
 
 use super::patch::Patch;
 use super::site::{SiteState, Wanted, new_site};
-use super::springboards::Springboards;
 use crate::error::Error;
 use crate::hit::{self, Site};
-
-/// How far behind a part its padding is looked for.
-const PADDING_BYTES: u64 = 192;
 
 /// A function in which something is, or was, registered.
 pub struct Function {
@@ -31,6 +27,8 @@ pub struct Function {
     pub patches: Vec<Patch>,
     /// All that was ever built: detours are for ever, so the same run finds its own again.
     pub known: Vec<Patch>,
+    /// Whether its parts were shown the padding of the functions around it.
+    pub sees_neighbours: bool,
     /// The sites that it had before its module came again.
     pub retired: HashMap<u64, &'static Site>,
 }
@@ -91,82 +89,11 @@ impl Function {
         Ok(self.sites.entry(address).or_insert_with(make))
     }
 
-    /// The runs for what is active now.
-    ///
-    /// # Errors
-    /// The first refusal.
-    pub fn runs(&self, springboards: &Springboards) -> Result<Vec<RunPlan>, Error> {
-        // As if the padding were whole: so the same sites find the springboards that they had.
-        let runs = self.runs_beside(&Springboards::default(), &BTreeSet::new())?;
-        if runs.iter().all(|run| springboards.leave_room_for(run, &self.known)) {
-            return Ok(runs);
-        }
-        // Others of its springboards are in the way: what is left has the rest of the padding, and what needs their bytes
-        // for itself traps.
-        let mut traps = BTreeSet::new();
-        loop {
-            let runs = self.runs_beside(springboards, &traps)?;
-            let before = traps.len();
-            for run in runs.iter().filter(|run| !springboards.leave_room_for(run, &[])) {
-                let displaced = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
-                traps.extend(displaced.map(|displaced| displaced.address.0));
-            }
-            if traps.len() == before {
-                return Ok(runs);
-            }
-        }
-    }
-
-    /// The runs for what is active now, where some padding is taken, and some sites must trap.
-    fn runs_beside(&self, springboards: &Springboards, traps: &BTreeSet<u64>) -> Result<Vec<RunPlan>, Error> {
-        let (mut runs, mut all_taken) = (Vec::new(), Vec::new());
-        for trap in [false, true] {
-            let force = trap.then_some(Tactic::Trap);
-            let options = PlanOptions {
-                force,
-                ..PlanOptions::default()
-            };
-            for part in &self.parts {
-                let range = part.start().0..part.start().0.saturating_add(part.size());
-                let points: Vec<Point> = self
-                    .sites
-                    .range(range.clone())
-                    .filter(|(_, state)| {
-                        let must_trap = state.wanted().trap || traps.contains(&state.site.address);
-                        state.wanted().active && must_trap == trap
-                    })
-                    .flat_map(|(_, state)| self.points(state))
-                    .collect();
-                if points.is_empty() {
-                    continue;
-                }
-                let taken = springboards.within(&(range.start..range.end.saturating_add(PADDING_BYTES)));
-                let planned = match taken.is_empty() {
-                    true => plan(part, &points, &options),
-                    false => {
-                        let mut shown = part.clone();
-                        shown.show_taken(taken.iter().cloned());
-                        plan(&shown, &points, &options)
-                    }
-                };
-                all_taken.extend(taken);
-                if let Some((_, refusal)) = planned.refusals.into_iter().next() {
-                    return Err(refusal.into());
-                }
-                runs.extend(planned.runs);
-            }
-        }
-        let reconciled = reconcile(runs, &all_taken, &PlanOptions::default());
-        match reconciled.refusals.into_iter().next() {
-            Some((_, refusal)) => Err(refusal.into()),
-            None => Ok(reconciled.runs),
-        }
-    }
-
-    fn points(&self, state: &SiteState) -> Vec<Point> {
+    /// What fires at a site.
+    pub fn points(&self, state: &SiteState) -> Vec<Point> {
         let address = state.site.address;
-        // A call that is emulated writes its return address where an entry's frame would be; and a detour may be hit when
-        // the first post-handler has come already, and its own detour has not.
+        // A call that is emulated writes its return address where an entry's frame would be; and a detour may be hit
+        // when the first post-handler has come already, and its own detour has not.
         let position = if address == self.extent.start && state.site.emulation == 0 {
             Position::Entry
         } else {
@@ -218,13 +145,20 @@ impl Function {
         if let Some((_, refusal)) = placed.refusals.into_iter().next() {
             return Err(refusal.into());
         }
-        for (run, detour) in placed.runs {
-            let built = build(&run, detour, runtime)?;
-            let patch = Patch { run, detour, built };
-            self.known.push(patch.clone());
-            patches.push(patch);
+        let mut refused = None;
+        let mut add = |run, detour, built| match built {
+            Ok(built) => {
+                let patch = Patch { run, detour, built };
+                self.known.push(patch.clone());
+                patches.push(patch);
+            }
+            Err(refusal) => refused = Some(refusal),
+        };
+        build_all(placed.runs, runtime, &PlanOptions::default(), &mut |_| (), &mut add);
+        match refused {
+            Some(refusal) => Err(refusal.into()),
+            None => Ok(patches),
         }
-        Ok(patches)
     }
 
     /// The tactic of the patch that serves an address.

@@ -19,6 +19,7 @@ mod function;
 mod hooks;
 mod modules;
 mod patch;
+mod planning;
 mod proof;
 mod register;
 mod returns;

@@ -1,5 +1,5 @@
-//! What the program has loaded, and what of it may be probed: symbols and addresses to functions, decoded; libraries that
-//! come and go.
+//! What the program has loaded, and what of it may be probed: symbols and addresses to functions, decoded; libraries
+//! that come and go.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,8 +16,9 @@ use crate::own::Own;
 use crate::{hit, own};
 
 impl Engine {
-    /// Where an address or a symbol is, with the offset added. What is known of the modules is brought up to date where it
-    /// may not be: when the dynamic linker has loaded something or let it go, and for what it has not loaded.
+    /// Where an address or a symbol is, with the offset added. What is known of the modules is brought up to date
+    /// where it may not be: when the dynamic linker has loaded something or let it go, and for what it has not
+    /// loaded.
     ///
     /// # Errors
     /// No such symbol, or the map cannot be read.
@@ -143,6 +144,7 @@ impl Engine {
                     sites: BTreeMap::new(),
                     patches: Vec::new(),
                     known: retired.known,
+                    sees_neighbours: false,
                     retired: retired.sites,
                 })
             }

@@ -10,8 +10,8 @@
 //! leads there then. The same patch finds it again. Its bytes are no other springboard's, and no other patch's: a site
 //! that would need them traps.
 //!
-//! Springboards lie in a function's own padding only. In a displaced instruction, or in the next function's first
-//! bytes, they would forbid that another patch changes while threads run, and here threads always run.
+//! Springboards lie in padding only, a function's own or that of the functions around it. In a displaced instruction
+//! they would forbid that another patch changes while threads run, and here threads always run.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

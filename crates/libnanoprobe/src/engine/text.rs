@@ -96,13 +96,17 @@ impl Engine {
         let runtime = self.runtime();
         let mut changes = TextChanges::default();
         let free = self.near.free();
+        for function in functions {
+            let parts = self.functions.get_mut(function).map(|function| &mut function.parts);
+            let parts = parts.into_iter().flatten();
+            parts.for_each(|part| part.show_near_memory(free.clone()));
+        }
+        let mut all = self.runs(functions)?;
         for start in functions {
             let Some(function) = self.functions.get_mut(start) else {
                 continue;
             };
-            let parts = function.parts.iter_mut();
-            parts.for_each(|part| part.show_near_memory(free.clone()));
-            let runs = function.runs(&self.springboards)?;
+            let runs = all.remove(start).unwrap_or_default();
             let patches = function.patches_for(runs, &mut self.near, &runtime)?;
             let differs = |patch: &&Patch, others: &[Patch]| {
                 !others

@@ -6,10 +6,7 @@ use std::sync::Arc;
 
 use nanoprobe_arena::layout::OFFSET_RETURNED;
 use nanoprobe_lang::options::ReturnForm;
-use nanoprobe_patch::{
-    FireCondition, FunctionMap, FunctionPlan, PlanOptions, Point, Position, Refusal, Tactic, TargetAddress, plan,
-    why_not,
-};
+use nanoprobe_patch::{FireCondition, FunctionMap, Point, Position, TargetAddress};
 use nanoprobe_text::returns::{ReturnRefusal, frameless_jumps};
 
 use super::groups::Group;
@@ -98,24 +95,6 @@ impl Planner<'_> {
         self.plan_parts(group, &parts, &points, planned, refused);
     }
 
-    /// Has the plan say why sites trap, or why they cannot have the tactic that is forced; of the first ones, since each is
-    /// planned some times for that.
-    fn explain(&mut self, part: &FunctionMap, made: &mut FunctionPlan, options: &PlanOptions) {
-        let mut find = |site| {
-            self.explanations_left = self.explanations_left.checked_sub(1)?;
-            Some(why_not(part, site, options))
-        };
-        let traps = made.runs.iter_mut().filter(|run| run.tactic == Tactic::Trap);
-        for trap in traps.filter(|trap| options.force.is_none() && trap.obstacle.is_none()) {
-            trap.obstacle = find(trap.start);
-        }
-        for (_, refusal) in &mut made.refusals {
-            if let Refusal::TacticUnavailable { site, obstacle, .. } = refusal {
-                *obstacle = obstacle.or_else(|| find(*site));
-            }
-        }
-    }
-
     /// A part that is shown what holds for all of the target.
     pub(super) fn shown(&self, mut part: FunctionMap, free: &Arc<[Range<u64>]>) -> FunctionMap {
         part.show_near_memory(free.clone());
@@ -172,8 +151,8 @@ impl Planner<'_> {
             && (jumps.is_empty() || module.is_some_and(|module| frameless_jumps(module, parts).len() == jumps.len()))
     }
 
-    /// Has the returns of a function that jumps to another one fire when that has returned: the return address is replaced at
-    /// the jump. `others` is how many points of each part are no way out.
+    /// Has the returns of a function that jumps to another one fire when that has returned: the return address is
+    /// replaced at the jump. `others` is how many points of each part are no way out.
     fn follow_tail_calls(
         &mut self,
         group: &Group,
@@ -220,32 +199,28 @@ impl Planner<'_> {
     ) {
         let entry = TargetAddress(group.extent.start);
         // Whatever tactic is to be measured, the linker's hook takes the one that fits.
-        let options = PlanOptions {
-            force: self.force.filter(|_| group.hooks.is_empty()),
-            is_cancelled: Some(self.is_cancelled),
-        };
+        let force = self.force.filter(|_| group.hooks.is_empty());
         let name: Arc<str> = group.name.as_str().into();
         for (part, points) in parts.iter().zip(points) {
             if points.is_empty() {
                 continue;
             }
-            let mut made = plan(part, points, &options);
-            self.explain(part, &mut made, &options);
-            self.neighbours.take(&made.runs);
             let function = Function {
                 start: entry,
                 name: name.clone(),
             };
             let whole = Part {
-                end: TargetAddress(part.start().0.saturating_add(part.size())),
                 module: group.module,
                 extent: group.extent.clone(),
                 function: function.clone(),
             };
             planned.parts.insert(part.start(), whole);
-            let runs = made.runs.into_iter().map(|run| (run, function.clone()));
-            planned.runs.extend(runs);
-            let reasons = made.refusals.into_iter();
+            let runs = planned.planning.add(part, points, force);
+            self.neighbours.take(runs);
+            planned
+                .runs
+                .extend(runs.iter().map(|run| (run.start, function.clone())));
+            let reasons = planned.planning.take_refusals().into_iter();
             refused.extend(reasons.map(|(site, reason)| Refused {
                 site: Some(site),
                 function: group.name.clone(),

@@ -260,7 +260,7 @@ pub(super) fn planned(
         patches: &attachment.patches,
         retired: &attachment.retired,
         neighbours: Neighbours::default(),
-        explanations_left: EXPLANATIONS_MAX,
+        explanations: EXPLANATIONS_MAX,
     };
     Ok(planner.place(first, hooks))
 }

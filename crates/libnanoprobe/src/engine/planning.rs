@@ -1,0 +1,229 @@
+//! The runs for what is active in some functions: planned together, as the tracer plans them
+//! ([`nanoprobe_text::planning`]), and the same as before where the same is active.
+//!
+//! Detours stay mapped, and springboards stay in padding for good. So a function is planned as if all padding were
+//! whole first: then the same sites find the springboards and detours that they had. Where other springboards are in
+//! the way, it is planned with the rest of the padding, and what needs their bytes for itself traps.
+//!
+//! A function is shown the padding of its neighbours only when a site of it would trap without: to look around costs,
+//! and hardly any function needs it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use nanoprobe_patch::{FunctionMap, PlanOptions, Point, RunPlan, Tactic, TargetAddress};
+use nanoprobe_text::code::Neighbours;
+use nanoprobe_text::planning::Planning;
+
+use super::Engine;
+use super::function::Function;
+use super::springboards::Springboards;
+use crate::error::Error;
+
+/// How far from a function padding is of use to it: what a short jump reaches, and the padding's own length.
+const NEIGHBOURHOOD_BYTES: u64 = 192;
+
+/// Runs, by the start of their function.
+type Runs = BTreeMap<u64, Vec<RunPlan>>;
+
+impl Engine {
+    /// The runs for what is active now in some functions.
+    ///
+    /// # Errors
+    /// The first refusal.
+    pub(super) fn runs(&mut self, functions: &[u64]) -> Result<Runs, Error> {
+        let planned = self.runs_that_see_enough(functions)?;
+        let (mut good, crowded): (Runs, Runs) = planned.into_iter().partition(|(start, runs)| {
+            let known = self.functions.get(start).map_or(&[][..], |function| &function.known);
+            runs.iter().all(|run| self.springboards.leave_room_for(run, known))
+        });
+        let mut taken = self.text_of_others(functions);
+        taken.extend(good.values().flatten().flat_map(claims));
+        for start in crowded.keys() {
+            let runs = self.runs_of_crowded(*start, &taken)?;
+            taken.extend(runs.iter().flat_map(claims));
+            good.insert(*start, runs);
+        }
+        Ok(good)
+    }
+
+    /// As if all padding were whole. Functions of which a site would trap without are shown what lies around them.
+    fn runs_that_see_enough(&mut self, functions: &[u64]) -> Result<Runs, Error> {
+        let others = self.text_of_others(functions);
+        let planned = self.plan_together(functions, &others, &Springboards::default(), &BTreeSet::new())?;
+        let mut are_shown = false;
+        for (start, runs) in &planned {
+            let Some(function) = self
+                .functions
+                .get_mut(start)
+                .filter(|function| !function.sees_neighbours)
+            else {
+                continue;
+            };
+            let Some(module) = self.own.modules().list().get(function.module) else {
+                continue;
+            };
+            if runs.iter().any(|run| function.could_jump(run)) {
+                let mut neighbours = Neighbours::default();
+                let parts = function.parts.iter_mut();
+                parts.for_each(|part| neighbours.show_springboards(module, part));
+                function.sees_neighbours = true;
+                are_shown = true;
+            }
+        }
+        match are_shown {
+            true => self.plan_together(functions, &others, &Springboards::default(), &BTreeSet::new()),
+            false => Ok(planned),
+        }
+    }
+
+    /// The runs of a function whose padding has others' springboards.
+    fn runs_of_crowded(&self, start: u64, others: &[Range<TargetAddress>]) -> Result<Vec<RunPlan>, Error> {
+        let mut traps = BTreeSet::new();
+        loop {
+            let mut runs = self.plan_together(&[start], others, &self.springboards, &traps)?;
+            let runs = runs.remove(&start).unwrap_or_default();
+            let before = traps.len();
+            let is_free = |range: Range<TargetAddress>| {
+                !others
+                    .iter()
+                    .any(|other| other.start < range.end && range.start < other.end)
+            };
+            let fits = |run: &RunPlan| self.springboards.leave_room_for(run, &[]) && claims(run).all(is_free);
+            for run in runs.iter().filter(|run| !fits(run)) {
+                let displaced = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
+                traps.extend(displaced.map(|displaced| displaced.address.0));
+            }
+            if traps.len() == before {
+                return Ok(runs);
+            }
+        }
+    }
+
+    /// Plans functions where some text is taken, also by springboards, and some sites must trap.
+    fn plan_together(
+        &self,
+        functions: &[u64],
+        others: &[Range<TargetAddress>],
+        springboards: &Springboards,
+        traps: &BTreeSet<u64>,
+    ) -> Result<Runs, Error> {
+        let mut planning = Planning::new(PlanOptions::default(), 0);
+        let mut all_taken = others.to_vec();
+        let mut parts: BTreeMap<TargetAddress, &FunctionMap> = BTreeMap::new();
+        for trap in [false, true] {
+            for start in functions {
+                let Some(function) = self.functions.get(start) else {
+                    continue;
+                };
+                for part in &function.parts {
+                    let points = function.points_in(part, traps, trap);
+                    if points.is_empty() {
+                        continue;
+                    }
+                    let around = around(part);
+                    let near = others
+                        .iter()
+                        .filter(|range| range.start.0 < around.end && around.start < range.end.0);
+                    let mut taken = springboards.within(&around);
+                    all_taken.extend(taken.iter().cloned());
+                    taken.extend(near.cloned());
+                    let force = trap.then_some(Tactic::Trap);
+                    if taken.is_empty() {
+                        planning.add(part, &points, force);
+                    } else {
+                        let mut shown = part.clone();
+                        shown.show_taken(taken);
+                        planning.add(&shown, &points, force);
+                    }
+                    // A part with sites that must trap is not planned once more: these would be forgotten.
+                    match trap {
+                        true => parts.remove(&part.start()),
+                        false => parts.insert(part.start(), part),
+                    };
+                }
+            }
+        }
+        let mut map_of = |range: &Range<TargetAddress>| parts.get(&range.start).map(|part| (*part).clone());
+        let settled = planning.settle(&all_taken, &mut map_of);
+        if let Some((_, refusal)) = settled.refusals.into_iter().next() {
+            return Err(refusal.into());
+        }
+        let mut runs: Runs = functions.iter().map(|start| (*start, Vec::new())).collect();
+        for run in settled.runs {
+            let start = self.function_of(&run, functions)?;
+            runs.entry(start).or_default().push(run);
+        }
+        Ok(runs)
+    }
+
+    /// The one function, of some, whose sites are in a run.
+    ///
+    /// # Errors
+    /// Functions overlap, and sites of two have come into one run: then one would go with the other.
+    fn function_of(&self, run: &RunPlan, functions: &[u64]) -> Result<u64, Error> {
+        let points = run.instructions.iter().flat_map(|displaced| &displaced.points);
+        let sites: Vec<u64> = points.map(|point| point.site.0).collect();
+        let has_all = |start: &&u64| {
+            let function = self.functions.get(start);
+            function.is_some_and(|function| sites.iter().all(|site| function.sites.contains_key(site)))
+        };
+        let mut near = functions.iter().rev().skip_while(|start| **start > run.start.0);
+        let found = near.find(has_all).or_else(|| functions.iter().find(has_all));
+        found
+            .copied()
+            .ok_or(nanoprobe_patch::Refusal::Breakpoint { site: run.start }.into())
+    }
+
+    /// What patches of other functions than these have now, as far as it matters to these.
+    fn text_of_others(&self, functions: &[u64]) -> Vec<Range<TargetAddress>> {
+        let mut starts = BTreeSet::new();
+        for function in functions.iter().filter_map(|start| self.functions.get(start)) {
+            for around in function.parts.iter().map(around) {
+                // The last function in front may reach into what lies around.
+                let first = self.functions.range(..around.start).next_back();
+                let first = first.map_or(around.start, |(start, _)| *start);
+                starts.extend(self.functions.range(first..around.end).map(|(start, _)| *start));
+            }
+        }
+        let others = starts.iter().filter(|start| functions.binary_search(start).is_err());
+        let others = others.filter_map(|start| self.functions.get(start));
+        let patches = others.flat_map(|function| &function.patches);
+        patches.flat_map(|patch| claims(&patch.run)).collect()
+    }
+}
+
+impl Function {
+    /// The points of the sites in a part that are to trap, or of the others.
+    fn points_in(&self, part: &FunctionMap, traps: &BTreeSet<u64>, trap: bool) -> Vec<Point> {
+        let range = part.start().0..part.start().0.saturating_add(part.size());
+        let sites = self.sites.range(range).map(|(_, state)| state);
+        let active = sites.filter(|state| {
+            let must_trap = state.wanted().trap || traps.contains(&state.site.address);
+            state.wanted().active && must_trap == trap
+        });
+        active.flat_map(|state| self.points(state)).collect()
+    }
+
+    /// Whether a run traps, though nobody asked for it.
+    fn could_jump(&self, run: &RunPlan) -> bool {
+        let mut displaced = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
+        run.tactic == Tactic::Trap
+            && displaced.any(|displaced| {
+                let state = self.sites.get(&displaced.address.0);
+                state.is_some_and(|state| !state.wanted().trap)
+            })
+    }
+}
+
+/// Where padding is of use to a part.
+fn around(part: &FunctionMap) -> Range<u64> {
+    let end = part.start().0.saturating_add(part.size());
+    part.start().0.saturating_sub(NEIGHBOURHOOD_BYTES)..end.saturating_add(NEIGHBOURHOOD_BYTES)
+}
+
+/// The text that a run needs for itself.
+fn claims(run: &RunPlan) -> impl Iterator<Item = Range<TargetAddress>> + use<> {
+    let springboard = run.springboard().map(nanoprobe_patch::Springboard::range);
+    std::iter::once(run.start..run.claimed_end()).chain(springboard)
+}

@@ -1,0 +1,117 @@
+//! Planning: from functions with points to runs that get along with each other, to detours' places, to bytes. Pure: the
+//! near memory that it takes is the caller's, to keep or to throw away.
+//!
+//! ```text
+//!   part of a function, points     patch::plan, each by itself        Planning::add
+//!     -> runs                      reconcile, plan_again: together    Planning::settle
+//!     -> places of detours         NearSpace::place_with_fallbacks
+//!     -> patches, detours          patch::build                       build_all
+//! ```
+
+use std::ops::Range;
+
+use nanoprobe_patch::{
+    Built, FunctionMap, FunctionPlan, PlanOptions, Point, Refusal, RunPlan, Runtime, Tactic, TargetAddress, build,
+    plan, plan_again, reconcile, why_not,
+};
+
+use crate::in_halves;
+
+/// How many detours are built before the next look whether planning is to end.
+const BUILT_AT_ONCE: usize = 4096;
+
+/// Functions that are planned together: no two of them need the same bytes.
+#[derive(Debug, Default)]
+pub struct Planning {
+    /// What holds for all of them.
+    options: PlanOptions,
+    /// For how many more sites it is found out why they have no jump: each is planned several times for that.
+    explanations_left: usize,
+    runs: Vec<RunPlan>,
+    refusals: Vec<(TargetAddress, Refusal)>,
+    parts: Vec<Range<TargetAddress>>,
+}
+
+impl Planning {
+    /// Nothing is planned yet.
+    pub fn new(options: PlanOptions, explanations: usize) -> Planning {
+        Planning {
+            options,
+            explanations_left: explanations,
+            ..Planning::default()
+        }
+    }
+
+    /// Plans a part of a function, which was shown what lies around it. `force`: a tactic for this part, in place of
+    /// the one for all. Yields its runs; they may still change.
+    pub fn add(&mut self, part: &FunctionMap, points: &[Point], force: Option<Tactic>) -> &[RunPlan] {
+        let options = PlanOptions { force, ..self.options };
+        let mut made = plan(part, points, &options);
+        self.explain(part, &mut made, &options);
+        let end = part.start().0.saturating_add(part.size());
+        self.parts.push(part.start()..TargetAddress(end));
+        self.refusals.extend(made.refusals);
+        let first = self.runs.len();
+        self.runs.extend(made.runs);
+        self.runs.get(first..).unwrap_or_default()
+    }
+
+    /// What could not be had in the parts that were added since the last call.
+    pub fn take_refusals(&mut self) -> Vec<(TargetAddress, Refusal)> {
+        std::mem::take(&mut self.refusals)
+    }
+
+    /// Makes the runs get along. `taken`: text that is not free. `map_of` shows a part again, with all that it was
+    /// shown but for what is taken: for functions that have lost padding to another one, and are planned once more.
+    pub fn settle(
+        self,
+        taken: &[Range<TargetAddress>],
+        map_of: &mut dyn FnMut(&Range<TargetAddress>) -> Option<FunctionMap>,
+    ) -> FunctionPlan {
+        // Functions may overlap (aliases with other sizes, shared tails): patches must not.
+        let reconciled = reconcile(self.runs, taken, &self.options);
+        let mut settled = plan_again(reconciled, taken, &self.parts, &self.options, map_of);
+        settled.refusals.extend(self.refusals);
+        settled
+    }
+
+    /// Has a plan say why sites trap, or why they cannot have the tactic that is forced.
+    fn explain(&mut self, part: &FunctionMap, made: &mut FunctionPlan, options: &PlanOptions) {
+        let mut find = |site| {
+            self.explanations_left = self.explanations_left.checked_sub(1)?;
+            Some(why_not(part, site, options))
+        };
+        let traps = made.runs.iter_mut().filter(|run| run.tactic == Tactic::Trap);
+        for trap in traps.filter(|trap| options.force.is_none() && trap.obstacle.is_none()) {
+            trap.obstacle = find(trap.start);
+        }
+        for (_, refusal) in &mut made.refusals {
+            if let Refusal::TacticUnavailable { site, obstacle, .. } = refusal {
+                *obstacle = obstacle.or_else(|| find(*site));
+            }
+        }
+    }
+}
+
+/// Builds runs at their places, on two processors where there are many. `progress` is told how many come next. What is
+/// cancelled is not whole.
+pub fn build_all(
+    runs: Vec<(RunPlan, TargetAddress)>,
+    runtime: &Runtime,
+    options: &PlanOptions,
+    progress: &mut dyn FnMut(usize),
+    take: &mut dyn FnMut(RunPlan, TargetAddress, Result<Built, Refusal>),
+) {
+    let mut runs = runs.into_iter();
+    loop {
+        let some: Vec<(RunPlan, TargetAddress)> = runs.by_ref().take(BUILT_AT_ONCE).collect();
+        if some.is_empty() || options.is_cancelled.is_some_and(|is_cancelled| is_cancelled()) {
+            break;
+        }
+        progress(some.len());
+        let built = in_halves(&some, |(run, detour)| build(run, *detour, runtime));
+        for ((run, detour), built) in some.into_iter().zip(built) {
+            take(run, detour, built);
+        }
+    }
+}
