@@ -340,6 +340,14 @@ impl Attachment {
         Ok(())
     }
 
+    /// Tells the program of static probes that somebody looks at them.
+    ///
+    /// # Errors
+    /// The table is full; the target cannot be read or written.
+    pub fn raise_semaphores(&self, wanted: &[semaphores::Wanted]) -> Result<(), SessionError> {
+        semaphores::raise(&self.process, self.memory()?, wanted)
+    }
+
     /// The text in this range is no longer there, and our patches in it with it.
     pub fn forget(&mut self, range: &Range<u64>) {
         let gone = |patch: &mut Patch| range.contains(&patch.built.address.0);

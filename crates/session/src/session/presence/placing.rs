@@ -22,7 +22,7 @@ use crate::session::output::Begun;
 use crate::session::timers::Timers;
 use crate::session::tracing::Tracing;
 use crate::small_stack::small_stacks;
-use crate::{interrupt, semaphores, shims, unwinding};
+use crate::{interrupt, shims, unwinding};
 
 impl Presence {
     /// Fires BEGIN, and places the probes. `stopped`: what stands still since the arena was mapped.
@@ -156,11 +156,7 @@ impl Presence {
         }
         // While a program that is being started still stands: it is let go by `arm`, may look at its
         // semaphores with its first instructions, and may have ended before anything more is done here.
-        semaphores::raise(
-            &self.attachment.process,
-            self.attachment.memory()?,
-            &tracing.known.semaphores(first),
-        )?;
+        self.attachment.raise_semaphores(&tracing.known.semaphores(first))?;
         self.attachment.write(&placement.patches)?;
         let mut armed = self.attachment.arm(stopped, placement)?;
         armed.pauses.add(&pauses);
