@@ -1,11 +1,11 @@
-//! Compiles the measured programs, so that the comparison carries them: where it runs there may be no compiler.
+//! Compiles the measured programs, because there may be no compiler where the comparison runs.
 
 use std::env;
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Programs of their own: `programs/NAME.c`, with what the compiler is told besides.
+/// Separate programs: `programs/NAME.c`, with further options for the compiler.
 const PROGRAMS: &[(&str, &[&str])] = &[
     ("loop", &["-O2"]),
     ("floor", &["-O2"]),

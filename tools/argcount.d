@@ -1,11 +1,12 @@
 /*
- * argcount - how often a function is given, or returns, which value
+ * argcount - how often each value is passed to a function, or returned by it
  *
  * usage: nanoprobe tool argcount {-p PID | -c COMMAND} [MODULE:]FUNCTION [EXPRESSION [entry|return]]
  *
- * Counts the values of an EXPRESSION of D (arg0, the first argument, when not given) at every entry of a function that
- * matches, or at every return, where arg1 is the value that it returns: an integer, or a text ('copyinstr(arg0)'). Of a
- * program with debug information args[0] has its type: 'stringof(args[0]->name)'. argdist makes a histogram of them.
+ * Counts the values of an EXPRESSION of D (default: arg0, the first argument) at every entry of a
+ * function that matches, or at every return, where arg1 is the returned value: an integer, or a
+ * text ('copyinstr(arg0)'). If the program has debug information, args[0] has its type:
+ * 'stringof(args[0]->name)'. argdist makes a histogram of them.
  *
  * example: which files are opened?
  *

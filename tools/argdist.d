@@ -3,10 +3,10 @@
  *
  * usage: nanoprobe tool argdist {-p PID | -c COMMAND} [MODULE:]FUNCTION [EXPRESSION [entry|return]]
  *
- * A histogram of an integer EXPRESSION of D (arg0, the first argument, when not given) at every
- * entry of a function that matches, or at every return, where arg1 is the value that it returns. Of
- * a program with debug information args[0] has its type: 'args[0]->port'. argcount counts each
- * value by itself, texts as well.
+ * A histogram of an integer EXPRESSION of D (default: arg0, the first argument) at every entry of a
+ * function that matches, or at every return, where arg1 is the returned value. If the program has
+ * debug information, args[0] has its type: 'args[0]->port'. argcount counts each value by itself,
+ * texts as well.
  *
  * example: how much is asked for at a time?
  *

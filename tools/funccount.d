@@ -4,7 +4,7 @@
  * usage: nanoprobe tool funccount {-p PID | -c COMMAND} [MODULE:]FUNCTION
  *
  * Counts the calls of every function that matches; globs match. A counted call costs a nanosecond,
- * so it may be asked about a whole program ('a.out:*'). Ends with the program, or by Ctrl-C.
+ * so a whole program can be counted ('a.out:*'). Ends with the program, or by Ctrl-C.
  *
  * example: which of the string functions does ls use, and how often?
  *

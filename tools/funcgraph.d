@@ -3,9 +3,9 @@
  *
  * usage: nanoprobe tool funcgraph {-p PID | -c COMMAND} [MODULE:]FUNCTION [[MODULE:]FUNCTION]
  *
- * While a thread is inside the first function (globs match), every call of a function that matches the second is shown,
- * indented by its depth, and its return with its nanoseconds. The second is all of the program's own functions
- * (a.out:*) when it is not given.
+ * While a thread is inside the first function (globs match), every call of a function that matches
+ * the second is shown, indented by its depth, and its return with its nanoseconds. Without a second
+ * one, all of the program's own functions (a.out:*) are shown.
  *
  * example: what does main do?
  *
@@ -29,9 +29,9 @@ BEGIN
 }
 
 /*
- * The outermost call of the first function is known by where its return address lies. One that was
- * left by an exception or a longjmp has no return, but the next one, or whoever else is called
- * further up, tells that it is over.
+ * The place of its return address identifies the outermost call of the first function. A call that
+ * was left by an exception or a longjmp has no return. The next call, or any other one further up
+ * the stack, shows that it is over.
  */
 pid$target:$1:entry
 /!self->top || uregs[R_RSP] >= self->top/

@@ -3,9 +3,9 @@
  *
  * usage: nanoprobe tool funclatency {-p PID | -c COMMAND} [MODULE:]FUNCTION
  *
- * A histogram of nanoseconds from each call to its return, callees included, for every function that matches. Each call
- * is told from the others of its thread by where its return address lies, so recursion is right. Calls that end by an
- * exception or a longjmp are not counted.
+ * A histogram of nanoseconds from each call to its return, callees included, for every function
+ * that matches. The place of its return address distinguishes a call from the others of its thread,
+ * so recursion is right. Calls that end by an exception or a longjmp are not counted.
  *
  * example: how long does malloc take in this process?
  *

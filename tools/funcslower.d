@@ -3,8 +3,9 @@
  *
  * usage: nanoprobe tool funcslower {-p PID | -c COMMAND} [MODULE:]FUNCTION [TIME]
  *
- * One line for each call that took TIME (microseconds, or with a unit: 5ms, 2s; 1000 when not given) or longer, callees
- * included, when it returns: the thread, how long it took, the value that it returned, its first two arguments.
+ * One line for each call that took TIME (microseconds, or with a unit: 5ms, 2s; default 1000)
+ * or longer, callees included, when it returns: the thread, the time, the returned value, the
+ * first two arguments.
  *
  * example: which writes take more than 5 ms?
  *

@@ -3,9 +3,9 @@
  *
  * usage: nanoprobe tool gcpause {-p PID | -c COMMAND} [TIME]
  *
- * One line for each collection that took TIME (microseconds, or with a unit: 5ms; 1000 when not
- * given; 0: all) or longer, and at the end how many there were of each generation, their average
- * and longest. By CPython's own static probes gc-start and gc-done: it must have been built with
+ * One line for each collection that took TIME (microseconds, or with a unit: 5ms; default 1000; 0:
+ * all) or longer. At the end, the number of collections of each generation, their average and
+ * longest. Uses CPython's own static probes gc-start and gc-done: it must have been built with
  * --with-dtrace, as Debian's and Fedora's are.
  *
  * example:

@@ -3,11 +3,11 @@
  *
  * usage: nanoprobe tool lockwait {-p PID | -c COMMAND} [MODULE [TIME [STACKS]]]
  *
- * Times pthread_mutex_lock, pthread_rwlock_rdlock and pthread_rwlock_wrlock of MODULE (libc when
- * not given). Waits of TIME (microseconds, or with a unit: 2ms; 10 when not given) or longer are
- * counted, by lock and by who called, with their average and longest: a lock that is free takes a
- * fraction of one. The STACKS (0 when not given) that waited longest in all are shown behind, with
- * their nanoseconds; --flamegraph FILE.svg draws them.
+ * Times pthread_mutex_lock, pthread_rwlock_rdlock and pthread_rwlock_wrlock of MODULE (default:
+ * libc). Waits of TIME (microseconds, or with a unit: 2ms; default 10) or longer are counted, by
+ * lock and by caller, with their average and longest: a free lock takes a fraction of one. The
+ * STACKS (default 0) with the longest waits in all are shown at the end, with their nanoseconds;
+ * --flamegraph FILE.svg draws them.
  *
  * example:
  *

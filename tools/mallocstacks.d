@@ -3,8 +3,8 @@
  *
  * usage: nanoprobe tool mallocstacks {-p PID | -c COMMAND} [MODULE [STACKS]]
  *
- * Adds up the bytes that malloc of MODULE (libc when not given) is asked for, by the stack that asks, and shows the
- * STACKS (20) that ask for most, the largest last. With --flamegraph FILE.svg they are drawn too.
+ * Adds up the bytes that malloc of MODULE (default: libc) is asked for, by stack, and shows the
+ * STACKS (20) with the most bytes, the largest last. --flamegraph FILE.svg draws them.
  *
  * example:
  *

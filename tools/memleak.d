@@ -4,13 +4,13 @@
  * usage: nanoprobe tool memleak {-p PID | -c COMMAND} [MODULE [[MODULE:]FUNCTION]]
  *
  * Follows malloc, calloc, realloc, aligned_alloc, memalign, valloc, posix_memalign and free of
- * MODULE (libc when not given), and shows at the end, for each place that allocates, what was
- * allocated there while it was watched and not freed. A place with 0 has freed all of its own. What
- * is allocated before, and freed while it is watched, does not count. At most some hundred thousand
- * blocks are followed at a time; -x dynvarsize=256m follows more, and what found no room is said.
+ * MODULE (default: libc). At the end it shows, for each place that allocates, what was allocated
+ * there while the tool ran and not freed. A place with 0 has freed all of its blocks. Blocks that
+ * were allocated before do not count. At most some hundred thousand blocks are followed at a time;
+ * -x dynvarsize=256m follows more, and blocks without room are reported.
  *
- * A program that calls malloc by a function of its own has one place that allocates everything.
- * Name that function (globs match: 'a.out:z*alloc*'), and who called it is shown instead.
+ * A program that calls malloc only from its own function has one place that allocates everything.
+ * Name that function (globs match: 'a.out:z*alloc*'), and its callers are shown instead.
  *
  * example:
  *
@@ -32,8 +32,8 @@ self int64_t blamed;
 self int64_t frame;
 self int64_t old;
 
-/* The program's own function, the outermost: known by where its return address lies, so one that is
- * left by an exception is over with the next. */
+/* The program's own function, the outermost call: the place of its return address identifies it, so
+ * a call that is left by an exception is over with the next one. */
 pid$target:$2:entry
 /!self->outer || uregs[R_RSP] >= self->outer/
 {
@@ -56,7 +56,8 @@ pid$target:$1:memalign:entry,
 pid$target:$1:valloc:entry,
 pid$target:$1:posix_memalign:entry
 {
-	/* One may be made of another: the outermost counts. It, too, is known by where its return address lies. */
+	/* One may use another: the outermost counts. The place of its return address identifies
+	 * it, too. */
 	self->depth = !self->frame || uregs[R_RSP] >= self->frame ? 1 : 2;
 	self->frame = self->depth == 1 ? uregs[R_RSP] : self->frame;
 	self->old = self->depth == 1 ? 0 : self->old;

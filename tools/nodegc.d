@@ -3,10 +3,10 @@
  *
  * usage: nanoprobe tool nodegc {-p PID | -c COMMAND} [TIME [MODULE]]
  *
- * One line for each collection that took TIME (microseconds, or with a unit: 5ms; 1000 when not
- * given; 0: all) or longer, and at the end how many there were of each kind, their average and
- * longest. Times v8::internal::Heap::PerformGarbageCollection of MODULE (a.out when not given;
- * libnode* where node's engine is a library): node must have its symbols, as nodejs.org's and most
+ * One line for each collection that took TIME (microseconds, or with a unit: 5ms; default 1000;
+ * 0: all) or longer. At the end, the number of collections of each kind, their average and
+ * longest. Times v8::internal::Heap::PerformGarbageCollection of MODULE (default: a.out; libnode*
+ * if node's engine is a library): node must have its symbols, as nodejs.org's and most
  * distributions' have. The kinds are V8's numbers: 0 is a scavenge (the young generation), 1 a
  * mark-compact (all), 2 a minor mark-sweep.
  *

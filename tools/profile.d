@@ -3,9 +3,9 @@
  *
  * usage: nanoprobe tool profile {-p PID | -c COMMAND} [RATE [STACKS]]
  *
- * Looks RATE (97) times a second of each thread's time on a processor at what it executes, and
- * shows the STACKS (20) that were met most often, the most frequent last, and how many there were
- * in all. Nothing of the program is patched. With --flamegraph FILE.svg the samples are drawn.
+ * Samples each thread RATE (97) times a second of its time on a processor, and shows the STACKS
+ * (20) that were found most often, the most frequent last, and the number of samples. Nothing of
+ * the program is patched. --flamegraph FILE.svg draws the samples.
  *
  * example: a server, until Ctrl-C
  *

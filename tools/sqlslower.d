@@ -3,16 +3,16 @@
  *
  * usage: nanoprobe tool sqlslower {-p PID | -c COMMAND} [TIME]
  *
- * One line for each query that took TIME (milliseconds, or with a unit: 2s; 1 when not given; 0:
- * all) or longer, when it is done. By the server's own static probes: PostgreSQL must have been
- * built with --enable-dtrace, as most distributions' is. A server has a process for each
- * connection; SELECT pg_backend_pid() tells which.
+ * One line for each query that took TIME (milliseconds, or with a unit: 2s; default 1; 0: all) or
+ * longer, when it is done. Uses the server's own static probes: PostgreSQL must have been built
+ * with --enable-dtrace, as most distributions' is. A server has a process for each connection;
+ * SELECT pg_backend_pid() shows which.
  *
- * A query of the simple protocol (psql's) is timed from its text to its last row, one of the
- * extended protocol (parsed, bound and executed, as most libraries do) while it is executed. A
- * query that fails (or is cancelled) is marked FAILED, and timed until its transaction was given
- * up. Of what a client sends by the extended protocol into a transaction that has failed before,
- * the server's probes tell nothing.
+ * A query of the simple protocol (psql's) is timed from its text to its last row. One of the
+ * extended protocol (parsed, bound and executed, as most libraries do) is timed while it is
+ * executed. A query that fails (or is cancelled) is marked FAILED, and timed until its transaction
+ * was given up. If a client sends a query by the extended protocol into a transaction that has
+ * failed before, the server's probes do not show it.
  *
  * example:
  *
@@ -37,9 +37,9 @@ BEGIN
 }
 
 /*
- * What the backend is about to do (a text), or that it idles (none). Who failed has not said by
- * then that he is done. In the extended protocol that alone tells nothing, since a client may have
- * a query parsed only: a transaction was given up, too. ROLLBACK gives one up and is done.
+ * What the backend is about to do (a text), or that it is idle (none). A failed query has not
+ * reported its end by then. In the extended protocol that alone shows nothing, because a client may
+ * only have a query parsed: the transaction was given up, too. ROLLBACK gives one up and is done.
  */
 postgresql$target:::statement-status
 /!arg0 && (self->start || (self->aborted && !self->done))/

@@ -1,10 +1,10 @@
 /*
- * stackcount - who calls a function, by stack
+ * stackcount - the callers of a function, by stack
  *
  * usage: nanoprobe tool stackcount {-p PID | -c COMMAND} [MODULE:]FUNCTION
  *
- * Counts the calls of every function that matches by the whole stack that led there. With
- * --flamegraph FILE.svg the counts are drawn too.
+ * Counts the calls of every function that matches by the whole stack that led there. --flamegraph
+ * FILE.svg draws the counts.
  *
  * example: who allocates memory?
  *

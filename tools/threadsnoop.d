@@ -1,10 +1,10 @@
 /*
- * threadsnoop - threads that are created, and the functions that they start in
+ * threadsnoop - new threads, and the functions in which they start
  *
  * usage: nanoprobe tool threadsnoop {-p PID | -c COMMAND} [MODULE]
  *
- * One line for each successful pthread_create of MODULE (libc when not given): milliseconds since
- * tracing began, the thread that creates, the function in which the new one starts, its argument.
+ * One line for each successful pthread_create of MODULE (default: libc): milliseconds since tracing
+ * began, the creating thread, the function in which the new one starts, its argument.
  *
  * example:
  *

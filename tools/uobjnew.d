@@ -1,11 +1,11 @@
 /*
- * uobjnew - objects that a C++ program makes, by size and by who makes them
+ * uobjnew - objects that a C++ program makes, by size and by caller
  *
  * usage: nanoprobe tool uobjnew {-p PID | -c COMMAND} [MODULE]
  *
- * Counts calls of operator new of MODULE (libstdc++ when not given; a.out for a static program), by
- * size and by the code that called: a type has one size, and mostly one place where it is made. The
- * other forms of new end in this one.
+ * Counts calls of operator new of MODULE (default: libstdc++; a.out for a static program), by size
+ * and by the calling code: a type has one size, and mostly one place where it is made. The other
+ * forms of new end in this one.
  *
  * example:
  *

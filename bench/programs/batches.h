@@ -1,5 +1,5 @@
-/* What the measured programs have in common: clocks, the processor that they run on, what they print. All of it is
- * static: each is one file, and one of them is compiled where the comparison runs. */
+/* What the measured programs share: clocks, the processor that they run on, their output. All of it
+ * is static: each program is one file, and one of them is compiled where the comparison runs. */
 #ifndef NANOPROBE_BENCH_BATCHES_H
 #define NANOPROBE_BENCH_BATCHES_H
 
@@ -24,7 +24,7 @@ static inline uint64_t now(void)
 	return nanoseconds(CLOCK_MONOTONIC);
 }
 
-/* Of this thread: a processor that is shared with others costs nothing. */
+/* This thread's time: other work on its processor does not count. */
 static inline uint64_t processor_time(void)
 {
 	return nanoseconds(CLOCK_THREAD_CPUTIME_ID);
@@ -40,7 +40,7 @@ static inline void pin(long thread)
 	sched_setaffinity(0, sizeof set, &set);
 }
 
-/* The line that the comparison reads (src/looping.rs). 0: nobody does any more. */
+/* The line that the comparison reads (src/looping.rs). 0: the reader is gone. */
 static inline int say_batch(long thread, double ns)
 {
 	char line[64];

@@ -1,5 +1,5 @@
-/* The floor: what a probe made by hand costs. The program patches its own function with a jump to a detour that counts,
- * executes the displaced instructions and jumps back:
+/* The floor: the cost of a hand-made probe. The program patches its own function with a jump to a
+ * detour that counts, executes the displaced instructions and jumps back:
  *
  *   bench_function:  e9 rel32 cc cc cc          jmp detour; the rest of the run
  *                    5d c3                      pop rbp; ret

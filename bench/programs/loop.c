@@ -1,4 +1,4 @@
-/* Calls small functions for ever and says what a call costs, in time of its thread on a processor.
+/* Calls small functions for ever and prints the cost of a call, in time of its thread on a processor.
  *
  * loop batches [threads] [function]   prints `batch <thread> <ns per call>` about every 4 ms, until its input ends
  * loop exact THREADS CALLS            each thread calls bench_function() exactly so often; prints `calls <total>`

@@ -1,6 +1,6 @@
-/* What the process measures on itself, by libnanoprobe's probes: the functions they stand on, and
- * their handlers. Called from src/own. The handlers of the seed's lists: List 1 to 3 do nothing,
- * List 8 to 10 record 64 bytes of an event. */
+/* The measurements that the process makes on itself, with libnanoprobe's probes: the probed
+ * functions, and their handlers. Called from src/own. The handlers of the seed's lists: List 1 to 3
+ * do nothing, List 8 to 10 record 64 bytes of an event. */
 #define _GNU_SOURCE
 #include "batches.h"
 #include <nanoprobe.h>
@@ -31,7 +31,7 @@ static int no_op(struct np_probe *probe, struct np_regs *regs)
 	return 0;
 }
 
-/* Its registers must be saved: the one that it uses, but nobody knows that it is one. */
+/* Its registers must be saved: it uses one, but the library cannot prove which. */
 static int use_vectors(struct np_probe *probe, struct np_regs *regs)
 {
 	(void)probe, (void)regs;

@@ -3,10 +3,10 @@
  * seeds batches THREADS 0         `batch <thread> <ns per call>`: bench_gettimeofday(), a system call
  * seeds batches THREADS NS        the same of bench_paced(), which is called after every NS ns of other work
  *
- * What a rare call costs cannot be seen in the time of all the work around it: that varies by more.
- * So each call of bench_paced() is timed by itself, as it comes, with what the work has left of the
- * caches and predictors; the figure is the median of a batch, since now and then a call is
- * interrupted. The reading of the clock is in it, with a probe and without. */
+ * The cost of a rare call cannot be seen in the time of all the work around it: that varies by
+ * more. So each call of bench_paced() is timed by itself, as it comes, with whatever the work has
+ * left in caches and predictors. The figure is the median of a batch, because some calls are
+ * interrupted. It includes reading the clock, with a probe and without. */
 #define _GNU_SOURCE
 #include "batches.h"
 #include <pthread.h>
@@ -33,7 +33,7 @@ static uint64_t work(uint64_t seed, long iterations)
 	return seed;
 }
 
-/* Behind all that comes before it, before all that comes behind it. */
+/* After everything before it, and before everything after it. */
 static uint64_t ticks(void)
 {
 	uint32_t low, high;

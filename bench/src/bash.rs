@@ -52,7 +52,7 @@ pub fn measure(rounds: usize) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The shell loop with all of bash probed: the time it takes longer, over the hits it makes.
+/// The shell loop with all of bash probed: the additional time, divided by the hits.
 fn per_hit(shell: &Shell, rounds: usize) -> Result<Row> {
     // Hits per iteration exactly: the difference of two lengths, so that start and end do not count.
     let hits = |iterations: u64| -> Result<u64> {

@@ -33,7 +33,7 @@ pub fn measure(rounds: usize, threads: usize) -> Result<(Row, Option<Measured>)>
         .map(|(plain, patched)| patched - plain)
         .collect();
     let overhead = Measured::of(&overheads).context("the floor printed nothing")?;
-    // A thread's lines are in their order, but among those of the others: which is paired with which does not matter.
+    // A thread's lines are in order, but mixed with those of the others: how they are paired does not matter.
     let row = Row::new(FLOOR, "ns/call", overhead).note("patched by itself");
     Ok((row, Measured::of(&plain)))
 }

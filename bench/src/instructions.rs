@@ -1,5 +1,5 @@
-//! Instructions that are probed one by one, and what a probe on one costs: by a forced tactic, by a form of the trap,
-//! by the kernel.
+//! Instructions that are probed one by one, and the cost of such a probe: by a forced tactic, by a
+//! form of the trap, by the kernel.
 
 use anyhow::{Context, Result, ensure};
 
@@ -55,7 +55,7 @@ pub enum How {
     Kernel,
 }
 
-/// A way to probe: its name, and what a hit is to cost at most, in ns.
+/// A way to probe: its name, and the goal for a hit, in ns.
 pub struct Way {
     pub name: &'static str,
     pub how: How,
@@ -70,7 +70,7 @@ pub fn measure(instructions: &[Instruction], ways: &[Way], rounds: usize, say: &
         let mut figures: Vec<Result<Vec<f64>>> = ways.iter().map(|_| Ok(Vec::new())).collect();
         for round in 0..statistics::most(rounds) {
             for (way, figures) in ways.iter().zip(&mut figures) {
-                // What failed once is not tried again, what is good not another time.
+                // A failed one is not tried again, and a good one is not repeated.
                 let Ok(taken) = figures else { continue };
                 if !statistics::another(taken, round, rounds) {
                     continue;

@@ -1,8 +1,8 @@
 //! The kernel's uprobes and uretprobes on the same functions, in the two forms that a tool would use.
 //!
-//! Counted: a perf event on the `uprobe` PMU, in counting mode: nothing is recorded, so this is the least that the
-//! kernel can do for a hit, and what the ratios are made with. Recorded: an event of tracefs, which writes a record
-//! into the kernel's ring at every hit.
+//! Counted: a perf event on the `uprobe` PMU, in counting mode. Nothing is recorded, so this is the
+//! least that the kernel can do for a hit, and the ratios use it. Recorded: an event of tracefs,
+//! which writes a record into the kernel's ring at every hit.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -105,7 +105,7 @@ pub struct Tracefs {
     mounted: bool,
 }
 
-/// An event of tracefs that is there, but not enabled: for tools that enable it themselves.
+/// An existing event of tracefs, not enabled: for tools that enable it themselves.
 pub struct Defined {
     /// Takes it away again when it is dropped.
     _event: Tracefs,
@@ -135,7 +135,8 @@ pub struct Group {
 const GROUP: &str = "nanoprobe_bench_all";
 
 impl Group {
-    /// At these offsets of a file, which should be one that nobody else runs: a tracefs event sees all who do.
+    /// At these offsets of a file, which no other process should run: a tracefs event sees every
+    /// process that does.
     pub fn define(program: &Path, offsets: &[u64]) -> Result<Group> {
         // SAFETY: a plain query.
         ensure!(unsafe { libc::geteuid() } == 0, "the kernel's uprobes need root");
@@ -152,7 +153,7 @@ impl Group {
         Ok(group)
     }
 
-    /// What tools call all of it.
+    /// The tools' name for all of it.
     pub fn name() -> String {
         format!("{GROUP}:*")
     }
@@ -194,7 +195,7 @@ impl Tracefs {
         Ok(tracefs)
     }
 
-    /// Where it is mounted, by us when by nobody.
+    /// Where it is mounted; if it is not, we mount it.
     fn find() -> Result<Tracefs> {
         let folder = PathBuf::from("/sys/kernel/tracing");
         let mut mounted = false;

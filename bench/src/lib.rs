@@ -1,14 +1,16 @@
-//! The measured comparison: what a probe costs, in one run, against a hand-made floor, the kernel's uprobes, and the
-//! other tools that are there. `nanoprobe bench` runs it.
+//! The measured comparison: the cost of a probe, in one run, compared with a hand-made floor, the
+//! kernel's uprobes, and other installed tools. `nanoprobe bench` runs it.
 //!
-//! Method. A measured program ([`looping`]) calls a small function for ever, pinned to a processor, and says every few
-//! milliseconds what a call cost, in time of its thread on the processor. Tracers attach to it while it runs, so that
-//! no start-up is in any figure. A round goes through all configurations in turn; each takes batches without the probe,
-//! with it, and again without, three samples each: an overhead is one with minus the mean of both without
-//! ([`statistics::paired`]: a machine that changes its speed between configurations does not change the figure). What
-//! is reported is the median over all samples and the median absolute deviation; what is doubtful is measured again,
-//! and a figure that spreads too widely is marked ([`statistics::Measured::doubt`]). Figures in ns are this machine's;
-//! the ratios to the kernel's uprobe in the same run are what to quote.
+//! Method. A measured program ([`looping`]) calls a small function for ever, pinned to a processor.
+//! Every few milliseconds it prints the cost of a call, in time of its thread on the processor.
+//! Tracers attach to it while it runs, so no start-up is in any figure. A round goes through all
+//! configurations in turn. Each takes batches without the probe, with it, and again without, three
+//! samples each. An overhead is one sample with, minus the mean of both without
+//! ([`statistics::paired`]: so a machine that changes its speed between configurations does not
+//! change the figure). The reported figure is the median over all samples, with the median absolute
+//! deviation. Doubtful figures are measured again, and a figure that spreads too widely is marked
+//! ([`statistics::Measured::doubt`]). Figures in ns are this machine's; quote the ratios to the
+//! kernel's uprobe in the same run.
 //!
 //! What cannot be measured is a row that says why.
 //!
@@ -56,20 +58,20 @@ use crate::report::{Report, Row, Section};
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How often each configuration is attached and measured; what is doubtful then, a little more often.
+    /// How often each configuration is attached and measured; doubtful ones are measured a few times more.
     pub rounds: usize,
     /// Only the experiments whose names contain this.
     pub only: Option<String>,
-    /// With `only` or without: those that take minutes, too.
+    /// With `only` or without: also the experiments that take minutes.
     pub full: bool,
     /// The `nanoprobe` that is measured.
     pub nanoprobe: PathBuf,
 }
 
-/// Samples at least of what is cheap to measure, or is a whole run.
+/// The least number of samples for what is quick to measure, or is a whole run.
 const SAMPLES: usize = 3;
 
-/// The experiments by name, in the order in which they are run, and what each is.
+/// The experiments by name, in the order in which they run, with a description.
 pub const EXPERIMENTS: &[(&str, &str)] = &[
     (
         "call",
@@ -118,14 +120,14 @@ pub const EXPERIMENTS: &[(&str, &str)] = &[
     ("memory", "memory added to the target"),
 ];
 
-/// Those of them that take minutes: left out where everything is run, unless that is asked for.
+/// The experiments that take minutes: without a request they are left out.
 const LONG: &[&str] = &["bash-tools"];
 
-/// Runs what is asked for; `say` hears what is being done: the experiment, and the step in it.
+/// Runs the requested experiments; `say` gets the current step: the experiment, and the step in it.
 ///
 /// # Errors
-/// An experiment that does not exist, a nanoprobe that cannot be run, or somebody who asked to end; nothing that was
-/// started or written is left then. What cannot be measured is a row instead.
+/// An experiment that does not exist, a nanoprobe that cannot be run, or a request to end. Nothing
+/// that was started or written is left then. What cannot be measured is a row instead.
 pub fn run(options: &Options, say: &dyn Fn(&str, &str)) -> Result<Report> {
     let only = options.only.as_deref();
     let wanted: Vec<_> = EXPERIMENTS
@@ -165,7 +167,7 @@ pub fn run(options: &Options, say: &dyn Fn(&str, &str)) -> Result<Report> {
     Ok(report)
 }
 
-/// A long one must be named whole, or all be asked for.
+/// A long experiment must be named whole, or all be requested.
 fn is_wanted(name: &str, only: Option<&str>, full: bool) -> bool {
     let may_run = full || !LONG.contains(&name) || only == Some(name);
     may_run && only.is_none_or(|only| name.contains(only))

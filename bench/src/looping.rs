@@ -94,11 +94,11 @@ impl Looping {
         median(&samples).context("no batch")
     }
 
-    /// Medians of the batches that begin from now on: those under way or printed already are thrown away.
+    /// Medians of the batches that begin from now on: earlier ones are discarded.
     pub fn samples_from_now(&self) -> Result<Vec<f64>> {
         while self.batches.try_recv().is_ok() {}
         let mut taken = Vec::new();
-        // The batch under way is of both times; one more, for the caches.
+        // The current batch covers both times; one more warms the caches.
         for index in 0..(SAMPLES * BATCHES + 2) * self.threads {
             interrupt::check()?;
             let cost = self
@@ -301,7 +301,7 @@ pub fn measure_all(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut lost = vec![0; CONFIGURATIONS.len()];
     for round in 0..statistics::most(rounds) {
         for (index, configuration) in CONFIGURATIONS.iter().enumerate() {
-            // What failed once is not tried again, what is good not another time.
+            // A failed one is not tried again, and a good one is not repeated.
             let Ok(overheads) = &mut results[index] else { continue };
             if !statistics::another(overheads, round, rounds) {
                 continue;

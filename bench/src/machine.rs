@@ -1,8 +1,8 @@
-//! Where it was measured: what a figure in ns means nothing without.
+//! The machine: without it a figure in ns means nothing.
 
 use std::fs;
 
-/// The machine, as far as it says.
+/// The machine, as far as it describes itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     /// Name and value, in order.

@@ -73,7 +73,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         return nanoprobe_bench::own(name, usize::from(arguments.rounds));
     }
     interrupt::install();
-    // Before the minutes that it takes, not after them.
+    // Checked before the minutes that the run takes, and not afterwards.
     if let Some(folder) = &arguments.out {
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     }

@@ -10,12 +10,12 @@ use crate::tracer::Tracer;
 /// What a process holds of memory, in KiB (proc_pid_smaps(5), smaps_rollup: the sums over all mappings).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Held {
-    /// In memory, whoever else holds it too.
+    /// In memory, including pages shared with other processes.
     pub resident: f64,
-    /// Its share: a page that n processes hold counts as one n-th. So does what a tool maps from
-    /// its own file or process.
+    /// Its share: a page in n processes counts as one n-th. This includes what a tool maps from its
+    /// own file or process.
     pub proportional: f64,
-    /// Its own alone, and written: what goes away with it.
+    /// Its own alone, and written: it is freed with the process.
     pub private_dirty: f64,
 }
 

@@ -23,8 +23,8 @@ static FOLDER: Mutex<Option<TempDir>> = Mutex::new(None);
 
 /// The path of `programs/NAME.c`, compiled.
 ///
-/// Once a run: another file would be another inode, in which the probes of the kernel would not be
-/// those of the program that runs.
+/// Once a run: another file would be another inode, and the kernel's probes would not be those of
+/// the running program.
 pub fn compile(name: &str) -> Result<PathBuf> {
     let (_, bytes) = PROGRAMS
         .iter()

@@ -121,7 +121,7 @@ pub struct Section {
     pub name: String,
     /// What it is.
     pub title: String,
-    /// What the seed, or whoever, measured: beside it.
+    /// The figures of the seed, or of another source, beside it.
     pub beside: String,
     /// The figures.
     pub rows: Vec<Row>,
@@ -138,13 +138,13 @@ pub struct Report {
     pub machine: Machine,
     /// How many rounds.
     pub rounds: usize,
-    /// What an unprobed call of the measured function costs.
+    /// The cost of an unprobed call of the measured function.
     pub unprobed_ns: Option<Measured>,
     /// In the order of measuring.
     pub sections: Vec<Section>,
 }
 
-/// The row whose figures the ratios are made with.
+/// The row on which the ratios are based.
 pub const KERNEL_REFERENCE: &str = "kernel uprobe, counted (perf)";
 /// The row that nothing can be below.
 pub const FLOOR: &str = "hand-made floor: jump, increment, jump back";

@@ -1,5 +1,5 @@
-//! A shell that runs a loop in its own language, as a program with many functions; and how many of these are patched,
-//! whoever has patched them.
+//! A shell that runs a loop in its own language, as a program with many functions; and how many of
+//! these are patched, by whatever tool.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -72,11 +72,11 @@ impl Shell {
     /// The median of the batches, `most` of them, that begin from now on and end within `limit`. `None`: none did.
     ///
     /// # Errors
-    /// bash has ended, or somebody asks to end.
+    /// bash has ended, or an end was requested.
     pub fn median_within(&self, most: usize, limit: Duration) -> Result<Option<f64>> {
         while self.batches.try_recv().is_ok() {}
         let (start, mut taken) = (Instant::now(), Vec::new());
-        // The one under way is of both times.
+        // The current batch covers both times.
         let mut is_first = true;
         while taken.len() < most && start.elapsed() < limit {
             interrupt::check()?;
@@ -143,7 +143,7 @@ impl Text {
         self.entries.iter().map(|(address, _)| *address)
     }
 
-    /// How many do not begin as their file says: a jump or a breakpoint is there.
+    /// How many do not begin as in their file: a jump or a breakpoint is there.
     pub fn patched(&self) -> Result<usize> {
         let mut now = vec![0; self.length];
         self.memory

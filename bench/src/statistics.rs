@@ -11,9 +11,10 @@ pub struct Measured {
     pub samples: Vec<f64>,
 }
 
-/// A spread of at most this part of the median is a good one.
+/// A spread of at most this part of the median is good.
 const GOOD_SPREAD: f64 = 0.15;
-/// A spread of at most so much is a good one whatever the median is: alignment alone makes a nanosecond of difference.
+/// A spread of at most so much is good whatever the median is: alignment alone makes a
+/// nanosecond of difference.
 const GOOD_SPREAD_ABSOLUTE: f64 = 0.25;
 
 impl Measured {
@@ -28,8 +29,7 @@ impl Measured {
         })
     }
 
-    /// What must be said beside the figure, so that it is not taken for a good one: too few
-    /// samples, or too wide a spread.
+    /// The warning beside a doubtful figure: too few samples, or too wide a spread.
     pub fn doubt(&self) -> Option<&'static str> {
         // One sample is right where nothing varies: a count.
         if !self.samples.is_empty() && self.samples.len() < 3 {
@@ -54,8 +54,9 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The overhead that a probe adds, paired: the cost with it, minus the mean of those before it came and after it went.
-/// A machine that changes its speed evenly in between does not change the figure.
+/// The overhead of a probe, paired: the cost with it, minus the mean of the costs before it
+/// came and after it went. A machine that changes its speed evenly in between does not
+/// change the figure.
 pub fn paired(before: f64, with: f64, after: f64) -> f64 {
     with - (before + after) / 2.0
 }
@@ -67,7 +68,7 @@ pub fn paired_samples(before: &[f64], with: &[f64], after: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// Rounds at most of what is to be measured `rounds` times: figures that are doubtful are measured again.
+/// The most rounds for what should be measured `rounds` times: doubtful figures are measured again.
 pub fn most(rounds: usize) -> usize {
     rounds.max(3)
 }

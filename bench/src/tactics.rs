@@ -1,12 +1,12 @@
-//! Each tactic that jumps, on each instruction that it can be had on; and what is had where there is no room of one's
-//! own, beside the kernel's uprobe on the same instruction.
+//! Each tactic that jumps, on each instruction where it is possible; and the sites without room of
+//! their own, beside the kernel's uprobe on the same instruction.
 
 use anyhow::Result;
 
 use crate::instructions::{self, How, INSTRUCTIONS, Instruction, Way};
 use crate::report::Row;
 
-/// What a count by a jump is to cost at most, in ns.
+/// The goal for a count by a jump, in ns.
 const REACH: f64 = 4.0;
 
 const fn way(name: &'static str, options: &'static [&'static str]) -> Way {

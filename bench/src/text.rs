@@ -98,7 +98,7 @@ fn chart(section: &Section, width: usize, text: &mut String) {
 }
 
 fn words_text(words: &Words, text: &mut String) {
-    // Reasons are told below: a cell must stay readable.
+    // Reasons are printed below: a cell must stay readable.
     let short = |cell: &str| cell.split(':').next().unwrap_or_default().to_owned();
     let rows: Vec<Vec<String>> = words
         .rows

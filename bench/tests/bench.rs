@@ -1,4 +1,4 @@
-//! `nanoprobe bench` measured by what is known.
+//! Checks `nanoprobe bench` with known costs.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -38,9 +38,10 @@ fn median(text: &str, row: &str) -> f64 {
 
 /// A handler that spends a known time costs that time more than one that does nothing.
 ///
-/// The bounds are wide, and must be: the known time is that of the wall, measured at the machine's best moment, the
-/// figure is of the thread's processor time under whatever load there is, at whatever clock rate. A harness that lost
-/// its baseline, halved or doubled, or measured another handler, is still outside.
+/// The bounds are wide, and must be. The known time is wall-clock time, measured at the
+/// machine's best moment; the figure is the thread's processor time under any load, at any
+/// clock rate. A harness that lost its baseline, halved or doubled the figure, or measured
+/// another handler is still outside.
 #[test]
 fn a_handler_that_takes_a_known_time_comes_out_as_that_time() {
     let text = bench(&["--own", "spin", "--rounds", "7"]);
@@ -88,7 +89,7 @@ fn the_report_is_written_as_page_data_and_text() {
     assert_eq!(file("report.txt"), text);
 }
 
-/// A tool that is not here is a row that says what installs it, beside the figures of what is.
+/// A missing tool is a row with the package that installs it, beside the figures of the others.
 #[test]
 fn an_absent_tool_is_named_with_the_package_that_installs_it() {
     let output = command(&["--only", "library"])

@@ -1,8 +1,8 @@
 //! The rules of the house that no compiler knows, one file for each.
 //!
-//! A rule looks at all files at once and returns what it found. What is known and not mended yet is in
-//! `xtask/allowed.txt`, a line for each rule and place: such a finding passes, and a line without a finding fails, so
-//! that the list only becomes shorter.
+//! A rule looks at all files at once and returns its findings. Known findings are in
+//! `xtask/allowed.txt`, a line for each rule and place. Such a finding passes, and a line without a
+//! finding fails, so the list only becomes shorter.
 
 mod circles;
 mod columns;
@@ -36,7 +36,7 @@ impl File {
         has_ending(&self.path, &["rs", "c", "h", "cpp", "hpp"]) && !self.path.contains("/golden/")
     }
 
-    /// Of tests, whose layout is their own.
+    /// Of tests, which have their own layout.
     fn is_of_tests(&self) -> bool {
         let folders = ["tests/", "fuzz/"];
         folders.iter().any(|folder| self.path.starts_with(folder))
@@ -73,10 +73,10 @@ pub enum Allowances {
 
 const ALLOWED: &str = "xtask/allowed.txt";
 
-/// Holds all rules against the tree.
+/// Checks all rules on the tree.
 ///
 /// # Errors
-/// What was found, a line each; or why nothing could be read.
+/// The findings, a line each; or why nothing could be read.
 pub fn run(root: &Path, allowances: Allowances) -> Result<(), String> {
     let files = files(root)?;
     let mut findings = Vec::new();
@@ -108,7 +108,7 @@ fn line_of(finding: &Finding) -> String {
     format!("{} {}", finding.rule, finding.place)
 }
 
-/// What is not allowed, and what is allowed without need.
+/// New findings, and lines of the list that are no longer needed.
 fn report(findings: &[Finding], allowed: &str) -> String {
     let allowed: BTreeSet<&str> = allowed.lines().collect();
     let found: BTreeSet<String> = findings.iter().map(line_of).collect();
@@ -134,7 +134,7 @@ fn files(root: &Path) -> Result<Vec<File>, String> {
     };
     paths.sort();
     paths.dedup();
-    // What is no text is no matter of these rules; what was removed a moment ago is not there.
+    // Files that are not text are ignored; a file may have been removed a moment ago.
     let read = |path: String| {
         let text = std::fs::read_to_string(root.join(&path)).ok()?;
         Some(File { path, text })
@@ -142,10 +142,10 @@ fn files(root: &Path) -> Result<Vec<File>, String> {
     Ok(paths.into_iter().filter_map(read).collect())
 }
 
-/// What git knows, and what it would take; `None` without git, or without its folder.
+/// The files that git knows, and those that it would add; `None` without git, or without its directory.
 fn listed_by_git(root: &Path) -> Option<Vec<String>> {
     let mut command = Command::new("git");
-    // A tree may belong to another user.
+    // The tree may belong to another user.
     command.args([
         "-c",
         "safe.directory=*",
@@ -165,7 +165,7 @@ fn listed_by_git(root: &Path) -> Option<Vec<String>> {
     Some(paths.map(str::to_owned).collect())
 }
 
-/// All files, without hidden folders of tools and what is built.
+/// All files, without hidden directories of tools and build results.
 fn walked(root: &Path, folder: &str) -> std::io::Result<Vec<String>> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(root.join(folder))? {

@@ -1,4 +1,4 @@
-//! The tests by tiers: what a change needs first, and what everything is.
+//! The tests by tiers: what a change needs first, and everything.
 
 use std::path::Path;
 use std::process::Command;

@@ -54,7 +54,7 @@ impl Subject {
         self.running.pid()
     }
 
-    /// What a call costs from now on.
+    /// The cost of a call from now on.
     pub fn cost(&self) -> Result<Vec<f64>> {
         self.running.samples_from_now()
     }
@@ -62,7 +62,7 @@ impl Subject {
 
 /// A tracer that is there.
 pub trait Attached {
-    /// Takes it away again, and checks that it fired; how much it says that it lost.
+    /// Removes the probe, and checks that it fired; yields how many hits it lost.
     fn end(self: Box<Self>) -> Result<u64>;
 }
 
@@ -88,7 +88,7 @@ pub struct Method {
     pub name: String,
     /// How it attaches.
     pub attach: Attach,
-    /// Whether it wants a process in which nobody has been before.
+    /// Whether it needs a process in which no tool has been before.
     pub fresh: bool,
 }
 
@@ -124,18 +124,18 @@ impl Method {
     }
 }
 
-/// A sample of what one attaching came to.
+/// The result of one attaching.
 #[derive(Clone, Copy, Debug)]
 pub struct Once {
-    /// What a call costs more with; ns.
+    /// The additional cost of a call; ns.
     pub overhead: f64,
-    /// What the tracer said that it lost.
+    /// What the tracer reported as lost.
     pub lost: u64,
-    /// What the process holds more in memory than before.
+    /// The additional memory of the process.
     pub held: Held,
 }
 
-/// All methods in turn, `rounds` times, those whose figures are doubtful a little more often; the samples of each.
+/// All methods in turn, `rounds` times, and doubtful ones a few times more; the samples of each.
 pub fn compare(
     subject: &mut Subject,
     methods: &[Method],
@@ -145,7 +145,7 @@ pub fn compare(
     let mut results: Vec<Result<Vec<Once>>> = methods.iter().map(|_| Ok(Vec::new())).collect();
     for round in 0..statistics::most(rounds) {
         for (method, result) in methods.iter().zip(&mut results) {
-            // What failed once is not tried again, what is good not another time.
+            // A failed method is not tried again, and a good one is not repeated.
             let Ok(taken) = result else { continue };
             let overheads: Vec<f64> = taken.iter().map(|once| once.overhead).collect();
             if !statistics::another(&overheads, round, rounds) {
@@ -160,7 +160,7 @@ pub fn compare(
                 Ok(samples) => taken.extend(samples),
                 Err(error) => {
                     *result = Err(error);
-                    // Whoever failed may have left something.
+                    // A failed method may have left something.
                     subject.running = (subject.start)()?;
                 }
             }

@@ -1,10 +1,10 @@
 //! From D text to machine code: one-liners and scripts, of all kinds of clauses, without the
 //! program's types and with them.
 //!
-//! Measured in this process, in time of the thread on a processor, so that a busy machine does not
-//! count; that files are in the kernel's memory already is part of it. Each sample begins anew,
-//! with a compiler that is set up and a program whose debug information nobody has read yet; the
-//! very first one, which warms the caches up, is a row of its own.
+//! Measured in this process, in time of the thread on a processor, so that other work does not
+//! count. Files are already in the kernel's memory. Each sample begins anew, with a compiler that
+//! is set up and a program whose debug information was not read yet. The very first sample, which
+//! warms the caches up, is a row of its own.
 
 use std::rc::Rc;
 

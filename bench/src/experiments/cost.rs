@@ -1,4 +1,4 @@
-//! What `nanoprobe cost` says that a hit takes, beside what it takes here.
+//! The estimate of `nanoprobe cost` for a hit, beside the cost measured here.
 
 use std::process::{Command, Stdio};
 
@@ -67,7 +67,7 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Resu
     Ok(())
 }
 
-/// What `nanoprobe cost` says, of all the program's probes.
+/// The estimate of `nanoprobe cost` for all of the program's probes.
 fn modelled(subject: &Subject, text: &str) -> Result<f64> {
     let text = text.replace("FUNCTION", subject.function);
     let output = Command::new(tracer::path()?)

@@ -1,5 +1,5 @@
-//! libnanoprobe beside what one would embed instead, and beside the floor, in one run: on one thread, and on every
-//! processor at once.
+//! libnanoprobe beside tools that could be embedded instead, and beside the floor, in one run: on
+//! one thread, and on every processor at once.
 
 use anyhow::Result;
 
@@ -9,8 +9,8 @@ use crate::peers::attaching::frida_in_c;
 use crate::report::{Row, Section};
 use crate::{SAMPLES, floor};
 
-/// What is to be reached, ns a call: 5 and 12 for a handler that does nothing, for a return probe 8
-/// and 20 more than the 5.
+/// The goals, ns a call: 5 and 12 for a handler that does nothing; for a return probe 8 and 20 more
+/// than the 5.
 const REACH: [(&str, f64); 5] = [
     (EMPTY, 5.0),
     (EMPTY_PROVEN, 12.0),

@@ -98,7 +98,7 @@ fn whole_runs(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
 struct Took {
     /// By the clock on the wall.
     elapsed: f64,
-    /// Of processors' time, the program's and the tracer's: others' work does not count.
+    /// Of processors' time, the program's and the tracer's: other processes' work does not count.
     processor: f64,
 }
 
@@ -133,7 +133,7 @@ fn children_seconds() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// What failed once is not tried again.
+/// A failed one is not tried again.
 fn push(taken: &mut Result<Vec<Took>>, measure: impl FnOnce() -> Result<Took>) {
     if let Ok(values) = taken {
         match measure() {
@@ -161,8 +161,8 @@ fn probed(program: &str, times: u64) -> Result<Took> {
     Ok(took)
 }
 
-/// Events a second against slow-down: work of a fixed length, a call at its end, timed by itself; what it takes longer
-/// is a part of the time from one to the next.
+/// Events a second against slow-down: work of a fixed length with a call at its end, which is timed
+/// by itself. Its additional time is a part of the time from one call to the next.
 fn rates(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (name, rate) in [("1k", 1e3), ("10k", 1e4), ("100k", 1e5), ("1M", 1e6), ("10M", 1e7)] {

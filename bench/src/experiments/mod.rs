@@ -1,4 +1,4 @@
-//! The seeds' experiments, each by its name. What the seeds measured stands beside.
+//! The seeds' experiments, each by its name, with the seeds' own figures beside.
 
 pub mod compare;
 mod compile;

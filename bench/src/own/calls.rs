@@ -271,7 +271,7 @@ const BATCHES: usize = 5;
 /// ns a call, of this thread's processor time: the median of some batches.
 ///
 /// # Errors
-/// A call returned something else than it should.
+/// A call returned a wrong value.
 pub fn cost(function: Function, with_hook: bool) -> Result<f64> {
     let batch = |calls: c_long| -> Result<f64> {
         // SAFETY: the function has no other effect than its result.
@@ -290,7 +290,7 @@ pub fn cost(function: Function, with_hook: bool) -> Result<f64> {
 /// What a call costs each of so many threads that call at the same time.
 ///
 /// # Errors
-/// A call returned something else than it should.
+/// A call returned a wrong value.
 pub fn together(threads: usize) -> Result<Vec<f64>> {
     let barrier = Barrier::new(threads);
     std::thread::scope(|scope| {
@@ -300,7 +300,7 @@ pub fn together(threads: usize) -> Result<Vec<f64>> {
                 begin(thread);
                 barrier.wait();
                 let cost = cost(Function::Small, false);
-                // Nobody ends while others still measure what it is like together.
+                // No thread ends while others still measure the load of all.
                 barrier.wait();
                 cost
             })
@@ -313,8 +313,8 @@ pub fn together(threads: usize) -> Result<Vec<f64>> {
     })
 }
 
-/// Has [`Handler::Spin`] spend so many ticks of the time stamp counter, and tells how many ns that is without any
-/// probe: the least of some tries, since whatever disturbs it makes it longer.
+/// Makes [`Handler::Spin`] spend so many ticks of the time stamp counter, and yields how many ns
+/// that is without any probe: the least of some tries, because every disturbance makes it longer.
 pub fn measured_spin(ticks: u64) -> f64 {
     let once = || {
         let start = std::time::Instant::now();

@@ -1,5 +1,5 @@
-//! Seed 000, List 15: what each kind of probe can do. Nothing here is said from memory: every cell is tried, on a
-//! function made for it, and the answer is what happened.
+//! Seed 000, List 15: what each kind of probe can do. Every cell is tried, on a function made for
+//! it, and the answer is the observed result.
 
 use std::arch::global_asm;
 use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};

@@ -92,7 +92,7 @@ pub fn record() -> Vec<Method> {
             "a compiled-in hook, 64 bytes recorded",
         ],
     ))
-    // The same where the call itself is small, so that it does not cover what a record costs.
+    // The same with a small call, which does not hide the cost of a record.
     .chain(recorded(
         Function::Small,
         [
@@ -150,7 +150,7 @@ pub fn booster() -> Vec<Method> {
     rows.map(|(name, how)| method(name, Function::Small, how)).to_vec()
 }
 
-/// The harness measured by itself: a probe by jump, and the same with a handler whose time is known.
+/// Measures the harness: a probe by jump, and the same with a handler whose time is known.
 pub fn spin() -> Vec<Method> {
     vec![
         method("no-op", Function::Small, How::Probe(Handler::NoOp, JUMP_ONLY | NO_SIMD)),

@@ -1,7 +1,9 @@
-//! What a process measures on itself, by libnanoprobe's probes: plain and jumper probes with handlers in C.
+//! The measurements that a process makes on itself, with libnanoprobe's probes: plain and jumper
+//! probes with handlers in C.
 //!
-//! The measured process is this program once more (`nanoprobe-bench --own NAME`), so that nothing need be compiled
-//! where the comparison runs. It prints one line a sample, which the parent reads:
+//! The measured process is this program, started again (`nanoprobe-bench --own NAME`), so
+//! that nothing need be compiled where the comparison runs. It prints one line a sample,
+//! which the parent reads:
 //!
 //! ```text
 //! sample <tab> ROW <tab> FIGURE        ns a call over the calls just before and after, or what the experiment says
@@ -40,9 +42,9 @@ pub fn child(name: &str, rounds: usize, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// The rows of the experiment `library` for which there is something to reach.
+/// The rows of the experiment `library` that have a goal.
 pub const EMPTY: &str = "empty pre-handler";
-/// The same without a word of its being so: it is proven, and nothing is saved.
+/// The same without the flag: it is proven, and nothing is saved.
 pub const EMPTY_PROVEN: &str = "empty pre-handler, SIMD safe by proof";
 /// One that uses a vector register: what is live is saved.
 pub const EMPTY_SIMD: &str = "pre-handler that uses SIMD, saved";

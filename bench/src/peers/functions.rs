@@ -1,10 +1,11 @@
-//! All functions of bash at once, by each tool that can attach to a running program: how long until the last is
-//! patched, how much slower the shell's loop is, how long until none is patched any more, what the process holds more.
+//! All functions of bash at once, by each tool that can attach to a running program: the time until
+//! the last is patched, the slow-down of the shell's loop, the time until none is patched any more,
+//! the additional memory of the process.
 //!
-//! All tools are looked at in the same way, from outside: by the first bytes of the functions in the process's memory.
-//! What a tool says of itself is not needed. Each has a shell of its own, and a copy of bash of this run's: the
-//! kernel's probes are on files, and no other shell is to be slowed. Each has some seconds; one that does not come up,
-//! or does not end, in time shows as that.
+//! All tools are observed in the same way, from outside: by the first bytes of the functions in the
+//! process's memory. What a tool reports is not needed. Each has its own shell, and this run's copy
+//! of bash: the kernel's probes are on files, and no other shell must be slowed. Each has some
+//! seconds; a tool that does not come up, or does not end, in time is shown as such.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,9 +22,9 @@ use crate::report::Row;
 use crate::shell::{Shell, Text, function_offsets};
 use crate::{interrupt, programs, tracer};
 
-/// How long a tool may take to come up, the loop to come round, and the tool to end.
+/// How long a tool may take to come up, the loop to finish once, and the tool to end.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Nothing more is patched for so long: it is up.
+/// When nothing more is patched for so long, the tool is up.
 const SETTLED: Duration = Duration::from_millis(700);
 /// Of the loop in a batch: few, since with some tools each takes long.
 const ITERATIONS: u32 = 200;
@@ -77,7 +78,7 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
             say(&format!("round {} of {rounds}: {name}", round + 1));
             taken.round(&bash, attach);
             interrupt::check()?;
-            // What failed once is not tried again.
+            // A failed one is not tried again.
             if taken.has_failed() {
                 break;
             }
@@ -197,7 +198,7 @@ fn come_up(outside: &mut Outside, text: &Text, start: Instant) -> Result<(usize,
     Ok((most, last - start))
 }
 
-/// How many times as long the loop takes.
+/// The slow-down of the loop, as a factor.
 fn slowed(shell: &Shell, plain: f64) -> Result<f64> {
     let with = shell.median_within(BATCHES, LIMIT)?;
     let with = with.with_context(|| {
@@ -210,7 +211,7 @@ fn slowed(shell: &Shell, plain: f64) -> Result<f64> {
     Ok(with / plain)
 }
 
-/// Asks it to end: how long until the text is as it was and the tool is gone, in ms.
+/// Asks it to end; yields the time until the text is restored and the tool is gone, in ms.
 fn go_down(outside: &mut Outside, text: &Text) -> Result<f64> {
     let start = Instant::now();
     outside.ask_to_end();

@@ -1,5 +1,5 @@
-//! Other tools on the same function, in the same run. Those that are not here are named with what installs them; those
-//! that fail are shown as failed, with what they said.
+//! Other tools on the same function, in the same run. Missing tools are named with the package that
+//! installs them; failing ones are shown as failed, with their message.
 
 pub mod attaching;
 mod building;
@@ -69,7 +69,7 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Resu
     Ok(())
 }
 
-/// What is to be reached: ours over theirs, of this run.
+/// The goal: ours over theirs, of this run.
 const RATIOS: [(&str, &str, f64); 3] = [
     ("count: nanoprobe", "count: Frida, C", 0.1),
     ("record without clock: nanoprobe", LTTNG, 0.2),

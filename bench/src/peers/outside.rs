@@ -13,7 +13,7 @@ use crate::experiments::compare::Attached;
 /// How long a tool may take to attach, and to end.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// How a tool is told to end.
+/// How a tool is asked to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// Ctrl-C.
@@ -107,7 +107,7 @@ impl Outside {
         }
     }
 
-    /// What it said last, once it has ended; `None`: it runs.
+    /// Its last message, once it has ended; `None`: it runs.
     pub fn last_words(&mut self) -> Result<Option<String>> {
         let status = self.child.try_wait()?;
         Ok(status.map(|status| format!("{status}: {}", last_line(&self.said()))))
@@ -142,14 +142,14 @@ impl Drop for Outside {
     }
 }
 
-/// Whether a tool's words hold a number above zero behind `label`.
+/// Whether a tool's output has a number above zero after `label`.
 pub fn counted(text: &str, label: &str) -> bool {
     let numbers = text.lines().filter_map(|line| line.trim().strip_prefix(label));
     let mut numbers = numbers.filter_map(|rest| rest.split_whitespace().next()?.replace(',', "").parse::<u64>().ok());
     numbers.any(|number| number > 0)
 }
 
-/// What a tool said last: mostly why it failed.
+/// A tool's last message: mostly why it failed.
 pub fn last_line(text: &str) -> String {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines

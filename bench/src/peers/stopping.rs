@@ -1,5 +1,5 @@
-//! gdb: its breakpoints stop the program, so its threads' own time does not show what a hit costs. Counted instead is
-//! how many hits there are in some seconds.
+//! gdb: its breakpoints stop the program, so its threads' own time does not show the cost of a hit.
+//! Instead, the hits in some seconds are counted.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -46,8 +46,8 @@ fn once() -> Result<f64> {
     let gdb = Outside::start(command, "ready", Duration::ZERO, Ending::Interrupt, |_| true)?;
     let start = Instant::now();
     std::thread::sleep(SECONDS);
-    // The program is interrupted, not gdb: it goes on with its next command then.
-    // SAFETY: a signal to a child of ours that has not been waited for.
+    // The program is interrupted, not gdb, which then continues with its next command. SAFETY: a
+    // signal to a child of ours that has not been waited for.
     unsafe { libc::kill(running.pid() as i32, libc::SIGINT) };
     let took = start.elapsed();
     let said = gdb.wait()?;

@@ -29,7 +29,8 @@ pub fn arena(data: &[u8]) {
         }
         let _told = (reader.drops(&memory), reader.outstanding(&memory));
     }
-    // The thread may be where the contents say, or nowhere; it is told to change its tables, and they are emptied.
+    // The thread may be where the contents say, or nowhere; it is asked to switch its tables, and
+    // they are emptied.
     let said = memory.load_u64(core::mem::offset_of!(Context, aggregates) as u64);
     let [first, _] = plan.aggregates;
     let mut tables = AggregateTables::new(0, said.unwrap_or(0).wrapping_sub(first), &plan);

@@ -62,7 +62,7 @@ pub fn elf(data: &[u8]) {
     }
 }
 
-/// A file of these bytes, which nobody else has.
+/// A file of these bytes, which has no other user.
 fn file_of(data: &[u8]) -> Option<std::fs::File> {
     use std::io::Write as _;
     let file = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;

@@ -1,8 +1,8 @@
-//! What is fuzzed: for each kind of input that somebody else writes, one function that takes bytes and asks everything.
+//! The fuzz targets: for each kind of foreign input, one function that takes bytes and asks everything.
 //!
-//! A function returns whatever the bytes are; it fails by a panic, by not ending, and by taking memory out of
-//! proportion. The targets of cargo-fuzz (`fuzz/fuzz_targets`) and the ordinary test (`tests/corpus.rs`) call the same
-//! ones. See `fuzz/README.md`.
+//! A function must return whatever the bytes are; it fails by a panic, by not ending, and by taking
+//! memory out of proportion. The targets of cargo-fuzz (`fuzz/fuzz_targets`) and the ordinary test
+//! (`tests/corpus.rs`) call the same functions. See `fuzz/README.md`.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! The arena as `nanoprobe restore` reads it, all of it: the control block, of whichever version, its tables, and
+//! The arena as `nanoprobe restore` reads it: the control block, of any version, its tables, and
 //! everything that they lead to: text, semaphores, replaced return addresses, a stack.
 //!
-//! The input is the arena. What it leads to is memory around it, of which no process is behind: a file with holes,
-//! where each address is an offset.
+//! The input is the arena. What it leads to is memory around it, without a process: a file with
+//! holes, where each address is an offset.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -33,8 +33,7 @@ pub fn restore(data: &[u8]) {
     }
 }
 
-/// What `restore` says that it has done, for the traced process or a child of it. The last words
-/// tell where its thread stands.
+/// What `restore` reports, for the traced process or a child of it. The last words tell where its thread is.
 pub fn rehearsed(data: &[u8], is_child: bool) -> Option<Detached> {
     let memory = memory(data).ok()?;
     let word = |index: usize| {

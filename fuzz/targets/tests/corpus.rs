@@ -1,8 +1,8 @@
 //! Every target over its kept corpus and over mutations of it, for a few seconds and with bounded
 //! memory, by stable Rust.
 //!
-//! `NANOPROBE_FUZZ=SECONDS` fuzzes each target for so long; `NANOPROBE_FUZZ_SEED=N` begins elsewhere. What fails is
-//! kept, and the message says where.
+//! `NANOPROBE_FUZZ=SECONDS` fuzzes each target for so long; `NANOPROBE_FUZZ_SEED=N` sets the seed.
+//! A failing input is kept, and the message says where.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
 
@@ -28,7 +28,7 @@ const INPUT_BYTES_MAX: usize = 256 << 10;
 const INPUT_TIME: Duration = Duration::from_secs(120);
 /// For how long each target is fuzzed in an ordinary test.
 const SECONDS: u64 = 2;
-/// Mutations that are tried at least, however slow the machine, and at most in an ordinary test.
+/// The least number of mutations, however slow the machine is, and the most in an ordinary test.
 const MUTATIONS: std::ops::Range<u64> = 20..4000;
 
 /// Counts what is allocated.
@@ -243,17 +243,17 @@ fn control(thunks: u64) -> Vec<u8> {
     memory.copy(0, BYTES as u64).unwrap()
 }
 
-/// What runs now, for the thread that watches: since when, and on which input.
+/// The current input, for the watching thread: since when it runs, and which it is.
 static RUNNING: Mutex<Option<(Instant, &'static str, Vec<u8>)>> = Mutex::new(None);
 static WATCHED: Once = Once::new();
-/// The counts of memory are all threads': one target at a time.
+/// The counts of memory cover all threads: one target at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn running() -> MutexGuard<'static, Option<(Instant, &'static str, Vec<u8>)>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where an input is kept that fails.
+/// Where a failing input is kept.
 fn kept(name: &str, input: &[u8]) -> PathBuf {
     let path = std::env::temp_dir().join(format!("nanoprobe-fuzz-{name}-{}", std::process::id()));
     std::fs::write(&path, input).unwrap();
@@ -354,7 +354,7 @@ fuzzed! {
     arenas_that_are_damaged_are_restored_within_bounds "restore"
 }
 
-/// What is fuzzed as `restore` takes back what an arena tells of: else nothing would have been tried.
+/// The target really restores something: otherwise nothing would have been tested.
 #[test]
 fn a_made_arena_is_taken_back() {
     let detached = nanoprobe_fuzz::rehearsed(&control(THUNKS), false).unwrap();

@@ -62,7 +62,7 @@ fn arrows(modules: &[(&File, Module)]) -> Arrows {
     arrows
 }
 
-/// What the `use` declarations before the tests name, from the crate's root.
+/// The names in the `use` declarations before the tests, from the crate's root.
 fn paths(text: &str, module: &str) -> Vec<String> {
     let text: Vec<&str> = text.lines().take_while(|line| line.trim() != "#[cfg(test)]").collect();
     let text = text.join("\n");

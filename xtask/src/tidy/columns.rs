@@ -1,4 +1,4 @@
-//! No line of a source is wider than rustfmt.toml says. rustfmt sees to code alone; comments are ours.
+//! No line of a source is wider than rustfmt.toml says. rustfmt only formats code; this rule is for comments.
 
 use super::{File, Finding};
 
@@ -26,7 +26,7 @@ fn finding(file: &File) -> Option<Finding> {
     })
 }
 
-/// Text within quotes, and words without a blank, cannot be broken.
+/// Text in quotes, and words without a space, cannot be broken.
 fn is_indivisible(line: &str) -> bool {
     let line = line.trim_start();
     let is_comment = line.starts_with("//") || line.starts_with("/*") || line.starts_with("* ");

@@ -20,7 +20,7 @@ pub fn findings(files: &[File]) -> Vec<Finding> {
         };
         let quoted: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
         let tests: Vec<&str> = quoted.iter().filter_map(|quoted| test_of(quoted)).collect();
-        // A whole file of tests will do; that it exists, `links` says.
+        // A whole file of tests is accepted; `links` checks that it exists.
         if tests.is_empty() && !quoted.iter().any(|path| path.contains("tests/")) {
             found.push(finding(&name, "its row names no test"));
         }

@@ -20,7 +20,7 @@ fn in_page(page: &File, paths: &BTreeSet<&str>) -> Vec<Finding> {
     for (link, is_name) in links(&page.text).chain(names(&page.text)) {
         let link = link.split('#').next().unwrap_or_default();
         let exists = if is_name {
-            // Often without its folder; what is made at run time is told apart by a letter in capitals.
+            // The directory is often left out. Files that are made at run time have a letter in capitals.
             paths
                 .iter()
                 .any(|path| *path == link || path.ends_with(&format!("/{link}")))

@@ -1,11 +1,12 @@
-//! The coverage table: of every function of real programs the entry, the ways out, and all instructions, planned as a
-//! session would; which share of them is had by which tactic, what traps and why, what is refused and why.
+//! The coverage table. The entry, the exits and all instructions of every function of real programs
+//! are planned as a session would. The table shows the share of each tactic, what traps and why,
+//! what is refused and why.
 //!
 //!     cargo run --release -p nanoprobe-bench --bin coverage [-- [--markdown] [--kind WORD] [FILE...]]
 //!
-//! Without files it takes twelve programs: those of the machine as it finds them, and some that it compiles. What is
-//! not there is named. `--markdown` prints what docs/coverage.md holds, when all is measured. Nothing is executed or
-//! traced: see [`plan_all`] for the model.
+//! Without files it takes twelve programs: some of the machine's, and some that it compiles.
+//! Missing ones are named. `--markdown` prints the content of docs/coverage.md, when all is
+//! measured. Nothing is executed or traced: see [`plan_all`] for the model.
 
 mod programs;
 mod table;

@@ -27,7 +27,7 @@ pub fn name(kind: Wanted) -> &'static str {
     }
 }
 
-/// What is to be reached, in percent of the points.
+/// The goal, in percent of the points.
 fn goal(kind: Wanted) -> f64 {
     match kind {
         Wanted::Entries => 99.9,
@@ -45,7 +45,7 @@ impl Row {
         self.coverage.refusals.values().map(|class| class.points).sum()
     }
 
-    /// Share of the points that are had by a jump of any kind, in percent.
+    /// Share of the points that have a jump of any kind, in percent.
     fn by_jump(&self) -> f64 {
         let had: usize = self.coverage.tactics.values().sum();
         percent(had - self.traps(), self.coverage.points)
