@@ -29,6 +29,7 @@ pub mod probes;
 pub mod program;
 pub mod providers;
 pub mod source;
+pub mod spelling;
 pub mod syntax;
 pub mod target;
 pub mod types;

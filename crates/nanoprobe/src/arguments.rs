@@ -6,8 +6,11 @@
 
 use std::borrow::Cow;
 
+use clap::error::ErrorKind;
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser};
 use nanoprobe_export::{FORMATS, Format};
+
+use crate::processes;
 
 /// What the command is asked to do.
 #[derive(Debug)]
@@ -75,7 +78,7 @@ impl ProgramText {
     disable_version_flag = true,
     disable_help_flag = true,
     about = "Dynamic tracing of running programs, in D, at nanoseconds a probe.",
-    override_usage = "nanoprobe [-CeFHlqSvVwZ] [-b size] [-o file] [-x opt[=val]] [-D name[=value]] [-I folder] [-L folder] [-U name] [-p pid | -c command] [-n program | -s script | -P provider | -m module | -f function]... [argument...]\n       nanoprobe -h | -G [-C] -s provider.d [-o file]\n       nanoprobe restore pid\n       nanoprobe tools\n       nanoprobe tool name [-h] [-p pid | -c command] [argument...]\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
+    override_usage = "nanoprobe [-CeFHlqSvVwZ] [-b size] [-o file] [-x opt[=val]] [-D name[=value]] [-I folder] [-L folder] [-U name] [-p pid|name | -c command] [-n program | -s script | -P provider | -m module | -f function]... [argument...]\n       nanoprobe -h | -G [-C] -s provider.d [-o file]\n       nanoprobe restore pid\n       nanoprobe tools\n       nanoprobe [tool] name [-h] [-p pid|name | -c command] [argument...]\n       nanoprobe help [tool]\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
     after_help = "Examples:\n  nanoprobe -n 'pid$target::malloc:entry { @[ustack()] = count(); }' -p 1234\n  nanoprobe -n 'pid$target:a.out:main:entry { trace(timestamp); }' -c ./program\n  nanoprobe -l -n 'pid$target:libc:str*:entry' -p 1234"
 )]
 pub struct LowArguments {
@@ -158,9 +161,9 @@ pub struct LowArguments {
         conflicts_with = "pid"
     )]
     command: Option<String>,
-    /// Trace this process; $target is its id
-    #[arg(short = 'p', allow_hyphen_values = true, value_name = "pid")]
-    pid: Option<i32>,
+    /// Trace this process, given by its number or its name; $target is its number
+    #[arg(short = 'p', allow_hyphen_values = true, value_name = "pid|name")]
+    pid: Option<String>,
     /// List the matching probes instead of enabling them (with -v: how each would be patched); without a program, all
     /// that exist already, or those that the process of -p has put on itself by libnanoprobe
     #[arg(short = 'l', overrides_with = "list")]
@@ -222,8 +225,10 @@ pub fn parse_trace(words: &[String]) -> Result<Arguments, clap::Error> {
     let mut low = LowArguments::from_arg_matches(&matches)?;
     take_early_options(&mut low);
     if let Some(refusal) = refusal(&low) {
-        return Err(LowArguments::command().error(clap::error::ErrorKind::InvalidValue, refusal));
+        return Err(LowArguments::command().error(ErrorKind::InvalidValue, refusal));
     }
+    let pid = low.pid.as_deref().map(processes::number_of).transpose();
+    let pid = pid.map_err(|what| LowArguments::command().error(ErrorKind::ValueValidation, what))?;
     let options = options(&low);
     let preprocessor = preprocessor(&low);
     let mut programs = programs_in_order(&matches, &low);
@@ -233,7 +238,7 @@ pub fn parse_trace(words: &[String]) -> Result<Arguments, clap::Error> {
     Ok(Arguments {
         programs,
         command: low.command,
-        pid: low.pid,
+        pid,
         list: low.list,
         quiet: low.quiet,
         output: low.output,

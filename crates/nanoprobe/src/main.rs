@@ -17,6 +17,7 @@ mod memory;
 mod output;
 mod own_probes;
 mod preprocess;
+mod processes;
 mod progress;
 mod provide;
 mod request;
@@ -68,26 +69,15 @@ fn run() -> ExitCode {
         .collect();
     let request = match request::parse(&words) {
         Ok(request) => request,
-        Err(error) => {
-            // Printing can only fail when there is no reader.
-            let _ = error.print();
-            return if error.use_stderr() {
-                ExitCode::from(2)
-            } else {
-                ExitCode::SUCCESS
-            };
+        Err(error) if error.use_stderr() => {
+            output::message(request::misuse(&error));
+            return ExitCode::from(2);
         }
+        Err(help) => return print(&help.to_string()),
     };
     match request {
-        Request::Version => {
-            println!("nanoprobe: {}, Sun D 1.13", env!("CARGO_PKG_VERSION"));
-            ExitCode::SUCCESS
-        }
-        Request::Print(text) => {
-            // The reader may be gone.
-            let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
-            ExitCode::SUCCESS
-        }
+        Request::Version => print(concat!("nanoprobe: ", env!("CARGO_PKG_VERSION"), ", Sun D 1.13\n")),
+        Request::Print(text) => print(&text),
         Request::Restore { pid } => restore(pid),
         Request::Bench(arguments) => bench::run(&arguments),
         Request::Cost(arguments) => cost::run(&arguments),
@@ -97,6 +87,12 @@ fn run() -> ExitCode {
             trace::run(*arguments)
         }
     }
+}
+
+/// Prints a text. The reader may be gone, and has read what it wanted then.
+fn print(text: &str) -> ExitCode {
+    let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
+    ExitCode::SUCCESS
 }
 
 fn restore(pid: i32) -> ExitCode {

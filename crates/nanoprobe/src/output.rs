@@ -27,6 +27,13 @@ pub fn tell(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
+/// Whether the reader of the output has gone, as `head` does: it has read what it wanted, and nothing is wrong.
+pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let of_output = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    error.downcast_ref().is_some_and(of_output)
+        || matches!(error.downcast_ref(), Some(nanoprobe_export::Error::Write(error)) if of_output(error))
+}
+
 /// Where results go.
 pub struct Stream {
     /// Standard output, or the file of `-o`.

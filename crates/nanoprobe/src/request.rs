@@ -1,9 +1,11 @@
 //! What the command is asked to do: to trace, or something smaller.
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
+use nanoprobe_lang::spelling;
 
 use crate::arguments::{Arguments, LowArguments, parse_trace};
-use crate::tools;
+use crate::{processes, tools};
 
 /// What to make of provider definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,29 +38,27 @@ pub enum Request {
 /// # Errors
 /// Clap's error; it knows its exit status, and whether help was asked for.
 pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
-    if words.get(1).is_some_and(|word| word == "bench") {
-        return Ok(Request::Bench(words.get(2..).unwrap_or_default().to_vec()));
+    let first = words.get(1).map_or("", String::as_str);
+    let rest = words.get(2..).unwrap_or_default();
+    match first {
+        "bench" => return Ok(Request::Bench(rest.to_vec())),
+        "restore" => return restore(rest),
+        "tools" => return Ok(Request::Print(tools::list())),
+        "tool" => return tool(rest),
+        "help" => return help(rest),
+        "version" | "--version" => return Ok(Request::Version),
+        _ => {}
     }
-    if words.get(1).is_some_and(|word| word == "restore") {
-        let pid = words
-            .get(2)
-            .and_then(|word| word.parse().ok())
-            .filter(|_| words.len() == 3);
-        return pid.map(|pid| Request::Restore { pid }).ok_or_else(|| {
-            LowArguments::command().error(clap::error::ErrorKind::ValueValidation, "usage: nanoprobe restore PID")
-        });
+    // A program's first argument may have the name of a tool; a tool has no other program.
+    let brings_program = |words: &[String]| parse_trace(words).is_ok_and(|trace| !trace.programs.is_empty());
+    if tools::is_one(first) && !brings_program(words) {
+        return tool(words.get(1..).unwrap_or_default());
     }
-    if words.get(1).is_some_and(|word| word == "tools") {
-        return Ok(Request::Print(tools::list()));
-    }
-    if words.get(1).is_some_and(|word| word == "tool") {
-        return Ok(match tools::parse(words.get(2..).unwrap_or_default())? {
-            tools::Wanted::Run(arguments) => Request::Trace(arguments),
-            tools::Wanted::Print(text) => Request::Print(text),
-        });
+    if is_word(first) && first != "cost" && parse_trace(words).is_ok_and(|trace| trace.programs.is_empty()) {
+        return Err(unknown(first));
     }
     // `cost` takes the flags of tracing, so that it can be asked about the same tracing.
-    let is_cost = words.get(1).is_some_and(|word| word == "cost");
+    let is_cost = first == "cost";
     let words = words.iter().enumerate().filter(|(index, _)| !(is_cost && *index == 1));
     let words: Vec<String> = words.map(|(_, word)| word.clone()).collect();
     let low = LowArguments::try_parse_from(&words)?;
@@ -81,6 +81,69 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
     } else {
         Request::Trace(arguments)
     })
+}
+
+/// What is said of a wrong command line: what is wrong, and how it is used.
+pub fn misuse(error: &clap::Error) -> String {
+    const USAGE: &str = "usage: nanoprobe [flag]... {-n program | -s script}... [-p pid|name | -c command] (nanoprobe --help \
+                         tells more)";
+    let text = error.to_string();
+    let what = text.split("\n\n").next().unwrap_or_default();
+    let what = what.strip_prefix("error: ").unwrap_or(what).trim_end();
+    let meant = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(meant)) => format!("; did you mean {meant}?"),
+        _ => String::new(),
+    };
+    let usage = text.lines().find(|line| line.starts_with("usage: ")).unwrap_or(USAGE);
+    format!("{what}{meant}\n{usage}")
+}
+
+/// What the command can be asked for by its first word, besides the tools.
+const WORDS: [&str; 7] = ["bench", "cost", "help", "restore", "tool", "tools", "version"];
+
+/// Whether a first word may be meant as what to do: no flag, no number, no path.
+fn is_word(word: &str) -> bool {
+    let mut letters = word.chars();
+    letters.next().is_some_and(char::is_alphabetic) && letters.all(|letter| letter.is_alphanumeric() || letter == '-')
+}
+
+/// Nothing has the name that the command line begins with.
+fn unknown(word: &str) -> clap::Error {
+    let meant = spelling::nearest(word, WORDS.into_iter().chain(tools::names()));
+    let meant = meant
+        .map(|meant| format!("; did you mean {meant}?"))
+        .unwrap_or_default();
+    misused(&format!(
+        "there is no command or tool {word}{meant} (`nanoprobe tools` lists the tools; a program is given by -n or -s)"
+    ))
+}
+
+fn misused(what: &str) -> clap::Error {
+    LowArguments::command().error(ErrorKind::ValueValidation, what)
+}
+
+fn tool(words: &[String]) -> Result<Request, clap::Error> {
+    Ok(match tools::parse(words)? {
+        tools::Wanted::Run(arguments) => Request::Trace(arguments),
+        tools::Wanted::Print(text) => Request::Print(text),
+    })
+}
+
+fn restore(words: &[String]) -> Result<Request, clap::Error> {
+    let [word] = words else {
+        return Err(misused("which process? nanoprobe restore PID"));
+    };
+    let pid = processes::number_of(word).map_err(|what| misused(&what))?;
+    Ok(Request::Restore { pid })
+}
+
+/// `help`, `help TOOL`
+fn help(words: &[String]) -> Result<Request, clap::Error> {
+    match words.first() {
+        Some(name) if tools::is_one(name) => tool(&[name.clone(), "--help".to_owned()]),
+        Some(name) if !WORDS.contains(&name.as_str()) => Err(unknown(name)),
+        _ => Ok(Request::Print(LowArguments::command().render_help().to_string())),
+    }
 }
 
 #[cfg(test)]

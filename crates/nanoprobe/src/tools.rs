@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use clap::CommandFactory as _;
 use clap::error::ErrorKind;
+use nanoprobe_lang::spelling;
 
 use crate::arguments::{Arguments, LowArguments, ProgramText, parse_trace};
 
@@ -172,7 +173,7 @@ impl Tool {
             .find(|line| line.starts_with("usage: "))
             .unwrap_or_default();
         let text = format!(
-            "error: {name}: {what}\n\n{usage}\n\n`nanoprobe tool {name} -h` tells more.\n",
+            "{name}: {what}\n\n{usage}\n\n`nanoprobe tool {name} -h` tells more.\n",
             name = self.name
         );
         clap::Error::raw(ErrorKind::ValueValidation, text)
@@ -232,6 +233,16 @@ fn time(unit: Unit, given: &str) -> Result<String, String> {
     })
 }
 
+/// The tools' names.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    TOOLS.iter().map(|tool| tool.name)
+}
+
+/// Whether a tool has this name.
+pub fn is_one(name: &str) -> bool {
+    names().any(|tool| tool == name)
+}
+
 pub fn list() -> String {
     let lines = TOOLS.iter().map(|tool| format!("{}\n", tool.summary()));
     lines.collect::<String>() + "\nnanoprobe tool NAME -h tells more of one.\n"
@@ -246,7 +257,11 @@ pub fn parse(words: &[String]) -> Result<Wanted, clap::Error> {
         return Ok(Wanted::Print(list()));
     };
     let Some(tool) = TOOLS.iter().find(|tool| tool.name == *name) else {
-        return Err(error(&format!("there is no tool {name}; `nanoprobe tools` lists them")));
+        let meant = spelling::nearest(name, names()).map(|meant| format!("; did you mean {meant}?"));
+        return Err(error(&format!(
+            "there is no tool {name}{} (`nanoprobe tools` lists them)",
+            meant.unwrap_or_default()
+        )));
     };
     let rest = words.get(1..).unwrap_or_default();
     if rest.iter().any(|word| word == "-h" || word == "--help") {

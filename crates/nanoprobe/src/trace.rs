@@ -18,7 +18,7 @@ use crate::arguments::Arguments;
 use crate::attempts::{self, Attempt};
 use crate::cost::hits;
 use crate::macros::macro_values;
-use crate::output::{Stream, message, tell};
+use crate::output::{Stream, is_closed_pipe, message, tell};
 use crate::{compile, interrupt, list, own_probes, words};
 
 /// Runs the command line.
@@ -36,6 +36,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             match error.downcast_ref() {
                 // As after any other interruption.
                 Some(SessionError::Interrupted) => return ExitCode::SUCCESS,
+                _ if is_closed_pipe(&error) => return ExitCode::SUCCESS,
                 Some(SessionError::AtDescription { span, error }) => compile::show_at(&sources, *span, error),
                 _ => message(format_args!("{error}")),
             }

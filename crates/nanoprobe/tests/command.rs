@@ -3,7 +3,7 @@
 
 use std::process::{Command, Output};
 
-use nanoprobe_tests::in_time::InTime;
+use nanoprobe_tests::in_time::{EndsInTime, InTime};
 use nanoprobe_tests::left_out::left_out;
 
 fn nanoprobe(arguments: &[&str]) -> Output {
@@ -419,5 +419,68 @@ fn the_compiled_program_can_be_listed() {
     assert!(
         listing.contains("clause :::BEGIN\n") && listing.contains("  exit "),
         "{listing}"
+    );
+}
+
+/// A reader that has seen enough is no error: `nanoprobe ... | head`.
+#[test]
+fn a_closed_pipe_ends_it_silently() {
+    let command = env!("CARGO_BIN_EXE_nanoprobe");
+    for program in [
+        "-q -n 'tick-1ms { printf(\"%d some words to fill the pipe\\n\", timestamp); }'",
+        "-n 'tick-1ms'",
+        "tools",
+        "--help",
+        "-l -n '*:::'",
+    ] {
+        let line = format!("{command} {program} 2>errors | head -n 1 >/dev/null; echo ${{PIPESTATUS[0]}}; cat errors");
+        let folder = tempfile::tempdir().expect("a folder");
+        let output = Command::new("bash")
+            .args(["-c", &line])
+            .current_dir(folder.path())
+            .output_in_time()
+            .expect("running bash");
+        let said = text(&output.stdout);
+        let errors: Vec<&str> = said.lines().skip(1).filter(|line| !line.contains("matched")).collect();
+        assert_eq!(
+            (said.lines().next(), &errors[..]),
+            (Some("0"), &[][..]),
+            "{program}: {said}"
+        );
+    }
+}
+
+#[test]
+fn a_process_is_found_by_its_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = format!("sleeper{}", std::process::id());
+    let program = folder.path().join(&name);
+    std::fs::copy("/bin/sleep", &program).expect("a copy of sleep");
+    let start = || {
+        Command::new(&program)
+            .arg("1000")
+            .spawn_in_group()
+            .expect("starting it")
+    };
+    let mut first = start();
+    let one = nanoprobe(&["-q", "-p", &name, "-n", "BEGIN { printf(\"%d\", $target); exit(0); }"]);
+    assert_eq!(text(&one.stdout), format!("{}\n", first.id()), "{}", text(&one.stderr));
+    let mut second = start();
+    let two = nanoprobe(&["-p", &name, "-n", "BEGIN { exit(0); }"]);
+    let said = text(&two.stderr);
+    for child in [&first, &second] {
+        assert!(said.contains(&format!("{:>9} ", child.id())), "{said}");
+    }
+    assert!(said.contains("2 processes have this name"), "{said}");
+    assert_eq!(two.status.code(), Some(2));
+    for child in [&mut first, &mut second] {
+        child.kill().expect("it lives");
+        child.wait_in_time().expect("its end");
+    }
+    let none = nanoprobe(&["-p", &name, "-n", "BEGIN { exit(0); }"]);
+    assert!(
+        text(&none.stderr).contains("no process has this name"),
+        "{}",
+        text(&none.stderr)
     );
 }

@@ -14,6 +14,7 @@ mod tracing;
 
 use super::value::Given;
 use super::{OptionError, Options};
+use crate::spelling;
 
 pub struct Row {
     /// As it is written.
@@ -150,7 +151,7 @@ impl Options {
         Err(match reason {
             Some((_, reason)) => OptionError::NotHere { name, reason },
             None => OptionError::Unknown {
-                nearest: nearest(&name),
+                nearest: spelling::nearest(&name, rows().map(|row| row.name)),
                 name,
             },
         })
@@ -166,34 +167,4 @@ impl Options {
             None => self.set(text, None),
         }
     }
-}
-
-/// The option that was probably meant: one letter is wrong, too many or missing, or two letters are swapped.
-fn nearest(name: &str) -> Option<&'static str> {
-    let letters: Vec<char> = name.chars().take(32).collect();
-    rows().map(|row| row.name).find(|known| is_near(&letters, known))
-}
-
-fn is_near(given: &[char], known: &str) -> bool {
-    let known: Vec<char> = known.chars().collect();
-    if known.len() < 4 {
-        return false;
-    }
-    let same = given
-        .iter()
-        .zip(&known)
-        .take_while(|(left, right)| left == right)
-        .count();
-    let rest = |letters: &[char], skipped: usize| letters.get(same + skipped..).map(<[char]>::to_vec);
-    let swapped = || {
-        let mut given = given.to_vec();
-        if same + 1 < given.len() {
-            given.swap(same, same + 1);
-        }
-        given == known
-    };
-    rest(given, 1).is_some_and(|left| Some(left) == rest(&known, 1))
-        || rest(given, 1).is_some_and(|left| Some(left) == rest(&known, 0))
-        || rest(given, 0).is_some_and(|left| Some(left) == rest(&known, 1))
-        || swapped()
 }

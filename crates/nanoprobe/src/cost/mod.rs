@@ -28,7 +28,7 @@ use nanoprobe_session::{Acquired, Attached, Compiled, Known, Prepared, SessionEr
 use crate::arguments::Arguments;
 use crate::cost::budget::{Cost, thousands, word};
 use crate::cost::hits::Name;
-use crate::output::{Stream, message};
+use crate::output::{Stream, is_closed_pipe, message};
 use crate::{attempts, compile, interrupt, macros};
 
 /// How long hits are counted.
@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     match try_run(arguments) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            if let Some(SessionError::Interrupted) = error.downcast_ref() {
+            if matches!(error.downcast_ref(), Some(SessionError::Interrupted)) || is_closed_pipe(&error) {
                 return ExitCode::SUCCESS;
             }
             message(format_args!("{error}"));

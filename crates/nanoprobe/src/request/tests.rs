@@ -150,3 +150,86 @@ fn cost_takes_the_flags_of_tracing() {
 fn flags_are_consistent() {
     LowArguments::command().debug_assert();
 }
+
+#[test]
+fn a_tool_may_be_named_without_the_word() {
+    for line in [
+        "nanoprobe tool funccount -p 1 malloc",
+        "nanoprobe funccount -p 1 malloc",
+    ] {
+        let Ok(Request::Trace(arguments)) = parse(&words(line)) else {
+            panic!("{line}: not a trace request");
+        };
+        assert!(matches!(&arguments.programs[..], [ProgramText::Carried { name, .. }] if name == "tools/funccount.d"));
+    }
+    // With a program it is that program's argument.
+    let Ok(Request::Trace(arguments)) = parse(&words("nanoprobe funccount -n BEGIN")) else {
+        panic!("not a trace request");
+    };
+    assert_eq!(arguments.programs, [ProgramText::Inline("BEGIN".into())]);
+    assert_eq!(arguments.macro_arguments, ["funccount"]);
+}
+
+#[test]
+fn help_and_the_version_are_had_by_words_too() {
+    let printed = |line: &str| match parse(&words(line)) {
+        Ok(Request::Print(text)) => text,
+        other => panic!("{line}: {other:?}"),
+    };
+    assert!(printed("nanoprobe help").contains("Usage: nanoprobe"));
+    assert!(printed("nanoprobe help cost").contains("Usage: nanoprobe"));
+    assert_eq!(
+        printed("nanoprobe help funccount"),
+        printed("nanoprobe funccount --help")
+    );
+    for line in ["nanoprobe --version", "nanoprobe version", "nanoprobe -V"] {
+        assert!(matches!(parse(&words(line)), Ok(Request::Version)), "{line}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_two_lines_with_what_was_meant() {
+    let said = |line: &str| misuse(&parse(&words(line)).expect_err(line));
+    for (line, what) in [
+        (
+            "nanoprobe funclatncy -p 1 malloc",
+            "there is no command or tool funclatncy; did you mean funclatency?",
+        ),
+        (
+            "nanoprobe tool funclatncy",
+            "there is no tool funclatncy; did you mean funclatency?",
+        ),
+        (
+            "nanoprobe help cots",
+            "there is no command or tool cots; did you mean cost?",
+        ),
+        (
+            "nanoprobe restor 1",
+            "there is no command or tool restor; did you mean restore?",
+        ),
+        ("nanoprobe --wrong", "unexpected argument '--wrong' found"),
+        (
+            "nanoprobe --formta json -n BEGIN",
+            "unexpected argument '--formta' found; did you mean --format?",
+        ),
+        (
+            "nanoprobe -n",
+            "a value is required for '-n <program>' but none was supplied",
+        ),
+        ("nanoprobe restore", "which process? nanoprobe restore PID"),
+        (
+            "nanoprobe -p 12x -n BEGIN",
+            "-p 12x: this is neither a process's number nor its name",
+        ),
+        ("nanoprobe funccount -p 1", "funccount: which function?"),
+    ] {
+        let said = said(line);
+        assert!(said.starts_with(what), "{line}: {said}");
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(
+            lines.len() == 2 && lines[1].starts_with("usage: nanoprobe "),
+            "{line}: {said}"
+        );
+        assert!(!said.contains("error:"), "{line}: {said}");
+    }
+}

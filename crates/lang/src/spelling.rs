@@ -1,0 +1,62 @@
+//! "Did you mean": the known name that a misspelt one is nearest to.
+
+/// A name of fewer letters is near to too many others.
+const LETTERS_MIN: usize = 4;
+/// More letters of what was given are not looked at.
+const LETTERS_MAX: usize = 32;
+
+/// The first of the known names that was probably meant: one letter is wrong, too many or missing, two neighbours are
+/// swapped, or the letters are right but for their case.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let letters: Vec<char> = name.chars().take(LETTERS_MAX).collect();
+    let is_meant = |known: &&str| *known != name && (is_near(&letters, known) || known.eq_ignore_ascii_case(name));
+    known.into_iter().find(is_meant)
+}
+
+fn is_near(given: &[char], known: &str) -> bool {
+    let known: Vec<char> = known.chars().collect();
+    if known.len() < LETTERS_MIN {
+        return false;
+    }
+    let same = given
+        .iter()
+        .zip(&known)
+        .take_while(|(left, right)| left == right)
+        .count();
+    let rest = |letters: &[char], skipped: usize| letters.get(same + skipped..).map(<[char]>::to_vec);
+    let swapped = || {
+        let mut given = given.to_vec();
+        if same + 1 < given.len() {
+            given.swap(same, same + 1);
+        }
+        given == known
+    };
+    rest(given, 1).is_some_and(|left| Some(left) == rest(&known, 1))
+        || rest(given, 1).is_some_and(|left| Some(left) == rest(&known, 0))
+        || rest(given, 0).is_some_and(|left| Some(left) == rest(&known, 1))
+        || swapped()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn one_slip_is_forgiven() {
+        let known = ["timestamp", "printf", "BEGIN", "pid"];
+        for (given, meant) in [
+            ("timstamp", Some("timestamp")),
+            ("tiemstamp", Some("timestamp")),
+            ("timestampp", Some("timestamp")),
+            ("prinft", Some("printf")),
+            ("printg", Some("printf")),
+            ("begin", Some("BEGIN")),
+            ("timestamp", None),
+            ("pod", None),
+            ("nothing", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(given, known), meant, "{given}");
+        }
+    }
+}
