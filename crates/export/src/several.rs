@@ -80,6 +80,10 @@ impl Sink for Several {
         self.each(|sink| sink.unplaced(out, first))
     }
 
+    fn nothing_seen(&mut self, out: &mut dyn Console, text: &str) -> Result<(), Error> {
+        self.each(|sink| sink.nothing_seen(out, text))
+    }
+
     fn finish(&mut self, out: &mut dyn Console, status: i32) -> Result<(), Error> {
         self.each(|sink| sink.finish(out, status))
     }

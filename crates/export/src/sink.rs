@@ -11,7 +11,7 @@
 //! exited                                        the process has ended
 //! interrupted | ended                           nothing more is recorded
 //! aggregations                                  what no action has printed
-//! losses  unplaced  finish                      the last
+//! losses  unplaced  nothing_seen  finish        the last
 //! ```
 //!
 //! [`Printer`](crate::Printer) carries out the other effects of a record (`clear()`, `system()`,
@@ -204,6 +204,15 @@ pub trait Sink {
     /// No probe could be placed in the process. This is the first refusal.
     fn unplaced(&mut self, out: &mut dyn Console, first: &Unplaced) -> Result<(), Error> {
         let _ = (out, first);
+        Ok(())
+    }
+
+    /// No probe of the process has fired: what was probed, and why that may be.
+    ///
+    /// # Errors
+    /// As above.
+    fn nothing_seen(&mut self, out: &mut dyn Console, text: &str) -> Result<(), Error> {
+        let _ = (out, text);
         Ok(())
     }
 

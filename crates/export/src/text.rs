@@ -244,6 +244,11 @@ impl Sink for Text {
         out.tell(&format!("none of the places could be probed: {function}: {reason}"));
         Ok(())
     }
+
+    fn nothing_seen(&mut self, out: &mut dyn Console, text: &str) -> Result<(), Error> {
+        out.tell(text);
+        Ok(())
+    }
 }
 
 /// `trace()` and `ustack()`.

@@ -1,6 +1,7 @@
 //! A tracing session on the command line.
 
 mod aggregating;
+mod nothing;
 mod run;
 mod telling;
 

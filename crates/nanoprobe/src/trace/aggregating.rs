@@ -13,6 +13,8 @@ use crate::output::Names;
 #[derive(Default)]
 pub struct Aggregated {
     pub table: AggregateTable,
+    /// Something was aggregated at any time.
+    pub is_any: bool,
     /// `-x maxcost`.
     limit: Option<Limit>,
 }
@@ -21,6 +23,7 @@ impl Aggregated {
     pub fn new(limit: Option<Limit>) -> Aggregated {
         Aggregated {
             table: AggregateTable::new(),
+            is_any: false,
             limit,
         }
     }
@@ -28,6 +31,7 @@ impl Aggregated {
     /// Brings the aggregations up to date.
     pub fn load(&mut self, tracing: &mut Tracing) -> Result<(), anyhow::Error> {
         let mut new = tracing.take_aggregations()?;
+        self.is_any |= !new.is_empty();
         let known = tracing.known();
         // Ours is never printed.
         if let (Some(limit), Some(id)) = (&mut self.limit, hits::aggregation(known.program())) {

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use nanoprobe_export::{Event, FlameGraph, Printer, Several, Sink};
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::{Program, Source};
-use nanoprobe_session::{Attached, Compiled, Detached, Ended, Known, Output, Patch, Prepared, Tracing};
+use nanoprobe_session::{Attached, Compiled, Detached, Ended, Known, Losses, Output, Patch, Prepared, Tracing};
 use nanoprobe_target::Process;
 
 use super::aggregating::{Aggregated, needs_aggregations};
+use super::nothing::Seen;
 use super::telling::{Told, milliseconds, stood, unplaced};
 use crate::arguments::Arguments;
 use crate::cost::limit::Limit;
@@ -31,6 +32,7 @@ pub struct Trace<'a> {
     losses_at: Instant,
     /// At least one probe of the target could be placed.
     was_placed: bool,
+    seen: Seen,
 }
 
 impl<'a> Trace<'a> {
@@ -50,6 +52,7 @@ impl<'a> Trace<'a> {
             told: Told::new(arguments, sources),
             losses_at: Instant::now(),
             was_placed: false,
+            seen: Seen::new(program),
         })
     }
 
@@ -61,6 +64,7 @@ impl<'a> Trace<'a> {
         }
         self.out.set_target(prepared.known().process().map(Process::pid));
         let (mut attached, begun) = prepared.begin()?;
+        self.seen.begin();
         self.verbose(format_args!(
             "attach {:.1} ms, {}, {} sites",
             milliseconds(begun.took),
@@ -69,6 +73,7 @@ impl<'a> Trace<'a> {
         ));
         let result = self.events(&mut attached);
         self.was_placed |= attached.has_places();
+        self.seen.look(attached.known());
         let start = Instant::now();
         let (mut ended, gone) = match (result, attached.end()) {
             (Ok(()), ended) => ended?,
@@ -113,6 +118,13 @@ impl<'a> Trace<'a> {
             self.printer.sink().unplaced(&mut self.out, &unplaced(first))?;
             status = status.max(1);
         }
+        self.seen
+            .counted(self.aggregated.is_any || tracing.losses()? != Losses::default());
+        if self.was_placed
+            && let Some(nothing) = self.seen.nothing(tracing.known())
+        {
+            self.printer.sink().nothing_seen(&mut self.out, &nothing)?;
+        }
         self.printer.sink().finish(&mut self.out, status)?;
         self.out.flush()?;
         Ok(status as u8)
@@ -121,6 +133,7 @@ impl<'a> Trace<'a> {
     fn events(&mut self, attached: &mut Attached) -> Result<(), anyhow::Error> {
         while !interrupt::requested() && !attached.is_finished() {
             self.was_placed = self.was_placed || attached.has_places();
+            self.seen.look(attached.known());
             let outputs = attached.step()?;
             if attached.known().is_loaded() {
                 self.announce(attached.known(), attached.patches())?;
@@ -167,6 +180,7 @@ impl<'a> Trace<'a> {
                 }
                 Output::Fault { epid, fault } => {
                     if let Some((probe, ..)) = tracing.known().enabling(epid) {
+                        self.seen.fired(probe);
                         let probe = probe_name(probe);
                         self.printer.sink().fault(&mut self.out, epid, &probe, &fault)?;
                     }
@@ -200,6 +214,7 @@ impl<'a> Trace<'a> {
         let Some((probe, enabling, layout)) = known.enabling(epid) else {
             return Ok(());
         };
+        self.seen.fired(probe);
         let Some(clause) = self.program.clauses.get(enabling.clause) else {
             return Ok(());
         };

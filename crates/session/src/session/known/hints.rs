@@ -1,5 +1,7 @@
 //! What is said where a description matches nothing.
 
+use std::collections::BTreeSet;
+
 use nanoprobe_lang::glob;
 use nanoprobe_lang::options::Demangle;
 use nanoprobe_lang::program::ProbeDescription;
@@ -26,6 +28,18 @@ impl Known {
             let count = self.matches.counts.get(&(*clause, *number)).copied().unwrap_or(0);
             count == 0 && !self.compiled.is_for_another(description, pid) && !self.matches.later.iter().any(is_it)
         })
+    }
+
+    /// Modules with probes whose functions have lost their names: how many have one.
+    pub fn stripped(&self) -> Vec<(String, usize)> {
+        let with_probes: BTreeSet<&str> = self.probes.iter().map(|probe| &*probe.module).collect();
+        let modules = self.modules.list().iter();
+        let stripped = modules.filter(|module| {
+            module.kind() == ModuleKind::Executable && !module.has_full_symbols() && with_probes.contains(module.name())
+        });
+        stripped
+            .map(|module| (module.name().to_owned(), module.functions().len()))
+            .collect()
     }
 
     /// The descriptions that match nothing, in the order of the text.

@@ -1,0 +1,110 @@
+//! A run that sees nothing says what was probed, for how long, and why it may be.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nanoprobe_tests::in_time::InTime;
+
+/// `called` is called, `uncalled` is not; with an argument it forks a child that calls for half a second and more.
+const PROGRAM: &str = r#"
+#include <sys/wait.h>
+#include <unistd.h>
+volatile int calls;
+__attribute__((noinline)) void called(void) { calls++; }
+__attribute__((noinline)) void uncalled(void) { calls++; }
+int main(int count, char **words)
+{
+	if (count > 1 && fork() == 0) {
+		for (int round = 0; round < 50; round++) {
+			uncalled();
+			usleep(10000);
+		}
+		_exit(0);
+	}
+	called();
+	if (count > 2)
+		uncalled();
+	wait(0);
+	return 0;
+}
+"#;
+
+fn built(folder: &Path, flags: &[&str]) -> PathBuf {
+    let source = folder.join("program.c");
+    std::fs::write(&source, PROGRAM).expect("a source");
+    let program = folder.join("program");
+    let mut command = Command::new("cc");
+    command.args(["-O1", "-o"]).arg(&program).arg(&source).args(flags);
+    assert!(command.status_in_time().expect("running cc").success());
+    program
+}
+
+/// What is printed beside the results, and the status.
+fn said(program: &Path, words: &str, text: &str) -> (String, Option<i32>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nanoprobe"));
+    command.args(["-q", "-n", text, "-c", &format!("{} {words}", program.display())]);
+    let output = command.output_in_time().expect("running nanoprobe");
+    (
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+        output.status.code(),
+    )
+}
+
+#[test]
+fn probes_that_do_not_fire_are_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = built(folder.path(), &[]);
+    let (said, status) = said(&program, "", "pid$target:a.out:uncalled:entry { @ = count(); }");
+    let (first, rest) = said.split_once(" s: ").expect(&said);
+    assert!(first.starts_with("nanoprobe: nothing was seen in "), "{said}");
+    assert_eq!(rest, "1 probe in program did not fire\n");
+    assert_eq!(status, Some(0));
+}
+
+#[test]
+fn children_that_are_not_traced_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = built(folder.path(), &[]);
+    let (said, _) = said(&program, "fork", "pid$target:a.out:uncalled:entry { trace(1); }");
+    assert!(said.contains("has 1 child that is not traced: "), "{said}");
+}
+
+#[test]
+fn a_stripped_program_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = built(folder.path(), &["-s", "-rdynamic"]);
+    let (said, _) = said(&program, "", "pid$target:a.out:uncalled:entry { @ = count(); }");
+    assert!(
+        said.contains("program is stripped: only ") && said.contains(" of it have a name"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_matches_nothing_and_predicates_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = built(folder.path(), &[]);
+    let text = "#pragma D option zdefs\npid$target:a.out:called:entry, pid$target:a.out:nosuch:entry /arg0 == 1 && arg0 == 2/ { @ = count(); }";
+    let (said, _) = said(&program, "", text);
+    assert!(said.contains("predicates may have let nothing pass"), "{said}");
+    assert!(said.contains("a.out:nosuch:entry"), "{said}");
+}
+
+/// Neither where something was seen, nor where nothing can be known of it.
+#[test]
+fn nothing_is_said_otherwise() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = built(folder.path(), &[]);
+    for text in [
+        "pid$target:a.out:called:entry { @ = count(); }",
+        "pid$target:a.out:called:entry { trace(1); }",
+        "pid$target:a.out:called:entry { trace(*(int *)8); }",
+        "pid$target:a.out:called:entry { exit(0); }",
+        "pid$target:a.out:uncalled:entry { x = 1; }",
+        "BEGIN { @ = count(); clear(@); }",
+        "tick-10ms { exit(0); }",
+    ] {
+        let (said, _) = said(&program, "", text);
+        assert!(!said.contains("nothing was seen"), "{text}: {said}");
+    }
+}
