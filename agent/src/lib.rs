@@ -211,7 +211,7 @@ pub struct ImageHeader {
     pub thread_key_mode: u64,
     /// Where image and handlers begin.
     pub code_start: u64,
-    /// First byte behind them.
+    /// First byte after them.
     pub code_end: u64,
     /// Whether the agent may make system calls other than `gettid`.
     pub allow_syscalls: bool,

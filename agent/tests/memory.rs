@@ -259,7 +259,7 @@ fn scratch_runs_out() {
     );
     target.begin(context);
     assert_eq!(target.run(context, Function::CopyIn, &[end - 4096, 4096]).1, 0);
-    // Nothing was written behind it.
+    // Nothing was written after it.
     let behind = target.get(context, offset_of!(Context, scratch)) + 4096;
     assert_eq!(target.bytes(behind, 8), [0; 8]);
 }

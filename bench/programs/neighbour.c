@@ -9,13 +9,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* More code than a short jump reaches, with no instruction that is long, and no padding behind it. */
+/* More code than a short jump reaches, with no long instruction and no padding after it. */
 #define FAR(name)                                            \
 	".type " #name ", @function\n" #name ":\n"               \
 	"	.rept 40\n	leal 1(%rdi), %eax\n	.endr\n	ret\n"       \
 	".size " #name ", . - " #name "\n"
 
-/* The site is what a jump leads to, the neighbour what is behind it; branches lead there and behind it. */
+/* A jump leads to the site, and the neighbour comes after it; branches lead there and after it. */
 #define NEIGHBOUR(name, instruction)                         \
 	".globl " #name "\n.type " #name ", @function\n"         \
 	#name ":\n	testl %esi, %esi\n	js 2f\n	js 3f\n	jmp 1f\n" \

@@ -1,4 +1,4 @@
-/* What the seeds measured, as programs that run until they are told to end. Prints like loop.c:
+/* The seeds' measurements, as programs that run until a signal ends them. Prints like loop.c:
  *
  * seeds batches THREADS 0         `batch <thread> <ns per call>`: bench_gettimeofday(), a system call
  * seeds batches THREADS NS        the same of bench_paced(), which is called after every NS ns of other work

@@ -13,7 +13,7 @@ use crate::{interrupt, programs};
 /// What is probed.
 pub struct Instruction {
     pub name: &'static str,
-    /// The measured program, and what it is told to loop on.
+    /// The measured program, and the function for its loop.
     pub program: &'static str,
     pub number: usize,
     /// The function that it calls, and the probes in it, by name: all are hit once in a call.

@@ -209,7 +209,7 @@ mod tests {
         let text = Text::of(shell.pid(), &bash).expect("its text");
         assert!(text.functions() > 100, "{}", text.functions());
         assert_eq!(text.patched().expect("its memory"), 0);
-        // Nobody calls it: the loop has no such thing.
+        // The loop never calls it.
         let (address, byte) = unused(&bash, &text);
         let memory = File::options()
             .write(true)

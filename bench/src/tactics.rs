@@ -43,7 +43,8 @@ const SHARED: Instruction = Instruction {
     ..NEIGHBOUR
 };
 
-/// Two probes share a run into which a branch leads: who falls in, as here, comes by a jump and hits both.
+/// Two probes share a run into which a branch leads: a thread that falls in, as here, comes by a
+/// jump and hits both.
 const LAST_RESORT: Instruction = Instruction {
     name: "mov and dec, two probes, the last resort",
     program: "neighbour",

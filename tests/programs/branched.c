@@ -3,7 +3,7 @@
  * 0, and no padding is in reach. branched [rounds] */
 #include "check.h"
 
-/* More code than a short jump reaches, with no instruction that is long, and no padding behind it. */
+/* More code than a short jump reaches, with no long instruction and no padding after it. */
 #define FAR(name)                                                                                            \
 	".globl " #name "\n"                                                                                     \
 	".type " #name ", @function\n" #name ":\n"                                                               \
@@ -21,7 +21,7 @@ __asm__(".text\n" FAR(far_before)
 	"	test %eax, %eax\n"
 	"	jns 1f\n"
 	"	neg %eax\n"
-	/* Who calls with a negative number comes to the loop by the branch alone. */
+	/* A call with a negative number comes to the loop by the branch alone. */
 	"	jmp 3f\n"
 	"branched_site:\n"
 	"1:	mov %rdi, %rax\n"

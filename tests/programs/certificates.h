@@ -58,7 +58,7 @@ static void certify(EVP_PKEY *key, EVP_PKEY *other, const unsigned char *bytes, 
 {
 	const EVP_MD *digest = EVP_PKEY_is_a(key, "ED25519") ? NULL : EVP_sha256();
 	X509 *own = certificate_of(key, digest), *wrong = certificate_of(key, digest);
-	/* The same text, signed by somebody else. */
+	/* The same text, signed with another key. */
 	CHECK(X509_sign(wrong, other, EVP_PKEY_is_a(other, "ED25519") ? NULL : EVP_sha256()) > 0);
 	CHECK(X509_verify(own, key) == 1 && X509_verify(wrong, key) != 1);
 	X509_STORE *store = X509_STORE_new(), *empty = X509_STORE_new();

@@ -15,7 +15,7 @@ PROBED uint64_t offers(volatile long *number_to_change, volatile char *text, con
 	return (uint64_t)(*number_to_change + text[0] + *constant);
 }
 
-/* Whoever is asked raises SIGUSR1. */
+/* The tracer is asked to raise SIGUSR1. */
 PROBED void asks(void)
 {
 	static volatile long times;

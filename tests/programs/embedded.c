@@ -16,7 +16,7 @@ __asm__(".text; .p2align 4; .globl text_inside; .type text_inside, @function\n"
 	"	.asciz \"PUSH QPXSZ[]\"\n" /* pushes and pops: it decodes */
 	".size text_inside, . - text_inside\n");
 
-/* A switch through a table between its jump and its cases; behind the table a linear decode is out of step. */
+/* A switch through a table between its jump and its cases; after the table a linear decode is out of step. */
 __asm__(".p2align 4; .globl table_inside; .type table_inside, @function\n"
 	"table_inside:\n"
 	"	cmp	$3, %edi\n"

@@ -1,5 +1,5 @@
-/* Calls left() with errno set to what it is told: in each thread another number.
- * errno [threads] [calls of each] */
+/* Calls left() with errno set to the given number: another one in each thread. errno [threads]
+ * [calls of each] */
 #include <errno.h>
 #include <pthread.h>
 #include "check.h"

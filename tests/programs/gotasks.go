@@ -1,5 +1,5 @@
-// Goroutines that go from thread to thread, on stacks that grow and move. What they do is summed up
-// here, for whoever traces it.
+// Goroutines that go from thread to thread, on stacks that grow and move. Their work is summed up
+// here, for the tracer's test.
 package main
 
 import (

@@ -6,7 +6,7 @@
 
 static const long one __attribute__((used)) = 1;
 
-/* More code than a short jump reaches, with no instruction that is long, and no padding behind it. */
+/* More code than a short jump reaches, with no long instruction and no padding after it. */
 #define FAR(name)                                                                                            \
 	".globl " #name "\n"                                                                                     \
 	".type " #name ", @function\n" #name ":\n"                                                               \
@@ -16,7 +16,7 @@ static const long one __attribute__((used)) = 1;
 	"	ret\n"                                                                                               \
 	".size " #name ", . - " #name "\n"
 
-/* 0 comes to the site by a branch, 3 by falling in; 1 to the long instruction, 2 to what is behind it. */
+/* 0 comes to the site by a branch, 3 by falling in; 1 to the long instruction, 2 to the one after it. */
 #define NEIGHBOUR(name, instruction)                                                                         \
 	".globl " #name "\n"                                                                                     \
 	".type " #name ", @function\n" #name ":\n"                                                               \

@@ -18,7 +18,7 @@ func soakCall(number uint64) uint64 {
 	return number*2654435761 ^ number>>3
 }
 
-// An array on the goroutine's own stack, which nobody else may write to.
+// An array on the goroutine's own stack, to which no other goroutine may write.
 //
 //go:noinline
 func calls(from, to uint64) (sum uint64, whole bool) {

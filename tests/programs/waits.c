@@ -77,7 +77,7 @@ static void each(long amount)
 	}
 	for (int way = 0; way < WAITS; way++)
 		CHECK(wait_by(way, (const sigset_t *)8) == -1 && errno == EFAULT);
-	/* No mask, and one of a size that there is not. */
+	/* No mask, and one of an invalid size. */
 	struct timespec now = {0, 0};
 	CHECK(ppoll(NULL, 0, &now, NULL) == 0);
 	CHECK(syscall(SYS_rt_sigsuspend, &mask, 4L) == -1 && errno == EINVAL);
@@ -161,7 +161,8 @@ static void sleepers(long amount)
 		CHECK(pthread_create(&threads[way], NULL, asleep, (void *)way) == 0);
 	CHECK(pthread_create(&helds[0], NULL, held, NULL) == 0);
 	CHECK(pthread_create(&helds[1], NULL, held, malloc(256 << 10)) == 0);
-	/* Whoever has been woken once is in its next wait, or will see the next signal when it is. */
+	/* A thread that has been woken once is in its next wait, or will see the next signal when
+	 * it is. */
 	wake(threads, 1);
 	usleep(50000);
 	handled_calls = 0;

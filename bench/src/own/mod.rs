@@ -28,7 +28,7 @@ use crate::statistics::Measured;
 /// Runs one of the experiments in this process, and prints.
 ///
 /// # Errors
-/// An unknown name, or nobody who reads.
+/// An unknown name, or an output without a reader.
 pub fn child(name: &str, rounds: usize, out: &mut dyn Write) -> Result<()> {
     match name {
         "gtod" => methods::run(&methods::gtod(), rounds, out),

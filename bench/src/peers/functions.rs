@@ -31,7 +31,7 @@ const ITERATIONS: u32 = 200;
 /// Batches of which the median is taken.
 const BATCHES: usize = 15;
 
-/// What is attached, and what must go behind it.
+/// The attached tool, and what must be removed after it.
 struct Attached {
     // In this order: the tool ends before its events go.
     outside: Outside,

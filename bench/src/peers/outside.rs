@@ -20,7 +20,7 @@ pub enum Ending {
     Interrupt,
     /// Its input ends.
     EndOfInput,
-    /// Ctrl-C for the program that it holds, a child of ours: a debugger is told so.
+    /// Ctrl-C for the program that a debugger holds, a child of ours: the debugger gets the signal.
     Target(u32),
 }
 

@@ -37,7 +37,7 @@ pub struct AggregateReader {
     bytes: u64,
     first: u64,
     buckets: u64,
-    /// Nobody adds to it.
+    /// No thread adds to it.
     is_at_rest: bool,
 }
 

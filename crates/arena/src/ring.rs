@@ -2,7 +2,7 @@
 //!
 //! `agent/ring.c` has the writer's side and the drawing. Here:
 //!
-//! 1. Load the head. Nothing behind the tail: no record.
+//! 1. Load the head. Nothing after the tail: no record.
 //! 2. Check the size of what lies at the tail against everything that it can be: a filler reaches exactly to the ring's
 //!    end, a record has at least a header, ends before the head and before the ring's end.
 //! 3. Copy it. Under policy overwrite, look whether the writer has given it up meanwhile; then the copy may be torn, is

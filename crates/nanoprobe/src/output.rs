@@ -72,7 +72,7 @@ impl Stream {
         })
     }
 
-    /// Says who gets signals.
+    /// Sets the process that gets signals.
     pub fn set_target(&mut self, pid: Option<i32>) {
         self.target = pid;
     }

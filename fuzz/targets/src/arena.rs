@@ -10,7 +10,7 @@ const PART: u64 = 4096;
 /// Records that are taken: the reader ends before, whatever the ring says.
 const RECORDS_MAX: usize = 1 << 16;
 
-/// The contents of one thread's context, with what lies behind it.
+/// The contents of one thread's context, with what follows it.
 pub fn arena(data: &[u8]) {
     let Ok(plan) = ContextPlan::new(256, 64, 64, 256, 256, PART, PART) else {
         return;

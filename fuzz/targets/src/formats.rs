@@ -1,4 +1,4 @@
-//! Formats of printf, and the records that they print: the format up to the first NUL, the record behind it.
+//! Formats of printf, and the records that they print: the format up to the first NUL, the record after it.
 
 use std::io::{Result, Write};
 

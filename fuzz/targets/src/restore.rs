@@ -16,7 +16,7 @@ use rustix::fs::MemfdFlags;
 pub const ARENA: u64 = 0x7000_0000_0000;
 /// A piece of the input is there once more, as the pool of replaced return addresses.
 pub const POOL: u64 = 0x6000_0000_0000;
-/// The file ends there: behind is nothing.
+/// The file ends there: nothing follows.
 const END: u64 = 1 << 47;
 /// Of a table of threads, which is mapped but never touched.
 const TABLE: u64 = 0x5000_0000_0000;

@@ -13,7 +13,7 @@ use nanoprobe_arena::layout::{
 
 use crate::memory::{map_anywhere, read_word, write};
 
-/// Room for a patching's redirects, and for the only row of tables behind it.
+/// Room for a patching's redirects, and for the only row of tables after it.
 const REDIRECTS_BYTES: usize = 1 << 16;
 
 /// Where the image and its tables are.

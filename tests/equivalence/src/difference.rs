@@ -1,4 +1,4 @@
-//! What a run leaves behind, and where two of them differ first.
+//! The results of a run, and the first difference between two of them.
 
 use crate::executor::{End, Fault, Outcome};
 use crate::state::{NAMES, XLayout};

@@ -63,7 +63,7 @@ impl Arena {
         self.base
     }
 
-    /// Whoever jumps here is done.
+    /// A jump to this place ends the run.
     pub fn exit_pad(&self) -> u64 {
         self.base + EXIT_PAD
     }

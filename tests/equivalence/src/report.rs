@@ -31,7 +31,7 @@ pub struct Shared {
     pub endless: AtomicU64,
     /// Differences that the sequence makes without patches as well.
     pub unstable: AtomicU64,
-    /// Trap sites by their form, and points that call functions, and that fire behind an instruction.
+    /// Trap sites by their form, points that call functions, and points that fire after an instruction.
     pub emulated: AtomicU64,
     pub stepped: AtomicU64,
     pub functions: AtomicU64,

@@ -73,7 +73,7 @@ pub struct Sequence {
 /// A sequence at an address.
 #[derive(Clone, Debug)]
 pub struct Laid {
-    /// With what lies behind it.
+    /// With what follows it.
     pub bytes: Vec<u8>,
     /// Of the function.
     pub size: u64,

@@ -30,7 +30,7 @@ pub struct XLayout {
     pub mask: u64,
     /// Component, offset, bytes.
     areas: Vec<(u32, usize, usize)>,
-    /// Behind the last of them.
+    /// After the last of them.
     pub bytes: usize,
     /// Whether the x87 unit keeps the last instruction's opcode when its state is saved and loaded,
     /// as every signal does.

@@ -13,7 +13,7 @@ fn ends(make: impl FnOnce(&mut [i32; 2]) -> i32) -> (OwnedFd, OwnedFd) {
     let mut ends = [-1; 2];
     let result = make(&mut ends);
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: both were opened just now, and nobody else knows them.
+    // SAFETY: both were opened just now, and have no other owner.
     unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) }
 }
 
@@ -41,7 +41,7 @@ fn on_a_terminal(variables: &[(&str, &str)]) -> String {
     });
     wrong(slave, variables, &["-n", "BEGIN { trace(nothing); }"]);
     let (mut master, mut shown) = (File::from(master), Vec::new());
-    // At its end a terminal that nobody has open any more is an error.
+    // Reading a terminal fails once no process has it open any more.
     let _ = master.read_to_end(&mut shown);
     String::from_utf8(shown).expect("UTF-8")
 }

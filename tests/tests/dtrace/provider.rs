@@ -156,7 +156,7 @@ fn assert_arguments(program: &Path) {
     assert_eq!(traced.results.trim_end(), expected.trim_end());
 }
 
-/// A probe is enabled while somebody traces it, that one alone, and costs its program no preparation else.
+/// A probe is enabled only while it is traced, and the program prepares no other probe's arguments.
 #[track_caller]
 fn assert_enabled_while_traced(program: &Path) {
     let mut target = Running::start(&mut Command::new(program));

@@ -92,7 +92,7 @@ pub fn all() -> bool {
     std::env::var("NANOPROBE_EVERY_INSTRUCTION").is_ok_and(|value| value == "all")
 }
 
-/// The same, told where it is not.
+/// The same; reports if it is not.
 pub fn all_is_asked_for(what: &str) -> bool {
     if !all() {
         left_out(what, "takes minutes; NANOPROBE_EVERY_INSTRUCTION=all asks for it");

@@ -24,7 +24,7 @@ struct Files {
 }
 
 impl Files {
-    /// `None`, told, where nothing can be mounted, or no library be made.
+    /// `None`, with a report: nothing can be mounted, or no library can be made.
     fn new(what: &str) -> Option<Files> {
         if !nix::unistd::geteuid().is_root() {
             left_out(what, "only root may mount, or change the root");
@@ -44,7 +44,8 @@ impl Files {
     }
 }
 
-/// Starts the program by a script, which executes it; `None`, told, when the machine does not let it.
+/// Starts the program by a script, which executes it; `None`, with a report, when the machine does
+/// not allow it.
 fn started(what: &str, files: &Files, script: &str) -> Option<Running> {
     let mut command = Command::new("unshare");
     command

@@ -66,8 +66,8 @@ live_tests! {
         assert!(looper.is_running());
     }
 
-    /// ERROR fires for the faults that the ring has kept when it is read, though an exit() is
-    /// behind them, and its own counts.
+    /// ERROR fires for the faults in the ring when the ring is read, even after an exit(), and its
+    /// own clause counts them.
     fn with_the_buffer_policy_ring_error_fires_at_the_end(form) {
         let mut looper = start_waiting(&program("looper.c"), "100000000");
         let clause = "pid$target:a.out:func:entry { n++; trace(*(int *)8); } tick-10ms /n > 1000/ { exit(1); } \

@@ -33,7 +33,7 @@ live_tests! {
             found
         };
         assert_eq!(of("text_inside "), ["0", "7", "9", "b", "f"]);
-        // The four cases behind the table, each with its count; the third jumps to the second.
+        // The four cases after the table, each with its count; the third jumps to the second.
         let fifth = rounds / 5;
         let cases = [("27", 1), ("2c", 1), ("2d", 2), ("32", 2), ("33", 1), ("37", 1), ("39", 1), ("3b", 1)];
         for (offset, fifths) in cases {

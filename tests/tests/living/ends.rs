@@ -120,7 +120,7 @@ live_tests! {
             let tracer = Tracer::new(form).argument("-qw").argument("-Z").clause(ITS_NUMBER).clause(way).clause(lives);
             let traced = tracer.argument("-c").argument(command).run();
             assert_eq!(traced.finished.code(), 7, "{command}, {way}");
-            // That it executes another program is told.
+            // Executing another program is reported.
             let mut told = traced.finished.stderr.lines().filter(|line| !line.ends_with("its probes are gone"));
             assert_eq!(told.next(), None, "{command}, {way}");
             assert_eq!(traced.finished.stdout, "lives\n", "{command}, {way}");
@@ -143,7 +143,7 @@ live_tests! {
     }
 }
 
-/// Its output is a pipe whose reader waits for the end of all who may write.
+/// Its output is a pipe whose reader waits until the last writer has closed it.
 #[test]
 fn a_command_that_is_killed_keeps_no_pipe_open() {
     let script = "\"$0\" -q -c 'sleep 1000' -n 'BEGIN { exit(0); }' | cat; echo over";

@@ -75,7 +75,7 @@ fn calls_beside_exceptions_return_to_their_callers() {
     let calls = said(stdout, "calls");
     assert!(said(stdout, "thrown") > calls / 4);
     let rows = table(&traced.results);
-    // Nobody throws through these.
+    // No exception passes through these.
     assert_eq!((rows["third"], rows["fifth"]), (3 * calls, 3 * calls));
 }
 

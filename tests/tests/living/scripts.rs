@@ -12,7 +12,8 @@ use nanoprobe_tests::results::said;
 use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe};
 
 live_tests! {
-    /// A trace of every instruction ends with the return, behind the instruction that returns; clauses in any order.
+    /// A trace of every instruction ends with the return, after the instruction that returns;
+    /// clauses in any order.
     fn the_return_is_the_last_of_its_instruction(form) {
         let clause = "pid$target:a.out:func:return { printf(\"%s\\n\", probename); }
                       pid$target:a.out:func: /probename != \"return\"/ { printf(\"%s\\n\", probename); }";
@@ -112,7 +113,7 @@ fn a_refusal_says_what_to_write() {
     }
 }
 
-/// Scripts for every process of a system (`postgresql*:::`) are told what is missing here.
+/// Scripts for every process of a system (`postgresql*:::`) get a hint about what is missing here.
 #[test]
 fn a_provider_without_a_process_gets_a_hint() {
     let refused = |clause: &str| {

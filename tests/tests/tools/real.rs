@@ -132,7 +132,7 @@ fn sqlslower_shows_what_the_client_sent() {
     server.stop();
 }
 
-/// A python3 that runs already; it is told by gc.callbacks of each of its collections.
+/// A python3 that already runs; gc.callbacks report each of its collections.
 #[test]
 fn gcpause_counts_the_collections_that_gc_callbacks_report() {
     let Some(python) = need_command("gcpause, attached", "python3") else {
@@ -364,8 +364,8 @@ fn counts_of_a_server_under_load_are_its_own() {
     let closed = lines.iter().filter(|line| line[1] == "}").count();
     assert_eq!((opened as u64, closed as u64), (commands[2], commands[2]));
 
-    // Sixty clients, each with 32 KiB of buffers: nothing is left of them once they have gone, but
-    // perhaps of who asked last.
+    // Sixty clients, each with 32 KiB of buffers: nothing of them is left once they have gone,
+    // except perhaps for the last one.
     if uses_jemalloc {
         let (lines, _) = counted("memleak", &["libjemalloc*", "a.out:createClient"]);
         let bytes: Vec<i64> = lines.iter().filter_map(|line| line.get(1)?.parse().ok()).collect();

@@ -256,7 +256,7 @@ structure! {
     /// Readable memory of the target.
     Range = "np_range" {
         start: u64,
-        /// First byte behind it.
+        /// First byte after it.
         end: u64,
     }
 }

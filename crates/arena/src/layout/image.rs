@@ -74,7 +74,7 @@ structure! {
         thread_key_mode: u64,
         /// Where image and handlers begin.
         code_start: u64,
-        /// First byte behind them.
+        /// First byte after them.
         code_end: u64,
         /// 0: the agent makes no system call except `gettid`.
         allow_syscalls: u64,
@@ -103,7 +103,7 @@ structure! {
     }
 }
 structure! {
-    /// Who looks something up in a table.
+    /// Counts of the look-ups in a table.
     Readers = "np_readers" {
         /// To which count those add that begin: 0 or 1.
         phase: u32,
@@ -288,7 +288,7 @@ structure! {
         /// Bytes of the instruction.
         length: u8,
         reserved0: u8,
-        /// Ranges behind the structure.
+        /// Ranges after the structure.
         inside_count: u16,
         /// Of the memory operand.
         displacement: u64,
@@ -342,7 +342,7 @@ pub const TABLE_ACTION_MASKS: usize = TABLE_BLOCKED + TABLE_SLOTS * size_of::<u1
 /// SIGILL, SIGTRAP, SIGBUS and SIGSEGV, as bits of a signal mask: no thread may block them while we rely on them.
 pub const SYNCHRONOUS: u64 = 0x458;
 
-/// Offset of `magic` in `struct np_thread_table`, behind the slots.
+/// Offset of `magic` in `struct np_thread_table`, after the slots.
 pub const TABLE_MAGIC: usize = TABLE_SLOTS * size_of::<ThreadSlot>();
 /// Offset of `held_count` in `struct np_thread_table`.
 pub const TABLE_HELD_COUNT: usize = TABLE_MAGIC + 24;

@@ -63,7 +63,7 @@ structure! {
 structure! {
     /// A bucket of the dynamic variables.
     DynamicBucket = "np_dynamic_bucket" {
-        /// 1 while somebody is in it.
+        /// 1 while a thread holds it.
         lock: u32,
         /// Offset of the first entry in the table / 8; 0: none.
         first: u32,
@@ -98,7 +98,7 @@ structure! {
     /// An executable mapping and its rows.
     UnwindModule = "np_unwind_module" {
         start: u64,
-        /// First byte behind it.
+        /// First byte after it.
         end: u64,
         /// What [`UnwindRow::pc`] counts from.
         base: u64,

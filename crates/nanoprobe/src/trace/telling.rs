@@ -12,7 +12,7 @@ use crate::arguments::{Arguments, ProgramText};
 use crate::losses::losses;
 use crate::output::message;
 
-/// What was told already.
+/// What was already reported.
 pub struct Told<'a> {
     arguments: &'a Arguments,
     sources: &'a [Source],
