@@ -2,7 +2,9 @@
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
 
-use super::{CodeView, ELSEWHERE, FunctionExtent, FunctionMap, Instruction, Kind, Reference};
+use super::instruction::{ELSEWHERE, Instruction, Reference};
+use super::kind::Kind;
+use super::map::{CodeView, FunctionExtent, FunctionMap};
 use crate::TargetAddress;
 
 /// What functions are aligned to, in bytes: no more zeros are padding.

@@ -15,8 +15,9 @@
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
+use super::kind::Kind;
+use super::map::FunctionMap;
 use super::stack::{INSTRUCTIONS_MAX, Node, nodes};
-use super::{FunctionMap, Kind};
 use crate::TargetAddress;
 
 /// Bytes between a register and the return address, upwards; `None`: unknown.

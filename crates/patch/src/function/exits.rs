@@ -2,7 +2,9 @@
 
 use iced_x86::{Decoder, DecoderOptions, OpKind};
 
-use super::{FunctionMap, Instruction, Kind};
+use super::instruction::Instruction;
+use super::kind::Kind;
+use super::map::FunctionMap;
 use crate::{FireCondition, TargetAddress};
 
 /// One instruction by which a function is left.
@@ -24,7 +26,32 @@ pub struct Exit {
     pub condition: FireCondition,
 }
 
-pub(super) fn exits(map: &FunctionMap) -> Vec<Exit> {
+impl FunctionMap {
+    /// Every way out of the function, ascending: see [`Exit`].
+    pub fn exits(&self) -> Vec<Exit> {
+        exits(self)
+    }
+
+    /// The jumps among them, ascending: to another function, which returns in this one's place.
+    pub fn tail_jumps(&self) -> Vec<TargetAddress> {
+        tail_jumps(self)
+    }
+
+    /// Its return instructions, ascending, when it is left by these and by nothing else. After each of them the
+    /// returned value is known; a jump to another function would have yet to compute it. `None`: it is left
+    /// otherwise, or may be.
+    pub fn returns_only(&self) -> Option<Vec<TargetAddress>> {
+        returns(self)
+    }
+
+    /// Whether a direct jump of the function's own leads to this address: calls, and addresses that are
+    /// only taken, do not.
+    pub fn jumps_to(&self, address: TargetAddress) -> bool {
+        jumps_to(self, address)
+    }
+}
+
+fn exits(map: &FunctionMap) -> Vec<Exit> {
     map.code()
         .iter()
         .take_while(|instruction| instruction.offset < map.code_size())
@@ -41,7 +68,7 @@ pub(super) fn exits(map: &FunctionMap) -> Vec<Exit> {
 }
 
 /// The ways out that are jumps. A far jump changes more than the instruction pointer.
-pub(super) fn tail_jumps(map: &FunctionMap) -> Vec<TargetAddress> {
+fn tail_jumps(map: &FunctionMap) -> Vec<TargetAddress> {
     let code = map.code().iter().take_while(|found| found.offset < map.code_size());
     code.filter(|found| !matches!(found.kind, Kind::Return | Kind::FarJump))
         .filter(|found| leaves(map, **found).is_some())
@@ -50,7 +77,7 @@ pub(super) fn tail_jumps(map: &FunctionMap) -> Vec<TargetAddress> {
 }
 
 /// The returns of a function that is left in no other way.
-pub(super) fn returns(map: &FunctionMap) -> Option<Vec<TargetAddress>> {
+fn returns(map: &FunctionMap) -> Option<Vec<TargetAddress>> {
     let is_return = |instruction: &&Instruction| instruction.kind == Kind::Return;
     let code = || map.code().iter().take_while(|found| found.offset < map.code_size());
     let left_otherwise = |instruction: &Instruction| !is_return(&instruction) && leaves(map, *instruction).is_some();
@@ -91,7 +118,7 @@ fn leaves(map: &FunctionMap, instruction: Instruction) -> Option<FireCondition> 
     }
 }
 
-pub(super) fn jumps_to(map: &FunctionMap, address: TargetAddress) -> bool {
+fn jumps_to(map: &FunctionMap, address: TargetAddress) -> bool {
     let own = map.code().iter().take_while(|found| found.offset < map.code_size());
     own.filter(|found| matches!(found.kind, Kind::Jump | Kind::Conditional))
         .any(|found| decode(map, *found).near_branch_target() == address.0)

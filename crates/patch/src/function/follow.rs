@@ -23,8 +23,10 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 
+use super::instruction::{ELSEWHERE, Instruction, Reference};
+use super::kind::Kind;
+use super::map::FunctionMap;
 use super::surroundings::Surroundings;
-use super::{ELSEWHERE, FunctionMap, Instruction, Kind, Reference};
 use super::{stack, tables};
 use crate::TargetAddress;
 

@@ -15,7 +15,7 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction as Decoded, Mnemonic, OpKind, Register};
 
-use super::FunctionMap;
+use super::map::FunctionMap;
 use crate::TargetAddress;
 
 /// Why a return address should stay.
@@ -35,7 +35,14 @@ pub enum ReturnAddressUse {
     },
 }
 
-pub(super) fn find(map: &FunctionMap) -> Option<ReturnAddressUse> {
+impl FunctionMap {
+    /// What the function does with its own return address besides returning to it, as far as its code shows.
+    pub fn return_address_use(&self) -> Option<ReturnAddressUse> {
+        find(self)
+    }
+}
+
+fn find(map: &FunctionMap) -> Option<ReturnAddressUse> {
     // Bytes pushed since the entry, while that is known; and whether rbp holds the frame.
     let (mut depth, mut framed) = (Some(0_i64), false);
     for instruction in map.code().iter().take_while(|found| found.offset < map.code_size()) {

@@ -25,7 +25,9 @@ use std::collections::BTreeSet;
 
 use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-use super::{ELSEWHERE, FunctionMap, Kind};
+use super::instruction::{ELSEWHERE, is_moved_by, is_relative};
+use super::kind::Kind;
+use super::map::FunctionMap;
 
 /// Two bits for each register, by its number. Joining is `|`.
 type State = u32;
@@ -56,45 +58,6 @@ fn get(state: State, register: u32) -> Value {
 
 fn set(state: State, register: u32, value: Value) -> State {
     state & !(NUMBER << (2 * register)) | value << (2 * register)
-}
-
-/// Whether an instruction sets rsp in a way that frames do not. All other instructions keep a stack a stack.
-pub(super) fn is_moved_by(instruction: &iced_x86::Instruction) -> bool {
-    let is_rsp = |operand: u32| {
-        instruction.op_kind(operand) == OpKind::Register
-            && instruction.op_register(operand).full_register() == Register::RSP
-    };
-    let exchanged = matches!(instruction.mnemonic(), Mnemonic::Xchg | Mnemonic::Xadd) && is_rsp(1);
-    if instruction.op_count() == 0 || !(is_rsp(0) || exchanged) {
-        return false;
-    }
-    match instruction.mnemonic() {
-        Mnemonic::Push | Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Call | Mnemonic::Jmp | Mnemonic::Bt => false,
-        Mnemonic::Mov => instruction.op1_kind() != OpKind::Register || instruction.op1_register() != Register::RBP,
-        Mnemonic::Lea => !is_stack_operand(instruction),
-        Mnemonic::Add | Mnemonic::Sub | Mnemonic::And => !is_relative(instruction),
-        _ => true,
-    }
-}
-
-/// `[rsp+x]` or `[rbp+x]`.
-fn is_stack_operand(instruction: &iced_x86::Instruction) -> bool {
-    matches!(instruction.memory_base(), Register::RSP | Register::RBP)
-        && instruction.memory_index() == Register::None
-        && instruction.op0_register().size() == 8
-}
-
-/// Whether rsp is moved by a distance, or aligned.
-fn is_relative(instruction: &iced_x86::Instruction) -> bool {
-    let bytes = instruction.op0_register().size();
-    if instruction.mnemonic() != Mnemonic::And {
-        return bytes == 8;
-    }
-    // What is left of the upper bits must be all of them.
-    match instruction.op1_kind() {
-        OpKind::Register | OpKind::Memory => bytes == 8,
-        _ => bytes == 1 || bytes == 2 || bytes == 8 && instruction.immediate(1).cast_signed() < 0,
-    }
 }
 
 pub(super) struct Node {

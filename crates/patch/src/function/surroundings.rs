@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Restartable;
+use super::restartable::Restartable;
 use crate::TargetAddress;
 
 /// What is known of the image around a function.

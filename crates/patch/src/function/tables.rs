@@ -15,7 +15,7 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
-use super::FunctionMap;
+use super::map::FunctionMap;
 use super::surroundings::Surroundings;
 use crate::TargetAddress;
 
