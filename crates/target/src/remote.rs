@@ -27,9 +27,7 @@ use crate::sandbox::{Sandbox, sandbox_of};
 use crate::stop::{Patience, Progress, Stopped};
 use crate::{ThreadId, restart, threads};
 
-mod listed;
-
-pub(crate) use listed::{ListRoom, Listed};
+pub(crate) mod listed;
 
 /// TF of the flags.
 const TRAP_FLAG: u64 = 0x100;

@@ -9,7 +9,8 @@ use crate::error::RemoteError;
 use crate::homing::TEXT_ROOM;
 use crate::map::MappingKind;
 use crate::process::Process;
-use crate::remote::{ListRoom, Listed, Remote};
+use crate::remote::Remote;
+use crate::remote::listed::{ListRoom, Listed};
 
 /// What may be done with a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -26,7 +26,7 @@
 //!
 //! The time in the kernel is sampled only where we may see it (perf_event_paranoid of 1 at most, or CAP_PERFMON).
 
-mod opening;
+pub(crate) mod opening;
 mod pace;
 mod record;
 mod thinning;
@@ -36,7 +36,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use opening::SamplingError;
 pub use record::{Sample, UserState};
 
 use pace::Paces;

@@ -11,7 +11,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{NearSpace, Pages, Request};
+use super::NearSpace;
+use super::region::Pages;
+use super::request::Request;
 use crate::{RunPlan, Tactic, TargetAddress};
 
 /// Places for the first detour that are tried: in open regions, and in holes.

@@ -21,12 +21,14 @@
 mod chain;
 mod neighbour;
 mod region;
+mod request;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{JumpConstraint, Obstacle, PlanOptions, Refusal, RunPlan, Tactic, TargetAddress};
+use crate::{Obstacle, PlanOptions, Refusal, RunPlan, Tactic, TargetAddress};
 use region::{Pages, Region};
+use request::{Request, jump_constraint};
 
 /// What is opened at once, where the hole has it.
 const REGION_BYTES: u64 = 64 << 10;
@@ -347,52 +349,6 @@ fn fall_back(
     let fallback = run.fallback_under(options, obstacle);
     pending.extend(fallback.runs);
     placed.refusals.extend(fallback.refusals);
-}
-
-/// What the jump that leads to the detour must satisfy.
-fn jump_constraint(run: &RunPlan) -> JumpConstraint {
-    match run.tactic {
-        Tactic::Trap => JumpConstraint::FREE,
-        Tactic::Evict => run
-            .springboard()
-            .map_or(run.constraint, |springboard| springboard.constraint),
-        Tactic::Jump | Tactic::Run | Tactic::Pun => run.constraint,
-    }
-}
-
-/// What is asked for.
-pub(crate) struct Request {
-    constraint: JumpConstraint,
-    /// What displacements count from.
-    base: u64,
-    /// Where the detour may begin, as far as its references go.
-    starts: Range<u64>,
-    length: u64,
-}
-
-impl Request {
-    fn of(run: &RunPlan, length: usize) -> Option<Self> {
-        let starts = run.detour_starts(length);
-        Some(Self {
-            constraint: jump_constraint(run),
-            base: run.jump().checked_add(5)?.0,
-            starts: starts.start.0..starts.end.0,
-            length: length.max(1) as u64,
-        })
-    }
-
-    /// The lowest address in a range at which the detour may begin.
-    fn first_in(&self, range: Range<u64>) -> Option<u64> {
-        let low = range.start.max(self.starts.start);
-        let high = range.end.min(self.starts.end);
-        if low >= high {
-            return None;
-        }
-        let distance = TargetAddress(low).distance_from(TargetAddress(self.base))?;
-        let distance = self.constraint.next(distance)?;
-        let address = self.base.checked_add_signed(i64::from(distance))?;
-        (low..high).contains(&address).then_some(address)
-    }
 }
 
 #[cfg(test)]

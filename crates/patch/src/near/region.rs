@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Request;
+use super::request::Request;
 
 /// No detour is shorter than this, so smaller gaps are forgotten.
 const SMALLEST_GAP: u64 = 16;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{TRAPPING_BYTES, is_trapping_byte};
+use crate::{JumpConstraint, TRAPPING_BYTES, is_trapping_byte};
 
 fn run(start: u64, boundaries: &[usize], detour_length: usize) -> RunPlan {
     let constraint = boundaries.iter().fold(JumpConstraint::FREE, |constraint, offset| {

@@ -37,7 +37,7 @@ mod waits;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
-use number::{kept_numbers, known_way, number};
+use number::{SYSCALL, kept_numbers, known_way, number};
 
 use crate::assemble::{Assembled, Assembler, Label};
 use crate::detour::{jump, overwrite, redirect_boundaries};
@@ -48,7 +48,6 @@ use crate::{
     TargetAddress, plan,
 };
 
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const JUMP_BYTES: usize = 5;
 /// `jmp` over one of five bytes: before where a thread stands that makes a call again.
 pub const RESTART: [u8; 2] = [0xeb, 5];

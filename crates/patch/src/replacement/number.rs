@@ -4,9 +4,11 @@ use std::collections::HashMap;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, OpAccess, OpKind, Register};
 
-use super::SYSCALL;
 use crate::FunctionMap;
 use crate::function::Instruction;
+
+/// The bytes of a `syscall`.
+pub(super) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// Instructions before the `syscall` that are looked at for its number, at most.
 const WAY_MAX: usize = 40;

@@ -17,7 +17,7 @@ use std::collections::HashSet;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, OpAccess, Register};
 
-use super::SYSCALL;
+use super::number::SYSCALL;
 use crate::{FunctionMap, TargetAddress};
 
 /// Number, and the register.
