@@ -16,8 +16,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::springboard::Claims;
-use super::{FunctionPlan, Obstacle, PlanOptions, RunPlan, plan};
+use super::assign::Claims;
+use super::obstacle::Obstacle;
+use super::pass::plan;
+use super::run::{FunctionPlan, PlanOptions, RunPlan};
 use crate::{FunctionMap, Point, Tactic, TargetAddress};
 
 /// How far from a function what is taken is of interest to it: what a short jump reaches, and the longest run.

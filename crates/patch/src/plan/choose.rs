@@ -5,8 +5,8 @@
 //! shorter one. The best [`Quality`] wins. Where it needs a springboard or an address that may not exist, the
 //! others are its alternatives.
 
-use super::RunPlan;
 use super::planner::{Choice, Planner, Previous, Quality};
+use super::run::RunPlan;
 use super::shape::{BranchTargets, JUMP, shape_at};
 use super::sites::Site;
 use crate::Tactic;

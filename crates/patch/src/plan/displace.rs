@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use super::run::{Displaced, FunctionPlan, RunPlan};
 use super::shape::Shape;
 use super::sites::Site;
-use super::{Displaced, FunctionPlan, RunPlan, Springboard};
+use super::springboard::Springboard;
 use crate::detour::{Content, Runtime, compose, trap_form};
 use crate::function::FunctionMap;
 use crate::{JumpConstraint, Refusal, Tactic, TargetAddress};
@@ -48,7 +49,14 @@ fn trap_at(displaced: Displaced, filled: usize, inside: Vec<Range<TargetAddress>
     })
 }
 
-pub(super) fn as_traps(run: &RunPlan) -> FunctionPlan {
+impl RunPlan {
+    /// The same points by `trap`, each by itself. The refusals are of instructions that cannot be moved alone.
+    pub fn as_traps(&self) -> FunctionPlan {
+        as_traps(self)
+    }
+}
+
+fn as_traps(run: &RunPlan) -> FunctionPlan {
     let mut plan = FunctionPlan::default();
     for displaced in run.instructions.iter().filter(|displaced| !displaced.points.is_empty()) {
         match trap_at(displaced.clone(), 1, run.inside.clone()) {

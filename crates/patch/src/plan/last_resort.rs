@@ -16,8 +16,8 @@
 //! No thread pays more than before, and a thread that comes from S pays for a jump. [`RunPlan::entered`]
 //! says where branches arrive.
 
-use super::RunPlan;
 use super::planner::{Choice, Planner, Quality};
+use super::run::RunPlan;
 use super::shape::{BranchTargets, JUMP, shape_at};
 use super::sites::Site;
 

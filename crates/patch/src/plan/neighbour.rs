@@ -36,34 +36,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::assign::Claims;
 use super::displace::displace;
+use super::guest::Guest;
 use super::planner::Planner;
+use super::run::{FunctionPlan, RunPlan};
 use super::shape::{BranchTargets, JUMP, SHORT_JUMP, Shape, is_avoided, shape_at};
 use super::sites::Site;
-use super::springboard::{Claims, LONGEST};
-use super::{FunctionPlan, RunPlan, Springboard};
+use super::springboard::{LONGEST, Springboard};
 use crate::{JumpConstraint, Refusal, Tactic, TargetAddress, is_trapping_byte};
 
 /// From a short jump's end to what it reaches.
 const REACH: Range<i64> = -128..128;
-
-/// A springboard in the rear of a run, and the run that it is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Guest {
-    /// Start of the run whose short jump leads there.
-    pub start: TargetAddress,
-    /// Where its jump lies: from there on the last displaced instruction has five bytes or more.
-    pub jump: TargetAddress,
-    /// Where that jump leads, once [`crate::NearSpace`] has decided it.
-    pub detour: Option<TargetAddress>,
-}
-
-impl Guest {
-    /// After the springboard's last byte.
-    pub(crate) fn springboard_end(self) -> TargetAddress {
-        TargetAddress(self.jump.0.saturating_add(u64::from(JUMP)))
-    }
-}
 
 impl RunPlan {
     /// The displaced bytes up to an address.

@@ -15,17 +15,20 @@
 
 use std::collections::BTreeSet;
 
+use super::assign::assign;
 use super::displace::trap;
+use super::obstacle::Obstacle;
 use super::planner::{Choice, Planner, Previous, Quality};
+use super::run::{FunctionPlan, PlanOptions, RunPlan};
 use super::sites::{Site, sites};
 use super::successor::Member;
-use super::{FunctionPlan, Obstacle, PlanOptions, RunPlan, springboard};
 use crate::{FunctionMap, Point, Refusal, Tactic};
 
 /// How often planning starts anew without the springboards that others took.
 const ROUNDS_MAX: usize = 4;
 
-pub(super) fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -> FunctionPlan {
+/// Plans the patches for `points` in one function. Every point is either in exactly one run or refused.
+pub fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -> FunctionPlan {
     let mut refusals = Vec::new();
     let sites = sites(map, points, &mut refusals);
     let mut planner = Planner {
@@ -45,7 +48,7 @@ pub(super) fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -
             previous: None,
         };
         let mut plan = pass.run();
-        let (runs, homeless) = springboard::assign(plan.runs, &[]);
+        let (runs, homeless) = assign(plan.runs, &[]);
         plan.runs = runs;
         let last = round == ROUNDS_MAX;
         let mut again = false;

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::displace::displace;
+use super::run::RunPlan;
 use super::shape::{BranchTargets, Followers, JUMP, SHORT_JUMP, Shape, pun_at, shape_at};
 use super::sites::Site;
-use super::{RunPlan, springboard};
+use super::springboard;
 use crate::function::{FunctionMap, Padding};
 use crate::{JumpConstraint, Tactic};
 

@@ -14,8 +14,10 @@
 
 use std::ops::Range;
 
+use super::assign::assign;
 use super::displace::measure;
-use super::{FunctionPlan, Obstacle, PlanOptions, RunPlan, springboard};
+use super::obstacle::Obstacle;
+use super::run::{FunctionPlan, PlanOptions, RunPlan};
 use crate::{Refusal, Tactic, TargetAddress};
 
 /// Makes runs from any number of plans disjoint (but for traps on overlapping instructions), ascending, and gives each
@@ -26,7 +28,7 @@ pub fn reconcile(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>], options: &P
     if options.cancelled() {
         return plan;
     }
-    let (runs, homeless) = springboard::assign(std::mem::take(&mut plan.runs), taken);
+    let (runs, homeless) = assign(std::mem::take(&mut plan.runs), taken);
     plan.runs = runs;
     for run in homeless {
         let fallback = run.fallback_under(options, Obstacle::Springboards);
