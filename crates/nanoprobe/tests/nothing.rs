@@ -108,3 +108,21 @@ fn nothing_is_said_otherwise() {
         assert!(!said.contains("nothing was seen"), "{text}: {said}");
     }
 }
+
+/// What a misspelt name was probably meant for.
+#[test]
+fn a_misspelt_probe_names_the_one_that_was_meant() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = built(folder.path(), &[]);
+    for (text, meant) in [
+        ("pid$target:a.out:caled:entry", "(did you mean called?)"),
+        ("pid$target::uncaled:entry", "(did you mean uncalled?)"),
+        ("begin { exit(0); }", "(did you mean BEGIN?)"),
+        ("BEGNI { exit(0); }", "(did you mean BEGIN?)"),
+        ("dtrace:::end { exit(0); }", "(did you mean END?)"),
+    ] {
+        let (said, status) = said(&program, "", text);
+        assert!(said.contains(meant), "{text}: {said}");
+        assert_eq!(status, Some(1), "{text}: {said}");
+    }
+}

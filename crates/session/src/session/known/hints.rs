@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use nanoprobe_lang::glob;
 use nanoprobe_lang::options::Demangle;
 use nanoprobe_lang::program::ProbeDescription;
+use nanoprobe_lang::spelling;
 use nanoprobe_symbols::{Function, Module, ModuleKind};
 use nanoprobe_target::Process;
 
@@ -77,7 +78,10 @@ impl Known {
                 description: describe(description),
                 module: module.clone(),
                 function: function.clone(),
-                hint: self.stripped_hint(description).unwrap_or_default(),
+                hint: self
+                    .misspelt(description)
+                    .or_else(|| self.stripped_hint(description))
+                    .unwrap_or_default(),
             };
         }
         SessionError::NoMatch {
@@ -122,13 +126,25 @@ impl Known {
         if meant.any(|module| module.functions().iter().any(answers)) {
             return String::new();
         }
-        if let Some(hint) = self.stripped_hint(description) {
+        if let Some(hint) = self.misspelt(description).or_else(|| self.stripped_hint(description)) {
             return hint;
         }
         let module = &description.module;
         format!(
             " (no function there has such a name; nanoprobe -l -n 'pid$target:{module}::entry' lists those that there are)"
         )
+    }
+
+    /// The function that a misspelt name was probably meant for.
+    fn misspelt(&self, description: &ProbeDescription) -> Option<String> {
+        let wanted = glob::literal(&description.function)?;
+        let modules = self.modules.list().iter().filter(|module| {
+            let names = module.names();
+            description.module.is_empty() || names.iter().any(|name| glob::matches(&description.module, name))
+        });
+        let functions = modules.flat_map(Module::functions).flat_map(Function::names);
+        let meant = spelling::nearest(&wanted, functions)?;
+        Some(format!(" (did you mean {meant}?)"))
     }
 
     /// For who names a function of a module whose functions have lost their names.
@@ -151,6 +167,17 @@ impl Known {
 
     /// For who names another provider than `pid`, none of whose probes is in this process.
     fn provider_hint(&self, description: &ProbeDescription) -> String {
+        let ProbeDescription {
+            provider,
+            module,
+            function,
+            name,
+            ..
+        } = description;
+        let bare = matches!(provider.as_str(), "" | "dtrace") && module.is_empty() && function.is_empty();
+        if let Some(meant) = spelling::nearest(name, ["BEGIN", "END", "ERROR"]).filter(|_| bare) {
+            return format!(" (did you mean {meant}?)");
+        }
         if let Some(hint) = hint_for_fields(description) {
             return hint.to_owned();
         }
