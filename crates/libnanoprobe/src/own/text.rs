@@ -66,9 +66,7 @@ impl LiveText for Text<'_> {
         &mut self,
         pieces: &mut dyn Iterator<Item = Piece<'_>>,
     ) -> Result<Vec<TargetAddress>, Unfinished<Error>> {
-        let mut begun = 0;
-        for piece in pieces {
-            begun += 1;
+        for (begun, piece) in (1..).zip(pieces) {
             self.write(piece.address.0, piece.after)
                 .map_err(|error| Unfinished { error, begun })?;
         }

@@ -37,7 +37,7 @@ pub struct Prepared {
 pub struct Listed(Stage);
 
 enum Stage {
-    Before(Prepared),
+    Before(Box<Prepared>),
     Since(Box<Attached>),
 }
 
@@ -107,7 +107,7 @@ impl Prepared {
     /// As [`Prepared::begin`].
     pub fn load(self) -> Result<Listed, SessionError> {
         if self.known.loaded {
-            return Ok(Listed(Stage::Before(self)));
+            return Ok(Listed(Stage::Before(Box::new(self))));
         }
         let (mut attached, _) = self.begin_for(true)?;
         while !attached.known().loaded && !attached.is_finished() {
