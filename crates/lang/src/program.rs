@@ -22,6 +22,7 @@
 
 mod action;
 mod aggregation;
+mod builtin;
 mod expression;
 mod foreign;
 mod operator;
@@ -30,6 +31,7 @@ mod value_type;
 
 pub use action::{KeyExpression, RecordAction, RecordKind, Statement};
 pub use aggregation::{AGGREGATING, AggregatingFunction, AggregatingRow, Aggregation, KeyType, SymbolKind};
+pub use builtin::{BUILTINS, BuiltinRow, builtin_row};
 pub use expression::{
     Builtin, CURRENT_FOLDER, Expression, ExpressionKind, Function, Parameter, Place, ROOT_FOLDER, Scope,
 };

@@ -5,6 +5,11 @@ const LETTERS_MIN: usize = 4;
 /// More letters of what was given are not looked at.
 const LETTERS_MAX: usize = 32;
 
+/// What is said after a name that is not known: "; did you mean timestamp?", or nothing.
+pub fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(name, known).map_or_else(String::new, |meant| format!("; did you mean {meant}?"))
+}
+
 /// The first of the known names that was probably meant: one letter is wrong, too many or missing, two neighbours are
 /// swapped, or the letters are right but for their case.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -57,6 +62,29 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(nearest(given, known), meant, "{given}");
+        }
+    }
+
+    /// Variables, subroutines, actions and aggregating functions, and a program's own variables.
+    #[test]
+    fn a_misspelt_name_of_d_names_the_one_that_was_meant() {
+        for (text, meant) in [
+            (
+                "BEGIN { trace(timstamp); }",
+                "Unknown variable name; did you mean timestamp?",
+            ),
+            ("BEGIN { trace(threadnme); }", "did you mean threadname?"),
+            ("BEGIN { visits = 1; trace(vistis); }", "did you mean visits?"),
+            (
+                "BEGIN { prinft(\"x\"); }",
+                "undefined function name: prinft; did you mean printf?",
+            ),
+            ("BEGIN { trace(copyinst(1)); }", "did you mean copyinstr?"),
+            ("BEGIN { @ = quantise(1); }", "did you mean quantize?"),
+        ] {
+            let sources = [crate::Source::new("test", text)];
+            let errors = crate::compile(&sources, &crate::MacroValues::default()).expect_err(text);
+            assert!(errors[0].message.ends_with(meant), "{text}: {}", errors[0].message);
         }
     }
 }

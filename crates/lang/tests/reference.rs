@@ -7,7 +7,7 @@ mod common;
 
 use nanoprobe_lang::diagnostic::OWN_TAGS;
 use nanoprobe_lang::options;
-use nanoprobe_lang::program::AGGREGATING;
+use nanoprobe_lang::program::{AGGREGATING, BUILTINS};
 use nanoprobe_lang::{MacroValues, Source, compile};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -199,6 +199,57 @@ fn the_tables_of_options_are_their_rows() {
         std::fs::write(&path, format!("{intro}{TABLES}{expected}")).unwrap();
     } else {
         assert_eq!(tables, expected, "set BLESS to write the tables");
+    }
+}
+
+/// Around the rows that are made from those of the variables.
+const VARIABLES: [&str; 2] = [
+    "<!-- The rows from here are made of crates/lang/src/program/builtin.rs by BLESS. -->\n",
+    "<!-- The rows up to here. -->\n",
+];
+
+#[test]
+fn the_table_of_variables_is_their_rows() {
+    let path = root().join("docs/d/variables.md");
+    let document = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = document.split_once(VARIABLES[0]).unwrap();
+    let (table, after) = rest.split_once(VARIABLES[1]).unwrap();
+    let mut expected = "\n| variable | type | |\n|---|---|---|\n".to_owned();
+    for row in BUILTINS {
+        let names: Vec<String> = row.names.iter().map(|name| format!("`{name}`")).collect();
+        writeln!(
+            expected,
+            "| {} | `{}` | {} |",
+            names.join(", "),
+            row.shown_type,
+            row.line
+        )
+        .unwrap();
+    }
+    expected += "\n";
+    if std::env::var_os("BLESS").is_some() {
+        let text = format!("{before}{}{expected}{}{after}", VARIABLES[0], VARIABLES[1]);
+        std::fs::write(&path, text).unwrap();
+    } else {
+        assert_eq!(table, expected, "set BLESS to write the table");
+    }
+}
+
+/// Each is a variable of the language, of the type that the reference names.
+#[test]
+fn every_variable_has_the_type_of_its_row() {
+    for row in BUILTINS {
+        for name in row.names {
+            let text = match row.names {
+                // What is only there in Go is refused by its own tag.
+                ["goid"] => continue,
+                _ => format!("BEGIN {{ this->x = {name}; trace(this->x); }}"),
+            };
+            let program = compile(&[Source::new("reference", text)], &MacroValues::default());
+            assert!(program.is_ok(), "{name}: {program:?}");
+            let dumped = nanoprobe_lang::dump::dump(&program.unwrap());
+            assert!(dumped.contains(row.names[0]), "{name}: {dumped}");
+        }
     }
 }
 

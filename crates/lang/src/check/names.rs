@@ -1,9 +1,10 @@
 //! The names that every program knows: variables, registers, functions. Also the names that D has
 //! and nanoprobe has not yet.
 
-use super::subroutine_table::subroutine;
-use crate::lower::constant::{INT, LONG, UNSIGNED_LONG};
-use crate::program::{Builtin, CURRENT_FOLDER, Function, IntegerType, ROOT_FOLDER, Type};
+use super::subroutine_table::{subroutine, subroutine_names};
+use crate::program::{
+    AGGREGATING, BUILTINS, Builtin, CURRENT_FOLDER, Function, IntegerType, ROOT_FOLDER, Type, builtin_row,
+};
 
 pub(super) const UNSIGNED: IntegerType = IntegerType {
     bytes: 4,
@@ -12,35 +13,12 @@ pub(super) const UNSIGNED: IntegerType = IntegerType {
 
 /// A variable that the tracer provides, and its type.
 pub(super) fn builtin(name: &str) -> Option<(Builtin, Type)> {
-    let integer = |builtin, of| Some((builtin, Type::Integer(of)));
-    let string = |builtin| Some((builtin, Type::String));
     if let Some(digit) = name.strip_prefix("arg").and_then(|rest| rest.parse::<u8>().ok()) {
         return (digit <= 9 && name.len() == 4).then_some((Builtin::Argument(digit), Type::I64));
     }
-    match name {
-        "pid" => integer(Builtin::Pid, INT),
-        "tid" => integer(Builtin::Tid, INT),
-        "ppid" => integer(Builtin::Ppid, INT),
-        "uid" => integer(Builtin::Uid, UNSIGNED),
-        "gid" => integer(Builtin::Gid, UNSIGNED),
-        "cpu" => integer(Builtin::Cpu, INT),
-        "execname" => string(Builtin::ExecName),
-        "execargs" => string(Builtin::ProcessArguments),
-        "probeprov" => string(Builtin::ProbeProvider),
-        "probemod" => string(Builtin::ProbeModule),
-        "probefunc" => string(Builtin::ProbeFunction),
-        "probename" => string(Builtin::ProbeName),
-        "timestamp" => integer(Builtin::Timestamp, UNSIGNED_LONG),
-        "vtimestamp" => integer(Builtin::VirtualTimestamp, UNSIGNED_LONG),
-        "walltimestamp" => integer(Builtin::WallTimestamp, LONG),
-        "ucaller" => integer(Builtin::UserCaller, UNSIGNED_LONG),
-        "errno" => integer(Builtin::Errno, INT),
-        "goid" => integer(Builtin::Goroutine, LONG),
-        "ustackdepth" => integer(Builtin::UserStackDepth, UNSIGNED),
-        "epid" => integer(Builtin::EnabledProbeId, UNSIGNED),
-        "id" => integer(Builtin::ProbeId, UNSIGNED),
-        _ => None,
-    }
+    // Members of structures are looked up with these.
+    let row = builtin_row(name).filter(|_| !name.contains("->"))?;
+    Some((row.builtin, row.value_type()))
 }
 
 /// `PR_MODEL_LP64`.
@@ -49,25 +27,11 @@ pub(super) const LP64: i64 = 2;
 /// What a member of one of DTrace's structures about the process, the thread or the CPU is here:
 /// `curpsinfo->pr_fname`. `None`: there is no such member.
 pub(super) fn information(variable: &str, member: &str) -> Option<Option<(Builtin, Type)>> {
-    Some(match (variable, member) {
-        ("curpsinfo", "pr_pid") => builtin("pid"),
-        ("curpsinfo", "pr_ppid") => builtin("ppid"),
-        ("curpsinfo", "pr_uid") => builtin("uid"),
-        ("curpsinfo", "pr_gid") => builtin("gid"),
-        ("curpsinfo", "pr_euid") => Some((Builtin::EffectiveUid, Type::Integer(UNSIGNED))),
-        ("curpsinfo", "pr_egid") => Some((Builtin::EffectiveGid, Type::Integer(UNSIGNED))),
-        ("curpsinfo", "pr_pgid") => Some((Builtin::ProcessGroup, Type::Integer(INT))),
-        ("curpsinfo", "pr_sid") => Some((Builtin::ProcessSession, Type::Integer(INT))),
-        ("curpsinfo", "pr_fname") => builtin("execname"),
-        ("curpsinfo", "pr_psargs") => Some((Builtin::ProcessArguments, Type::String)),
-        ("curpsinfo", "pr_argc") => Some((Builtin::StartArgumentCount, Type::Integer(INT))),
-        ("curpsinfo", "pr_argv") => Some((Builtin::StartArguments, Type::U64)),
-        ("curpsinfo", "pr_envp") => Some((Builtin::StartEnvironment, Type::U64)),
-        ("curlwpsinfo", "pr_lwpid") => builtin("tid"),
-        ("curlwpsinfo", "pr_onpro") | ("curcpu", "cpu_id") => builtin("cpu"),
-        ("curpsinfo" | "curlwpsinfo" | "curcpu", _) => None,
-        _ => return None,
-    })
+    if !matches!(variable, "curpsinfo" | "curlwpsinfo" | "curcpu") {
+        return None;
+    }
+    let row = builtin_row(&format!("{variable}->{member}"));
+    Some(row.map(|row| (row.builtin, row.value_type())))
 }
 
 /// `PR_MODEL_...`: data models. All processes here have the same one, `curpsinfo->pr_dmodel`.
@@ -208,18 +172,58 @@ pub(super) fn came_with_1_1(name: &str) -> bool {
     name == "freopen" || subroutine(name).is_some_and(|row| row.since_1_1)
 }
 
+/// The actions.
+const ACTIONS: [&str; 28] = [
+    "trace",
+    "tracemem",
+    "printf",
+    "printa",
+    "exit",
+    "ustack",
+    "jstack",
+    "clear",
+    "trunc",
+    "normalize",
+    "denormalize",
+    "uaddr",
+    "usym",
+    "ufunc",
+    "umod",
+    "sym",
+    "func",
+    "mod",
+    "print",
+    "system",
+    "freopen",
+    "ftruncate",
+    "setopt",
+    "stop",
+    "raise",
+    "speculate",
+    "commit",
+    "discard",
+];
+
+/// The functions that can be called, by their names.
+pub(super) fn callables() -> impl Iterator<Item = &'static str> {
+    let aggregating = AGGREGATING.iter().map(|row| row.name);
+    subroutine_names().chain(ACTIONS).chain(aggregating)
+}
+
+/// The variables that the tracer provides, by their names.
+pub(super) fn variables() -> impl Iterator<Item = &'static str> {
+    let builtins = BUILTINS.iter().flat_map(|row| row.names).copied();
+    builtins
+        .filter(|name| !name.contains("->"))
+        .chain(["cwd", "root", "threadname"])
+}
+
 /// The meaning of a function's name.
 pub(super) fn callable(name: &str) -> Option<Callable> {
     Some(match name {
         _ if subroutine(name).is_some() => Callable::Subroutine,
-        "trace" | "tracemem" | "printf" | "printa" | "exit" | "ustack" | "jstack" | "clear" | "trunc" | "normalize"
-        | "denormalize" | "uaddr" | "usym" | "ufunc" | "umod" | "sym" | "func" | "mod" | "print" | "system"
-        | "freopen" | "ftruncate" | "setopt" | "stop" | "raise" | "speculate" | "commit" | "discard" => {
-            Callable::Action
-        }
-        "count" | "sum" | "avg" | "min" | "max" | "stddev" | "quantize" | "lquantize" | "llquantize" => {
-            Callable::Aggregating
-        }
+        _ if ACTIONS.contains(&name) => Callable::Action,
+        _ if AGGREGATING.iter().any(|row| row.name == name) => Callable::Aggregating,
         "ddi_pathname"
         | "getf"
         | "getmajor"

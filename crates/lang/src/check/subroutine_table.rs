@@ -89,6 +89,11 @@ impl Subroutine {
     }
 }
 
+/// The names of all.
+pub(super) fn subroutine_names() -> impl Iterator<Item = &'static str> {
+    SUBROUTINES.iter().map(|row| row.name)
+}
+
 /// The subroutine of this name.
 pub(super) fn subroutine(name: &str) -> Option<Subroutine> {
     SUBROUTINES.iter().find(|row| row.name == name).copied()

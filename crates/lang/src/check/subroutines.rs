@@ -8,6 +8,7 @@ use crate::lower::variables::Purpose;
 use crate::lower::{characters, coerce, constant, convert};
 use crate::program::{BinaryOperator, Expression, ExpressionKind, Function, Scope, Type};
 use crate::source::Span;
+use crate::spelling;
 use crate::syntax::{Node, NodeKind};
 use crate::types;
 
@@ -35,7 +36,10 @@ impl Checker {
             let undefined = Diagnostic::new(
                 "D_FUNC_UNDEF",
                 function.span,
-                format!("undefined function name: {name}"),
+                format!(
+                    "undefined function name: {name}{}",
+                    spelling::hint(name, names::callables())
+                ),
             );
             match bpftrace_hints::function(name) {
                 Some(help) => undefined.with_help(help),

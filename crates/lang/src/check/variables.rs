@@ -9,6 +9,7 @@ use crate::lower::scalarize::is_by_member;
 use crate::lower::{implicit_width, memory};
 use crate::program::{Expression, Place, Scope, Type, Variable};
 use crate::source::Span;
+use crate::spelling;
 use crate::syntax::{LocalScope, Node, NodeKind};
 
 /// An operand that can stand on the left of an assignment, before it is known whether it exists.
@@ -228,7 +229,10 @@ impl Checker {
         }
         Err(match designator.scope {
             Scope::Global if designator.keys.is_none() => {
-                let message = format!("failed to resolve {}: Unknown variable name", designator.text);
+                let mut known = self.variables.globals();
+                known.extend(names::variables().map(|name| -> &str { name }));
+                let meant = spelling::hint(designator.name, known);
+                let message = format!("failed to resolve {}: Unknown variable name{meant}", designator.text);
                 self.hint(Diagnostic::new("D_IDENT_UNDEF", span, message), designator)
             }
             _ => self.unassigned(designator),

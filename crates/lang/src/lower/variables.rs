@@ -99,6 +99,13 @@ impl Variables {
         self.scoped(scope).names.get(name).copied()
     }
 
+    /// The names of the global ones that the text knows by now, in order.
+    pub(crate) fn globals(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.globals.names.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
     pub(crate) fn get(&self, (scope, id): Home) -> Option<&Variable> {
         self.scoped(scope).all.get(id.0 as usize)
     }
