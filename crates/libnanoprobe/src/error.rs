@@ -182,8 +182,8 @@ const SENTENCES: [&CStr; 23] = [
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
-    /// The last error's text, where that needs no memory: there may be none; and a handler may have interrupted malloc. (It has
-    /// no destructor, either.)
+    /// The last error's text, where that needs no memory: there may be none; and
+    /// a handler may have interrupted malloc. (It has no destructor, either.)
     static FIXED: Cell<Option<&'static CStr>> = const { Cell::new(None) };
 }
 

@@ -1,8 +1,9 @@
 //! fork: the child has one thread, and its own copies of all that is registered.
 //!
-//! The locks are taken before, in the order in which they nest, and let go behind, so that the child finds nothing half
-//! done. A handler that forks does not wait for them for ever: somebody may hold the engine while waiting for that very
-//! handler. Then the child's probes fire, but it can register none; nor where the system refuses it what patching needs.
+//! The locks are taken before, in the order in which they nest, and let go behind, so that
+//! the child finds nothing half done. A handler that forks does not wait for them for ever:
+//! somebody may hold the engine while waiting for that very handler. Then the child's probes
+//! fire, but it can register none; nor where the system refuses it what patching needs.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -43,9 +44,9 @@ pub extern "C" fn watch() {
     if IS_WATCHED.swap(true, Ordering::SeqCst) {
         return;
     }
-    // SAFETY: the functions live as long as the process: the library is never unloaded. Without memory for it, forks go on
-    // as before. An allocator that has locks of its own registers itself at its first use, which is in front of ours then;
-    // so it is locked after us.
+    // SAFETY: the functions live as long as the process: the library is never unloaded. Without
+    // memory for it, forks go on as before. An allocator that has locks of its own registers
+    // itself at its first use, which is in front of ours then; so it is locked after us.
     unsafe {
         libc::free(libc::malloc(1));
         libc::pthread_atfork(Some(prepare), Some(parent), Some(child));

@@ -1,8 +1,8 @@
 //! Programs under ThreadSanitizer: what orders a handler behind its probe's registration is told to it.
 //!
-//! ThreadSanitizer sees what instrumented code does and what it calls of the C library. That a thread which is hit finds
-//! what another one has registered is the work of patched text and barriers, of which it sees nothing: it would take every
-//! handler that reads what was written before the registration for a race. So where it is there,
+//! ThreadSanitizer sees what instrumented code does and what it calls of the C library. That a thread which is hit
+//! finds what another one has registered is the work of patched text and barriers, of which it sees nothing: it
+//! would take every handler that reads what was written before the registration for a race. So where it is there,
 //!
 //! ```text
 //!   np_register_*      acquires the engine,  releases the structure, then publishes it
@@ -10,8 +10,9 @@
 //!   np_unregister_*    acquires it when no thread is in a handler any more,  releases the engine
 //! ```
 //!
-//! Nowhere else does a hit take any of this. Handlers that are instrumented call the sanitizer, which may use SIMD registers,
-//! so these are saved whatever the flags say. Mirrors of jumper probes and replacements of functions are entered as they are.
+//! Nowhere else does a hit take any of this. Handlers that are instrumented call the
+//! sanitizer, which may use SIMD registers, so these are saved whatever the flags say.
+//! Mirrors of jumper probes and replacements of functions are entered as they are.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::OnceLock;
@@ -70,7 +71,8 @@ pub fn registers<T>(structure: *const T) {
     release(structure);
 }
 
-/// A structure is registered no more, and no thread is in its handlers: what they have done is seen by the calling thread.
+/// A structure is registered no more, and no thread is in its
+/// handlers: what they have done is seen by the calling thread.
 pub fn unregistered<T>(structure: *const T) {
     acquire(structure);
     release(&raw const ENGINE);

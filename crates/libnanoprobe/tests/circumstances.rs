@@ -1,5 +1,5 @@
-//! What programs do inside of probed functions and of handlers: ask the library for more, end threads, begin processes, leave
-//! stacks. Each C program is a list of statements that hold.
+//! What programs do inside of probed functions and of handlers: ask the library for more, end
+//! threads, begin processes, leave stacks. Each C program is a list of statements that hold.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;
@@ -42,8 +42,9 @@ fn whoever_means_no_good_does_no_harm() {
     all_hold("hostile.c", 13);
 }
 
-/// What a handler throws it must catch itself; what is thrown through a probed function while handlers throw is the program's.
-/// (By exits the 50 returns are seen; by address none is, since an unwinder has run during each of the calls.)
+/// What a handler throws it must catch itself; what is thrown through a probed
+/// function while handlers throw is the program's. (By exits the 50 returns are
+/// seen; by address none is, since an unwinder has run during each of the calls.)
 #[test]
 fn handlers_catch_what_they_throw() {
     let built = Built::new();

@@ -1,5 +1,5 @@
-//! `nanoprobe.h` says what the library is: every structure, constant, prototype and exported symbol, compared with the code.
-//! And the ways to link it: the shared library by its soname, the static one, and pkg-config.
+//! `nanoprobe.h` says what the library is: every structure, constant, prototype and exported symbol, compared
+//! with the code. And the ways to link it: the shared library by its soname, the static one, and pkg-config.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;

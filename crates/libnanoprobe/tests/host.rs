@@ -1,5 +1,5 @@
-//! The library does not harm its host: a program that blocks signals, forks, hooks, leaves handlers, has little of everything,
-//! or is debugged.
+//! The library does not harm its host: a program that blocks signals,
+//! forks, hooks, leaves handlers, has little of everything, or is debugged.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;

@@ -5,8 +5,8 @@ mod common;
 
 use common::Built;
 
-/// The probed code finds all of its registers, whatever the handlers do; those that are proven have nothing saved around
-/// them, whatever is hooked later, and as long as their code is there.
+/// The probed code finds all of its registers, whatever the handlers do; those that are proven
+/// have nothing saved around them, whatever is hooked later, and as long as their code is there.
 #[test]
 fn proven_handlers_are_called_as_they_are() {
     let built = Built::new();

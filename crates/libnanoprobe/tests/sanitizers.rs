@@ -1,14 +1,15 @@
 //! The C programs, compiled with AddressSanitizer and ThreadSanitizer, on the library as it is.
 //!
-//! AddressSanitizer needs nothing. ThreadSanitizer is told by the library what orders handlers (`src/tsan.rs`), and by us to
-//! leave alone what the library itself does, of which it sees the C library's calls only (`called_from_lib`); how little it says
-//! then is worth something since it does say what a program does wrong (`a_race_in_a_handler_is_told`).
+//! AddressSanitizer needs nothing. ThreadSanitizer is told by the library what orders
+//! handlers (`src/tsan.rs`), and by us to leave alone what the library itself does, of which
+//! it sees the C library's calls only (`called_from_lib`); how little it says then is worth
+//! something since it does say what a program does wrong (`a_race_in_a_handler_is_told`).
 //!
-//! Left out: `first.c` and `faults.c`, whose subject is the C library's malloc, which the sanitizers replace; that memory stays
-//! the same (`section_3_3_the_scratch_area...`), since freed memory is kept back.
+//! Left out: `first.c` and `faults.c`, whose subject is the C library's malloc, which the sanitizers
+//! replace; that memory stays the same (`section_3_3_the_scratch_area...`), since freed memory is kept back.
 //!
-//! `NANOPROBE_STRESS_SECONDS=120` has each stress go on for so long, and all statements of the paper tested; without, all of it
-//! takes some seconds.
+//! `NANOPROBE_STRESS_SECONDS=120` has each stress go on for so long, and all
+//! statements of the paper tested; without, all of it takes some seconds.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;
@@ -130,8 +131,8 @@ fn handlers(flag: &str) {
         assert_eq!(run(&built, &program, &[flags]), HANDLERS, "flags {flags}");
     }
     let program = compile(&built, flag, "cc", "process.c");
-    // Not while another thread allocates: the sanitizers do not hold the locks of their allocators over a fork, and a child that
-    // allocates then waits for ever. (`linked.rs` has the thread.)
+    // Not while another thread allocates: the sanitizers do not hold the locks of their allocators
+    // over a fork, and a child that allocates then waits for ever. (`linked.rs` has the thread.)
     let output = run(&built, &program, &["alone"]);
     assert!(output.ends_with("without: 0 hits\nforks: 50 good\n"), "{output}");
 }
@@ -158,7 +159,8 @@ fn statements(flag: &str) {
             if statement == "section_3_3_the_scratch_area_is_used_again" {
                 continue;
             }
-            // Faults that nobody deals with end the program as ever; a child that is traced cannot be looked at for leaks.
+            // Faults that nobody deals with end the program as ever;
+            // a child that is traced cannot be looked at for leaks.
             let options = match flag {
                 ADDRESS => "handle_segv=0:detect_leaks=0",
                 _ => "handle_segv=0",

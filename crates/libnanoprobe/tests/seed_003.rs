@@ -1,7 +1,7 @@
-//! Every statement that "Probing the Guts of Kprobes" (Mavinakayanahalli, Panchamukhi, Keniston, Keshavamurthy, Hiramatsu;
-//! Proceedings of the Linux Symposium 2006, volume two) makes on registration, handlers, colocation, return probes, reentrancy
-//! and boosting, as a test with its section's number. Each is checked with whatever patch fits, without saving SIMD registers,
-//! and by breakpoints; `tests/c/seed_003` has the programs.
+//! Every statement that "Probing the Guts of Kprobes" (Mavinakayanahalli, Panchamukhi, Keniston, Keshavamurthy,
+//! Hiramatsu; Proceedings of the Linux Symposium 2006, volume two) makes on registration, handlers, colocation,
+//! return probes, reentrancy and boosting, as a test with its section's number. Each is checked with whatever
+//! patch fits, without saving SIMD registers, and by breakpoints; `tests/c/seed_003` has the programs.
 //!
 //! What is otherwise here, and tested as it is here:
 //!
@@ -89,8 +89,8 @@ statements! {
     "registration" {
         /// The instruction at the probepoint is replaced by a breakpoint instruction.
         section_3_the_instruction_is_replaced;
-        /// Footnote 2: since the breakpoint stays in place while the copy is executed, the probepoint is never missed, on
-        /// several processors either.
+        /// Footnote 2: since the breakpoint stays in place while the copy is
+        /// executed, the probepoint is never missed, on several processors either.
         section_3_the_probepoint_is_never_missed_on_many_processors;
         /// kprobes is registered with the highest priority, so it is told of an exception before anybody else: it runs
         /// transparently, whereas a debugger needs its user.
@@ -117,8 +117,8 @@ statements! {
         section_3_3_the_scratch_area_is_used_again;
     }
     "handlers" {
-        /// pre_handler runs just before the instruction at the probepoint, post_handler just after; then the thread goes on at
-        /// the instruction behind it.
+        /// pre_handler runs just before the instruction at the probepoint, post_handler
+        /// just after; then the thread goes on at the instruction behind it.
         section_3_2_the_pre_handler_runs_before_the_instruction_and_the_post_handler_behind;
         /// What is done with the copy of the instruction depends on the pre-handler's return value.
         section_3_2_the_pre_handlers_answer_decides_whether_the_instruction_is_executed;
@@ -126,7 +126,8 @@ statements! {
         section_3_2_a_breakpoint_of_somebody_else_is_handed_on;
         /// In the absence of anybody who recognises it the default handler takes over.
         section_3_2_without_anybody_else_the_default_handler_takes_over;
-        /// Relative calls, returns, branches and operands relative to rip need fixing up, which the user does not notice.
+        /// Relative calls, returns, branches and operands relative
+        /// to rip need fixing up, which the user does not notice.
         section_3_2_instructions_that_depend_on_where_they_are_do_as_in_place;
         /// The flags are restored to their original states.
         section_3_2_the_flags_are_restored;
@@ -204,11 +205,13 @@ statements! {
         section_5_1_what_one_thread_is_doing_is_tracked_apart_from_the_others;
         /// Handlers run without locks: several probes, the same or different ones, run in parallel.
         section_5_2_handlers_of_one_probe_and_of_different_ones_run_in_parallel;
-        /// Unregistering waits until all who may be in a handler have left; the updates are serialised among themselves.
+        /// Unregistering waits until all who may be in a handler
+        /// have left; the updates are serialised among themselves.
         section_5_2_unregistering_waits_for_handlers_and_registering_does_not;
     }
     "boosters" {
-        /// Of the two exceptions of a hit the second is needed for a post-handler only: without, a jump behind the copy does.
+        /// Of the two exceptions of a hit the second is needed for a
+        /// post-handler only: without, a jump behind the copy does.
         section_6_1_a_hit_without_a_post_handler_takes_one_exception_or_none;
         /// With a post-handler the copy is stepped. Here it is not.
         section_6_1_a_post_handler_takes_no_second_exception;

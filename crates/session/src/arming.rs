@@ -420,7 +420,7 @@ impl Attachment {
     /// the first.
     fn publish_sites(&mut self, first: usize) -> Result<(), SessionError> {
         let memory = self.memory()?;
-        let before = self.sites_published;
+        let before = self.tables.sites;
         let sites: Vec<Site> = self
             .patches
             .get(first..)
@@ -440,7 +440,7 @@ impl Attachment {
         if memory.load_u32(offset_of!(Control, state) as u64)? == STATE_BUILDING {
             ControlBlock::open(memory)?.set_state(STATE_ARMED)?;
         }
-        self.sites_published = count;
+        self.tables.sites = count;
         Ok(())
     }
 }

@@ -97,6 +97,29 @@ pub struct Parameters {
     pub active_calls: u32,
 }
 
+/// Memory in the target that detours, handlers and tables are given.
+pub struct Room {
+    /// The code block.
+    pub code: Space,
+    /// The rest of the arena.
+    pub growth: Space,
+    /// Near the modules.
+    pub near: NearSpace,
+}
+
+/// The tables by which the agent finds detours: see [`Attachment::write`].
+#[derive(Debug)]
+pub(crate) struct AgentTables {
+    published: Published,
+    tabled: collecting::Tabled,
+    /// The agent itself is written.
+    has_image: bool,
+    /// They name a patch that is gone.
+    are_old: bool,
+    /// How many sites the table in the arena has.
+    pub(crate) sites: u64,
+}
+
 /// A session's presence in its target.
 pub struct Attachment {
     /// The target.
@@ -109,13 +132,10 @@ pub struct Attachment {
     pub parameters: Parameters,
     /// Our view of the arena; `None` before it is made.
     pub arena: Option<Arc<ArenaMemory>>,
-    /// Code that is handed out.
-    pub code: Space,
-    published: Published,
-    /// Arena memory that is handed out.
-    pub growth: Space,
-    /// Near memory.
-    pub near: NearSpace,
+    /// Memory that is handed out.
+    pub room: Room,
+    /// What is told to the agent.
+    pub(crate) tables: AgentTables,
     /// From the arena to the last thing that lies with it: no near memory.
     reserved: Range<u64>,
     /// What is patched.
@@ -139,15 +159,10 @@ pub struct Attachment {
     pub(crate) returns: Returns,
     /// Others' breakpoints.
     pub(crate) beside: crate::beside::Beside,
-    pub(crate) sites_published: u64,
     /// What threads that are gone have left behind.
     pub(crate) threads: Reuse,
-    tabled: collecting::Tabled,
     /// In the arena, for calls of IFUNCs' resolvers.
     pub(crate) resolvers_stack: Option<TargetAddress>,
-    has_image: bool,
-    /// The tables in the target tell of a patch that is gone.
-    tables_are_old: bool,
 }
 
 impl Attachment {
@@ -220,21 +235,25 @@ impl Attachment {
             layout,
             parameters,
             arena: None,
-            code: code_space,
-            published,
-            growth: Space::new(growth, GROWTH_BYTES),
-            near: NearSpace::new(near, PAGE_BYTES),
+            room: Room {
+                code: code_space,
+                growth: Space::new(growth, GROWTH_BYTES),
+                near: NearSpace::new(near, PAGE_BYTES),
+            },
+            tables: AgentTables {
+                published,
+                tabled: collecting::Tabled::default(),
+                has_image: false,
+                are_old: false,
+                sites: 0,
+            },
             reserved: ours,
             patches: Vec::new(),
             disarmed: HashSet::new(),
             retired: Vec::new(),
             gone: Vec::new(),
             beside: crate::beside::Beside::default(),
-            sites_published: 0,
-            tabled: collecting::Tabled::default(),
             resolvers_stack: None,
-            has_image: false,
-            tables_are_old: false,
             regions: Vec::new(),
             unwind_modules: Vec::new(),
             actions: signals::Actions::default(),
@@ -275,10 +294,10 @@ impl Attachment {
     /// # Errors
     /// The target's memory cannot be written, or there is no room.
     pub fn write(&mut self, patches: &[Patch]) -> Result<(), SessionError> {
-        let first = !std::mem::replace(&mut self.has_image, true);
+        let first = !std::mem::replace(&mut self.tables.has_image, true);
         // Most libraries bring no patches. To write the tables of half a million anew for each would fill the code
         // block.
-        if !(first || std::mem::take(&mut self.tables_are_old) || !patches.is_empty()) {
+        if !(first || std::mem::take(&mut self.tables.are_old) || !patches.is_empty()) {
             return self.write_growth();
         }
         // A patch that is replaced by one of these is still in the list: the later counts.
@@ -287,16 +306,18 @@ impl Attachment {
         let origins = redirect_table(origins(self.gone.iter().chain(all())).into_iter());
         let lengths = [redirects.len() as u64, origins.len() as u64];
         let tables = Tables {
-            redirects: self.code.put(redirects, 16)?.0,
-            origins: self.code.put(origins, 16)?.0,
+            redirects: self.room.code.put(redirects, 16)?.0,
+            origins: self.room.code.put(origins, 16)?.0,
         };
-        let row = self.published.take()?;
-        self.tabled.publish([
+        let row = self.tables.published.take()?;
+        self.tables.tabled.publish([
             (TargetAddress(tables.redirects), lengths[0]),
             (TargetAddress(tables.origins), lengths[1]),
         ]);
-        self.code.place(self.published.tables(row), tables.to_bytes());
-        let mut pieces = self.code.take_written();
+        self.room
+            .code
+            .place(self.tables.published.tables(row), tables.to_bytes());
+        let mut pieces = self.room.code.take_written();
         if self.returns.mapped && !self.returns.written {
             let thunks = self.returns.thunks;
             let bytes = nanoprobe_agent::thunks(self.addresses.code.0, thunks.0, RETURN_INSTANCES);
@@ -308,8 +329,8 @@ impl Attachment {
                 control: self.addresses.arena.0,
                 table: self.addresses.table.0,
                 // The first row, and its byte.
-                tables: self.published.tables(row).0,
-                rows: self.published.byte(row).0,
+                tables: self.tables.published.tables(row).0,
+                rows: self.tables.published.byte(row).0,
                 thread_key_mode: thread_key::mode(self.parameters.thread_key, thread_key::has_fsgsbase()),
                 code_start: self.addresses.code.0,
                 code_end: self.addresses.code.0 + self.layout.code_bytes,
@@ -324,7 +345,7 @@ impl Attachment {
         self.write_code(&pieces)?;
         if !first {
             // The tables are there, and their addresses; one byte, which is there or not whenever a thread looks.
-            self.write_code(&[(self.published.byte(row), vec![1])])?;
+            self.write_code(&[(self.tables.published.byte(row), vec![1])])?;
         }
         self.write_growth()
     }
@@ -332,7 +353,7 @@ impl Attachment {
     /// Enablings, strings and tables of the arena that were made since the last time.
     fn write_growth(&mut self) -> Result<(), SessionError> {
         let arena = self.addresses.arena;
-        let pieces = self.growth.take_written();
+        let pieces = self.room.growth.take_written();
         let memory = self.memory()?;
         for (address, bytes) in pieces {
             memory.write(address.0 - arena.0, &bytes)?;
@@ -354,7 +375,7 @@ impl Attachment {
         let before = self.gone.len();
         self.gone.extend(self.patches.extract_if(.., gone));
         self.gone.extend(self.retired.extract_if(.., gone));
-        self.tables_are_old |= self.gone.len() > before;
+        self.tables.are_old |= self.gone.len() > before;
         self.disarmed.retain(|address| !range.contains(&address.0));
         // An arena that is damaged is told of elsewhere.
         let _ = self.memory().and_then(|arena| semaphores::forget(arena, range));
@@ -439,7 +460,7 @@ impl Attachment {
 
     /// The example from which threads make their contexts when they first need one.
     fn write_example(&mut self) -> Result<(), SessionError> {
-        let place = self.growth.reserve(ContextPlan::EXAMPLE_BYTES, 64)?;
+        let place = self.room.growth.reserve(ContextPlan::EXAMPLE_BYTES, 64)?;
         let offset = place.0 - self.addresses.arena.0;
         let memory = self.memory()?;
         self.layout

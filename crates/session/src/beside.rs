@@ -1,7 +1,7 @@
 //! Other tracers' breakpoints among our patches: those of kernel uprobes (perf, bpftrace), above all.
 //!
-//! The kernel puts its `int3` over the first byte of an instruction, and when the uprobe goes it writes the *file's* byte
-//! there, whatever stood there before. Over our jump that leaves an instruction that nobody wrote:
+//! The kernel puts its `int3` over the first byte of an instruction, and when the uprobe goes it writes the
+//! *file's* byte there, whatever stood there before. Over our jump that leaves an instruction that nobody wrote:
 //!
 //! ```text
 //!   original   55 48 89 e5 41 54     push rbp; mov rbp, rsp; push r12
@@ -35,8 +35,8 @@ const PERIOD: Duration = Duration::from_millis(5);
 /// How many pages of text are read in one look: 0.1 ms of the tracer's time. A text of more takes several looks.
 const PAGES_MAX: usize = 128;
 
-/// For how long the text must be the original one before a patch is written again. The kernel takes a uprobe's breakpoint
-/// away twice, and what it takes for one the second time may be our own by then.
+/// For how long the text must be the original one before a patch is written again. The kernel takes a
+/// uprobe's breakpoint away twice, and what it takes for one the second time may be our own by then.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// What is known of others' breakpoints.
@@ -106,8 +106,8 @@ enum Found {
     Ours,
     /// Bytes of the original text, or breakpoints, whose addresses these are.
     Others(Vec<u64>),
-    /// The original text and nothing else, where a patch was of several bytes: a library was loaded anew at its old place, and the
-    /// program did not wait for us. A uprobe that goes leaves the patch's other bytes.
+    /// The original text and nothing else, where a patch was of several bytes: a library was loaded anew at
+    /// its old place, and the program did not wait for us. A uprobe that goes leaves the patch's other bytes.
     New,
     /// Something else: nothing that we know how to share a place with.
     Unknown,

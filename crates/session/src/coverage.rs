@@ -10,8 +10,8 @@
 //!   library   |program|~~~|..................hole..................|others|library|others|~~~|stack|
 //! ```
 //!
-//! A program with very many points is planned in pieces of [`PIECE_POINTS`], each in an address space of its own, as several
-//! sessions would: near memory is what millions of patches at once run out of.
+//! A program with very many points is planned in pieces of [`PIECE_POINTS`], each in an address space
+//! of its own, as several sessions would: near memory is what millions of patches at once run out of.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -48,8 +48,8 @@ pub struct Coverage {
     pub functions: usize,
     /// Functions without any way out: they never return.
     pub without_exit: usize,
-    /// Functions some of whose ways out may be missing, since a computed branch leads nobody knows where: for these there is
-    /// the return address.
+    /// Functions some of whose ways out may be missing, since a computed
+    /// branch leads nobody knows where: for these there is the return address.
     pub incomplete: Class,
     /// Functions that only the unwinding tables know; planned as the others.
     pub unnamed: usize,
@@ -63,7 +63,8 @@ pub struct Coverage {
     pub traps: BTreeMap<Obstacle, Class>,
     /// Those that are refused, by why.
     pub refusals: BTreeMap<&'static str, Class>,
-    /// Sites that are no code, and no points: an `int3` of the program's own, as labels and what is never reached have it.
+    /// Sites that are no code, and no points: an `int3` of the
+    /// program's own, as labels and what is never reached have it.
     pub breakpoints: Class,
     /// Bytes of functions that no known control flow reaches: data, or code that is not probed.
     pub unreached: Class,
@@ -99,8 +100,8 @@ const RUNTIME: Runtime = Runtime {
     trap: None,
 };
 
-/// Plans all that is wanted of all functions of a module. It is moved to where the model has it, unless it has an address
-/// of its own.
+/// Plans all that is wanted of all functions of a module. It is moved
+/// to where the model has it, unless it has an address of its own.
 pub fn plan_all(module: Module, wanted: Wanted) -> Coverage {
     let begin = Instant::now();
     let (module, holes) = model(module);

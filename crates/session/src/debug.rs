@@ -11,8 +11,8 @@ use nanoprobe_types::{DebugInfo, Problem};
 type Opened = Result<Arc<DebugInfo>, Problem>;
 
 thread_local! {
-    /// What this thread has opened. What is compiled and the session that runs it ask the same, one after the other. The
-    /// path alone would not do: two processes may mean two files by it.
+    /// What this thread has opened. What is compiled and the session that runs it ask the same,
+    /// one after the other. The path alone would not do: two processes may mean two files by it.
     static OPENED: RefCell<HashMap<(PathBuf, Option<FileIdentity>), Opened>> = RefCell::default();
 }
 

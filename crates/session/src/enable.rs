@@ -6,10 +6,10 @@
 //!   clause x key    -> Slots     words in every context, shared by all enablings whose static keys are the same
 //! ```
 //!
-//! A clause that only counts gets no handler: its enablings' detours increment the slots themselves. That `@ = count()`
-//! has one slot however many probes it counts, and `@[probefunc] = count()` one a function, is what keeps contexts small
-//! when every instruction of a library is probed. A thread runs one clause at a time, and an increment is one
-//! instruction, so enablings that share slots do not get into each other's way.
+//! A clause that only counts gets no handler: its enablings' detours increment the slots themselves. That `@
+//! = count()` has one slot however many probes it counts, and `@[probefunc] = count()` one a function, is
+//! what keeps contexts small when every instruction of a library is probed. A thread runs one clause at a
+//! time, and an increment is one instruction, so enablings that share slots do not get into each other's way.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use nanoprobe_symbols::{GoCall, Module};
 use crate::probes::{Place, Probe, ProbeIndex, Spot};
 use crate::statics::Statics;
 
-/// Which of a clause's descriptions matches a probe. Functions with several names fire once for all of these, as `memalign` and
-/// `aligned_alloc` of a C library where they are one; but as often as one of them is given.
+/// Which of a clause's descriptions matches a probe. Functions with several names fire once for all of these,
+/// as `memalign` and `aligned_alloc` of a C library where they are one; but as often as one of them is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The one of this number, which has the probe's own name.
@@ -49,8 +49,8 @@ pub struct Enabling {
     pub probe: ProbeIndex,
     /// Index of the clause in the program.
     pub clause: usize,
-    /// The number of the clause's description that it stems from; another one where the function was matched by another of its
-    /// names.
+    /// The number of the clause's description that it stems from; another
+    /// one where the function was matched by another of its names.
     pub description: usize,
     /// Bytes from a context to its static slots; 0: it has none, or fires in the tracer.
     pub slot_base: u64,
@@ -215,13 +215,14 @@ impl Enablings {
         self.handlers.get(&(clause, kind))
     }
 
-    /// Which argument of a static probe the clause uses, and cannot be read at sites of this kind: there it has no handler.
+    /// Which argument of a static probe the clause uses, and cannot
+    /// be read at sites of this kind: there it has no handler.
     pub fn unreadable(&self, clause: usize, kind: ProbeKind) -> Option<&str> {
         self.unreadable.get(&(clause, kind)).map(String::as_str)
     }
 
-    /// Enables a clause at a probe for one of its descriptions, of this number; what is enabled already stays as it is. As in
-    /// DTrace a clause whose descriptions match a probe twice fires twice there.
+    /// Enables a clause at a probe for one of its descriptions, of this number; what is enabled already
+    /// stays as it is. As in DTrace a clause whose descriptions match a probe twice fires twice there.
     ///
     /// # Errors
     /// The clause cannot be compiled for this kind of probe, or there is no room for its slots.

@@ -110,8 +110,8 @@ pub enum SessionError {
     /// The arena makes no sense: the target scribbled over it.
     #[error("the memory shared with the process is damaged ({0}): the process wrote into it")]
     Damaged(#[from] nanoprobe_arena::Corrupt),
-    /// While we attached, the process executed another program: what was known of it, and what was mapped in it, is of no
-    /// use any more. Nothing of ours is left; who asks again gets what the process is now.
+    /// While we attached, the process executed another program: what was known of it, and what was mapped
+    /// in it, is of no use any more. Nothing of ours is left; who asks again gets what the process is now.
     #[error(
         "process {pid} executes other programs faster than nanoprobe can attach to it; try again when it stays with one, \
          or start it by -c"
@@ -120,8 +120,8 @@ pub enum SessionError {
         /// Which.
         pid: i32,
     },
-    /// The process has just begun to execute its program: of the libraries that this needs not all are mapped yet. Who asks
-    /// again in some milliseconds finds them.
+    /// The process has just begun to execute its program: of the libraries that this
+    /// needs not all are mapped yet. Who asks again in some milliseconds finds them.
     #[error("process {pid} has not mapped its libraries yet; try again")]
     Starting {
         /// Which.

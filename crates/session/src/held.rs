@@ -1,5 +1,5 @@
-//! What the agent holds of signals that were sent while the program blocked them (`agent/held.c`), when we leave: it becomes
-//! pending in the kernel, as it would have been without us.
+//! What the agent holds of signals that were sent while the program blocked them (`agent/held.c`),
+//! when we leave: it becomes pending in the kernel, as it would have been without us.
 
 use std::mem::offset_of;
 
@@ -23,9 +23,9 @@ pub(crate) struct Blocking {
     pub bits: u64,
 }
 
-/// Sends on what is held, to threads that block it. `all`: every thread's mask is what the program believes; else one that is
-/// for the process goes to a thread that blocks it, since another would die of it. What is for a thread that is not among
-/// these is dropped.
+/// Sends on what is held, to threads that block it. `all`: every thread's mask is what the
+/// program believes; else one that is for the process goes to a thread that blocks it,
+/// since another would die of it. What is for a thread that is not among these is dropped.
 pub(crate) fn give_back(
     table: TargetAddress,
     stopped: &mut Stopped,

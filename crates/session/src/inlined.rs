@@ -1,8 +1,9 @@
 //! Inlined copies of functions as sites: what `arg0` to `arg9` are there. Pure.
 //!
-//! A copy has no calling convention, but debug information may say where its parameters are. So the words that a call would
-//! pass in registers become operands, as those of a static probe's site, and everything that reads `arg0` or `args[0]` goes
-//! on as at an entry. What is not passed in one word of an integer register, or has no plain place, cannot be read there.
+//! A copy has no calling convention, but debug information may say where its parameters are.
+//! So the words that a call would pass in registers become operands, as those of a static
+//! probe's site, and everything that reads `arg0` or `args[0]` goes on as at an entry. What is
+//! not passed in one word of an integer register, or has no plain place, cannot be read there.
 
 use std::cell::OnceCell;
 

@@ -1,11 +1,12 @@
 //! Somebody wants all sessions of this process to end: Ctrl-C.
 //!
-//! Reading, matching and planning of hundreds of thousands of places take many seconds. All of that looks here now and then,
-//! and is cut short: what would have come of it is thrown away, and no probe is placed any more. What is in the target by
-//! then is taken back as at any other end.
+//! Reading, matching and planning of hundreds of thousands of places take many seconds. All of
+//! that looks here now and then, and is cut short: what would have come of it is thrown away, and
+//! no probe is placed any more. What is in the target by then is taken back as at any other end.
 
-//! Other work cannot be cut short: to read the symbols, or the debug information, of one large file. While that is done
-//! before there is anything of ours in the process, whoever asks for the end may end this process at once ([`harmless`]).
+//! Other work cannot be cut short: to read the symbols, or the debug information,
+//! of one large file. While that is done before there is anything of ours in the
+//! process, whoever asks for the end may end this process at once ([`harmless`]).
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
@@ -29,7 +30,8 @@ pub fn request() {
     REQUESTED.store(true, Ordering::Relaxed);
 }
 
-/// Does what may take long, and leaves nothing that would have to be taken back. `command`: what was started, and stands.
+/// Does what may take long, and leaves nothing that would have
+/// to be taken back. `command`: what was started, and stands.
 pub fn harmless<T>(command: Option<i32>, work: impl FnOnce() -> T) -> T {
     COMMAND.store(command.unwrap_or(0), Ordering::Relaxed);
     HARMLESS.store(true, Ordering::Relaxed);

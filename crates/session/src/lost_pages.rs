@@ -1,9 +1,9 @@
 //! Pages of shared memory that the kernel cannot give.
 //!
-//! The arena's size is sealed, so the target cannot cut pages off. What remains: no memory is left for a page that was
-//! never touched (strict overcommit), or a page of memory is broken. The kernel then sends SIGBUS to whoever touches the
-//! page. For the tracer that would be death, with its patches in the text. So its handler puts a page of zeros there, which
-//! is the tracer's alone, and counts. The session looks at the count, ends, and says why.
+//! The arena's size is sealed, so the target cannot cut pages off. What remains: no memory is left for a page that
+//! was never touched (strict overcommit), or a page of memory is broken. The kernel then sends SIGBUS to whoever
+//! touches the page. For the tracer that would be death, with its patches in the text. So its handler puts a page
+//! of zeros there, which is the tracer's alone, and counts. The session looks at the count, ends, and says why.
 //!
 //! A SIGBUS of any other cause goes to whoever was there before.
 
@@ -78,8 +78,8 @@ static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::zeroed()));
 fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: a sigaction of zeros is a valid one; the kernel fills in the old one before the handler can run for the
-        // first time, and `Once` lets nobody write it again. The handler does only what a handler may do.
+        // SAFETY: a sigaction of zeros is a valid one; the kernel fills in the old one before the handler can run
+        // for the first time, and `Once` lets nobody write it again. The handler does only what a handler may do.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_bus_error as *const () as usize;
@@ -133,8 +133,8 @@ fn put_zeros(page: usize) -> bool {
 
 /// Does what would have been done without us.
 fn hand_on(before: &libc::sigaction, signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: a handler that the program installed is called as the kernel would call it. The default action is put back,
-    // and the instruction that faulted, or the signal that is sent again, meets it.
+    // SAFETY: a handler that the program installed is called as the kernel would call it. The default
+    // action is put back, and the instruction that faulted, or the signal that is sent again, meets it.
     unsafe {
         match before.sa_sigaction {
             libc::SIG_DFL | libc::SIG_IGN => {

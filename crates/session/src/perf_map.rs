@@ -1,15 +1,16 @@
-//! Names for code that is made at run time: `/tmp/perf-PID.map`, as perf(1) has it from Node, the JVM's agents, PyPy and others.
+//! Names for code that is made at run time: `/tmp/perf-PID.map`,
+//! as perf(1) has it from Node, the JVM's agents, PyPy and others.
 //!
 //! ```text
 //!   3ef414c0 398 RegExp:[{(]                 start and size in hexadecimal, and the rest of the line is the name
 //! ```
 //!
-//! The file grows while the program runs: it is read on when an address is met that nothing is known of. Code may be made where
-//! other code was; the later line holds. The target's user writes it, so it is hostile input: it must be a regular file, is
-//! never waited for, no link of another root leads to it, and lines, names and the whole are bounded. It is believed when it belongs
-//! to the process's user; or to root, where root is ours: the process shares our root folder, mount and user namespace. In
-//! another namespace root may be anybody.
-//! Manual: the kernel's tools/perf/Documentation/jit-interface.txt.
+//! The file grows while the program runs: it is read on when an address is met that nothing is known of.
+//! Code may be made where other code was; the later line holds. The target's user writes it, so it is
+//! hostile input: it must be a regular file, is never waited for, no link of another root leads to it,
+//! and lines, names and the whole are bounded. It is believed when it belongs to the process's user; or
+//! to root, where root is ours: the process shares our root folder, mount and user namespace. In another
+//! namespace root may be anybody. Manual: the kernel's tools/perf/Documentation/jit-interface.txt.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -39,7 +39,7 @@ impl Publisher {
         }
         while self.places.len() < PLACES {
             self.places
-                .push(attachment.growth.reserve((RANGES_MAX * Range::BYTES) as u64, 64)?);
+                .push(attachment.room.growth.reserve((RANGES_MAX * Range::BYTES) as u64, 64)?);
         }
         let Some(place) = self.places.get(self.next % PLACES) else {
             return Ok(());

@@ -1,5 +1,5 @@
-//! What the thread table tells of signal masks: what each thread, and each action, of the program believes to block, and the
-//! masks that are lent to calls that wait (`agent/contract/image.h`).
+//! What the thread table tells of signal masks: what each thread, and each action, of the program
+//! believes to block, and the masks that are lent to calls that wait (`agent/contract/image.h`).
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -17,8 +17,8 @@ pub(crate) fn recorded_bits(stopped: &Stopped, place: TargetAddress) -> u64 {
     bits.map_or(0, u64::from) & SYNCHRONOUS
 }
 
-/// Where it is recorded what a thread believes to block: at the slot of its thread pointer, which is claimed for it when
-/// it has none, as `np_own_slot` in agent/threads.h does.
+/// Where it is recorded what a thread believes to block: at the slot of its thread pointer,
+/// which is claimed for it when it has none, as `np_own_slot` in agent/threads.h does.
 pub(crate) fn blocked_place(
     table: TargetAddress,
     stopped: &Stopped,
@@ -55,7 +55,8 @@ pub(crate) fn recorded_actions(table: TargetAddress, stopped: &Stopped) -> BTree
     bits.filter(|(_, bits)| *bits != 0).collect()
 }
 
-/// Gives a thread back what it holds instead of a mask of ours (`lent_masks` of the thread table); false: it holds none.
+/// Gives a thread back what it holds instead of a mask of ours
+/// (`lent_masks` of the thread table); false: it holds none.
 pub(crate) fn take_back_mask(table: u64, memory: &Memory, registers: &mut Registers) -> bool {
     let held = [
         &mut registers.rdi,

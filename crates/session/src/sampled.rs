@@ -47,7 +47,8 @@ impl SampledThread<'_> {
     }
 }
 
-/// `arg0` and `arg1` of a profile probe: what was executed, in the kernel and in the program; 0 where it was in the other.
+/// `arg0` and `arg1` of a profile probe: what was executed, in
+/// the kernel and in the program; 0 where it was in the other.
 pub fn arguments(sample: &Sample) -> [i64; 10] {
     const KERNEL: u64 = 1 << 63;
     let mut arguments = [0; 10];

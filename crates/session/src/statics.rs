@@ -43,8 +43,8 @@ pub struct Statics {
     modules: usize,
 }
 
-/// Module, provider, function, and name as the note has it: what makes one probe of several notes. Without a provider: what
-/// debug information says.
+/// Module, provider, function, and name as the note has it: what makes one
+/// probe of several notes. Without a provider: what debug information says.
 type Key = (usize, Arc<str>, Arc<str>, Arc<str>);
 
 /// One static probe, or what is like one: several sites, each with its own operands.
@@ -192,8 +192,9 @@ impl Statics {
         }
     }
 
-    /// Adds what debug information says: a probe of a module's, with a name that is shown, and its sites with what their
-    /// handlers have for arguments: `None`, what an instruction has. Its number; that of before when it is known already.
+    /// Adds what debug information says: a probe of a module's, with a name that is
+    /// shown, and its sites with what their handlers have for arguments: `None`,
+    /// what an instruction has. Its number; that of before when it is known already.
     pub fn add(
         &mut self,
         module: usize,
@@ -246,7 +247,8 @@ pub fn provider_of(provider: &str, pid: i32) -> String {
     format!("{provider}{pid}")
 }
 
-/// Whether a description's provider is this one of the process: as in the source, or with `-` for `__`, as DTrace has it.
+/// Whether a description's provider is this one of the process:
+/// as in the source, or with `-` for `__`, as DTrace has it.
 pub fn names_provider(pattern: &str, provider: &str, pid: i32) -> bool {
     let matches = |provider: &str| glob::matches(pattern, &provider_of(provider, pid));
     matches(provider) || (provider.contains("__") && matches(&provider.replace("__", "-")))

@@ -6,8 +6,8 @@
 //!   Asked     a system call     100 ns     threads that share a thread pointer, or a machine without rdfsbase
 //! ```
 //!
-//! With TlsSelf a thread whose word is not its own address (the program has given it another thread pointer) is still found:
-//! the agent asks rdfsbase where the machine has it (`agent/threads.h`). See docs/design/stacks.md.
+//! With TlsSelf a thread whose word is not its own address (the program has given it another thread pointer) is
+//! still found: the agent asks rdfsbase where the machine has it (`agent/threads.h`). See docs/design/stacks.md.
 
 use std::collections::HashSet;
 
@@ -52,7 +52,8 @@ pub(crate) fn has_libc(modules: &[Module]) -> bool {
     let is_libc = |name: &str| name == "libc.so.6" || name == "libc.so" || name.contains("libc.musl");
     modules.iter().any(|module| {
         let linkage = module.linkage();
-        // The program may have just begun: what it needs comes before its first instruction. musl's linker is its library.
+        // The program may have just begun: what it needs comes before
+        // its first instruction. musl's linker is its library.
         let needs = || linkage.needed.iter().any(|name| is_libc(name));
         let is_static = || {
             module.kind() == ModuleKind::Executable
@@ -105,8 +106,8 @@ pub(crate) fn of_pointer(process: &Process, tid: i32, pointer: u64) -> u64 {
     }
 }
 
-/// Where a C library keeps the number of a thread, from its thread pointer: `struct pthread`'s `tid`. The agent uses it for
-/// thread pointers that point to themselves.
+/// Where a C library keeps the number of a thread, from its thread pointer: `struct
+/// pthread`'s `tid`. The agent uses it for thread pointers that point to themselves.
 pub(crate) fn tid_offset(libc: Option<Libc>, is_dynamic: bool) -> u32 {
     match libc {
         Some(Libc::Glibc) if is_dynamic => 0x2d0,

@@ -1,12 +1,14 @@
-//! What the D compiler asks about the traced program ([`Target`]), answered from its modules and their debug information.
+//! What the D compiler asks about the traced program ([`Target`]),
+//! answered from its modules and their debug information.
 //!
 //! No file is opened before something is asked.
 //!
 //! A command stands before its first instruction, and its libraries are not mapped. Which they will be follows from its
 //! file as the linker would find them ([`loader`]), so that their types are known; their variables' addresses are not.
 //!
-//! A name may say its module, as in `` a.out`request ``; one that does not is looked for in the program first, then in its
-//! libraries in the order in which they were mapped. In front of both may stand the process: `` pid123`request ``.
+//! A name may say its module, as in `` a.out`request ``; one that does not is
+//! looked for in the program first, then in its libraries in the order in which
+//! they were mapped. In front of both may stand the process: `` pid123`request ``.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -122,8 +124,8 @@ impl TracedProgram {
         self.modules.get_or_init(|| found)
     }
 
-    /// A name without the number of the process that it is of, ``pid123` ``: that must be this one. Where nothing else has
-    /// named the process yet, this does.
+    /// A name without the number of the process that it is of, ``pid123` ``: that
+    /// must be this one. Where nothing else has named the process yet, this does.
     fn of_this_process<'n>(&self, name: &'n str) -> Result<&'n str, Unknown> {
         let Some((pid, rest)) = numbered(name) else {
             return Ok(name);
@@ -138,8 +140,8 @@ impl TracedProgram {
         Ok(rest)
     }
 
-    /// Its modules, and behind them those that the linker of a command will map, as far as a pattern means them: opened when
-    /// they are come to. Their addresses are not known.
+    /// Its modules, and behind them those that the linker of a command will map, as far as
+    /// a pattern means them: opened when they are come to. Their addresses are not known.
     fn modules_to_come<'s>(
         &'s self,
         probes: &[ProbeDescription],
@@ -218,8 +220,8 @@ impl TracedProgram {
 }
 
 impl TracedProgram {
-    /// A variable of a library's that lives in the program, where the loader has copied it (`stdout`, `environ`): whichever of
-    /// the two is named. The program may have its type only where the library describes it.
+    /// A variable of a library's that lives in the program, where the loader has copied it (`stdout`, `environ`):
+    /// whichever of the two is named. The program may have its type only where the library describes it.
     fn copy_of(&self, module: &Module, address: u64) -> Option<Variable> {
         let program = self.modules(&[]).first()?;
         let is_program = module.kind() == ModuleKind::Executable;

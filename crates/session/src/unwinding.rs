@@ -24,7 +24,7 @@ pub fn publish(attachment: &mut Attachment, modules: &Modules, first: usize) -> 
         for row in &rows {
             bytes.extend_from_slice(&row.to_bytes());
         }
-        let place = attachment.growth.put(bytes, 8)?;
+        let place = attachment.room.growth.put(bytes, 8)?;
         let bias = module.bias();
         let range = module.image_range();
         attachment.unwind_modules.push((
@@ -53,8 +53,8 @@ pub fn publish(attachment: &mut Attachment, modules: &Modules, first: usize) -> 
     for module in &loaded {
         bytes.extend_from_slice(&module.to_bytes());
     }
-    let place: TargetAddress = attachment.growth.put(bytes, 8)?;
-    let pieces = attachment.growth.take_written();
+    let place: TargetAddress = attachment.room.growth.put(bytes, 8)?;
+    let pieces = attachment.room.growth.take_written();
     let memory = attachment.memory()?;
     for (address, bytes) in pieces {
         memory.write(address.0 - arena, &bytes)?;

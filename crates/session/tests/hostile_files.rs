@@ -1,4 +1,5 @@
-//! Files that a process maps to harm whoever reads them: what they cost is bounded by what their owner has really stored.
+//! Files that a process maps to harm whoever reads them: what
+//! they cost is bounded by what their owner has really stored.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
 

@@ -17,8 +17,8 @@ pub(crate) static HOOKS: Mutex<Hooks> = Mutex::new(None);
 /// The same.
 pub(crate) type Hooks = Option<HashMap<u64, Spot>>;
 
-/// The function's own code is handed out before anybody comes to the replacement: other threads call the function all the
-/// time, and so does this library (malloc, memcpy) while it writes the text.
+/// The function's own code is handed out before anybody comes to the replacement: other threads call
+/// the function all the time, and so does this library (malloc, memcpy) while it writes the text.
 ///
 /// # Safety
 /// `original` is NULL or may be written.

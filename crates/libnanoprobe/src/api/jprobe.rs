@@ -72,8 +72,8 @@ pub extern "C" fn np_jprobe_return() -> ! {
     // SAFETY: it looks at the calling thread's own block.
     let left = unsafe { np_jprobe_end() };
     if left != 0 {
-        // SAFETY: the stack pointer that the mirror's caller has left. A jump: the processor's count of calls and returns
-        // is what `np_jprobe_leave` relies on for speed.
+        // SAFETY: the stack pointer that the mirror's caller has left. A jump: the processor's
+        // count of calls and returns is what `np_jprobe_leave` relies on for speed.
         unsafe { std::arch::asm!("jmp {leave}", leave = sym np_jprobe_leave, in("rdi") left, options(noreturn)) };
     }
     // Not in a mirror: there is nothing to return to.

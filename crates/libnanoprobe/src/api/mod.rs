@@ -43,8 +43,8 @@ unsafe fn name<'a>(text: *const c_char) -> Result<Option<&'a str>, Error> {
     Ok((!text.is_empty()).then_some(text))
 }
 
-/// A structure of a newer header, larger than ours: what is behind the fields that we know must be zero, since we could not
-/// do what it asks for.
+/// A structure of a newer header, larger than ours: what is behind the
+/// fields that we know must be zero, since we could not do what it asks for.
 ///
 /// # Safety
 /// `size` bytes.

@@ -1,13 +1,14 @@
-//! Handlers that provably leave the SIMD registers alone, or all but xmm0-15: nothing else is saved around them. Nor is errno,
-//! around those that make no calls of other modules and write to variables of their own alone.
+//! Handlers that provably leave the SIMD registers alone, or all but xmm0-15: nothing else is saved around them.
+//! Nor is errno, around those that make no calls of other modules and write to variables of their own alone.
 //!
-//! The proof ([`nanoprobe_patch::vector_use`]) rests on the handler's code, and on that of the functions which it
-//! calls directly, as it is in memory at the registration. It holds whatever is registered there later: a handler's own
-//! probes and hooks are missed hits, which run the original instructions and nothing of anybody's; what traps is a signal,
-//! around which the kernel saves all. Where something stands there already the code leads to a detour, and nothing is proven.
+//! The proof ([`nanoprobe_patch::vector_use`]) rests on the handler's code, and on that of the
+//! functions which it calls directly, as it is in memory at the registration. It holds whatever is
+//! registered there later: a handler's own probes and hooks are missed hits, which run the original
+//! instructions and nothing of anybody's; what traps is a signal, around which the kernel saves
+//! all. Where something stands there already the code leads to a detour, and nothing is proven.
 //!
-//! It is over when the module goes that has the code: another may come in its place. So nothing is proven of a library's
-//! handlers where the dynamic linker does not tell when that is unloaded.
+//! It is over when the module goes that has the code: another may come in its place. So nothing is
+//! proven of a library's handlers where the dynamic linker does not tell when that is unloaded.
 
 use std::collections::HashMap;
 
@@ -44,8 +45,8 @@ impl Engine {
         }
     }
 
-    /// Whether the handler's module is what is known of it, and will be noticed to go; with `asks`, after something has been
-    /// done for that.
+    /// Whether the handler's module is what is known of it, and will be
+    /// noticed to go; with `asks`, after something has been done for that.
     fn is_watched(&mut self, handler: u64, asks: bool) -> bool {
         let handler = TargetAddress(handler);
         if !self.own.is_sure_of(handler) && (!asks || self.refresh().is_err()) {

@@ -129,8 +129,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Unregisters members. With `wait`: until no thread is in their handlers. Where the text cannot be written the handlers
-    /// do not run any more all the same, and the text follows with the next change ([`Withdrawn::check`]).
+    /// Unregisters members. With `wait`: until no thread is in their handlers. Where the text cannot be written the
+    /// handlers do not run any more all the same, and the text follows with the next change ([`Withdrawn::check`]).
     pub fn withdraw(&mut self, spots: &[Spot], wait: bool) -> Withdrawn {
         let mut withdrawn = Withdrawn {
             lists: Vec::new(),

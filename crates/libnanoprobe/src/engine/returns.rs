@@ -1,8 +1,8 @@
 //! Return probes: where a function is left, and what the return-address form needs before the first one is replaced.
 //!
-//! What a session does for its target (`nanoprobe_text::returns`), a process does for itself, by the same rules: unwinders with
-//! names are hooked, so that they meet real addresses only; where one may hide, or a runtime reads return addresses, the
-//! form is refused. New libraries come through the dynamic linker's debugger hook:
+//! What a session does for its target (`nanoprobe_text::returns`), a process does for itself, by the same rules:
+//! unwinders with names are hooked, so that they meet real addresses only; where one may hide, or a runtime
+//! reads return addresses, the form is refused. New libraries come through the dynamic linker's debugger hook:
 //!
 //! ```text
 //!   _dl_debug_state  ->  library_changed, in its place, in the thread that loads, in no handler
@@ -11,8 +11,8 @@
 //!                          and none is replaced until the next registration has looked
 //! ```
 //!
-//! That function runs with the linker's lock held. So it waits for the engine's lock only for a bounded time, and for no
-//! handler.
+//! That function runs with the linker's lock held. So it waits for
+//! the engine's lock only for a bounded time, and for no handler.
 
 use std::sync::TryLockError;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,7 +62,8 @@ impl Returns {
 pub struct Ways {
     /// Its rets; `None`: it is also left otherwise, or may be.
     pub rets: Option<Vec<TargetAddress>>,
-    /// A jump of its own leads to its entry: that is no new call. (A call of its own, or another function's jump, is one.)
+    /// A jump of its own leads to its entry: that is no new call.
+    /// (A call of its own, or another function's jump, is one.)
     pub loops: bool,
 }
 
@@ -102,8 +103,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The site of a function's entry, which its thunks' instances name, when its return address may be replaced; all that
-    /// could notice is hooked then.
+    /// The site of a function's entry, which its thunks' instances name, when
+    /// its return address may be replaced; all that could notice is hooked then.
     ///
     /// # Errors
     /// It may not.
@@ -187,8 +188,8 @@ impl Engine {
         Ok(hooked.is_ok())
     }
 
-    /// What is registered in a library must be forgotten when that is unloaded. Where the linker cannot be hooked, that is
-    /// noticed by the next registration.
+    /// What is registered in a library must be forgotten when that is unloaded.
+    /// Where the linker cannot be hooked, that is noticed by the next registration.
     pub(super) fn watch_libraries(&mut self, spots: &[Spot]) -> Result<(), Error> {
         let executable = self.own.executable();
         let module = |spot: &Spot| self.own.modules().find(TargetAddress(spot.address));

@@ -1,11 +1,11 @@
-//! The agent in front of the program's own calls of rt_sigaction and rt_sigprocmask (and those that may be), as `nanoprobe_text::shims`
-//! finds them.
+//! The agent in front of the program's own calls of rt_sigaction and
+//! rt_sigprocmask (and those that may be), as `nanoprobe_text::shims` finds them.
 //!
-//! Our traps and the agent's guarded loads raise signals anywhere, and the kernel kills a process that blocks a signal
-//! which its own instruction raises. And a program that sets its own SIGSEGV handler later than us must not take ours
-//! away: the agent keeps what it wants, and hands on what is its (`agent/shims.c`). So from the first patch on these calls
-//! go through the agent, in whatever module makes them. Each place is a patch of its own, for good; what a probe would
-//! displace there is refused to it.
+//! Our traps and the agent's guarded loads raise signals anywhere, and the kernel kills a process that
+//! blocks a signal which its own instruction raises. And a program that sets its own SIGSEGV handler later
+//! than us must not take ours away: the agent keeps what it wants, and hands on what is its
+//! (`agent/shims.c`). So from the first patch on these calls go through the agent, in whatever module makes
+//! them. Each place is a patch of its own, for good; what a probe would displace there is refused to it.
 
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_patch::Replacement;
@@ -17,7 +17,8 @@ use super::{Engine, patch};
 use crate::error::Error;
 
 impl Engine {
-    /// Puts the agent in front of the calls of all modules from an index on. Where that cannot be, the call stays as it is.
+    /// Puts the agent in front of the calls of all modules from an
+    /// index on. Where that cannot be, the call stays as it is.
     pub(super) fn place_shims(&mut self, first: usize) -> Result<(), Error> {
         let modules = self.own.modules();
         let loaded = modules.list().iter().enumerate().skip(first);

@@ -156,8 +156,8 @@ impl SiteState {
         }
     }
 
-    /// Adds a member, after those that are there. The library's own come first. A hook comes last: after it the function's own
-    /// code is not executed, and no other handler runs.
+    /// Adds a member, after those that are there. The library's own come first. A hook comes
+    /// last: after it the function's own code is not executed, and no other handler runs.
     pub fn add(&mut self, member: Member) {
         if member.otherwise != 0 {
             self.site.otherwise.store(member.otherwise, Ordering::Release);
@@ -247,7 +247,8 @@ impl Member {
         }
     }
 
-    /// The caller's functions that a hit calls; `None`: not all of them are known. (A fault handler is called by a signal's.)
+    /// The caller's functions that a hit calls; `None`: not all of
+    /// them are known. (A fault handler is called by a signal's.)
     pub fn handlers(&self) -> Option<Vec<u64>> {
         match (self.kind, &self.calls) {
             (Kind::Probe, _) => {

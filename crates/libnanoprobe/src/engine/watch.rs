@@ -1,7 +1,7 @@
 //! Watchpoints: which there are, and what has counted their hits.
 //!
-//! They have no part in the text: a debug register watches, and its signal leads to the hit path (`hit/watch.c`). Of each the
-//! kernel counts the accesses, the hit path the handlers that ran; the difference is what was missed.
+//! They have no part in the text: a debug register watches, and its signal leads to the hit path (`hit/watch.c`).
+//! Of each the kernel counts the accesses, the hit path the handlers that ran; the difference is what was missed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

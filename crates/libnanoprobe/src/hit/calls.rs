@@ -42,8 +42,8 @@ pub struct Calls {
     looked: AtomicU64,
 }
 
-// SAFETY: what changes behind the pointers is changed by atomics, or by the thread that has claimed it; `owner` is handed
-// through to handlers only.
+// SAFETY: what changes behind the pointers is changed by atomics, or by the
+// thread that has claimed it; `owner` is handed through to handlers only.
 unsafe impl Send for Calls {}
 // SAFETY: as above.
 unsafe impl Sync for Calls {}
@@ -215,8 +215,8 @@ pub fn set_sandboxed(address: u64) {
 /// Bytes in front of the first thunk: its call.
 pub const CALL_BYTES: u64 = 4;
 
-/// Thunks that are returned to from a call in front of each of them (`returned.S`), and the hop to what they lead to, which
-/// is at `hop`. What is yielded begins [`CALL_BYTES`] in front of `at`, where the first thunk is.
+/// Thunks that are returned to from a call in front of each of them (`returned.S`), and the hop to what they
+/// lead to, which is at `hop`. What is yielded begins [`CALL_BYTES`] in front of `at`, where the first thunk is.
 ///
 /// ```text
 ///   -4   ff 54 24 f0             call [rsp - 16]

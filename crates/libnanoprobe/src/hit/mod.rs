@@ -115,8 +115,8 @@ impl ListHeader {
         }
     }
 
-    /// There is one entry, it has no fault handler, and nothing is emulated: the short way. `short` is called in place of its
-    /// function.
+    /// There is one entry, it has no fault handler, and nothing is
+    /// emulated: the short way. `short` is called in place of its function.
     pub fn set_only(&mut self, entry: &Entry, short: Option<u64>) {
         self.only = entry;
         self.enabled = &raw const entry.enabled;

@@ -59,7 +59,8 @@ pub fn watch_key() -> u64 {
     cookie.load(Ordering::Acquire) | number
 }
 
-/// Has hits find it. `false`: there is no place. It must live until [`withdraw_watch`], and until all threads have left.
+/// Has hits find it. `false`: there is no place. It must live
+/// until [`withdraw_watch`], and until all threads have left.
 pub fn publish_watch(watch: &Watch) -> bool {
     let new = std::ptr::from_ref(watch).cast_mut();
     // SAFETY: atomic pointers, written under the engine's lock.

@@ -232,7 +232,8 @@ impl Agent {
 
     /// Events of which somebody was told (`np_returns.events`): until they are answered no return address is replaced.
     pub fn return_events(&self) -> u32 {
-        // SAFETY: the pool's head, which is ours and lives for ever; its fields that change are read and written in one.
+        // SAFETY: the pool's head, which is ours and lives for
+        // ever; its fields that change are read and written in one.
         unsafe { AtomicU32::from_ptr(&raw mut (*(self.returns as *mut ReturnsHead)).events) }.load(Ordering::SeqCst)
     }
 
@@ -298,8 +299,8 @@ impl Agent {
         }
     }
 
-    /// No action of the program's blocks any of the four signals while its handler runs, as the kernel sees it. What the
-    /// program believes is kept, as of an action that it sets from now on.
+    /// No action of the program's blocks any of the four signals while its handler runs, as the
+    /// kernel sees it. What the program believes is kept, as of an action that it sets from now on.
     ///
     /// # Errors
     /// The system refuses it.
@@ -320,8 +321,8 @@ impl Agent {
         let mut registers = [0_u64; 16];
         let [.., r10, _, _, _, rdi, rsi, _, _, _, rax] = &mut registers;
         (*rax, *rdi, *rsi, *r10) = (number as u64, first, second, 8);
-        // SAFETY: the agent's function takes `struct np_registers` (16 words) and no mask to lend; it makes a call of two
-        // pointers, to memory of the caller's and NULL.
+        // SAFETY: the agent's function takes `struct np_registers` (16 words) and no mask
+        // to lend; it makes a call of two pointers, to memory of the caller's and NULL.
         unsafe {
             let shim: extern "C" fn(*mut u64, u64, u64) -> u64 =
                 std::mem::transmute(self.address(Function::ShimSyscall).0);

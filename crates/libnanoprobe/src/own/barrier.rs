@@ -36,8 +36,8 @@ pub fn register() -> Result<(), Error> {
     Ok(())
 }
 
-/// From here on every thread sees the memory as this one does, and no processor holds an instruction of the process that
-/// it fetched before.
+/// From here on every thread sees the memory as this one does, and no
+/// processor holds an instruction of the process that it fetched before.
 ///
 /// # Errors
 /// Not registered.
@@ -48,8 +48,8 @@ pub fn synchronise_cores() -> Result<(), Error> {
 /// How long stores are waited for where the kernel makes no barriers.
 const DRAINED: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// A full memory barrier in every thread that runs. Where the program has been forbidden to ask for one since, by seccomp, a
-/// while that is ten thousand times as long as a processor keeps a store to itself.
+/// A full memory barrier in every thread that runs. Where the program has been forbidden to ask for one
+/// since, by seccomp, a while that is ten thousand times as long as a processor keeps a store to itself.
 pub fn synchronise_memory() {
     if membarrier(PRIVATE_EXPEDITED).is_err() {
         std::thread::sleep(DRAINED);

@@ -1,7 +1,7 @@
 //! Threads that block what a breakpoint raises.
 //!
-//! The kernel kills a process whose thread blocks a signal that one of its own instructions raises. So no text is changed
-//! while a thread does: a thread may execute any instruction at any moment.
+//! The kernel kills a process whose thread blocks a signal that one of its own instructions raises.
+//! So no text is changed while a thread does: a thread may execute any instruction at any moment.
 
 use std::ffi::CString;
 use std::io::ErrorKind;
@@ -53,8 +53,8 @@ fn of_thread(tid: i32, name: &str) -> Result<String, std::io::Error> {
     raw::read(&path).map(|text| String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Whether a thread sleeps in ThreadSanitizer's runtime. The runtime's own thread blocks all signals for ever, and executes
-/// nothing but the runtime.
+/// Whether a thread sleeps in ThreadSanitizer's runtime. The runtime's own
+/// thread blocks all signals for ever, and executes nothing but the runtime.
 fn is_sanitizers(tid: i32) -> bool {
     let sleeps_at = |text: &str| u64::from_str_radix(text.trim().rsplit(' ').next()?.strip_prefix("0x")?, 16).ok();
     tsan::is_there() && of_thread(tid, "syscall").is_ok_and(|text| sleeps_at(&text).is_some_and(tsan::is_in_runtime))
@@ -81,8 +81,8 @@ fn own_tid() -> i32 {
     unsafe { raw::call(libc::SYS_gettid, [0; 4]) }.unwrap_or(0) as i32
 }
 
-/// Changes the calling thread's mask, by SIG_BLOCK or SIG_UNBLOCK, past what stands in front of the program's own calls.
-/// Yields what of the four signals was blocked before.
+/// Changes the calling thread's mask, by SIG_BLOCK or SIG_UNBLOCK, past what stands in
+/// front of the program's own calls. Yields what of the four signals was blocked before.
 pub fn set_own_mask(how: i32, signals: u64) -> u64 {
     let mut before = 0_u64;
     let (new, old) = (&raw const signals as u64, &raw mut before as u64);

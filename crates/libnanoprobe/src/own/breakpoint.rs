@@ -1,12 +1,13 @@
 //! The processor's debug registers, for all threads of this process: perf_event_open(2).
 //!
-//! An event is bound to one thread, and inherited by the threads that this one creates. So every thread that there is gets
-//! one, and nobody else. Which of the threads that appear meanwhile have inherited one cannot be told; so the list is read
-//! before and behind, and when a thread has come all begins anew. (Numbers of threads are given out in turn: none comes again
-//! so soon.)
+//! An event is bound to one thread, and inherited by the threads that this one creates. So every
+//! thread that there is gets one, and nobody else. Which of the threads that appear meanwhile have
+//! inherited one cannot be told; so the list is read before and behind, and when a thread has come
+//! all begins anew. (Numbers of threads are given out in turn: none comes again so soon.)
 //!
-//! The file descriptors are the program's, who may close them and get others of the same number. So none is used before it
-//! has said that it is our event (`PERF_EVENT_IOC_ID`); and they are moved up, since programs expect low numbers.
+//! The file descriptors are the program's, who may close them and get others of the
+//! same number. So none is used before it has said that it is our event
+//! (`PERF_EVENT_IOC_ID`); and they are moved up, since programs expect low numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,9 +1,10 @@
-//! What the dynamic linker has loaded, asked without reading the map: how often it has loaded something and let something
-//! go, and where its modules are.
+//! What the dynamic linker has loaded, asked without reading the map: how often
+//! it has loaded something and let something go, and where its modules are.
 //!
-//! Asked outside of the engine's lock: the linker's own is held meanwhile, and who holds that may be waiting for the engine.
-//! A forked child asks no more: one of its parent's other threads may have held the linker's lock, which nobody lets go there
-//! (a thread of ours, here; or one that throws, or loads something). It reads the map instead, each time.
+//! Asked outside of the engine's lock: the linker's own is held meanwhile, and who holds
+//! that may be waiting for the engine. A forked child asks no more: one of its parent's
+//! other threads may have held the linker's lock, which nobody lets go there (a thread of
+//! ours, here; or one that throws, or loads something). It reads the map instead, each time.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

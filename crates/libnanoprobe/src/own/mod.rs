@@ -108,8 +108,8 @@ impl Own {
         changes
     }
 
-    /// Whether what is known of an address needs no look at the map: that was read in this turn; or the linker has loaded
-    /// the module, and neither loaded nor let go anything since.
+    /// Whether what is known of an address needs no look at the map: that was read in this
+    /// turn; or the linker has loaded the module, and neither loaded nor let go anything since.
     pub fn is_sure_of(&self, address: TargetAddress) -> bool {
         let is_the_linkers = || {
             let (module, _) = self.modules.find(address)?;
@@ -167,7 +167,8 @@ impl Own {
             }
             let found = self.names.find(index, module, symbol);
             let Some(first) = found.first() else { continue };
-            // Of several versions of a global one the first will do; which of several static ones is meant nobody knows.
+            // Of several versions of a global one the first will do;
+            // which of several static ones is meant nobody knows.
             let global = found.iter().find(|function| function.global);
             let Some(function) = global.or(Some(first).filter(|_| found.len() == 1)) else {
                 return Err(Error::Ambiguous {
@@ -192,8 +193,8 @@ fn chosen(module: &Module, resolver: nanoprobe_symbols::ImageAddress) -> Option<
     if address == 0 {
         return None;
     }
-    // SAFETY: the symbol table says that a resolver of the psABI's type is there, in a loaded module of this process. It
-    // takes no argument on x86-64, and may be called again.
+    // SAFETY: the symbol table says that a resolver of the psABI's type is there, in a loaded
+    // module of this process. It takes no argument on x86-64, and may be called again.
     let chosen = unsafe {
         let resolver: extern "C" fn() -> u64 = std::mem::transmute(address as usize);
         resolver()

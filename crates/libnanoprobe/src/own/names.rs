@@ -1,5 +1,5 @@
-//! Functions by name: an index for each module in which somebody has looked for one. It holds no names, only hashes of them:
-//! sixteen bytes a name.
+//! Functions by name: an index for each module in which somebody has looked
+//! for one. It holds no names, only hashes of them: sixteen bytes a name.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,8 +1,8 @@
 //! System calls by an instruction of this library's own.
 //!
-//! The C library's `syscall` and `pwrite` may be what is being patched. A thread that comes by there while the text changes
-//! meets a breakpoint of ours. That costs microseconds; and under a debugger, which takes the signal for its own, it ends
-//! the program. So what runs between two steps of a change passes no code but this library's.
+//! The C library's `syscall` and `pwrite` may be what is being patched. A thread that comes by there while the
+//! text changes meets a breakpoint of ours. That costs microseconds; and under a debugger, which takes the signal
+//! for its own, it ends the program. So what runs between two steps of a change passes no code but this library's.
 
 use std::arch::asm;
 use std::ffi::CStr;

@@ -1,9 +1,9 @@
-//! Room in the agent's mapping for what is written there later: stubs, which stay, and the tables of redirects and origins, of
-//! which each registration publishes new ones.
+//! Room in the agent's mapping for what is written there later: stubs, which stay, and
+//! the tables of redirects and origins, of which each registration publishes new ones.
 //!
-//! A thread that traps looks an address up in the table that it finds. So the memory of a table that was replaced is used again
-//! only when nobody is in the midst of a look-up that may have found it. Who looks something up is counted, in one of two counts
-//! ([`Readers`]):
+//! A thread that traps looks an address up in the table that it finds. So the memory of a
+//! table that was replaced is used again only when nobody is in the midst of a look-up that
+//! may have found it. Who looks something up is counted, in one of two counts ([`Readers`]):
 //!
 //! ```text
 //!   look-up                                     reuse
@@ -14,9 +14,10 @@
 //!     subtract 1
 //! ```
 //!
-//! Whoever has loaded the old address had added 1 before it was replaced, so its count is not seen at 0 before it has left.
-//! That is asked for many tables at a time, and nobody waits for it unless there is no other room. A thread that is made to leave
-//! in the midst of a look-up (a signal handler's siglongjmp) is counted for ever: then no table is used again.
+//! Whoever has loaded the old address had added 1 before it was replaced, so its count is not
+//! seen at 0 before it has left. That is asked for many tables at a time, and nobody waits
+//! for it unless there is no other room. A thread that is made to leave in the midst of a
+//! look-up (a signal handler's siglongjmp) is counted for ever: then no table is used again.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

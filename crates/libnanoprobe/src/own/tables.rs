@@ -7,8 +7,8 @@
 //!                     older | 0 | from to | from to | from to | ...
 //! ```
 //!
-//! What the recent part says precedes what the older one says of the same address. When it is full both become one. So a
-//! registration writes some kilobytes, however many there were before.
+//! What the recent part says precedes what the older one says of the same address. When it is
+//! full both become one. So a registration writes some kilobytes, however many there were before.
 
 use std::collections::BTreeMap;
 

@@ -21,8 +21,8 @@ struct Wide {
 #[repr(C, align(64))]
 struct Initial([u8; 4096]);
 
-// run_wide(state: rdi, target: rsi, live: edx, initial: rcx): all parts initial, those that are live loaded, the call, all
-// stored. Bits of `live` are XINUSE's.
+// run_wide(state: rdi, target: rsi, live: edx, initial: rcx): all parts initial,
+// those that are live loaded, the call, all stored. Bits of `live` are XINUSE's.
 global_asm!(
     ".globl np_test_run_wide",
     "np_test_run_wide:",
@@ -249,7 +249,8 @@ fn the_x87_unit_stays_and_handlers_find_it_empty() {
 #[derive(Clone)]
 struct Image([u8; 512]);
 
-/// Where the registers begin in it; what stands before them is control, status, tags, and the last instruction's pointers.
+/// Where the registers begin in it; what stands before them is
+/// control, status, tags, and the last instruction's pointers.
 const REGISTERS_AT: usize = 32;
 
 impl Image {
@@ -295,8 +296,8 @@ fn x87_use_is_known() -> bool {
     !x87_is_in_use()
 }
 
-/// Whether the processor gives back the last instruction's opcode and addresses that it was given. AMD's do so for a pending
-/// exception alone, and take a unit in which nothing else is set for initial.
+/// Whether the processor gives back the last instruction's opcode and addresses that it was given.
+/// AMD's do so for a pending exception alone, and take a unit in which nothing else is set for initial.
 fn x87_pointers_are_kept() -> bool {
     let mut image = Image::initial();
     image.0[8] = 1;
@@ -305,8 +306,8 @@ fn x87_pointers_are_kept() -> bool {
     Image::now().0[8] == 1
 }
 
-/// What is in use and all initial, as behind any signal, is all initial behind a handler, too; and not in use any more, which
-/// is why it is not saved the next time.
+/// What is in use and all initial, as behind any signal, is all initial behind a
+/// handler, too; and not in use any more, which is why it is not saved the next time.
 #[test]
 fn an_initial_x87_unit_stays_initial() {
     let _turn = turn();

@@ -78,14 +78,14 @@ impl Attachment {
     /// # Errors
     /// The target cannot be stopped or written.
     pub(crate) fn collect(&mut self) -> Result<(), SessionError> {
-        let much = self.tabled.replaced_bytes() > REPLACED_BYTES_MAX
-            || self.published.taken() > ROWS_MAX
+        let much = self.tables.tabled.replaced_bytes() > REPLACED_BYTES_MAX
+            || self.tables.published.taken() > ROWS_MAX
             || self.gone.len() > GONE_MAX;
-        let is_time = self.tabled.tried.is_none_or(|tried| tried.elapsed() >= PATIENCE);
-        let Some(current) = self.tabled.current.filter(|_| much && is_time) else {
+        let is_time = self.tables.tabled.tried.is_none_or(|tried| tried.elapsed() >= PATIENCE);
+        let Some(current) = self.tables.tabled.current.filter(|_| much && is_time) else {
             return Ok(());
         };
-        self.tabled.tried = Some(Instant::now());
+        self.tables.tabled.tried = Some(Instant::now());
         // On a busy machine a stop takes long, and a program that finds no sign of life afterwards does not wait for
         // us.
         let _pulse = self.pulse();
@@ -110,27 +110,27 @@ impl Attachment {
             return Ok(());
         }
         // The first row, which needs no byte; then no byte says that another holds.
-        let taken = self.published.taken();
-        let first = self.published.first();
+        let taken = self.tables.published.taken();
+        let first = self.tables.published.first();
         let [(redirects, _), (origins, _)] = current;
         let tables = Tables {
             redirects: redirects.0,
             origins: origins.0,
         };
-        let mut pieces = vec![(self.published.tables(first), tables.to_bytes())];
+        let mut pieces = vec![(self.tables.published.tables(first), tables.to_bytes())];
         self.write_code(&pieces)?;
-        pieces = vec![(self.published.byte(first), vec![0; taken as usize])];
+        pieces = vec![(self.tables.published.byte(first), vec![0; taken as usize])];
         self.write_code(&pieces)?;
         stopped.release();
-        self.published.begin_again();
-        for (address, bytes) in std::mem::take(&mut self.tabled.replaced).into_iter().flatten() {
-            self.code.release(address, bytes);
+        self.tables.published.begin_again();
+        for (address, bytes) in std::mem::take(&mut self.tables.tabled.replaced).into_iter().flatten() {
+            self.room.code.release(address, bytes);
         }
         for patch in std::mem::take(&mut self.gone) {
-            self.near.release(patch.detour, patch.room);
+            self.room.near.release(patch.detour, patch.room);
         }
         // What the tables still tell of those is not true of what comes there.
-        self.tables_are_old = true;
+        self.tables.are_old = true;
         Ok(())
     }
 }

@@ -47,7 +47,7 @@ impl Attachment {
             remote.finish()?;
         }
         self.write_example()?;
-        let scratch = self.growth.reserve(Process::SCRATCH_BYTES, 64)?;
+        let scratch = self.room.growth.reserve(Process::SCRATCH_BYTES, 64)?;
         self.process.set_scratch(Some(scratch));
         let table = self.addresses.table;
         let lent = TargetAddress(table.0 + LENT_THREAD_POINTER);
@@ -96,7 +96,7 @@ impl Attachment {
         let free = holes
             .iter()
             .flat_map(|hole| without(hole.start.0..hole.end.0, &self.reserved));
-        self.near.set_holes(free.collect());
+        self.room.near.set_holes(free.collect());
         Ok(())
     }
 
@@ -132,8 +132,9 @@ impl Attachment {
         Ok(())
     }
 
-    /// Maps a region that is in the arena's table before it is there: unmapping nothing is harmless, a mapping that nobody
-    /// knows of is not. But what somebody else has there by now is not ours to unmap: then the table forgets it.
+    /// Maps a region that is in the arena's table before it is there: unmapping
+    /// nothing is harmless, a mapping that nobody knows of is not. But what somebody
+    /// else has there by now is not ours to unmap: then the table forgets it.
     pub(super) fn map_known(
         &mut self,
         remote: &mut Remote<'_>,

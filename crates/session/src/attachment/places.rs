@@ -11,10 +11,11 @@ const FAR_BYTES: u64 = 64 << 30;
 /// little, by their randomisation).
 const LARGE_BYTES: u64 = 2 << 40;
 
-/// A place far from everything, so that neither heap, stacks nor the kernel's own choices come near, and near memory keeps
-/// the holes next to the modules: in the highest large hole, which is the one below the libraries, half-way or
-/// [`FAR_BYTES`] below its end. There the kernel would map, too: lower regions are taken by number in many a program
-/// (the shadows of sanitizers, a virtual machine's heap), which overwrites whatever is there, or ends over it.
+/// A place far from everything, so that neither heap, stacks nor the kernel's own choices come
+/// near, and near memory keeps the holes next to the modules: in the highest large hole, which
+/// is the one below the libraries, half-way or [`FAR_BYTES`] below its end. There the kernel
+/// would map, too: lower regions are taken by number in many a program (the shadows of
+/// sanitizers, a virtual machine's heap), which overwrites whatever is there, or ends over it.
 pub(super) fn far_place(holes: &[Hole], bytes: u64) -> Option<TargetAddress> {
     const ALIGNMENT: u64 = 2 << 20;
     let largest = holes.iter().max_by_key(|hole| hole.bytes())?;

@@ -1,5 +1,5 @@
-//! Which tables of redirects and origins hold: rows that are written once each, and a byte for each that is set when its row
-//! is there (the agent's `redirects.c` says why).
+//! Which tables of redirects and origins hold: rows that are written once each, and a
+//! byte for each that is set when its row is there (the agent's `redirects.c` says why).
 
 use nanoprobe_arena::layout::{TABLE_ROWS, Tables};
 use nanoprobe_patch::TargetAddress;

@@ -1,7 +1,8 @@
-//! Taking back what a dead tracer left, where there are no threads: only memory and a map. What is fuzzed (`fuzz/targets`).
+//! Taking back what a dead tracer left, where there are no threads:
+//! only memory and a map. What is fuzzed (`fuzz/targets`).
 //!
-//! All that a target may have made up passes through here as it does through [`restore`](super::restore()): the head and the
-//! tables of its arenas, the text, the pool of replaced return addresses, the words of a stack.
+//! All that a target may have made up passes through here as it does through [`restore`](super::restore()): the
+//! head and the tables of its arenas, the text, the pool of replaced return addresses, the words of a stack.
 
 use nanoprobe_arena::layout::REGION_RETURNS;
 use nanoprobe_patch::TargetAddress;

@@ -8,8 +8,9 @@
 //!
 //! Whatever the arena tells of may be gone already: the tracer, or another `restore`, was killed while it took it back.
 //!
-//! A tracer is dead when nobody holds the lock on its arena's file ([`nanoprobe_target::is_locked`]): that needs neither its
-//! name nor its number. The tables are read while the process runs, and once more only if they change until it stands.
+//! A tracer is dead when nobody holds the lock on its arena's file
+//! ([`nanoprobe_target::is_locked`]): that needs neither its name nor its number. The tables
+//! are read while the process runs, and once more only if they change until it stands.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -195,8 +196,8 @@ pub(super) fn restorer_of(head: &Control) -> u64 {
     head.installed.iter().map(|action| action.restorer).max().unwrap_or(0)
 }
 
-/// Tells it in the arena: should a tracer live nevertheless, that one is not to go on as if it counted. A child's arena is its
-/// parent's.
+/// Tells it in the arena: should a tracer live nevertheless, that one
+/// is not to go on as if it counted. A child's arena is its parent's.
 pub(super) fn say_restored(memory: &Memory, is_child: bool, head: &Control) {
     if is_child || head.magic == 0 {
         return;
@@ -225,8 +226,8 @@ pub(super) fn lower_semaphores(
     })
 }
 
-/// Closes what a tracer opened in the target, was killed, and could not close; whether there was any. What the process holds
-/// as a tracer of others is locked.
+/// Closes what a tracer opened in the target, was killed, and could not close;
+/// whether there was any. What the process holds as a tracer of others is locked.
 fn close_descriptors(stopped: &mut Stopped) -> Result<bool, SessionError> {
     let tid = stopped.best_thread()?;
     // Without the right to look there is nothing to be closed by us either.

@@ -17,8 +17,9 @@ const WINDOW_BYTES: u64 = 4096;
 /// Text is written in batches of so many sites.
 const BATCH: usize = 4096;
 
-/// Writes the original bytes wherever ours still stand. Each byte is judged by itself: the tracer may have been killed in
-/// the middle of the breakpoint protocol, or of a write that crosses pages, or while it replaced one patch by another.
+/// Writes the original bytes wherever ours still stand. Each byte is judged by
+/// itself: the tracer may have been killed in the middle of the breakpoint protocol,
+/// or of a write that crosses pages, or while it replaced one patch by another.
 ///
 /// # Errors
 /// The text cannot be written.

@@ -10,10 +10,11 @@
 //! | a return address behind an indirect call in the agent | the same, had the compiler made it a call |
 //! | the address of a thunk | a return address that was replaced, and could not be put back (`agent/returns.h`) |
 //!
-//! Stacks are full of what was there before. A frame of ours that has done its work looks like one that still waits; but
-//! it was a trap, and leads into a detour, which a trap that was handed on does not. Other addresses of ours, those of
-//! detours that have called handlers for one, are nothing that anybody returns to. A frame on an alternate stack is none of a
-//! thread that stands on another: Go's stacks lie side by side in its heap, and a search goes from one into the next.
+//! Stacks are full of what was there before. A frame of ours that has done its work looks like one
+//! that still waits; but it was a trap, and leads into a detour, which a trap that was handed on
+//! does not. Other addresses of ours, those of detours that have called handlers for one, are
+//! nothing that anybody returns to. A frame on an alternate stack is none of a thread that stands
+//! on another: Go's stacks lie side by side in its heap, and a search goes from one into the next.
 //!
 //! ```text
 //!   frame + 0    where the handler returns to (the restorer, which makes the system call rt_sigreturn)
@@ -56,8 +57,9 @@ const THUNK: [u8; 7] = [0x48, 0x8d, 0x64, 0x24, 0xe8, 0x50, 0xb8];
 const MASK: usize = 38;
 /// The last of the words that the kernel keeps for later; it neither writes nor reads them.
 const MARK: usize = 37;
-/// It holds this ("np"), a sum of what was interrupted, and signals, where we have taken these out of the mask. The stack may
-/// have another frame there later, which the kernel writes around the word: the sum tells that it is not ours any more.
+/// It holds this ("np"), a sum of what was interrupted, and signals, where we have
+/// taken these out of the mask. The stack may have another frame there later, which
+/// the kernel writes around the word: the sum tells that it is not ours any more.
 const MARK_MAGIC: u64 = 0x6e70 << 48;
 /// What is summed: the registers, rip and flags among them.
 const SUMMED: Range<usize> = 5..24;
@@ -134,8 +136,8 @@ fn words_from(memory: &Memory, map: &Map, rsp: u64) -> Vec<u64> {
         .collect()
 }
 
-/// What a thread with this stack pointer will block at the latest when the handlers have returned that it may be in: all
-/// bits, where it is in none.
+/// What a thread with this stack pointer will block at the latest when the
+/// handlers have returned that it may be in: all bits, where it is in none.
 pub(crate) fn mask_after_handlers(memory: &Memory, map: &Map, rsp: u64) -> u64 {
     mask_behind(&words_from(memory, map, rsp), rsp)
 }
@@ -173,9 +175,9 @@ fn sum(words: impl Iterator<Item = u64>) -> u64 {
 
 /// The frames of the handlers that a thread with this stack pointer is in.
 ///
-/// The program's own memory is to be changed, so nothing less will do than a frame whose handler returns to code that makes
-/// the system call rt_sigreturn. A handler on an alternate stack has interrupted another stack, where a handler may have
-/// been running already.
+/// The program's own memory is to be changed, so nothing less will do than a frame whose
+/// handler returns to code that makes the system call rt_sigreturn. A handler on an alternate
+/// stack has interrupted another stack, where a handler may have been running already.
 fn frames_of_handlers(memory: &Memory, map: &Map, rsp: u64) -> Vec<Frame> {
     let mut frames = Vec::new();
     let mut next = Some(rsp);
@@ -205,8 +207,8 @@ fn frames_of_handlers(memory: &Memory, map: &Map, rsp: u64) -> Vec<Frame> {
     frames
 }
 
-/// Takes signals out of the masks that a thread's handlers put back when they return: rt_sigreturn is a system call that
-/// nobody stands in front of. What was taken out is kept in the frame.
+/// Takes signals out of the masks that a thread's handlers put back when they return: rt_sigreturn
+/// is a system call that nobody stands in front of. What was taken out is kept in the frame.
 pub(crate) fn unblock_behind_handlers(memory: &Memory, map: &Map, rsp: u64, signals: u64) -> Result<(), MemoryError> {
     for frame in frames_of_handlers(memory, map, rsp) {
         let bits = frame.mask & signals;

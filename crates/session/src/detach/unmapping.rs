@@ -70,7 +70,8 @@ pub(super) fn unmap(
 /// What of a region is mapped, and looks like what we map.
 pub(super) fn mapped_parts(map: &Map, region: &Region) -> Vec<(u64, u64)> {
     let end = region.address.saturating_add(region.bytes);
-    // A tracer that was killed while it mapped a region in a process that locks its memory leaves it without any access.
+    // A tracer that was killed while it mapped a region in a
+    // process that locks its memory leaves it without any access.
     let is_begun = |mapping: &&Mapping| {
         mapping.kind == MappingKind::Anonymous
             && mapping.permissions == Permissions::default()

@@ -82,8 +82,8 @@ impl Planner<'_> {
         groups
     }
 
-    /// Of the probes that one description has at one place under several names, as an IFUNC and what it chose, keeps one: the
-    /// one of the function itself, else the first.
+    /// Of the probes that one description has at one place under several names, as an
+    /// IFUNC and what it chose, keeps one: the one of the function itself, else the first.
     fn keep_one_name(&self, members: &mut Vec<(usize, Spot)>) {
         let list = self.enablings.list();
         let is_itself = |number: usize| {

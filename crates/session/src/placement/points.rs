@@ -40,8 +40,8 @@ impl Planner<'_> {
         })
     }
 
-    /// The point that replaces the return address, with the stub in which the points of the return fire. It fires where and when
-    /// these would.
+    /// The point that replaces the return address, with the stub in which
+    /// the points of the return fire. It fires where and when these would.
     pub(super) fn take_return(
         &mut self,
         site: TargetAddress,
@@ -133,8 +133,8 @@ impl Planner<'_> {
     }
 }
 
-/// Adds the points at which a probe of a function fires to those of its parts, also where it says why some may be missing. `make` is given the site, its offset from
-/// the entry, and when and where it fires.
+/// Adds the points at which a probe of a function fires to those of its parts, also where it says why
+/// some may be missing. `make` is given the site, its offset from the entry, and when and where it fires.
 pub fn spread(
     spot: Spot,
     entry: TargetAddress,

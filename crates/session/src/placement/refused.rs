@@ -42,8 +42,8 @@ pub enum RefusedBecause {
         "no way out was found: behind the program's own breakpoint (int3) at {0} nobody knows whether it goes on (-x return=address sees its returns)"
     )]
     BehindBreakpoint(TargetAddress),
-    /// A computed branch leads nobody knows where, and some of the function is reached by nothing else. The ways out that
-    /// are known fire nevertheless.
+    /// A computed branch leads nobody knows where, and some of the function is
+    /// reached by nothing else. The ways out that are known fire nevertheless.
     #[error(
         "a computed branch may lead to code that nobody knows of: returns from there are missed (-x return=address sees them)"
     )]

@@ -49,7 +49,8 @@ impl DescriptionError {
     }
 }
 
-/// For who asks for what other tracers have: the kernel's probes, or bpftrace's words for them. Begins with a separator.
+/// For who asks for what other tracers have: the kernel's probes,
+/// or bpftrace's words for them. Begins with a separator.
 pub fn hint_for_elsewhere(description: &ProbeDescription) -> Option<&'static str> {
     let ProbeDescription {
         provider,
@@ -148,8 +149,8 @@ impl Line {
     }
 }
 
-/// Whether a description means the inlined copies of a function, too: where it names the entry of a function of a module,
-/// all three without globs. What matches many functions means those that there are by the linker's word.
+/// Whether a description means the inlined copies of a function, too: where it names the entry of a function of a
+/// module, all three without globs. What matches many functions means those that there are by the linker's word.
 pub fn means_inlined(description: &ProbeDescription) -> bool {
     let ProbeDescription {
         module, function, name, ..
@@ -161,8 +162,8 @@ pub fn means_inlined(description: &ProbeDescription) -> bool {
         && function != NO_FUNCTION
 }
 
-/// The process that a program's descriptions name, when they name one: `pid1234:::entry` without `-p`, or a static probe's
-/// `python1234:::line`.
+/// The process that a program's descriptions name, when they name one:
+/// `pid1234:::entry` without `-p`, or a static probe's `python1234:::line`.
 pub fn named_process<'a>(
     descriptions: impl Iterator<Item = &'a ProbeDescription> + Clone,
 ) -> Option<(i32, &'a ProbeDescription)> {
@@ -203,9 +204,10 @@ pub fn answers_to<'a>(name: &'a str, pattern: &str, demangle: Demangle) -> Optio
     answers_as_it_is(name, pattern, demangle).or_else(|| answers_as_its_source(name, pattern, demangle))
 }
 
-/// Whether a mangled name may read as the pattern. A program has a hundred thousand of them, and demangling is what looking
-/// through them costs: where the pattern is no more than identifiers, the last of them, the function's own name, is spelled
-/// out in the mangled one, too, but for the classes of std that have an abbreviation (their constructors bear their names).
+/// Whether a mangled name may read as the pattern. A program has a hundred thousand of them, and
+/// demangling is what looking through them costs: where the pattern is no more than identifiers,
+/// the last of them, the function's own name, is spelled out in the mangled one, too, but for
+/// the classes of std that have an abbreviation (their constructors bear their names).
 fn may_be_written(mangled: &str, pattern: &str) -> bool {
     const ABBREVIATED: [&str; 9] = [
         "allocator",
@@ -252,7 +254,8 @@ fn answers_as_its_source<'a>(name: &'a str, pattern: &str, demangle: Demangle) -
 mod tests {
     use super::*;
 
-    /// Whatever a name reads as, it is found by: constructors, abbreviations of std's, substitutions, both forms of Rust.
+    /// Whatever a name reads as, it is found by: constructors,
+    /// abbreviations of std's, substitutions, both forms of Rust.
     #[test]
     fn a_name_answers_to_what_it_reads_as() {
         for mangled in [

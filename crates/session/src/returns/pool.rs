@@ -76,8 +76,8 @@ pub struct PutBack {
     pub abandoned: u64,
 }
 
-/// Puts back every return address that is replaced. All threads stand still. What the pool says is the target's word, so
-/// each slot is looked at first; nothing else is written.
+/// Puts back every return address that is replaced. All threads stand still. What the pool
+/// says is the target's word, so each slot is looked at first; nothing else is written.
 ///
 /// # Errors
 /// The target's memory cannot be written.

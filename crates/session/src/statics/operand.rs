@@ -1,5 +1,5 @@
-//! The arguments of a static probe, from the text of its note: assembler operands in AT&T's syntax, as the compiler wrote
-//! them, each with its size.
+//! The arguments of a static probe, from the text of its note: assembler
+//! operands in AT&T's syntax, as the compiler wrote them, each with its size.
 //!
 //! ```text
 //!    -4@%eax   8@-16(%rbp)   1@(%rax,%rbx,4)   -4@$7   8@counter(%rip)   8@16+table(%rip)   8@$main
@@ -8,8 +8,8 @@
 //!    size                                        behind it: floating-point; none: the operand's own
 //! ```
 //!
-//! A note may come from anybody: what is not understood is an argument that cannot be read, with its reason, and no harm to
-//! the others.
+//! A note may come from anybody: what is not understood is an argument
+//! that cannot be read, with its reason, and no harm to the others.
 
 use nanoprobe_codegen::{Argument, Location, Operand, Register, StaticArguments};
 

@@ -29,7 +29,7 @@ impl Presence {
             Some(stack) => stack,
             None => *attachment
                 .resolvers_stack
-                .insert(attachment.growth.reserve(STACK_BYTES, 64)?),
+                .insert(attachment.room.growth.reserve(STACK_BYTES, 64)?),
         };
         let tid = stopped.best_thread()?;
         let mut remote = stopped.remote(tid)?;

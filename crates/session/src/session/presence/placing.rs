@@ -198,9 +198,9 @@ impl Presence {
     /// From now on a placement holds: the one call that applies what was planned.
     fn commit(&mut self, placement: Placement) -> Changes {
         placement.commit(Holder {
-            near: &mut self.attachment.near,
-            code: &mut self.attachment.code,
-            growth: &mut self.attachment.growth,
+            near: &mut self.attachment.room.near,
+            code: &mut self.attachment.room.code,
+            growth: &mut self.attachment.room.growth,
             handlers: &mut self.placed.handlers,
             fired: &mut self.placed.fired,
         })
@@ -239,9 +239,9 @@ pub(super) fn planned(
         choices: &known.choices,
         runtime,
         room: Room {
-            near: attachment.near.clone(),
-            code: attachment.code.draft(),
-            growth: attachment.growth.draft(),
+            near: attachment.room.near.clone(),
+            code: attachment.room.code.draft(),
+            growth: attachment.room.growth.draft(),
             handlers: placed.handlers.clone(),
             fired: Fired::new(),
         },
