@@ -96,8 +96,8 @@ enum np_error {
 /* A sentence in English; never NULL. Handlers may call it. */
 NP_API const char *np_strerror(int error);
 
-/* The details of this thread's last error: addresses, the nearest instruction starts, the planner's refusal. Valid until
- * its next call of a function of this header; "" when there was none. */
+/* The details of this thread's last error: addresses, the nearest instruction starts, the planner's
+ * refusal. Valid until its next call of a function of this header; "" when there was none. */
 NP_API const char *np_last_error(void);
 
 /* ---- registers ------------------------------------------------------------------------------------------------ */
@@ -115,18 +115,21 @@ struct np_regs {
 
 struct np_probe;
 
-/* Runs before the probed instruction. 0: go on with it. Not 0: do not; the thread goes on at regs->rip with the registers
- * as they are now: to skip a function at its entry, pop its return address into rip and set rax. (With rip unchanged the
- * instruction is executed all the same.) The post-handler does not run then. */
+/* Runs before the probed instruction. 0: go on with it. Not 0: do not; the thread goes on at
+ * regs->rip with the registers as they are now: to skip a function at its entry, pop its return
+ * address into rip and set rax. (With rip unchanged the instruction is executed all the same.) The
+ * post-handler does not run then. */
 typedef int (*np_pre_handler)(struct np_probe *probe, struct np_regs *regs);
 
-/* Runs behind the probed instruction, whatever it was: regs->rip is where the thread goes on, behind a call the callee's
- * entry. `flags` is 0. (Branches, calls and returns are emulated for it; one that faults has none. NP_ERROR_UNMOVABLE: nobody
- * but the processor can carry it out, as a far jump.) */
+/* Runs behind the probed instruction, whatever it was: regs->rip is where the thread goes on,
+ * behind a call the callee's entry. `flags` is 0. (Branches, calls and returns are emulated for
+ * it; one that faults has none. NP_ERROR_UNMOVABLE: nobody but the processor can carry it out, as
+ * a far jump.) */
 typedef void (*np_post_handler)(struct np_probe *probe, struct np_regs *regs, unsigned long flags);
 
-/* Runs when a handler of this probe, or the probed instruction, raised `signal` (SIGSEGV, SIGBUS, SIGFPE, SIGILL); regs are
- * those of the fault, of the instruction as if it had been executed in place. In a signal handler.
+/* Runs when a handler of this probe, or the probed instruction, raised `signal` (SIGSEGV, SIGBUS,
+ * SIGFPE, SIGILL); regs are those of the fault, of the instruction as if it had been executed in
+ * place. In a signal handler.
  *
  *   0        not dealt with: the program's own handler has it, or the program dies
  *   not 0    dealt with. With regs->rip unchanged a handler is abandoned, and what the program was doing goes on; the
@@ -155,26 +158,28 @@ struct np_probe {
 	void *reserved[4];           /* the library's */
 };
 
-/* Any number of probes may stand on one instruction; their handlers run in the order of registration. From the return of
- * this function on every thread that comes by fires. */
+/* Any number of probes may stand on one instruction; their handlers run in the order of
+ * registration. From the return of this function on every thread that comes by fires. */
 NP_API int np_register_probe(struct np_probe *probe);
 /* All of them, or none: the first error is returned and nothing stays registered. Costs hardly more than one. */
 NP_API int np_register_probes(struct np_probe *const *probes, size_t count);
-/* When it returns no thread is in a handler of the probe any more, nor will be; the structure may go. The instruction is
- * as it was, byte for byte, unless another probe stands on it. With NP_ERROR_BLOCKED or NP_ERROR_SYSTEM all this holds but the
- * last: the text follows with the next change that can be made. */
+/* When it returns no thread is in a handler of the probe any more, nor will be; the structure may
+ * go. The instruction is as it was, byte for byte, unless another probe stands on it. With
+ * NP_ERROR_BLOCKED or NP_ERROR_SYSTEM all this holds but the last: the text follows with the next
+ * change that can be made. */
 NP_API int np_unregister_probe(struct np_probe *probe);
 NP_API int np_unregister_probes(struct np_probe *const *probes, size_t count);
-/* The same without the wait: handlers begin no more, `done` is called (by some thread, from a later call of any function
- * of this header or by np_synchronize) when none runs any more. */
+/* The same without the wait: handlers begin no more, `done` is called (by some thread, from a later
+ * call of any function of this header or by np_synchronize) when none runs any more. */
 NP_API int np_unregister_probe_async(struct np_probe *probe, void (*done)(struct np_probe *probe));
 /* Waits until everything that np_unregister_probe_async began is done. */
 NP_API int np_synchronize(void);
 NP_API int np_disable_probe(struct np_probe *probe);
 NP_API int np_enable_probe(struct np_probe *probe);
 
-/* How often its handlers ran, and how often they were left out: hits inside of handlers. 0 in a handler. When the probe was
- * unregistered: its last counts, of the last NP_PROBES_MAX that were, until the structure is registered again. */
+/* How often its handlers ran, and how often they were left out: hits inside of handlers. 0 in a
+ * handler. When the probe was unregistered: its last counts, of the last NP_PROBES_MAX that were,
+ * until the structure is registered again. */
 NP_API uint64_t np_probe_hits(const struct np_probe *probe);
 NP_API uint64_t np_probe_nmissed(const struct np_probe *probe);
 
@@ -192,9 +197,10 @@ NP_API const char *np_tactic_name(enum np_tactic tactic);
 
 /* ---- jumper probes -------------------------------------------------------------------------------------------- */
 
-/* `entry` is a function of the probed function's prototype. It is called in front of it with all its arguments, those in
- * floating-point registers and those on the stack (NP_JPROBE_STACK bytes of them), too. What it does to its arguments
- * stays with it. It ends by np_jprobe_return(), or by returning. */
+/* `entry` is a function of the probed function's prototype. It is called in front of it with all
+ * its arguments, those in floating-point registers and those on the stack (NP_JPROBE_STACK bytes
+ * of them), too. What it does to its arguments stays with it. It ends by np_jprobe_return(), or
+ * by returning. */
 struct np_jprobe {
 	struct np_probe probe; /* addr or symbol; its pre- and post-handlers are the library's */
 	void *entry;
@@ -219,13 +225,14 @@ struct np_retprobe_instance {
 	void *data;           /* data_size bytes, zero at first: from the entry handler to the handler; aligned to 16 */
 };
 
-/* The function is left: regs->rip is the return address, regs->rsp is frame + 8, and changes of these two have no effect.
- * regs->rax is the value returned; it and all other registers may be changed. What the handler returns means nothing yet:
- * return 0. */
+/* The function is left: regs->rip is the return address, regs->rsp is frame + 8, and changes of
+ * these two have no effect. regs->rax is the value returned; it and all other registers may be
+ * changed. What the handler returns means nothing yet: return 0. */
 typedef int (*np_retprobe_handler)(struct np_retprobe_instance *instance, struct np_regs *regs);
 
-/* Both forms see the same calls and the same values; but whoever unwinds the stack during a call (a backtrace, an exception)
- * meets real addresses only, and by ADDRESS that call's return is not seen then: it is abandoned. */
+/* Both forms see the same calls and the same values; but whoever unwinds the stack during a call (a
+ * backtrace, an exception) meets real addresses only, and by ADDRESS that call's return is not seen
+ * then: it is abandoned. */
 enum np_retprobe_form {
 	NP_RETPROBE_AUTO = 0,   /* exits, where that can be and all of them can be jumps; else the address; else exits */
 	NP_RETPROBE_EXITS = 1,  /* every ret of the function is a probe; the stack is not touched. NP_ERROR_EXITS where
@@ -254,10 +261,11 @@ NP_API int np_register_retprobes(struct np_retprobe *const *probes, size_t count
 /* Calls that are active go on and return to where they came from; their handlers do not run. */
 NP_API int np_unregister_retprobe(struct np_retprobe *probe);
 NP_API int np_unregister_retprobes(struct np_retprobe *const *probes, size_t count);
-/* Calls whose return was seen: np_probe_hits(&probe->probe). Those whose return will not be, since maxactive others were
- * active or the call was inside of a handler: nmissed. Those that were begun and left by longjmp, an exception or the end
- * of their thread are neither, but abandoned, as soon as that is noticed: when their place is needed, or the thread ends. So
- * calls = hits + nmissed + abandoned + active + left out. np_disable_probe(&probe->probe) stops calls from being followed;
+/* Calls whose return was seen: np_probe_hits(&probe->probe). Those whose return will not be, since
+ * maxactive others were active or the call was inside of a handler: nmissed. Those that were begun
+ * and left by longjmp, an exception or the end of their thread are neither, but abandoned, as soon
+ * as that is noticed: when their place is needed, or the thread ends. So calls = hits + nmissed +
+ * abandoned + active + left out. np_disable_probe(&probe->probe) stops calls from being followed;
  * those that are active are followed to their end. */
 NP_API uint64_t np_retprobe_nmissed(const struct np_retprobe *probe);
 NP_API uint64_t np_retprobe_abandoned(const struct np_retprobe *probe);
@@ -266,17 +274,20 @@ NP_API enum np_retprobe_form np_retprobe_form(const struct np_retprobe *probe);
 
 /* ---- hooks ---------------------------------------------------------------------------------------------------- */
 
-/* From now on whoever calls `function` calls `replacement`; *original (may be NULL) calls the function itself. One hook a
- * function; probes may stand on it as well, they fire first, whichever came first. A return probe sees the return to the
- * function's caller; what calls *original is no call of the function to probes.
+/* From now on whoever calls `function` calls `replacement`; *original (may be NULL) calls the
+ * function itself. One hook a function; probes may stand on it as well, they fire first, whichever
+ * came first. A return probe sees the return to the function's caller; what calls *original is no
+ * call of the function to probes.
  *
- * The replacement is jumped to, so it has the function's return address and arguments. It is called instead, in a frame of the
- * library's, where the function's callers may rely on more than the ABI says: the stack is not aligned to 16 (gcc's
- * -fipa-stack-alignment); or all that the function executes is known, so that its callers may keep values in registers which
- * it leaves alone (-fipa-ra); or it has a return probe by exits. Then the stack is aligned; the registers that a caller may rely
- * on are kept, but for those in which the function may return something, and the upper parts of vectors; of arguments on the
- * stack there are copies of the first NP_HOOK_STACK bytes; and the function's return address is
- * __builtin_return_address(1), not (0). Exceptions and backtraces go through. */
+ * The replacement is jumped to, so it has the function's return address and arguments. It is called
+ * instead, in a frame of the library's, where the function's callers may rely on more than the ABI
+ * says: the stack is not aligned to 16 (gcc's -fipa-stack-alignment); or all that the function
+ * executes is known, so that its callers may keep values in registers which it leaves alone
+ * (-fipa-ra); or it has a return probe by exits. Then the stack is aligned; the registers that a
+ * caller may rely on are kept, but for those in which the function may return something, and the
+ * upper parts of vectors; of arguments on the stack there are copies of the first NP_HOOK_STACK
+ * bytes; and the function's return address is __builtin_return_address(1), not (0). Exceptions and
+ * backtraces go through. */
 #define NP_HOOK_STACK 512
 NP_API int np_hook(void *function, void *replacement, void **original);
 /* The function is itself again. *original stays callable for ever. */
@@ -293,14 +304,16 @@ enum np_watch {
 
 struct np_watchpoint;
 
-/* Runs in the thread that made the access, as other handlers do, not in a signal handler: behind the access, regs->rip is
- * the next instruction (in a nanoprobe detour: where it is there); in front of an instruction that is watched for execution.
- * What is changed in regs holds when the program goes on. */
+/* Runs in the thread that made the access, as other handlers do, not in a signal handler: behind
+ * the access, regs->rip is the next instruction (in a nanoprobe detour: where it is there); in
+ * front of an instruction that is watched for execution. What is changed in regs holds when the
+ * program goes on. */
 typedef void (*np_watch_handler)(struct np_watchpoint *watchpoint, struct np_regs *regs);
 
-/* The processor's debug registers watch `length` bytes for all threads of the process, those that come as well. There are
- * four; one is taken from registration to removal. What the kernel writes in the program's name (read(2)) is not seen, nor
- * are accesses in children of vfork. A child of fork has its own. */
+/* The processor's debug registers watch `length` bytes for all threads of the process, those that
+ * come as well. There are four; one is taken from registration to removal. What the kernel writes
+ * in the program's name (read(2)) is not seen, nor are accesses in children of vfork. A child of
+ * fork has its own. */
 struct np_watchpoint {
 	size_t size;
 	void *addr;
@@ -312,17 +325,18 @@ struct np_watchpoint {
 	void *reserved[4];        /* the library's */
 };
 
-/* NP_ERROR_NO_WATCHPOINT: none is left. NP_ERROR_BUSY: another watchpoint is on some of these bytes. NP_ERROR_UNSUPPORTED:
- * the machine has none, or the kernel is older than 5.13. NP_ERROR_PERMISSION. NP_ERROR_LIMIT: threads came faster than
- * they could be watched. */
+/* NP_ERROR_NO_WATCHPOINT: none is left. NP_ERROR_BUSY: another watchpoint is on some of these
+ * bytes. NP_ERROR_UNSUPPORTED: the machine has none, or the kernel is older than 5.13.
+ * NP_ERROR_PERMISSION. NP_ERROR_LIMIT: threads came faster than they could be watched. */
 NP_API int np_register_watchpoint(struct np_watchpoint *watchpoint);
 /* When it returns no thread is in its handler any more. */
 NP_API int np_unregister_watchpoint(struct np_watchpoint *watchpoint);
 NP_API int np_disable_watchpoint(struct np_watchpoint *watchpoint);
 NP_API int np_enable_watchpoint(struct np_watchpoint *watchpoint);
-/* How often the handler ran (without one: accesses), and how often the processor saw an access and it did not: in handlers,
- * with SIGTRAP blocked, and when one instruction meets two watchpoints, which is one signal for the first of them.
- * hits + nmissed are the accesses, as the kernel counts them. */
+/* How often the handler ran (without one: accesses), and how often the processor saw an access
+ * and it did not: in handlers, with SIGTRAP blocked, and when one instruction meets two
+ * watchpoints, which is one signal for the first of them. hits + nmissed are the accesses, as the
+ * kernel counts them. */
 NP_API uint64_t np_watchpoint_hits(const struct np_watchpoint *watchpoint);
 NP_API uint64_t np_watchpoint_nmissed(const struct np_watchpoint *watchpoint);
 

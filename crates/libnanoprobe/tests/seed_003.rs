@@ -9,21 +9,27 @@
 //! - 3: the address may also be given as a symbol, or a function's with an offset.
 //! - 3.1: whether the probepoint is at an instruction's boundary is verified.
 //! - 4.2: any number of jumper probes may stand at one address.
-//! - 4.3.2: stack traces show real return addresses. Where the return address was replaced, that costs this call's return.
+//! - 4.3.2: stack traces show real return addresses. Where the return address was replaced, that
+//!   costs this call's return.
 //! - 6: no copy is ever stepped, so no hit takes more than one exception; with a jump it takes none.
 //!
 //! What cannot hold in user space, and has no test:
 //!
-//! - 3.2, 5.2: "preemption is disabled". A program cannot keep the system from scheduling. So a handler may be interrupted,
-//!   may block, and its thread may wander to another processor; whatever is tracked is the thread's, not the processor's.
-//! - 3.2: a fault that no fault handler deals with is fixed up by the kernel's exception tables. A program has none. It is the
-//!   program's own then, as if it had happened without probes. (Nor would a page that is not resident be a fault here.)
+//! - 3.2, 5.2: "preemption is disabled". A program cannot keep the system from scheduling. So a
+//!   handler may be interrupted, may block, and its thread may wander to another processor;
+//!   whatever is tracked is the thread's, not the processor's.
+//! - 3.2: a fault that no fault handler deals with is fixed up by the kernel's exception tables. A
+//!   program has none. It is the program's own then, as if it had happened without probes. (Nor
+//!   would a page that is not resident be a fault here.)
 //! - 3.3: opaque types for other architectures. There is one.
-//! - 4.3.2: `schedule()` and `do_exit()` are the kernel's; functions that do not return are tested with pthread_exit and longjmp
-//!   (`linked.rs`). The data of return probes is under no global lock here.
-//! - 5.1, 5.2: the control block of each processor and RCU are how it is done there. Here each thread has a block, and who removes
-//!   a probe waits until every thread was seen outside of its handler.
-//! - 6.3: "boostable" and that the first hit is stepped. All copies are built, with the jump behind them, at registration.
+//! - 4.3.2: `schedule()` and `do_exit()` are the kernel's; functions that do not return are
+//!   tested with pthread_exit and longjmp (`linked.rs`). The data of return probes is under no
+//!   global lock here.
+//! - 5.1, 5.2: the control block of each processor and RCU are how it is done there. Here
+//!   each thread has a block, and who removes a probe waits until every thread was seen
+//!   outside of its handler.
+//! - 6.3: "boostable" and that the first hit is stepped. All copies are built, with the jump behind
+//!   them, at registration.
 //! - 4.1.2, 4.3.3, 7: what each kind costs, which no test asserts: `nanoprobe bench --own` measures it.
 //! - 8.2: watchpoints: `watch.rs`.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]

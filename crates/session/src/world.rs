@@ -1,6 +1,6 @@
-//! What the clauses that fire in the tracer (BEGIN, END, ERROR, tick, profile) see: the globals and associative arrays of
-//! the target's threads, variables of their own besides, no registers and no stack. A `profile` clause that is about a
-//! thread of the target sees what a sample says of that thread, and its thread-local variables.
+//! What the clauses that fire in the tracer (BEGIN, END, ERROR, tick, profile) see: the globals and associative
+//! arrays of the target's threads, variables of their own besides, no registers and no stack. A `profile` clause
+//! that is about a thread of the target sees what a sample says of that thread, and its thread-local variables.
 
 use std::collections::HashMap;
 

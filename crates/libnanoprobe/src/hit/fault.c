@@ -1,4 +1,5 @@
-/* Faults of handlers and of probed instructions: what np_fault_handler is called for. In a signal handler of the agent's.
+/* Faults of handlers and of probed instructions: what np_fault_handler is called for. In a signal
+ * handler of the agent's.
  *
  *     a handler faults        self->depth, self->recoverable: its probe's fault handler; then, if that says so, the thread
  *                             goes on behind the handler's call (the __builtin_setjmp of hit.c), which is over
@@ -7,8 +8,8 @@
  *
  *     a jumper probe copies   arguments from a page that has just gone: there are fewer of them, and nobody is told
  *
- * Our signal actions block everything. A fault handler may do what other handlers may, so it runs with what the interrupted
- * code blocks; a fault in it is the program's.
+ * Our signal actions block everything. A fault handler may do what other handlers may, so it runs
+ * with what the interrupted code blocks; a fault in it is the program's.
  */
 #define _GNU_SOURCE
 #include "hit.h"

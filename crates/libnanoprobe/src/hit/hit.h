@@ -13,13 +13,15 @@
  *                     little less
  *     thread->epoch   how often it has left
  *
- * A thread that begins reads the list after it has set its depth; the side that changes the list stores the new pointer,
- * then has every processor of the process run a full barrier (membarrier), then waits until each thread whose depth is not
- * 0 has left, or its epoch has moved. So the hit path needs no barrier of its own, but that of the compiler.
+ * A thread that begins reads the list after it has set its depth; the side that changes the list
+ * stores the new pointer, then has every processor of the process run a full barrier (membarrier),
+ * then waits until each thread whose depth is not 0 has left, or its epoch has moved. So the hit
+ * path needs no barrier of its own, but that of the compiler.
  *
- * A signal handler of the program's may interrupt a probe's handler and leave both by siglongjmp. Whoever is hit then, and
- * is no deeper in the stack than at the hit before, has left that one (left.c): what a handler calls itself, and what
- * interrupts it, is deeper, but on an alternate stack.
+ * A signal handler of the program's may interrupt a probe's handler and leave both by
+ * siglongjmp. Whoever is hit then, and is no deeper in the stack than at the hit before, has
+ * left that one (left.c): what a handler calls itself, and what interrupts it, is deeper, but
+ * on an alternate stack.
  */
 #ifndef NP_HIT_H
 #define NP_HIT_H
@@ -91,8 +93,8 @@ struct np_hit_holds {
 	struct np_hit_held held[NP_HELD_MAX];
 } __attribute__((aligned(64)));
 
-/* What the agent must know of a thread that has return addresses replaced: struct np_context of agent/contract.h, of which
- * np_return_take uses three fields. */
+/* What the agent must know of a thread that has return addresses replaced: struct np_context of
+ * agent/contract.h, of which np_return_take uses three fields. */
 struct np_hit_context {
 	uint64_t before[10];
 	uint32_t tid, index;      /* unique for each block */
@@ -131,8 +133,8 @@ struct np_hit_thread {
 
 /* The answer of an np_hit_function, besides 0 and 1: 0, but a return address was replaced (returned.S). */
 enum { NP_HIT_PAIR = 0x70616972 };
-/* The answer 0 is to be given, but the rest of the function is to be called by the thunk that is in its slot. Yields the
- * answer. */
+/* The answer 0 is to be given, but the rest of the function is to be called by the thunk that is in
+ * its slot. Yields the answer. */
 NP_HIDDEN uint32_t np_hit_pair(struct np_regs *regs, uint64_t on);
 
 /* Bytes that np_simd_save may write. */
@@ -207,22 +209,24 @@ struct np_hit_hook {
 };
 /* What the function provably leaves alone, so that it returns nothing there. */
 enum np_hit_keeps { NP_KEEPS_RAX = 1, NP_KEEPS_RDX = 2, NP_KEEPS_VECTORS = 4 };
-/* np_hit_function of hooks, the last of their sites; entry->data is a struct np_hit_hook; NULL: there is no replacement yet. */
+/* np_hit_function of hooks, the last of their sites; entry->data is a struct np_hit_hook; NULL:
+ * there is no replacement yet. */
 NP_HIDDEN int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs);
 /* np_hit_function of the dynamic linker's debugger hook; entry->data is the code in its place. */
 NP_HIDDEN int np_replaced_hit(struct np_hit_entry *entry, struct np_regs *regs);
 /* Loads everything from the struct np_regs at rsp. */
 NP_HIDDEN void np_resume(void);
 
-/* Whether the hit that a thread was inside of was left by siglongjmp, by who is at `rsp` now: if so, it is over. `alternate`:
- * where the thread's alternate stack is, if that is known; NULL: the kernel is asked, about the stack that is in use now. */
+/* Whether the hit that a thread was inside of was left by siglongjmp, by who is at `rsp` now: if
+ * so, it is over. `alternate`: where the thread's alternate stack is, if that is known; NULL: the
+ * kernel is asked, about the stack that is in use now. */
 struct np_hit_stack {
 	uint64_t start, bytes;
 };
 NP_HIDDEN int np_hit_is_left(struct np_hit_thread *self, uint64_t rsp, const struct np_hit_stack *alternate);
 
-/* The calling thread's block; NULL: it has none yet. In the static block of thread-local storage (initial-exec): no call,
- * no allocation by the dynamic linker in the midst of a hit. */
+/* The calling thread's block; NULL: it has none yet. In the static block of thread-local storage
+ * (initial-exec): no call, no allocation by the dynamic linker in the midst of a hit. */
 extern NP_HIDDEN __thread struct np_hit_thread *np_hit_self __attribute__((tls_model("initial-exec")));
 /* Takes over or maps a block for the calling thread; NULL: no memory. Async-signal-safe. */
 NP_HIDDEN struct np_hit_thread *np_hit_join(void);

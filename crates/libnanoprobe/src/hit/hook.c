@@ -1,7 +1,8 @@
 /* Hooks: the thread goes on in the replacement, in place of the function that was hit.
  *
- * Most go there by a jump: then the replacement's caller is the function's own. It is called (hook.S) where its caller relies
- * on more than the ABI says of a function, or a return probe wants to see the return at the function's rets:
+ * Most go there by a jump: then the replacement's caller is the function's own. It is called
+ * (hook.S) where its caller relies on more than the ABI says of a function, or a return probe wants
+ * to see the return at the function's rets:
  *
  *     the caller knows that the function needs no aligned stack        seen at each hit: gcc's -fipa-stack-alignment
  *     the caller knows which registers the function leaves alone       seen when it is hooked (patch/src/kept.rs): -fipa-ra
@@ -31,7 +32,8 @@ NP_PATH int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs)
 	return 1;
 }
 
-/* Of the library's own at a function whose callers need no more than the ABI says: the thread goes on at entry->data. */
+/* Of the library's own at a function whose callers need no more than the ABI says: the thread goes
+ * on at entry->data. */
 NP_PATH int np_replaced_hit(struct np_hit_entry *entry, struct np_regs *regs)
 {
 	void *replacement = __atomic_load_n(&entry->data, __ATOMIC_ACQUIRE);
@@ -42,8 +44,9 @@ NP_PATH int np_replaced_hit(struct np_hit_entry *entry, struct np_regs *regs)
 	return 1;
 }
 
-/* The arguments that are on the stack, as far as there is a stack: it may end in a page behind the return address, and what
- * is mapped there is nobody's argument. So the kernel is asked for what lies beyond the return address's page. */
+/* The arguments that are on the stack, as far as there is a stack: it may end in a page behind the
+ * return address, and what is mapped there is nobody's argument. So the kernel is asked for what
+ * lies beyond the return address's page. */
 NP_PATH void np_hook_arguments(char *to, const char *from)
 {
 	uint64_t behind = ((uint64_t)from + NP_HOOK_STACK - 1) & ~(uint64_t)(PAGE - 1);
@@ -58,8 +61,8 @@ NP_PATH void np_hook_arguments(char *to, const char *from)
 	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
 }
 
-/* The replacement has returned, with these two: what the caller finds in its registers is in `regs` then. Yields what of
- * vectors is to be as it was. */
+/* The replacement has returned, with these two: what the caller finds in its registers is in `regs`
+ * then. Yields what of vectors is to be as it was. */
 NP_PATH uint32_t np_hook_returned(const struct np_hit_hook *hook, struct np_regs *regs, uint64_t rax, uint64_t rdx)
 {
 	if (!(hook->keeps & NP_KEEPS_RAX))

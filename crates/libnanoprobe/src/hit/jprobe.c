@@ -9,9 +9,9 @@ NP_HIDDEN void np_jprobe_call(void *mirror, struct np_regs *regs, uint64_t *left
 
 enum { PAGE = 4096 };
 
-/* How many bytes of arguments are on the stack, as far as there is a stack: it may end in a page behind the return address.
- * The kernel is asked only when the thread comes to another such page than the last time. That the page may have gone since
- * is for np_hit_fault. */
+/* How many bytes of arguments are on the stack, as far as there is a stack: it may end in a page
+ * behind the return address. The kernel is asked only when the thread comes to another such page
+ * than the last time. That the page may have gone since is for np_hit_fault. */
 static inline NP_PATH uint64_t bytes_of_arguments(struct np_hit_thread *self, uint64_t rsp)
 {
 	uint64_t from = rsp + 8, behind = (from + NP_JPROBE_STACK - 1) & ~(uint64_t)(PAGE - 1);

@@ -1,9 +1,10 @@
-/* Hits that were left by siglongjmp, from a signal handler that had interrupted a probe's handler (hit.h). The same as of
- * sessions: agent/enter.c.
+/* Hits that were left by siglongjmp, from a signal handler that had interrupted a probe's handler
+ * (hit.h). The same as of sessions: agent/enter.c.
  *
- * What cannot be told apart is taken for one that goes on: on an alternate stack, and under seccomp, where the kernel may not
- * be asked. (A program that switches stacks in a signal handler and is hit there, or whose alternate stack lies above and
- * disarms itself, SS_AUTODISARM, could be misjudged, as there.)
+ * What cannot be told apart is taken for one that goes on: on an alternate stack, and under
+ * seccomp, where the kernel may not be asked. (A program that switches stacks in a signal handler
+ * and is hit there, or whose alternate stack lies above and disarms itself, SS_AUTODISARM, could be
+ * misjudged, as there.)
  */
 #include "hit.h"
 #include "places.h"
@@ -14,8 +15,8 @@
 
 extern NP_HIDDEN const char __start_np_hit_path[], __stop_np_hit_path[];
 
-/* What a handler calls itself is deeper than this, by the saved registers, and by return addresses. Sites of one function,
- * or of several that are called from one place, are about as deep. */
+/* What a handler calls itself is deeper than this, by the saved registers, and by return addresses.
+ * Sites of one function, or of several that are called from one place, are about as deep. */
 enum { ABOUT = 128 };
 
 static NP_PATH int may_be_on_alternate_stack(void)
@@ -69,9 +70,10 @@ static _Unwind_Reason_Code look(struct _Unwind_Context *context, void *argument)
 	return chain->is_in_path ? _URC_NORMAL_STOP : _URC_NO_REASON;
 }
 
-/* Whether the calling thread is inside of a handler, asked by who calls the library, not by a hit. How deep the stack is tells
- * nothing then: a function that was called since may be as deep as a handler. So the calls are followed: a handler's lead to
- * the hit path. Where they cannot be followed to their end the thread counts as inside. */
+/* Whether the calling thread is inside of a handler, asked by who calls the library, not by a hit.
+ * How deep the stack is tells nothing then: a function that was called since may be as deep as a
+ * handler. So the calls are followed: a handler's lead to the hit path. Where they cannot be
+ * followed to their end the thread counts as inside. */
 int np_hit_is_inside(void)
 {
 	struct np_hit_thread *self = np_hit_self;

@@ -1,15 +1,18 @@
-/* Places for calls of a return probe: `maxactive` of them, each free or with one call in it, whatever threads there are.
+/* Places for calls of a return probe: `maxactive` of them, each free or with one call in it,
+ * whatever threads there are.
  *
- * A place that a thread has taken stays with it when its call is over: *held*, in one of the thread's NP_HELD_MAX slots for
- * this probe. The thread takes it again, and gives it back, by plain stores: of the thread's own signals none is in between,
- * since handlers are not entered again (np_hit_thread.depth).
+ * A place that a thread has taken stays with it when its call is over: *held*, in one of the
+ * thread's NP_HELD_MAX slots for this probe. The thread takes it again, and gives it back, by
+ * plain stores: of the thread's own signals none is in between, since handlers are not
+ * entered again (np_hit_thread.depth).
  *
  *     thread            struct np_hit_holds              the probe's places
  *       holds[probe] ->  held[0] { frame, call } ------>  { frame: HELD, hold: HELD, holder }
  *                        held[1] { 0, NULL }              { frame: where a call is that is shared, or FREE }
  *
- * Where no place is free, one is taken away from a thread that holds it idle. That is the only thing that is contended for,
- * and it is the one who takes away that pays, with a barrier on all processors (membarrier):
+ * Where no place is free, one is taken away from a thread that holds it idle. That is the only
+ * thing that is contended for, and it is the one who takes away that pays, with a barrier on
+ * all processors (membarrier):
  *
  *     owner                                       who takes away
  *       held->frame = BUSY                          call->hold = WANTED
@@ -17,14 +20,16 @@
  *       call->hold == HELD: the place is mine       held->frame == FREE: the owner is not in, and will see WANTED
  *       else WANTED -> HELD, or TAKEN: it is not    WANTED -> TAKEN, or HELD again: it was in
  *
- * The last step of both is one compare-and-swap from the same value, so one of them has the place. WANTED carries a number
- * that no other has had, so nobody takes what somebody else has begun to want. What was taken away is never held again: a
- * probe with more threads than places comes to share them all, and pays so for each once.
+ * The last step of both is one compare-and-swap from the same value, so one of them has the place.
+ * WANTED carries a number that no other has had, so nobody takes what somebody else has begun to
+ * want. What was taken away is never held again: a probe with more threads than places comes to
+ * share them all, and pays so for each once.
  *
- * A return must be found on another thread as well: a coroutine may go on anywhere. All calls that are held by one thread
- * have their frames in regions of addresses that are its block's own (np_hit_settle), for ever; on any other stack it makes
- * shared calls. So where a call is not among the thread's own, and not among the shared ones, it is the owner of the region's
- * or nobody's. Few slots are looked at, however many threads there are.
+ * A return must be found on another thread as well: a coroutine may go on anywhere. All calls that
+ * are held by one thread have their frames in regions of addresses that are its block's own
+ * (np_hit_settle), for ever; on any other stack it makes shared calls. So where a call is not among
+ * the thread's own, and not among the shared ones, it is the owner of the region's or nobody's. Few
+ * slots are looked at, however many threads there are.
  */
 #ifndef NP_PLACES_H
 #define NP_PLACES_H

@@ -92,9 +92,10 @@ static inline NP_PATH uint64_t *returned_to(struct np_hit_thread *self, uint64_t
 	return &self->returned_to[(address ^ address >> 6) % NP_RETURNED_TO_MAX];
 }
 
-/* What np_return_take does in most cases, without its locked instruction and its look at the code behind which the call is:
- * the instance is the one that this thread has used last, or the one behind it; nobody else claims from the thread's chunk,
- * and the thread itself is in no handler; the address is one that the agent has seen. NULL: it is to be asked. */
+/* What np_return_take does in most cases, without its locked instruction and its look at the code
+ * behind which the call is: the instance is the one that this thread has used last, or the one
+ * behind it; nobody else claims from the thread's chunk, and the thread itself is in no handler;
+ * the address is one that the agent has seen. NULL: it is to be asked. */
 static inline NP_PATH const struct np_hit_thunk *take_quickly(const struct np_hit_calls *calls, struct np_hit_thread *self,
 							      uint64_t slot)
 {
@@ -205,8 +206,8 @@ static NP_PATH __attribute__((noinline)) int entry_in_full(struct np_hit_entry *
 	return calls->by_address ? NP_HIT_PAIR : 0;
 }
 
-/* The short way: nothing is called, no other call of the probe's is active in the thread, and its first place is free. Written
- * so that no register need be saved. */
+/* The short way: nothing is called, no other call of the probe's is active in the thread, and its
+ * first place is free. Written so that no register need be saved. */
 NP_PATH int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs)
 {
 	struct np_hit_thread *self = np_hit_self;

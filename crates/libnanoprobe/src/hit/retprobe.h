@@ -1,8 +1,9 @@
 /* Return probes on the path of a hit.
  *
- * A call that is followed has a place, a struct np_hit_call: one of `maxactive` of them that belong to its probe. Two forms
- * of finding it again, both by the address of the call's return address, since no two calls that are active at a time share
- * that word of memory, whichever threads they are in:
+ * A call that is followed has a place, a struct np_hit_call: one of `maxactive` of them that
+ * belong to its probe. Two forms of finding it again, both by the address of the call's return
+ * address, since no two calls that are active at a time share that word of memory, whichever
+ * threads they are in:
  *
  *     held      by the thread that makes calls, a few for each probe: nobody else touches them (places.h)
  *     shared    in a hash table, whatever thread or stack the call begins on and returns on: one locked instruction
@@ -11,16 +12,16 @@
  *     exits     at each ret             rsp = frame again
  *     address   np_hit_returned         by the thunk, whose slot is frame (agent/returns.h)
  *
- * Where a return never comes (longjmp, an exception, the thread's end), the call stays until somebody sees that it is
- * over:
+ * Where a return never comes (longjmp, an exception, the thread's end), the call stays until
+ * somebody sees that it is over:
  *
  *     - a call begins at the same frame;
  *     - all places are taken, and the call is the same thread's, further down its stack, or its return address was
  *       overwritten; or its thread is gone;
  *     - the thread ends: what it leaves on its stack is over (np_retprobe_thread_ends).
  *
- * Taken for over by mistake (a coroutine's stack below the thread's own), a call's return is not seen, and that is all: it
- * is counted as abandoned. What a thunk needs is the agent's to keep.
+ * Taken for over by mistake (a coroutine's stack below the thread's own), a call's return is not
+ * seen, and that is all: it is counted as abandoned. What a thunk needs is the agent's to keep.
  */
 #ifndef NP_RETPROBE_H
 #define NP_RETPROBE_H
@@ -90,7 +91,8 @@ NP_HIDDEN int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs
 NP_HIDDEN int np_retprobe_exit(struct np_hit_entry *entry, struct np_regs *regs);
 /* Whether return probes of a list, which may be NULL, see returns at the function's rets. */
 NP_HIDDEN int np_retprobe_has_exits(const struct np_hit_list *list);
-/* What was called in the function's place has returned: the handlers of those. `regs` are as at a ret of the function. */
+/* What was called in the function's place has returned: the handlers of those. `regs` are as at a
+ * ret of the function. */
 NP_HIDDEN void np_retprobe_hooked(struct np_hit_site *site, struct np_regs *regs);
 /* From np_hit_arrive: the handlers of all return probes by address at the site. Yields the agent's context. */
 NP_HIDDEN struct np_hit_context *np_hit_returned(struct np_hit_site *site, struct np_regs *regs,

@@ -1,7 +1,7 @@
 /* Threads' blocks.
  *
- * A block is taken over from a thread that is dead, else mapped. Blocks are never unmapped: counters are the sum over all
- * of them, and who reads them holds no lock. */
+ * A block is taken over from a thread that is dead, else mapped. Blocks are never unmapped:
+ * counters are the sum over all of them, and who reads them holds no lock. */
 #include "hit.h"
 #include "raw.h"
 
@@ -30,8 +30,9 @@ static NP_PATH int is_dead(uint64_t process, uint64_t tid)
 /* Blocks whose owner is looked for before a new one is mapped, at most: a bound on the time of a thread's first hit. */
 enum { LOOKED_AT = 64 };
 
-/* Who owns the addresses that hash there: the first thread that made calls there, and who takes over its block. Nobody else
- * may ever hold a call with such a frame (places.h), so this never changes. */
+/* Who owns the addresses that hash there: the first thread that made calls there, and who
+ * takes over its block. Nobody else may ever hold a call with such a frame (places.h), so
+ * this never changes. */
 enum { REGION_BITS = 16, REGIONS = 4096 };
 static struct np_hit_thread *regions[REGIONS];
 
@@ -109,9 +110,9 @@ NP_PATH struct np_hit_thread *np_hit_join(void)
 		while (!__atomic_compare_exchange_n(&first, &block->next, block, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			;
 	}
-	/* The C library's function that yields errno's address may be probed: whoever is hit in it finds a block, whole. To the
-	 * compiler it is a constant, which may be asked for earlier, and behind which nobody looks at the block: so it is not
-	 * told which function this is. */
+	/* The C library's function that yields errno's address may be probed: whoever is hit in it
+	 * finds a block, whole. To the compiler it is a constant, which may be asked for earlier, and
+	 * behind which nobody looks at the block: so it is not told which function this is. */
 	int *(*volatile location)(void) = __errno_location;
 	block->error = &block->fallback;
 	__asm__ volatile("" ::: "memory");

@@ -1,26 +1,27 @@
-/* Watchpoints: a debug register has seen an access, and the kernel sends a SIGTRAP to the thread that made it, behind the
- * access (in front of an instruction that is watched for execution).
+/* Watchpoints: a debug register has seen an access, and the kernel sends a SIGTRAP to the thread
+ * that made it, behind the access (in front of an instruction that is watched for execution).
  *
  *     np_on_trap (agent)   si_code TRAP_PERF: asks np_hit_event, which knows its own events by si_perf_data
  *     np_hit_event         in the signal handler: guards against reentry, keeps the registers in the thread's block, and has
  *                          the thread go on at np_watched, on its own stack below the red zone
  *     np_watched_run       outside of the signal: SIMD registers, the handler; then everything is loaded by iretq
  *
- * So handlers run as those of other probes do: on the thread's stack, however small the one for signals is, and with its
- * mask. From the guard in the signal handler to its end the thread counts as inside of a handler (`depth`), by the protocol
- * of hit.h.
+ * So handlers run as those of other probes do: on the thread's stack, however small the one for
+ * signals is, and with its mask. From the guard in the signal handler to its end the thread counts
+ * as inside of a handler (`depth`), by the protocol of hit.h.
  *
- * Who has no handler run is counted by the difference to the kernel's count: in a handler; with SIGTRAP blocked, when the
- * signal comes late (TRAP_PERF_FLAG_ASYNC) and tells nothing; and when two watchpoints are met at once, since a thread has
- * one SIGTRAP pending at most.
+ * Who has no handler run is counted by the difference to the kernel's count: in a handler; with
+ * SIGTRAP blocked, when the signal comes late (TRAP_PERF_FLAG_ASYNC) and tells nothing; and when
+ * two watchpoints are met at once, since a thread has one SIGTRAP pending at most.
  *
- * Some virtual machines lose, once in a million, what the processor says of a debug exception (DR6). The kernel then takes it
- * for an int1 and sends TRAP_BRKPT. Where no int1 is, it is an access that the kernel has not counted: the watchpoint's, if
- * there is one for data only, and missed by the first of them, if there are several. One for execution is met again.
+ * Some virtual machines lose, once in a million, what the processor says of a debug exception
+ * (DR6). The kernel then takes it for an int1 and sends TRAP_BRKPT. Where no int1 is, it is an
+ * access that the kernel has not counted: the watchpoint's, if there is one for data only, and
+ * missed by the first of them, if there are several. One for execution is met again.
  *
- * Some virtual machines deliver an int1 without moving rip to the next instruction: at times, or always while breakpoint
- * registers are in use, as ours are. The program then executes it for ever. Here it goes on behind it, as on a processor, and
- * the SIGTRAP is its own.
+ * Some virtual machines deliver an int1 without moving rip to the next instruction: at times, or
+ * always while breakpoint registers are in use, as ours are. The program then executes it for ever.
+ * Here it goes on behind it, as on a processor, and the SIGTRAP is its own.
  */
 #define _GNU_SOURCE
 #include "hit.h"
@@ -76,9 +77,10 @@ static NP_PATH void leave(struct np_hit_thread *self)
 	__atomic_store_n(&self->depth, 0, __ATOMIC_RELEASE);
 }
 
-/* Whether the thread has just executed int1; then it stands after it. The bytes are looked at directly: a sandbox may kill a
- * thread that asks the kernel, and the thread is about to execute that page. What lies in the page before is not looked at, and
- * taken for none. An access that was lost just before an int1 is taken for that int1, which would follow anyway. */
+/* Whether the thread has just executed int1; then it stands after it. The bytes are looked at
+ * directly: a sandbox may kill a thread that asks the kernel, and the thread is about to execute
+ * that page. What lies in the page before is not looked at, and taken for none. An access that was
+ * lost just before an int1 is taken for that int1, which would follow anyway. */
 static NP_PATH int has_executed_int1(greg_t *rip)
 {
 	const unsigned char *next = (const unsigned char *)*rip;

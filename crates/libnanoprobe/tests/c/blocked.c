@@ -1,4 +1,5 @@
-/* Threads that block all signals, as servers' workers do, and execute functions that are registered and unregistered. */
+/* Threads that block all signals, as servers' workers do, and execute functions that are registered
+ * and unregistered. */
 #define _GNU_SOURCE
 #include "inside.h"
 

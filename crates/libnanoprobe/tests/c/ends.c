@@ -1,5 +1,5 @@
-/* What is known of a probe that was unregistered; and of which function a name that several have is. The other one of the twins
- * is in ends_twin.c. */
+/* What is known of a probe that was unregistered; and of which function a name that several have
+ * is. The other one of the twins is in ends_twin.c. */
 #include "inside.h"
 
 #include <limits.h>

@@ -50,8 +50,8 @@ static int try_symbol(const char *symbol, size_t offset)
 	return error;
 }
 
-/* What a hit runs through: the library's text, from end to end; the handlers of the signals that hits raise, and what they
- * return by; the detour that the patch jumps to. */
+/* What a hit runs through: the library's text, from end to end; the handlers of the signals that
+ * hits raise, and what they return by; the detour that the patch jumps to. */
 static void path(void)
 {
 	struct np_probe probe = { NP_SIZE(struct np_probe), .addr = (void *)plain, .pre_handler = counts };
@@ -92,8 +92,8 @@ static void path(void)
 		abort();
 }
 
-/* The C library's system calls that the agent stands in front of: no probe may displace them, on each instruction else one
- * may stand. */
+/* The C library's system calls that the agent stands in front of: no probe may displace them, on
+ * each instruction else one may stand. */
 static void in_front(void)
 {
 	int refused = 0, taken = 0, others = 0;
@@ -181,7 +181,8 @@ static void *counts_locally(void *sum)
 	return NULL;
 }
 
-/* What a thread's first hit calls of others, before it has a block and while it gets one: a thread that is hit there first. */
+/* What a thread's first hit calls of others, before it has a block and while it gets one: a thread
+ * that is hit there first. */
 static void first_hits(const char *library)
 {
 	void *handle = dlopen(library, RTLD_NOW);

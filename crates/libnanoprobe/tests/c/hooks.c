@@ -86,7 +86,8 @@ static void of_functions_that_leave_registers_alone(void)
 	CHECK(np_unhook((void *)leaf) == 0 && keeps_registers(1000) == 2007 + KEPT);
 }
 
-/* Called with a stack that is 8 bytes off, as compilers do with functions of which they know that these need no more. */
+/* Called with a stack that is 8 bytes off, as compilers do with functions of which they know that
+ * these need no more. */
 #define ODDLY(name, function)                                                                                         \
 	uint64_t name(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f, uint64_t g, uint64_t h);  \
 	__asm__(".text\n.globl " #name "\n.type " #name ", @function\n" #name ":\n\tpushq 16(%rsp)\n\tpushq 16(%rsp)\n"   \

@@ -1,5 +1,6 @@
-/* Handlers that are left for ever, by siglongjmp from a signal handler that has interrupted them: the thread is hit as before
- * by all that it meets then, and who unregisters waits no longer than until its next hit. */
+/* Handlers that are left for ever, by siglongjmp from a signal handler that has interrupted them:
+ * the thread is hit as before by all that it meets then, and who unregisters waits no longer than
+ * until its next hit. */
 #define _GNU_SOURCE
 #include "inside.h"
 

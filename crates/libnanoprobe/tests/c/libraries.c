@@ -1,5 +1,6 @@
-/* Return addresses are replaced while libraries come and go, among them one with an unwinder of its own. argv[1]: a library
- * that defines _Unwind_Backtrace and unw_backtrace, as libunwind does, which say how many thunks they have found. */
+/* Return addresses are replaced while libraries come and go, among them one with an unwinder of its
+ * own. argv[1]: a library that defines _Unwind_Backtrace and unw_backtrace, as libunwind does,
+ * which say how many thunks they have found. */
 #include <nanoprobe.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -98,7 +99,8 @@ int main(int count, char **arguments)
 	pthread_join(thread, &sum);
 	unsigned long hits = np_probe_hits(&probe.probe), missed = np_retprobe_nmissed(&probe);
 	unsigned long abandoned = np_retprobe_abandoned(&probe);
-	/* Of 200061 calls only those under the unwinder's eyes, 20 of them and whatever the thread was in then, are not seen. */
+	/* Of 200061 calls only those under the unwinder's eyes, 20 of them and whatever the thread was
+	 * in then, are not seen. */
 	printf("%s %s\n", hits + missed + abandoned >= 200061 - 2 && hits >= 200061 - 41 ? "seen" : "LOST",
 	       (long)sum == 200000L * 200001 / 2 ? "right" : "WRONG");
 	if (hits < 200061 - 41)

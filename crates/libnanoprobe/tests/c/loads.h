@@ -1,4 +1,5 @@
-/* A function that reads memory by its second instruction, at loads_here: it faults there, when the caller wants it to. */
+/* A function that reads memory by its second instruction, at loads_here: it faults there, when the
+ * caller wants it to. */
 #ifndef LOADS_H
 #define LOADS_H
 

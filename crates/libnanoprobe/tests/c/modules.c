@@ -1,4 +1,5 @@
-/* Code that comes and goes, and what is known of it meanwhile. argv[1], argv[2]: two files of the same library (loaded.c). */
+/* Code that comes and goes, and what is known of it meanwhile. argv[1], argv[2]: two files of the
+ * same library (loaded.c). */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <dlfcn.h>
@@ -47,7 +48,8 @@ static int before(struct np_probe *probe, struct np_regs *regs)
 	return 0;
 }
 
-/* What is known of the program is not read again for each registration: the files that are opened meanwhile are counted. */
+/* What is known of the program is not read again for each registration: the files that are opened
+ * meanwhile are counted. */
 static void reads_little(void)
 {
 	static struct np_probe probes[COUNT];

@@ -1,5 +1,6 @@
-/* Return probes' places, of which threads hold some: nothing is missed while a place is free, whoever has it, and no more
- * than `maxactive` calls are ever followed at a time. argv[1] is the form, 1 exits, 2 the address; both print the same. */
+/* Return probes' places, of which threads hold some: nothing is missed while a place is free,
+ * whoever has it, and no more than `maxactive` calls are ever followed at a time. argv[1] is the
+ * form, 1 exits, 2 the address; both print the same. */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <linux/filter.h>

@@ -1,6 +1,7 @@
-/* Handlers that provably leave SIMD registers alone have nothing saved around them, all others have: whatever a handler
- * does, the probed code finds all of xmm0-15, mxcsr and the x87 unit as it left them. Whether something is saved is told by
- * how deep in the stack the handler is: the area is 2816 bytes. */
+/* Handlers that provably leave SIMD registers alone have nothing saved around them, all others
+ * have: whatever a handler does, the probed code finds all of xmm0-15, mxcsr and the x87 unit as it
+ * left them. Whether something is saved is told by how deep in the stack the handler is: the area
+ * is 2816 bytes. */
 #include <nanoprobe.h>
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* Tables of redirects are published all the time while threads look addresses up in them: threads trap on and on, another
- * registers and unregisters something else, and processors are interrupted, so that some publications take long. argv[1]: how often. */
+/* Tables of redirects are published all the time while threads look addresses up in them: threads
+ * trap on and on, another registers and unregisters something else, and processors are interrupted,
+ * so that some publications take long. argv[1]: how often. */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <pthread.h>

@@ -1,5 +1,6 @@
-/* What ThreadSanitizer is told: argv[1] is "none", and then it has nothing to say, or "race". A thread that is hit reads what
- * was written before the registration, and writes what is read behind the removal: nothing else orders the two. */
+/* What ThreadSanitizer is told: argv[1] is "none", and then it has nothing to say, or "race". A
+ * thread that is hit reads what was written before the registration, and writes what is read behind
+ * the removal: nothing else orders the two. */
 #include <nanoprobe.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -38,8 +39,8 @@ static void look(struct context *context)
 	__atomic_store_n(&context->output, context->input, __ATOMIC_RELAXED);
 	if (!__atomic_load_n(&racing, __ATOMIC_RELAXED))
 		return;
-	/* A handler that is left before the other thread's is entered is ordered before it: so the two wait for each other, by what
-	 * orders nothing. */
+	/* A handler that is left before the other thread's is entered is ordered before it: so the two
+	 * wait for each other, by what orders nothing. */
 	if (__atomic_load_n(&arrived, __ATOMIC_RELAXED) < 2) {
 		__atomic_add_fetch(&arrived, 1, __ATOMIC_RELAXED);
 		while (__atomic_load_n(&arrived, __ATOMIC_RELAXED) < 2)

@@ -184,7 +184,8 @@ static void *recurses(void *unused)
 	return unused;
 }
 
-/* The stack's end is met by the function, by the detour or by the handler: the program's handler hears of it in any case. */
+/* The stack's end is met by the function, by the detour or by the handler: the program's handler
+ * hears of it in any case. */
 static void a_stack_that_ends_in_a_probed_function(void)
 {
 	struct sigaction action = { .sa_handler = overflows, .sa_flags = SA_ONSTACK };

@@ -1,5 +1,6 @@
-/* A call of a function with a return probe, instruction by instruction (the trap flag): in front of each a signal handler
- * calls the function, too. Every call is a hit or missed, and every register is what it was, in the function and behind it. */
+/* A call of a function with a return probe, instruction by instruction (the trap flag): in front of
+ * each a signal handler calls the function, too. Every call is a hit or missed, and every register
+ * is what it was, in the function and behind it. */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <signal.h>

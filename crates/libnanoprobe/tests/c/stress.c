@@ -1,5 +1,6 @@
-/* Four threads register, unregister, enable and disable probes of all kinds at random on functions that four others run, who
- * check what they get. argv[1]: rounds of each of the first four; argv[2]: for how many seconds at least. */
+/* Four threads register, unregister, enable and disable probes of all kinds at random on functions
+ * that four others run, who check what they get. argv[1]: rounds of each of the first four;
+ * argv[2]: for how many seconds at least. */
 #include <nanoprobe.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -10,7 +11,8 @@
 
 #define FUNCTION __attribute__((noinline, noclone))
 #define OPAQUE __asm__ volatile("" ::: "memory")
-/* Functions that ThreadSanitizer instruments read their return address: it cannot be replaced there. Two of them it leaves. */
+/* Functions that ThreadSanitizer instruments read their return address: it cannot be replaced
+ * there. Two of them it leaves. */
 #define PLAIN FUNCTION __attribute__((no_sanitize_thread))
 #ifdef __SANITIZE_THREAD__
 enum { READS_RETURN_ADDRESS = 1 };

@@ -1,5 +1,6 @@
-/* The one place of a return probe, that a thread holds idle and enters again while another thread takes it away: at every
- * instruction of the latter, from its barrier on. It steps by the trap flag, and its handler has the other one enter. */
+/* The one place of a return probe, that a thread holds idle and enters again while another thread
+ * takes it away: at every instruction of the latter, from its barrier on. It steps by the trap
+ * flag, and its handler has the other one enter. */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <pthread.h>

@@ -242,7 +242,8 @@ static void reentry(void)
 	struct np_watchpoint over = { NP_SIZE(struct np_watchpoint), .addr = (void *)&other, .length = 8,
 				      .type = NP_WATCH_READ_WRITE, .handler = counts };
 	struct np_probe probe = { NP_SIZE(struct np_probe), .addr = (void *)doubled, .pre_handler = writes_too };
-	/* What the machine has lost it has lost for both, us and the kernel's own event: then it is done again, and only then. */
+	/* What the machine has lost it has lost for both, us and the kernel's own event: then it is
+	 * done again, and only then. */
 	int is_lost = 1;
 	for (int attempt = 0; attempt < 3 && is_lost; attempt++) {
 		uint64_t known = 0;

@@ -1,4 +1,5 @@
-/* Watchpoints among what else a program does: its own events and signals, children, sandboxes; what is refused and listed. */
+/* Watchpoints among what else a program does: its own events and signals, children, sandboxes; what
+ * is refused and listed. */
 #define _GNU_SOURCE
 #include "watch.h"
 #include <errno.h>
@@ -125,8 +126,8 @@ static int before(struct np_probe *probe, struct np_regs *regs)
 	return 0;
 }
 
-/* No hit makes a system call: of watchpoints, those whose word the machine has lost included; of jumps and of breakpoints. What
- * the program raises itself is still its own. */
+/* No hit makes a system call: of watchpoints, those whose word the machine has lost included; of
+ * jumps and of breakpoints. What the program raises itself is still its own. */
 static void sandboxed(void)
 {
 	int jumped = 0, trapped = 0, status = 0;

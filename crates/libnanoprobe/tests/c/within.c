@@ -1,5 +1,6 @@
-/* What handlers ask of the library: everything that would wait is refused, wherever it is asked from, and what is registered
- * goes on. A replacement is no handler, nor is what np_unregister_probe_async calls. */
+/* What handlers ask of the library: everything that would wait is refused, wherever it is asked
+ * from, and what is registered goes on. A replacement is no handler, nor is what
+ * np_unregister_probe_async calls. */
 #define _GNU_SOURCE
 #include "foobar.h"
 #include "loads.h"

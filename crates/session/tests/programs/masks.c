@@ -1,6 +1,6 @@
-/* Blocks all signals in every way there is, and calls `probed` meanwhile. Ends by itself; says on stdout what it saw, one
- * fact a line, which must be the same with and without probes. While standing at the "go" and "done" pipes it can be
- * attached to and looked at. Usage: masks CALLS */
+/* Blocks all signals in every way there is, and calls `probed` meanwhile. Ends by itself; says on
+ * stdout what it saw, one fact a line, which must be the same with and without probes. While
+ * standing at the "go" and "done" pipes it can be attached to and looked at. Usage: masks CALLS */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

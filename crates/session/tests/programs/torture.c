@@ -1,5 +1,5 @@
-/* Functions that are executed from every one of their instructions, in every way there is, while they are patched and
- * unpatched.
+/* Functions that are executed from every one of their instructions, in every way there is, while
+ * they are patched and unpatched.
  *
  *   torture SPINNERS PARKED   prints `counts ADDRESS` of what its spinners count, a word each; where PARKED is not 0
  *                          `arrival ADDRESS TID` for each instruction; `ready`. Then obeys lines:
@@ -10,10 +10,12 @@
  *     arrived N            `arrived` when parked threads have come back N times in all
  *     stop                 ends: `calls N`, `OK`
  *
- * A thread is parked in a system call; who moves it to its arrival (a debugger, a signal frame) leaves the stack as it is
- * there and sets eax to 1000, ecx and edi to 0, the carry flag to 0. A wrong result ends the program with FAILED.
+ * A thread is parked in a system call; who moves it to its arrival (a debugger, a signal frame)
+ * leaves the stack as it is there and sets eax to 1000, ecx and edi to 0, the carry flag to 0. A
+ * wrong result ends the program with FAILED.
  *
- * Compiled with NEIGHBOURS it has other functions, in which nothing but a displaced neighbour makes room for a patch. */
+ * Compiled with NEIGHBOURS it has other functions, in which nothing but a displaced neighbour makes
+ * room for a patch. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -31,9 +33,10 @@
 #define SYMBOL(name) ".globl " name "\n.type " name ", @function\n" name ":\n"
 /* More than a short jump reaches, with no long instruction and no padding. */
 #define FAR(name) SYMBOL(name) " .rept 40\n leal 1(%rdi), %eax\n .endr\n ret\n" END(name)
-/* The site is the four bytes at 8, the neighbour what is behind it at 12. No run covers two: a jump leads to the site, and
- * branches to the neighbour and to what is behind that. The neighbour's first byte as the highest of a displacement leads
- * below address 0, and so does that of a jump, or to what take_the_place() takes: no pun, no successor. */
+/* The site is the four bytes at 8, the neighbour what is behind it at 12. No run covers two: a jump
+ * leads to the site, and branches to the neighbour and to what is behind that. The neighbour's
+ * first byte as the highest of a displacement leads below address 0, and so does that of a jump, or
+ * to what take_the_place() takes: no pun, no successor. */
 #define NEIGHBOUR(name, instruction)                                                                          \
 	SYMBOL(name) " testl %edi, %edi\n js 2f\n js 3f\n jmp 1f\n 1: leaq 5(%rax), %rax\n 2: " instruction "\n" \
 	" 3: addl %ecx, %eax\n ret\n" END(name)

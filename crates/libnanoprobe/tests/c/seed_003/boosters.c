@@ -1,7 +1,7 @@
 /* Section 6: how many exceptions a hit takes; and section 8.1: a child's probes.
  *
- * Exceptions are counted from outside: the code under test runs in a child that is traced, and each SIGTRAP that is about to
- * be delivered to it stops it first.
+ * Exceptions are counted from outside: the code under test runs in a child that is traced, and each
+ * SIGTRAP that is about to be delivered to it stops it first.
  */
 #define _GNU_SOURCE
 #include "check.h"

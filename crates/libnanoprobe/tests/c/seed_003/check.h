@@ -1,4 +1,5 @@
-/* What the programs of seed_003.rs share: each is a list of statements, of which it checks the one that it is asked for.
+/* What the programs of seed_003.rs share: each is a list of statements, of which it checks the one
+ * that it is asked for.
  *
  *     program NAME FLAGS     checks one; FLAGS are those of every probe that it registers
  *     program                prints all names
@@ -11,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Probed, so it may do more than the compiler sees in it. What ThreadSanitizer instruments reads its return address, which
- * cannot be replaced then. */
+/* Probed, so it may do more than the compiler sees in it. What ThreadSanitizer instruments reads
+ * its return address, which cannot be replaced then. */
 #define FUNCTION __attribute__((noinline, noclone, noipa, no_sanitize_thread))
 #define OPAQUE __asm__ volatile("" ::: "memory")
 

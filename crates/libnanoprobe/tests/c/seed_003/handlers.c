@@ -121,8 +121,8 @@ static void section_3_2_without_anybody_else_the_default_handler_takes_over(void
 	CHECK(np_unregister_probe(&probe) == 0);
 }
 
-/* Calls, jumps, a conditional one, a load relative to rip; yields what all of them have contributed. The callee adds its
- * return address, as it finds it on the stack. */
+/* Calls, jumps, a conditional one, a load relative to rip; yields what all of them have
+ * contributed. The callee adds its return address, as it finds it on the stack. */
 uint64_t flows(uint64_t value, uint64_t *return_address);
 extern const char flows_call[], flows_returned[], flows_jump[], flows_condition[], flows_load[], flows_lea[], flows_ret[],
 	flows_inner_ret[];

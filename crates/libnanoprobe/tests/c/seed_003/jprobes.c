@@ -83,7 +83,8 @@ static void section_4_1_1_what_the_mirror_does_to_its_arguments_stays_with_it(vo
 	CHECK(np_unregister_jprobe(&probe) == 0);
 }
 
-/* A mirror that spoils every register, those that belong to its caller, too, and has pushed something when it leaves. */
+/* A mirror that spoils every register, those that belong to its caller, too, and has pushed
+ * something when it leaves. */
 void spoils(void);
 __asm__(".text\n.globl spoils\n.type spoils, @function\nspoils:\n"
 	"\tmovq $-1, %rax\n\tmovq %rax, %rbx\n\tmovq %rax, %rcx\n\tmovq %rax, %rdx\n\tmovq %rax, %rsi\n\tmovq %rax, %rdi\n"

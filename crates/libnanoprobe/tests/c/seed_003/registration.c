@@ -133,8 +133,8 @@ static void section_3_1_code_of_the_infrastructure_is_refused(void)
 	CHECK(np_unregister_probe(&first) == 0);
 }
 
-/* sysenter: the kernel returns to an address of its own choice. A call with an operand-size prefix is of another length on
- * another maker's processor. Neither is executed. */
+/* sysenter: the kernel returns to an address of its own choice. A call with an operand-size prefix
+ * is of another length on another maker's processor. Neither is executed. */
 uint64_t unsafe(void);
 extern const char unsafe_sysenter[], unsafe_call[], unsafe_data[];
 __asm__(".text\n.globl unsafe\n.type unsafe, @function\n"
