@@ -25,6 +25,7 @@ mod tools;
 mod trace;
 mod words;
 
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
@@ -91,8 +92,14 @@ fn run() -> ExitCode {
 
 /// Prints a text. The reader may be gone, and has read what it wanted then.
 fn print(text: &str) -> ExitCode {
-    let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
-    ExitCode::SUCCESS
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            output::message(format_args!("cannot write output: {error}"));
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 fn restore(pid: i32) -> ExitCode {

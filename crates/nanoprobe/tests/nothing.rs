@@ -55,7 +55,7 @@ fn probes_that_do_not_fire_are_counted() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = built(folder.path(), &[]);
     let (said, status) = said(&program, "", "pid$target:a.out:uncalled:entry { @ = count(); }");
-    let (first, rest) = said.split_once(" s: ").expect(&said);
+    let (first, rest) = said.split_once("s: ").expect(&said);
     assert!(first.starts_with("nanoprobe: nothing was seen in "), "{said}");
     assert_eq!(rest, "1 probe in program did not fire\n");
     assert_eq!(status, Some(0));

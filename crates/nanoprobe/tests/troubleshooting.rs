@@ -26,7 +26,10 @@ fn every_message_of_the_page_is_one_of_the_program_s() {
     let mut program = String::new();
     sources(&root.join("crates"), &mut program);
     let mut messages = 0;
-    for message in page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()) {
+    for message in page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+    {
         messages += 1;
         let parts = message.split("...").map(str::trim).filter(|part| part.len() > 3);
         for part in parts {

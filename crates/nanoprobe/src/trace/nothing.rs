@@ -87,8 +87,8 @@ impl Seen {
         }
         let probes: usize = modules.values().sum();
         let mut text = format!(
-            "nothing was seen in {:.1} s: {} in {} did not fire",
-            self.began.elapsed().as_secs_f64(),
+            "nothing was seen in {}: {} in {} did not fire",
+            time(self.began.elapsed()),
             counted(probes, "probe"),
             some(modules.keys().map(|module| (*module).to_owned()))
         );
@@ -150,6 +150,13 @@ fn had_children(stat: &str) -> bool {
         .nth(8)
         .and_then(|faults| faults.parse::<u64>().ok());
     faults.is_some_and(|faults| faults > 0)
+}
+
+fn time(duration: Duration) -> String {
+    match duration.as_millis() {
+        milliseconds @ ..1000 => format!("{milliseconds} ms"),
+        _ => format!("{:.1} s", duration.as_secs_f64()),
+    }
 }
 
 fn counted(number: usize, noun: &str) -> String {
