@@ -53,6 +53,9 @@ use unmapping::unmap;
 
 /// How long threads may take to leave our code.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The time between two looks at all threads, at least; and at most, in times of how long they stood for the last one.
+const LOOKS_APART_MIN: Duration = Duration::from_micros(200);
+const LOOKS_APART_MAX: u32 = 9;
 /// How long a debugger may hold the target before detaching gives up (`nanoprobe restore` then does it later).
 const PATIENCE_WITH_DEBUGGERS: Duration = Duration::from_secs(10);
 /// TF of the flags.
@@ -289,6 +292,7 @@ fn leave(
     let mut sharers = presence.sharers.clone();
     let carried = on_hosts(presence);
     let mut hosts_are_there = !presence.hosts.is_empty();
+    let mut looks = 0;
     loop {
         // Again every time: who was in a detour may have replaced another meanwhile.
         if let Some(pool) = pool {
@@ -332,7 +336,9 @@ fn leave(
             detached.pauses.add_single(tid, stopped.release());
             return unmapped;
         }
-        detached.pauses.add_whole(stopped.release());
+        let stood = stopped.release();
+        detached.pauses.add_whole(stood);
+        looks += 1;
         if stay {
             detached.left_bytes = regions
                 .iter()
@@ -341,7 +347,8 @@ fn leave(
                 .sum();
             return Ok(());
         }
-        std::thread::sleep(Duration::from_micros(200));
+        // A thread that stays inside is not to hold up the others: they stand for a tenth of the time at most.
+        std::thread::sleep((stood * looks.min(LOOKS_APART_MAX)).max(LOOKS_APART_MIN));
         sharers = process.sharers();
         stopped = process.stop()?;
     }
