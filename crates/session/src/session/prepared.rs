@@ -143,7 +143,10 @@ impl Prepared {
         let mut pauses = Pauses::default();
         let entered = enter(&known, &process, &mut starting, &clock, listing, &mut pauses);
         let (mut presence, stopped) = entered.map_err(|error| known.or_ended(error))?;
-        let arena = Arena::of(&presence.attachment)?;
+        let arena = match Arena::of(&presence.attachment) {
+            Ok(arena) => arena,
+            Err(error) => return Err(presence.not_begun(&known, error)),
+        };
         let mut tracing = Tracing::new(known, arena, warnings);
         let mut timers = Timers::default();
         match presence.attach(&mut tracing, &mut timers, stopped, pauses) {

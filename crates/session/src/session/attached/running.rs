@@ -116,7 +116,8 @@ impl Attached {
     /// # Errors
     /// The target could not be restored: the message says what is left, and `nanoprobe restore` may try again.
     pub fn end(mut self) -> Result<(Ended, Detached), SessionError> {
-        self.timers.end(&mut self.tracing)?;
+        // What the last samples meet, in a damaged arena say, keeps no probe in the text.
+        let sampled = self.timers.end(&mut self.tracing);
         self.look_for_exec();
         let mut detached = match &mut self.presence {
             Some(presence) if self.exited.is_none() => presence.detach(),
@@ -134,6 +135,7 @@ impl Attached {
             detached = Ok(Detached::default());
         }
         let detached = detached?;
+        sampled?;
         let mut tracing = self.tracing;
         tracing.lost.calls += detached.abandoned_calls;
         let rounds = tracing.consumer.rounds_of_full_rings(&tracing.known.compiled.layout);
