@@ -348,10 +348,21 @@ fn leave(
             return Ok(());
         }
         // A thread that stays inside is not to hold up the others: they stand for a tenth of the time at most.
-        std::thread::sleep((stood * looks.min(LOOKS_APART_MAX)).max(LOOKS_APART_MIN));
+        std::thread::sleep(until_next_look(
+            stood,
+            looks,
+            deadline.saturating_duration_since(Instant::now()),
+        ));
         sharers = process.sharers();
         stopped = process.stop()?;
     }
+}
+
+/// How long all threads run between two looks at them: they stood for `stood` at the last of so many, and there is so much
+/// time left.
+fn until_next_look(stood: Duration, looks: u32, left: Duration) -> Duration {
+    let apart = stood.saturating_mul(looks.min(LOOKS_APART_MAX));
+    apart.min(left).max(LOOKS_APART_MIN)
 }
 
 /// Whether any thread is in our code, or on its way there or back. All stand.
@@ -438,4 +449,24 @@ fn is_inside(process: &Process, stopped: &mut Stopped, tid: i32, presence: &Pres
         stopped.set_registers(tid, &registers)?;
     }
     Ok(inside || stopped.has_queued_trap(tid) || code.is_awaited_on(process.memory(), map, registers.rsp))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_are_ever_further_apart_within_the_time_that_is_left() {
+        let (stood, left) = (Duration::from_millis(10), Duration::from_secs(1));
+        assert_eq!(until_next_look(stood, 1, left), Duration::from_millis(10));
+        assert_eq!(until_next_look(stood, 5, left), Duration::from_millis(50));
+        assert_eq!(until_next_look(stood, 1000, left), Duration::from_millis(90));
+        assert_eq!(until_next_look(Duration::from_micros(1), 1, left), LOOKS_APART_MIN);
+        assert_eq!(
+            until_next_look(Duration::from_secs(5), 9, left),
+            left,
+            "a machine twenty times too busy"
+        );
+        assert_eq!(until_next_look(stood, 9, Duration::ZERO), LOOKS_APART_MIN);
+    }
 }
