@@ -77,6 +77,12 @@ fn base(path: &str) -> &str {
         .unwrap_or(path)
 }
 
+/// What a process calls itself, on one line: it may be made to drive the terminal of whoever reads it.
+fn shown(text: &str) -> String {
+    let harmless = |letter: char| if letter.is_control() { '?' } else { letter };
+    text.chars().take(COMMAND_SHOWN).map(harmless).collect()
+}
+
 fn has_name(process: &Process, name: &str) -> bool {
     let started_as = process.command.split(' ').next().unwrap_or_default();
     let is_cut = |kernel: &str| kernel.len() == KERNEL_NAME_MAX && name.starts_with(kernel);
@@ -94,7 +100,7 @@ fn chosen(name: &str, all: &[Process]) -> Result<i32, String> {
         [one] => Ok(one.pid),
         [] => {
             let names = of_programs().flat_map(|process| [process.name.as_str(), base(&process.file)]);
-            let meant = spelling::nearest(name, names).map(|name| format!("; did you mean {name}?"));
+            let meant = spelling::nearest(name, names).map(|name| format!("; did you mean {}?", shown(name)));
             Err(format!(
                 "-p {name}: no process has this name{}",
                 meant.unwrap_or_default()
@@ -106,8 +112,7 @@ fn chosen(name: &str, all: &[Process]) -> Result<i32, String> {
                 named.len()
             );
             for process in named.iter().take(LISTED_MAX) {
-                let shown: String = process.command.chars().take(COMMAND_SHOWN).collect();
-                let _ = write!(text, "\n{:>9} {shown}", process.pid);
+                let _ = write!(text, "\n{:>9} {}", process.pid, shown(&process.command));
             }
             if named.len() > LISTED_MAX {
                 let _ = write!(text, "\n{:>9} and {} more", "", named.len() - LISTED_MAX);
@@ -165,6 +170,23 @@ mod tests {
             "-p nginx: 2 processes have this name; give one by its number:\n       20 nginx: master process nginx\n       \
              21 nginx: worker process"
         );
+    }
+
+    #[test]
+    fn what_a_process_calls_itself_cannot_drive_a_terminal() {
+        let hostile = ["x\x1b]0;title\x07 1", "x \n       99 root's shell"];
+        let all: Vec<Process> = (1..)
+            .zip(hostile)
+            .map(|(pid, command)| process(pid, "x", "", command))
+            .collect();
+        let error = chosen("x", &all).unwrap_err();
+        assert_eq!(error.lines().count(), 3, "{error:?}");
+        assert!(
+            error.chars().all(|letter| letter == '\n' || !letter.is_control()),
+            "{error:?}"
+        );
+        let near = chosen("nginy", &[process(1, "ngin\x1b", "", "x")]).unwrap_err();
+        assert!(near.ends_with("did you mean ngin??"), "{near:?}");
     }
 
     #[test]
