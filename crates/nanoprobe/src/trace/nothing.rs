@@ -10,8 +10,12 @@ use nanoprobe_session::{Known, Probe};
 
 use crate::cost::hits::is_in_target;
 
-/// How often the process is asked for its children.
+/// How often the process is asked for its children, at most.
 const CHILDREN_PERIOD: Duration = Duration::from_millis(100);
+/// A process of many threads has many lists of children: asking takes one part in so many of the time.
+const LOOK_SHARE: u32 = 50;
+/// That many children are enough to know.
+const CHILDREN_MAX: usize = 1000;
 /// So many modules, or children, are named.
 const NAMED_MAX: usize = 4;
 
@@ -23,7 +27,8 @@ pub struct Seen {
     children: BTreeSet<u32>,
     /// The process has waited for some that are gone.
     had_children: bool,
-    looked: Option<Instant>,
+    /// When to look again.
+    next: Option<Instant>,
 }
 
 impl Seen {
@@ -34,7 +39,7 @@ impl Seen {
             any: !program.clauses.iter().all(leaves_a_trace),
             children: BTreeSet::new(),
             had_children: false,
-            looked: None,
+            next: None,
         }
     }
 
@@ -58,10 +63,10 @@ impl Seen {
         let Some(process) = known.process().filter(|_| !self.any) else {
             return;
         };
-        if self.looked.is_some_and(|looked| looked.elapsed() < CHILDREN_PERIOD) {
+        let now = Instant::now();
+        if self.next.is_some_and(|next| now < next) || self.children.len() >= CHILDREN_MAX {
             return;
         }
-        self.looked = Some(Instant::now());
         let pid = process.pid();
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
             .into_iter()
@@ -74,6 +79,7 @@ impl Seen {
         }
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         self.had_children |= had_children(&stat);
+        self.next = Some(now + (now.elapsed() * LOOK_SHARE).max(CHILDREN_PERIOD));
     }
 
     /// What to say when no probe of the process has fired; `None`: some has, or there was nothing to fire.
