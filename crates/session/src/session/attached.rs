@@ -77,11 +77,6 @@ impl Attached {
         presence.map_or(&[], |presence| &presence.attachment.patches)
     }
 
-    /// How the target ended, when it has.
-    pub fn exited(&self) -> Option<Exit> {
-        self.exited
-    }
-
     /// Takes patches out of the text (`armed` is false) or puts them back, while the session goes on:
     /// those that fire at any of these sites (see [`Attached::patches`]). Neither their counts nor their
     /// detours are lost, and the program is not stopped. The result says how many patches changed.

@@ -58,9 +58,4 @@ impl Ended {
         let presence = self.presence.as_ref();
         presence.map_or(&[], |presence| &presence.attachment.patches)
     }
-
-    /// How the target ended, when it has.
-    pub fn exited(&self) -> Option<Exit> {
-        self.exited
-    }
 }
