@@ -18,6 +18,8 @@ pub struct Arguments {
     pub programs: Vec<ProgramText>,
     pub command: Option<String>,
     pub pid: Option<i32>,
+    /// `-p NAME`: by what name the process was found.
+    pub process_name: Option<String>,
     pub list: bool,
     pub quiet: bool,
     pub output: Option<String>,
@@ -239,6 +241,7 @@ pub fn parse_trace(words: &[String]) -> Result<Arguments, clap::Error> {
         programs,
         command: low.command,
         pid,
+        process_name: low.pid.filter(|word| word.parse::<i32>().is_err()),
         list: low.list,
         quiet: low.quiet,
         output: low.output,

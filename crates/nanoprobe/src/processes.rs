@@ -39,6 +39,19 @@ pub fn number_of(word: &str) -> Result<i32, String> {
     chosen(word, &all())
 }
 
+/// Checks, when the process is open, that it is the one that was found by its name: its number may have become another's.
+///
+/// # Errors
+/// What to print.
+pub fn check(pid: i32, name: Option<&str>) -> Result<(), String> {
+    match name {
+        Some(name) if !process(pid).is_some_and(|process| has_name(&process, name)) => Err(format!(
+            "-p {name}: process {pid} had this name, and has it no more; try again"
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// All processes but this one, in the order of their numbers.
 fn all() -> Vec<Process> {
     let own = std::process::id().cast_signed();
@@ -160,6 +173,16 @@ mod tests {
         ] {
             assert_eq!(chosen(name, &some()), Ok(pid), "{name}");
         }
+    }
+
+    #[test]
+    fn the_process_that_was_opened_has_the_name() {
+        let own = std::process::id().cast_signed();
+        let name = super::process(own).expect("it lives").name;
+        assert_eq!(check(own, Some(&name)), Ok(()));
+        assert_eq!(check(own, None), Ok(()));
+        assert!(check(own, Some("another")).is_err());
+        assert!(check(i32::MAX, Some(&name)).is_err(), "there is none");
     }
 
     #[test]

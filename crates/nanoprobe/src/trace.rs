@@ -20,7 +20,7 @@ use crate::attempts::{self, Attempt};
 use crate::cost::hits;
 use crate::macros::macro_values;
 use crate::output::{Stream, is_closed_pipe, message, tell};
-use crate::{compile, interrupt, list, own_probes, words};
+use crate::{compile, interrupt, list, own_probes, processes, words};
 
 /// Runs the command line.
 pub fn run(arguments: Arguments) -> ExitCode {
@@ -72,6 +72,9 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
         (None, Some(pid)) => Acquired::running(pid)?,
         (None, None) => Acquired::none(),
     };
+    if let Some(pid) = arguments.pid {
+        processes::check(pid, arguments.process_name.as_deref()).map_err(anyhow::Error::msg)?;
+    }
     let mut macros = macro_values(arguments);
     macros.target = acquired.process().map(|process| i64::from(process.pid()));
     // It lives as long as the session, because the types of the compiled program refer to it.

@@ -29,7 +29,7 @@ use crate::arguments::Arguments;
 use crate::cost::budget::{Cost, thousands, word};
 use crate::cost::hits::Name;
 use crate::output::{Stream, is_closed_pipe, message};
-use crate::{attempts, compile, interrupt, macros};
+use crate::{attempts, compile, interrupt, macros, processes};
 
 /// How long hits are counted.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -66,6 +66,7 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
 fn attempt(arguments: &Arguments, sources: &[Source], pid: i32) -> Result<u8, anyhow::Error> {
     let macros = macros::macro_values(arguments);
     let acquired = Acquired::running(pid)?;
+    processes::check(pid, arguments.process_name.as_deref()).map_err(anyhow::Error::msg)?;
     let traced = Rc::new(TracedProgram::new(&acquired));
     let target: Rc<dyn Target> = traced.clone();
     let compiled = interrupt::at_once(None, || nanoprobe_lang::compile_for(sources, &macros, &target));
