@@ -39,7 +39,8 @@ pub fn number_of(word: &str) -> Result<i32, String> {
     chosen(word, &all())
 }
 
-/// Checks, when the process is open, that it is the one that was found by its name: its number may have become another's.
+/// Checks, when the process is open, that it is the one that
+/// was found by its name: its number may have become another's.
 ///
 /// # Errors
 /// What to print.

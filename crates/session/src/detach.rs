@@ -358,8 +358,8 @@ fn leave(
     }
 }
 
-/// How long all threads run between two looks at them: they stood for `stood` at the last of so many, and there is so much
-/// time left.
+/// How long all threads run between two looks at them: they stood for
+/// `stood` at the last of so many, and there is so much time left.
 fn until_next_look(stood: Duration, looks: u32, left: Duration) -> Duration {
     let apart = stood.saturating_mul(looks.min(LOOKS_APART_MAX));
     apart.min(left).max(LOOKS_APART_MIN)
