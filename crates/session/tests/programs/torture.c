@@ -10,9 +10,9 @@
  *     arrived N            `arrived` when parked threads have come back N times in all
  *     stop                 ends: `calls N`, `OK`
  *
- * A thread is parked in a system call; who moves it to its arrival (a debugger, a signal frame)
- * leaves the stack as it is there and sets eax to 1000, ecx and edi to 0, the carry flag to 0. A
- * wrong result ends the program with FAILED.
+ * A thread is parked in a system call, and sleeps there whenever an answer is printed. A debugger or a
+ * signal frame that moves it to its arrival leaves the stack as it is there and sets eax to 1000, ecx and
+ * edi to 0, the carry flag to 0. A wrong result ends the program with FAILED.
  *
  * Compiled with NEIGHBOURS it has other functions, in which nothing but a displaced neighbour makes
  * room for a patch. */
@@ -220,6 +220,30 @@ static void wait_until(const volatile int *value, int wanted)
 		usleep(100);
 }
 
+static int sleeps(int tid)
+{
+	char path[64], text[512];
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	FILE *file = fopen(path, "r");
+	if (!file)
+		exit(4);
+	size_t size = fread(text, 1, sizeof(text) - 1, file);
+	fclose(file);
+	text[size] = 0;
+	/* After the name, which may hold a parenthesis. */
+	const char *state = strrchr(text, ')');
+	return state && state[1] == ' ' && state[2] == 'S';
+}
+
+/* A thread that has come back may stand in front of its system call for as long as it has no
+ * processor. Moved from there to its arrival, it would return into another frame. */
+static void wait_until_parked(int parkers)
+{
+	for (int i = 0; i < parkers; i++)
+		while (!sleeps(tids[i]))
+			usleep(100);
+}
+
 #ifdef NEIGHBOURS
 /* Where a jump over a site leads when its last byte is 0x48, that of the instructions with a REX prefix. */
 static void take_the_place(void)
@@ -255,6 +279,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < spinners; i++)
 		if (pthread_create(&threads[i], NULL, spin, (void *)&counts[i]))
 			return 2;
+	wait_until_parked(parkers);
 	printf("ready\n");
 	char line[64];
 	while (fgets(line, sizeof(line), stdin)) {
@@ -267,10 +292,12 @@ int main(int argc, char **argv)
 			expected += parkers;
 			releases++;
 			wait_until(&came_back, expected);
+			wait_until_parked(parkers);
 			printf("released\n");
 		} else if (strncmp(line, "arrived ", 8) == 0) {
 			expected += atoi(line + 8);
 			wait_until(&came_back, expected);
+			wait_until_parked(parkers);
 			printf("arrived\n");
 		} else if (strcmp(line, "pause\n") == 0) {
 			pausing = 1;

@@ -158,11 +158,8 @@ impl Target {
         while lines.last().is_none_or(|line| line != last) {
             let mut line = String::new();
             let read = self.output.read_line(&mut line).unwrap();
-            assert!(
-                read > 0 && !line.starts_with("FAILED"),
-                "{line} after {lines:?}; {:?}",
-                self.child.try_wait()
-            );
+            assert!(!line.starts_with("FAILED"), "{line} after {lines:?}");
+            assert!(read > 0, "ended after {lines:?}: {:?}", self.child.wait_in_time());
             lines.push(line.trim_end().to_owned());
         }
         lines
