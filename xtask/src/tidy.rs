@@ -11,6 +11,7 @@ mod imports;
 mod invariants;
 mod lengths;
 mod links;
+mod structs;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -88,6 +89,7 @@ pub fn run(root: &Path, allowances: Allowances) -> Result<(), String> {
         invariants::findings,
         lengths::findings,
         links::findings,
+        structs::findings,
     ] {
         findings.extend(rule(&files));
     }

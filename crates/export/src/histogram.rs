@@ -96,8 +96,8 @@ impl Scale {
     pub(crate) fn of(options: &Options, normal: u64) -> Scale {
         Scale {
             normal,
-            zoom: options.zoom_distributions,
-            blocks: options.encoding == Encoding::Utf8,
+            zoom: options.printing.zoom_distributions,
+            blocks: options.printing.encoding == Encoding::Utf8,
         }
     }
 

@@ -67,7 +67,7 @@ pub(crate) fn datum(
                 return Ok(None);
             };
             let (mut text, address) = (Vec::new(), address.as_integer() as u64);
-            pointed::print(&mut text, shown, address, value, context.options.print_bytes)?;
+            pointed::print(&mut text, shown, address, value, context.options.printing.print_bytes)?;
             let of = nanoprobe_lang::types::shown_name(shown);
             let members = vec![
                 ("address", address.into()),

@@ -29,10 +29,10 @@ impl Order {
     /// What the options say.
     pub fn of(options: &Options) -> Order {
         Order {
-            by_key: options.sort_by_key,
-            reversed: options.sort_reversed,
-            position: options.sort_position,
-            key_position: options.sort_key_position,
+            by_key: options.printing.sort_by_key,
+            reversed: options.printing.sort_reversed,
+            position: options.printing.sort_position,
+            key_position: options.printing.sort_key_position,
         }
     }
 

@@ -49,11 +49,11 @@ impl Chart {
             | AggregatingFunction::Sum
             | AggregatingFunction::Average
             | AggregatingFunction::StandardDeviation
-                if options.bar_lines =>
+                if options.printing.bar_lines =>
             {
                 let values = || rows.iter().map(|row| value(function, row));
                 let magnitudes = values().map(|value| u128::from(value.unsigned_abs()));
-                let total = if options.zoom_distributions {
+                let total = if options.printing.zoom_distributions {
                     magnitudes.max().unwrap_or(0) * 100 / 95
                 } else {
                     magnitudes.sum()
@@ -61,7 +61,7 @@ impl Chart {
                 let signs = (values().any(|value| value > 0), values().any(|value| value < 0));
                 Some(Chart::Bars { total, signs })
             }
-            AggregatingFunction::Quantize if options.packed_lines => {
+            AggregatingFunction::Quantize if options.printing.packed_lines => {
                 let filled = |row: &&Row| {
                     let is_filled = |bucket: &usize| word(&row.words, *bucket) != 0;
                     let mut buckets = (0..QUANTIZE_BUCKETS).filter(is_filled);
@@ -81,7 +81,7 @@ impl Chart {
                     last: (last + 1).min(QUANTIZE_BUCKETS - 1),
                 })
             }
-            AggregatingFunction::LinearQuantize { .. } if options.packed_lines => Some(Chart::Packed {
+            AggregatingFunction::LinearQuantize { .. } if options.printing.packed_lines => Some(Chart::Packed {
                 first: 0,
                 last: usize::from(function.levels()) + 1,
             }),
@@ -124,7 +124,7 @@ impl Chart {
         match *self {
             Chart::Bars { total, signs } => {
                 let value = value(function, row);
-                let bar = histogram::bar(value, (1, total), signs, options.encoding == Encoding::Utf8);
+                let bar = histogram::bar(value, (1, total), signs, options.printing.encoding == Encoding::Utf8);
                 writeln!(out, " {bar} {:<9}", value.wrapping_div((row.normal as i64).max(1)))
             }
             Chart::Packed { first, last } => {
@@ -132,7 +132,7 @@ impl Chart {
                 let (share, total) = Scale::of(options, 1).total(&weights);
                 let bars: String = weights
                     .iter()
-                    .map(|weight| character(*weight, share, total, options.encoding))
+                    .map(|weight| character(*weight, share, total, options.printing.encoding))
                     .collect();
                 let count = weights.iter().fold(0i64, |count, weight| count.wrapping_add(*weight));
                 match function {

@@ -244,7 +244,9 @@ fn key(
             },
             Value::String(_) | Value::Bytes { .. } if packed => key_text(out, value)?,
             Value::String(text) => context.string(out, text, STRING_WIDTH, false)?,
-            Value::Bytes { bytes, .. } => bytes::bytes(out, bytes, STRING_WIDTH, false, context.options.raw_bytes)?,
+            Value::Bytes { bytes, .. } => {
+                bytes::bytes(out, bytes, STRING_WIDTH, false, context.options.printing.raw_bytes)?
+            }
             Value::Stack(frames) => context.stack(out, frames)?,
         }
     }
@@ -260,7 +262,7 @@ fn value_and_parts(out: &mut dyn Write, context: &Context<'_>, program: &Program
     }
     let last = row.parts.last_key_value().map_or(0, |(last, _)| last + 1);
     let unused = unused(function(program, row.aggregation));
-    for processor in 0..context.options.processors.max(last) {
+    for processor in 0..context.options.printing.processors.max(last) {
         write!(out, "\n    [CPU {processor}]")?;
         let part = Row {
             words: row.parts.get(&processor).unwrap_or(&unused).clone(),

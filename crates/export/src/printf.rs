@@ -41,17 +41,17 @@ impl Context<'_> {
         stack::stack(
             out,
             frames,
-            self.options.stack_indent as usize,
+            self.options.printing.stack_indent as usize,
             Shape::default(),
             self.symbolizer,
-            !self.options.no_names,
+            !self.options.printing.no_names,
         )
     }
 
     /// A string in a column.
     pub(crate) fn string(&self, out: &mut dyn Write, text: &[u8], width: i64, quiet: bool) -> Result<()> {
         let room = self.options.limits().string_limit() as usize;
-        bytes::string(out, text, room, width, quiet, self.options.raw_bytes)
+        bytes::string(out, text, room, width, quiet, self.options.printing.raw_bytes)
     }
 }
 
@@ -161,7 +161,7 @@ fn convert(
             } else {
                 (0, shape)
             };
-            let named = !context.options.no_names;
+            let named = !context.options.printing.no_names;
             stack::stack(out, frames, indent, shape, context.symbolizer, named)
         }
         Item::Aggregated {

@@ -44,9 +44,9 @@ impl Text {
     /// Nothing is printed yet. These are the options at the beginning of the tracing.
     pub fn new(options: &Options, is_verbose: bool) -> Text {
         Text {
-            is_quiet: options.quiet,
+            is_quiet: options.printing.quiet,
             is_verbose,
-            has_drop_tags: options.drop_tags,
+            has_drop_tags: options.printing.drop_tags,
             heading_printed: false,
             flow: Flow::default(),
             printed: BTreeSet::new(),
@@ -117,13 +117,13 @@ impl Sink for Text {
     fn record_begins(&mut self, out: &mut dyn Console, options: &Options, event: &Event<'_>) -> Result<(), Error> {
         let Event { cpu, probe, .. } = event;
         let heading = !std::mem::replace(&mut self.heading_printed, true);
-        if options.flow_indent {
+        if options.printing.flow_indent {
             if heading {
                 writeln!(out, "{:>3} {:<41}", "CPU", "FUNCTION")?;
             }
             let function = self.flow.column(event.thread, event.epid, probe, event.next);
             write!(out, "{cpu:>3} {function:<41} ")?;
-        } else if !options.quiet {
+        } else if !options.printing.quiet {
             if heading {
                 writeln!(out, "{:>3} {:>6} {:>32}", "CPU", "ID", "FUNCTION:NAME")?;
             }
@@ -152,7 +152,7 @@ impl Sink for Text {
             }
             RecordKind::TraceMemory(_) => {
                 let shown = bytes::traced(recorded.iter().map(|(_, value)| value));
-                bytes::bytes(out, shown, 0, view.options.quiet, true)?;
+                bytes::bytes(out, shown, 0, view.options.printing.quiet, true)?;
             }
             RecordKind::Printf { format, .. } => {
                 formatted(out, &mut view.context(), format, &mut recorded.iter().copied())?;
@@ -164,7 +164,7 @@ impl Sink for Text {
             }
             RecordKind::PrintAt { shown, .. } => {
                 if let [(_, address), (_, value)] = recorded {
-                    let limit = view.options.print_bytes;
+                    let limit = view.options.printing.print_bytes;
                     pointed::print(out, shown, address.as_integer() as u64, value, limit)?;
                 }
             }
@@ -183,7 +183,7 @@ impl Sink for Text {
     }
 
     fn record_ends(&mut self, out: &mut dyn Console, options: &Options, _: &Event<'_>) -> Result<(), Error> {
-        if !options.quiet {
+        if !options.printing.quiet {
             writeln!(out)?;
         }
         Ok(())
@@ -254,11 +254,11 @@ impl Sink for Text {
 /// `trace()` and `ustack()`.
 fn trace(out: &mut dyn Write, context: &mut Context<'_>, field: &RecordField, value: &Value) -> Result<(), Error> {
     const WIDTH: i64 = -33;
-    let quiet = context.options.quiet;
+    let quiet = context.options.printing.quiet;
     match value {
         Value::Integer(value) => integer(out, *value, integer_type(field), quiet)?,
         Value::String(text) => context.string(out, text, WIDTH, quiet)?,
-        Value::Bytes { bytes, .. } => bytes::bytes(out, bytes, WIDTH, quiet, context.options.raw_bytes)?,
+        Value::Bytes { bytes, .. } => bytes::bytes(out, bytes, WIDTH, quiet, context.options.printing.raw_bytes)?,
         Value::Stack(frames) => context.stack(out, frames)?,
     }
     Ok(())

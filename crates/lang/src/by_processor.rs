@@ -20,26 +20,24 @@ const INT: IntegerType = IntegerType { bytes: 4, signed: true };
 
 /// Changes a program as the options of the text, or those of the command line, say.
 pub(crate) fn apply(program: &mut Program, macros: &MacroValues) {
-    let mut options = Options {
-        processor: macros.processor,
-        by_processor: macros.by_processor,
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.recording.processor = macros.options.processor;
+    options.printing.by_processor = macros.options.by_processor;
     // The command line wins. Errors in a pragma are reported where all pragmas are read.
     for pragma in &program.pragmas {
         let is_given = match pragma.name.as_str() {
-            "cpu" => macros.processor.is_none(),
-            "aggpercpu" => !macros.by_processor,
+            "cpu" => macros.options.processor.is_none(),
+            "aggpercpu" => !macros.options.by_processor,
             _ => false,
         };
         if is_given {
             let _ = options.set(&pragma.name, pragma.value.as_deref());
         }
     }
-    if let Some(number) = options.processor {
+    if let Some(number) = options.recording.processor {
         on_one(program, number);
     }
-    if options.by_processor {
+    if options.printing.by_processor {
         aggregate_by_processor(program);
     }
 }
@@ -95,10 +93,8 @@ mod tests {
 
     #[test]
     fn the_processor_is_asked_for_first() {
-        let macros = MacroValues {
-            processor: Some(3),
-            ..MacroValues::default()
-        };
+        let mut macros = MacroValues::default();
+        macros.options.processor = Some(3);
         let text = "#pragma D option cpu=5\nBEGIN /x++/ { y = 1; } END { y = 2; }";
         let program = compile(&[Source::new("test", text)], &macros).unwrap();
         let dump = crate::dump::dump(&program);

@@ -35,7 +35,7 @@ pub mod target;
 pub mod types;
 
 pub use diagnostic::Diagnostic;
-pub use macros::MacroValues;
+pub use macros::{GivenOptions, MacroValues};
 pub use program::{ProbeDescription, Program};
 pub use providers::providers;
 pub use source::{Source, Span};
@@ -92,7 +92,7 @@ pub fn compile_for(
             loaded.push(source);
         }
         let may_be_empty =
-            source.is_library || macros.empty || parsed.pragmas.iter().any(|pragma| pragma.name == "empty");
+            source.is_library || macros.options.empty || parsed.pragmas.iter().any(|pragma| pragma.name == "empty");
         if parsed.items.is_empty() && parsed.diagnostics.is_empty() && !may_be_empty {
             let span = Span {
                 source: index,
@@ -162,10 +162,8 @@ mod tests {
         let nothing = [Source::new("empty", " /* nothing */ \n")];
         let refused = compile(&nothing, &MacroValues::default()).unwrap_err();
         assert_eq!(refused[0].tag, "D_EMPTY");
-        let empty = MacroValues {
-            empty: true,
-            ..MacroValues::default()
-        };
+        let mut empty = MacroValues::default();
+        empty.options.empty = true;
         assert_eq!(compile(&nothing, &empty).unwrap(), Program::default());
     }
 }

@@ -35,6 +35,13 @@ pub struct MacroValues {
     pub script: Option<String>,
     /// `$1` .. : the script's arguments.
     pub arguments: Vec<String>,
+    /// Options that the meaning of the text depends on.
+    pub options: GivenOptions,
+}
+
+/// Options of the command line that the meaning of a text depends on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GivenOptions {
     /// `-x defaultargs`: a missing `$n` is 0 and a missing `$$n` is "" instead of an error. The pragma does the same.
     pub default_arguments: bool,
     /// `-x argref`: arguments need not be used. The pragma does the same.

@@ -85,9 +85,8 @@ fn programs_are_accepted_or_refused_as_it_says() {
     let examples: Vec<Example> = chapters.iter().flat_map(|(name, text)| examples(name, text)).collect();
     assert!(examples.len() > 20, "{} programs", examples.len());
     for Example { line, refused, text } in examples {
-        let macros = MacroValues {
+        let mut macros = MacroValues {
             target: Some(1234),
-            default_arguments: text.contains("option defaultargs"),
             arguments: if text.contains("$2") {
                 vec!["main".to_owned(), "5".to_owned()]
             } else {
@@ -95,6 +94,7 @@ fn programs_are_accepted_or_refused_as_it_says() {
             },
             ..MacroValues::default()
         };
+        macros.options.default_arguments = text.contains("option defaultargs");
         let sources = [Source::new("reference", text)];
         match (compile(&sources, &macros), refused) {
             (Ok(program), None) => {

@@ -96,19 +96,23 @@ pub fn options(arguments: &Arguments, program: &Program) -> Result<Options, Stri
     }
     // As in DTrace, only these names are accepted.
     let is_plain = |term: String| matches!(term.as_str(), "dumb" | "sun" | "sun-color");
-    if options.encoding == Encoding::Auto && std::env::var("TERM").is_ok_and(is_plain) {
-        options.encoding = Encoding::Ascii;
+    if options.printing.encoding == Encoding::Auto && std::env::var("TERM").is_ok_and(is_plain) {
+        options.printing.encoding = Encoding::Ascii;
     }
-    options.processors = processors();
-    if let Some(number) = options.processor.filter(|number| *number >= options.processors) {
-        let last = options.processors - 1;
+    options.printing.processors = processors();
+    if let Some(number) = options
+        .recording
+        .processor
+        .filter(|number| *number >= options.printing.processors)
+    {
+        let last = options.printing.processors - 1;
         return Err(format!(
             "failed to set -x cpu: there is no processor {number}, but 0 to {last}"
         ));
     }
-    options.quiet |= arguments.quiet;
-    options.destructive |= arguments.destructive;
-    options.allow_unmatched |= arguments.allow_zero_matches;
+    options.printing.quiet |= arguments.quiet;
+    options.tracing.destructive |= arguments.destructive;
+    options.tracing.allow_unmatched |= arguments.allow_zero_matches;
     Ok(options)
 }
 

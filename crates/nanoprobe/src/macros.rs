@@ -1,7 +1,7 @@
 //! The values of macro variables.
 
-use nanoprobe_lang::MacroValues;
 use nanoprobe_lang::options::Options;
+use nanoprobe_lang::{GivenOptions, MacroValues};
 
 use crate::arguments::{Arguments, ProgramText};
 
@@ -38,13 +38,15 @@ pub fn macro_values(arguments: &Arguments) -> MacroValues {
         // For a program on the command line it is our own, as in DTrace.
         script: script.or_else(|| Some("nanoprobe".to_owned())),
         arguments: arguments.macro_arguments.clone(),
-        default_arguments: is_on("defaultargs"),
-        unused_arguments: is_on("argref"),
-        string_bytes: last("strsize=").map(|options| options.string_bytes),
-        scratch_bytes: last("scratchsize=").and_then(|options| options.scratch_bytes),
-        processor: last("cpu=").and_then(|options| options.processor),
-        by_processor: last("aggpercpu").is_some_and(|options| options.by_processor),
-        self_scope: last("self=").map(|options| options.self_scope),
-        empty: is_on("empty"),
+        options: GivenOptions {
+            default_arguments: is_on("defaultargs"),
+            unused_arguments: is_on("argref"),
+            string_bytes: last("strsize=").map(|options| options.recording.string_bytes),
+            scratch_bytes: last("scratchsize=").and_then(|options| options.recording.scratch_bytes),
+            processor: last("cpu=").and_then(|options| options.recording.processor),
+            by_processor: last("aggpercpu").is_some_and(|options| options.printing.by_processor),
+            self_scope: last("self=").map(|options| options.tracing.self_scope),
+            empty: is_on("empty"),
+        },
     }
 }

@@ -4,7 +4,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 use nanoprobe_lang::spelling;
 
-use crate::arguments::{Arguments, LowArguments, parse_trace};
+use crate::arguments::{Arguments, Flags, parse_trace};
 use crate::{processes, tools};
 
 /// What to make of provider definitions.
@@ -61,12 +61,12 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
     let is_cost = first == "cost";
     let words = words.iter().enumerate().filter(|(index, _)| !(is_cost && *index == 1));
     let words: Vec<String> = words.map(|(_, word)| word.clone()).collect();
-    let low = LowArguments::try_parse_from(&words)?;
-    if low.version {
+    let flags = Flags::try_parse_from(&words)?;
+    if flags.version {
         return Ok(Request::Version);
     }
     let mut arguments = Box::new(parse_trace(&words)?);
-    let product = match (low.header, low.object) {
+    let product = match (flags.header, flags.object) {
         (true, _) => Some(Product::Header),
         (_, true) => Some(Product::Object),
         _ => None,
@@ -119,7 +119,7 @@ fn unknown(word: &str) -> clap::Error {
 }
 
 fn misused(what: &str) -> clap::Error {
-    LowArguments::command().error(ErrorKind::ValueValidation, what)
+    Flags::command().error(ErrorKind::ValueValidation, what)
 }
 
 fn tool(words: &[String]) -> Result<Request, clap::Error> {
@@ -142,7 +142,7 @@ fn help(words: &[String]) -> Result<Request, clap::Error> {
     match words.first() {
         Some(name) if tools::is_one(name) => tool(&[name.clone(), "--help".to_owned()]),
         Some(name) if !WORDS.contains(&name.as_str()) => Err(unknown(name)),
-        _ => Ok(Request::Print(LowArguments::command().render_help().to_string())),
+        _ => Ok(Request::Print(Flags::command().render_help().to_string())),
     }
 }
 

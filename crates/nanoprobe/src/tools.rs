@@ -9,7 +9,7 @@ use clap::CommandFactory as _;
 use clap::error::ErrorKind;
 use nanoprobe_lang::spelling;
 
-use crate::arguments::{Arguments, LowArguments, ProgramText, parse_trace};
+use crate::arguments::{Arguments, Flags, ProgramText, parse_trace};
 
 /// A script and its arguments.
 #[derive(Debug)]
@@ -287,7 +287,7 @@ pub fn parse(words: &[String]) -> Result<Wanted, clap::Error> {
 }
 
 fn error(what: &str) -> clap::Error {
-    LowArguments::command().error(ErrorKind::ValueValidation, what)
+    Flags::command().error(ErrorKind::ValueValidation, what)
 }
 
 #[cfg(test)]

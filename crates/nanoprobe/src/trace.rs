@@ -92,23 +92,23 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
         return Ok(1);
     };
     let mut options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
-    if (arguments.listing || options.listing) && now.is_first {
+    if (arguments.listing || options.printing.listing) && now.is_first {
         tell(&nanoprobe_lang::dump::dump(&program));
     }
-    if options.max_cost.is_some() {
+    if options.tracing.max_cost.is_some() {
         let counted = interrupt::at_once(acquired.command(), || {
             hits::compile(&program, sources, &macros, &target)
         });
         program = counted.map_err(|_| anyhow::Error::msg("maxcost: the hits of these probes cannot be counted"))?;
     }
     if arguments.list {
-        options.allow_unmatched = true;
+        options.tracing.allow_unmatched = true;
     }
     if arguments.exit_after_compile {
         return Ok(0);
     }
     if let Some((name, span)) = nanoprobe_lang::check::effects::destructive(&program)
-        && !options.destructive
+        && !options.tracing.destructive
         && !arguments.list
     {
         compile::show(sources, &nanoprobe_lang::check::effects::not_permitted(name, span));

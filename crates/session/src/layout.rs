@@ -104,7 +104,7 @@ impl ArenaLayout {
         let semaphores_offset = take(u64::from(SEMAPHORES_MAX) * size_of::<Semaphore>() as u64);
         let globals_offset = take(u64::from(storage.globals_bytes));
         let dynamic_bytes = if has_arrays(program) {
-            round_up(options.dynamic_bytes.max(PAGE_BYTES), PAGE_BYTES)
+            round_up(options.recording.dynamic_bytes.max(PAGE_BYTES), PAGE_BYTES)
         } else {
             0
         };
@@ -118,8 +118,11 @@ impl ArenaLayout {
             regions_offset,
             semaphores_offset,
             globals_offset,
-            speculations: options.speculations.min(nanoprobe_arena::layout::SPECULATIONS_MAX),
-            speculation_bytes: options.speculation_bytes,
+            speculations: options
+                .recording
+                .speculations
+                .min(nanoprobe_arena::layout::SPECULATIONS_MAX),
+            speculation_bytes: options.recording.speculation_bytes,
             dynamic_offset,
             dynamic_bytes,
             growth_offset,
@@ -174,12 +177,12 @@ fn context_plan(program: &Program, storage: &Storage, options: &Options) -> Resu
     let aggregates = if program.aggregations.is_empty() {
         0
     } else {
-        round_up(options.aggregation_bytes, PAGE_BYTES)
+        round_up(options.recording.aggregation_bytes, PAGE_BYTES)
     };
     let records = program.clauses.iter().any(|clause| clause.records());
     let faults = !program.clauses.is_empty();
     let ring = if records || faults {
-        options.buffer_bytes.next_power_of_two().max(PAGE_BYTES)
+        options.recording.buffer_bytes.next_power_of_two().max(PAGE_BYTES)
     } else {
         0
     };
@@ -200,7 +203,7 @@ fn context_plan(program: &Program, storage: &Storage, options: &Options) -> Resu
     // What is speculated and when it was committed is told apart by time.
     let speculates = program.clauses.iter().any(is_speculative);
     Ok(ContextPlan {
-        untimed: !options.temporal && !speculates,
+        untimed: !options.recording.temporal && !speculates,
         ..plan
     })
 }

@@ -98,10 +98,8 @@ fn traced(masks: &mut Masks, said: &mut Vec<String>, text: &str, tactic: Option<
     };
     let sources = [Source::new("test", text)];
     let program = compile(&sources, &macros).unwrap();
-    let options = Options {
-        tactic: tactic.map(str::to_owned),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.tracing.tactic = tactic.map(str::to_owned);
     let compiled = Compiled::new(program, options).unwrap();
     let prepared = Prepared::new(compiled.clone(), Acquired::running(pid).unwrap()).unwrap();
     let (mut attached, _) = prepared.begin().unwrap();

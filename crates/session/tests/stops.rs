@@ -45,10 +45,8 @@ fn a_borrowed_thread_is_resumed_a_fixed_small_number_of_times() {
             ..MacroValues::default()
         };
         let sources = [Source::new("test", text)];
-        let options = Options {
-            tactic: tactic.map(str::to_owned),
-            ..Options::default()
-        };
+        let mut options = Options::default();
+        options.tracing.tactic = tactic.map(str::to_owned);
         let compiled = compile(&sources, &macros).unwrap();
         let compiled = Compiled::new(compiled, options).unwrap();
         let prepared = Prepared::new(compiled, Acquired::running(pid).unwrap()).unwrap();

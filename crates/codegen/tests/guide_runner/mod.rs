@@ -44,25 +44,23 @@ pub fn run(text: &str, option_texts: &[String]) -> Result<String, Vec<Diagnostic
         script: Some("script.d".to_owned()),
         ..MacroValues::default()
     };
-    let mut options = Options {
-        quiet: true,
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.printing.quiet = true;
     for option in option_texts {
         let (name, value) = option
             .split_once('=')
             .map_or((option.as_str(), None), |(n, v)| (n, Some(v)));
         if name == "loud" {
-            options.quiet = false;
+            options.printing.quiet = false;
         } else {
             options.set(name, value).unwrap();
         }
     }
-    macros.scratch_bytes = options.scratch_bytes;
-    macros.string_bytes = option_texts
+    macros.options.scratch_bytes = options.recording.scratch_bytes;
+    macros.options.string_bytes = option_texts
         .iter()
         .any(|option| option.starts_with("strsize="))
-        .then_some(options.string_bytes);
+        .then_some(options.recording.string_bytes);
     let program = nanoprobe_lang::compile(&[Source::new("guide", text)], &macros)?;
     for pragma in &program.pragmas {
         options.set(&pragma.name, pragma.value.as_deref()).unwrap();
@@ -92,8 +90,12 @@ impl<'a> Run<'a> {
             program,
             options,
             printer: Printer::new(program, options, Box::new(Text::new(options, false))),
-            world: GuideWorld::new(program, options.speculations as usize, options.speculation_bytes),
-            speculations: Speculations::new(options.speculation_bytes),
+            world: GuideWorld::new(
+                program,
+                options.recording.speculations as usize,
+                options.recording.speculation_bytes,
+            ),
+            speculations: Speculations::new(options.recording.speculation_bytes),
             time: 0,
             target: Target::new(program, options),
             aggregations: AggregateTable::new(),

@@ -77,8 +77,14 @@ impl<'a> Target<'a> {
         half(offset_of!(Control, dynamic_offset), DYNAMIC as u64);
         half(offset_of!(Control, clock_mult), 1 << 32);
         half(offset_of!(Control, speculations_offset), SPECULATIONS as u64);
-        half(offset_of!(Control, speculation_count), self.options.speculations);
-        half(offset_of!(Control, speculation_bytes), self.options.speculation_bytes);
+        half(
+            offset_of!(Control, speculation_count),
+            self.options.recording.speculations,
+        );
+        half(
+            offset_of!(Control, speculation_bytes),
+            self.options.recording.speculation_bytes,
+        );
         self.arena[DYNAMIC / 8..][..3].copy_from_slice(&[64 << 10, 32 + 64 * 8, 63]);
         self.arena[AGGREGATES / 8..][..3].copy_from_slice(&[64 << 10, 32 + 64 * 4, 63]);
         let mut context = |offset: usize, value| machine.context[offset / 8] = value;

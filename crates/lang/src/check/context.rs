@@ -91,16 +91,16 @@ impl Settings {
         });
         Settings {
             is_1_0,
-            string_bytes: options.string_bytes,
-            scratch_bytes: options.scratch_bytes,
-            self_scope: options.self_scope,
+            string_bytes: options.recording.string_bytes,
+            scratch_bytes: options.recording.scratch_bytes,
+            self_scope: options.tracing.self_scope,
         }
     }
 
     /// Options from outside of the text override those in it.
     pub(super) fn given(&mut self, macros: &MacroValues) {
-        self.string_bytes = macros.string_bytes.unwrap_or(self.string_bytes);
-        self.scratch_bytes = macros.scratch_bytes.or(self.scratch_bytes);
-        self.self_scope = macros.self_scope.unwrap_or(self.self_scope);
+        self.string_bytes = macros.options.string_bytes.unwrap_or(self.string_bytes);
+        self.scratch_bytes = macros.options.scratch_bytes.or(self.scratch_bytes);
+        self.self_scope = macros.options.self_scope.unwrap_or(self.self_scope);
     }
 }

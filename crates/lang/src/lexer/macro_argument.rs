@@ -28,18 +28,18 @@ impl MacroState {
 
     /// `#pragma D option defaultargs`.
     pub fn default_arguments(&mut self) {
-        self.values.default_arguments = true;
+        self.values.options.default_arguments = true;
     }
 
     /// `#pragma D option argref`.
     pub fn unused_arguments(&mut self) {
-        self.values.unused_arguments = true;
+        self.values.options.unused_arguments = true;
     }
 
     /// The first argument that the program does not use, counted from 1, and its text.
     #[must_use]
     pub fn first_unused(&self) -> Option<(usize, &str)> {
-        if self.values.default_arguments || self.values.unused_arguments {
+        if self.values.options.default_arguments || self.values.options.unused_arguments {
             return None;
         }
         let index = self.used.iter().position(|used| !used)?;
@@ -115,7 +115,7 @@ impl Lexer<'_> {
         }
         if name.starts_with(|c: char| c.is_ascii_digit()) {
             let value = self.macros.positional(name).map(str::to_owned);
-            if value.is_none() && !self.macros.values.default_arguments {
+            if value.is_none() && !self.macros.values.options.default_arguments {
                 return Err(
                     Diagnostic::new("D_MACRO_UNDEF", span, format!("macro argument ${name} is not defined"))
                         .with_help("give it after the program, or set the option defaultargs to make it 0 or \"\""),

@@ -17,7 +17,7 @@ fn sizes_have_binary_suffixes() {
         ("bufsize=16", 4096),
         ("bufsize=4097", 4097),
     ] {
-        assert_eq!(set(text).unwrap().buffer_bytes, bytes, "{text}");
+        assert_eq!(set(text).unwrap().recording.buffer_bytes, bytes, "{text}");
     }
     assert_eq!(set("strsize=4096").unwrap().limits().strsize, 4096);
     for text in [
@@ -55,7 +55,7 @@ fn rates_are_periods_or_frequencies() {
         ("switchrate=0", 0),
         ("switchrate=0hz", 0),
     ] {
-        assert_eq!(set(text).unwrap().switch_ns, ns, "{text}");
+        assert_eq!(set(text).unwrap().recording.switch_ns, ns, "{text}");
     }
     for text in ["switchrate=ms", "switchrate=5furlongs", "switchrate=-1s"] {
         assert!(matches!(set(text), Err(OptionError::Invalid { .. })), "{text}");
@@ -71,13 +71,13 @@ fn switches_have_many_words() {
         ("quiet=1", true),
         ("quiet=0", true),
     ] {
-        assert_eq!(set(text).unwrap().quiet, expected, "{text}");
+        assert_eq!(set(text).unwrap().printing.quiet, expected, "{text}");
     }
     let mut options = set("quiet").unwrap();
     for text in ["quiet=no", "quiet=", "quiet=unset", "quiet=OFF"] {
-        options.quiet = true;
+        options.printing.quiet = true;
         options.set_text(text).unwrap();
-        assert!(!options.quiet, "{text}");
+        assert!(!options.printing.quiet, "{text}");
     }
     let error = options.set_text("quiet=perhaps").unwrap_err();
     assert_eq!(
@@ -88,10 +88,16 @@ fn switches_have_many_words() {
 
 #[test]
 fn words_are_few() {
-    assert_eq!(set("bufpolicy=ring").unwrap().buffer_policy, BufferPolicy::Ring);
-    assert_eq!(set("evaltime=main").unwrap().evaluation_time, EvaluationTime::Main);
-    assert_eq!(set("tactic=trap").unwrap().tactic.as_deref(), Some("trap"));
-    assert_eq!(set("trap=boost").unwrap().trap.as_deref(), Some("boost"));
+    assert_eq!(
+        set("bufpolicy=ring").unwrap().recording.buffer_policy,
+        BufferPolicy::Ring
+    );
+    assert_eq!(
+        set("evaltime=main").unwrap().tracing.evaluation_time,
+        EvaluationTime::Main
+    );
+    assert_eq!(set("tactic=trap").unwrap().tracing.tactic.as_deref(), Some("trap"));
+    assert_eq!(set("trap=boost").unwrap().tracing.trap.as_deref(), Some("boost"));
     assert_eq!(
         set("bufpolicy=maybe").unwrap_err().to_string(),
         "Invalid value for specified option: maybe: expected switch, fill or ring"
@@ -120,7 +126,7 @@ fn a_default_of_the_table_is_the_default() {
         let mut options = Options::default();
         options.set(row.name, Some(row.default)).unwrap();
         // Without the option, all of the scratch memory is granted.
-        options.scratch_bytes = None;
+        options.recording.scratch_bytes = None;
         assert_eq!(options, Options::default(), "{}", row.name);
     }
     for row in rows().filter(|row| ["off", "on"].contains(&row.default)) {
@@ -150,7 +156,7 @@ fn a_misspelt_name_gets_the_right_one_as_a_hint() {
 fn a_refused_value_changes_nothing() {
     let mut options = set("ustackframes=7").unwrap();
     assert!(options.set("ustackframes", Some("100000")).is_err());
-    assert_eq!(options.stack_frames, 7);
+    assert_eq!(options.recording.stack_frames, 7);
 }
 
 #[test]
@@ -189,7 +195,7 @@ fn names_of_timed_probes() {
 
 #[test]
 fn a_cost_is_a_percentage_in_hundredths() {
-    let cost = |text: &str| set(&format!("maxcost={text}")).map(|options| options.max_cost);
+    let cost = |text: &str| set(&format!("maxcost={text}")).map(|options| options.tracing.max_cost);
     assert_eq!(cost("5%"), Ok(Some(500)));
     assert_eq!(cost("5"), Ok(Some(500)));
     assert_eq!(cost("0.25%"), Ok(Some(25)));

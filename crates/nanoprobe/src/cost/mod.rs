@@ -109,7 +109,7 @@ fn attempt(arguments: &Arguments, sources: &[Source], pid: i32) -> Result<u8, an
         seconds,
         costs,
         &patched,
-        options.max_cost.unwrap_or(DEFAULT_MAX),
+        options.tracing.max_cost.unwrap_or(DEFAULT_MAX),
     )
 }
 

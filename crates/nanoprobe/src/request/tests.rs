@@ -148,7 +148,7 @@ fn cost_takes_the_flags_of_tracing() {
 
 #[test]
 fn flags_are_consistent() {
-    LowArguments::command().debug_assert();
+    Flags::command().debug_assert();
 }
 
 #[test]

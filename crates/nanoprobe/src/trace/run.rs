@@ -48,7 +48,7 @@ impl<'a> Trace<'a> {
             is_verbose: arguments.verbose,
             printer: printer(program, options, sink(arguments, options, known)),
             out: Stream::open(arguments.output.as_deref())?,
-            aggregated: Aggregated::new(options.max_cost.map(Limit::new)),
+            aggregated: Aggregated::new(options.tracing.max_cost.map(Limit::new)),
             told: Told::new(arguments, sources),
             losses_at: Instant::now(),
             was_placed: false,
@@ -161,7 +161,7 @@ impl<'a> Trace<'a> {
     }
 
     fn print(&mut self, tracing: &mut Tracing, outputs: Vec<Output>) -> Result<(), anyhow::Error> {
-        let mut following = if self.printer.options().flow_indent {
+        let mut following = if self.printer.options().printing.flow_indent {
             following(tracing.known(), &outputs)
         } else {
             Vec::new()

@@ -46,7 +46,7 @@ impl Compiled {
         let layout = ArenaLayout::new(&program, &storage, &options)?;
         let clauses = program.clauses.iter();
         let records = clauses.map(|clause| record_layout(clause, limits)).collect();
-        let tactic = options.tactic.as_deref().map(str::parse).transpose();
+        let tactic = options.tracing.tactic.as_deref().map(str::parse).transpose();
         Ok(Rc::new(Compiled {
             tactic: tactic.map_err(SessionError::Option)?,
             pids,

@@ -88,7 +88,7 @@ impl Known {
             loaded: false,
             perf_map: RefCell::new(perf_map),
             choices: Choices::new(),
-            probes: ProbeList::new(compiled.options.demangle),
+            probes: ProbeList::new(compiled.options.printing.demangle),
             statics: Statics::default(),
             enablings: Enablings::new(compiled.layout.context.slots_bytes)?,
             matches: Matches::default(),

@@ -183,12 +183,10 @@ impl Target {
             ..MacroValues::default()
         };
         let sources = [Source::new("test", text)];
-        let options = Options {
-            tactic: tactic.map(str::to_owned),
-            trap: form.map(str::to_owned),
-            stop,
-            ..Options::default()
-        };
+        let mut options = Options::default();
+        options.tracing.tactic = tactic.map(str::to_owned);
+        options.tracing.trap = form.map(str::to_owned);
+        options.tracing.stop = stop;
         let program = compile(&sources, &macros).unwrap();
         let compiled = Compiled::new(program, options).unwrap();
         let prepared = Prepared::new(compiled, Acquired::running(self.pid()).unwrap()).unwrap();

@@ -14,13 +14,13 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "defaultargs",
         "off",
-        Switch(|options, on| options.default_arguments = on),
+        Switch(|options, on| options.tracing.default_arguments = on),
         "missing `$1` is 0, missing `$$1` is `\"\"`",
     ),
     row(
         "destructive",
         "off",
-        Switch(|options, on| options.destructive = on),
+        Switch(|options, on| options.tracing.destructive = on),
         "`-w`: [actions that change something](actions.md) are permitted",
     ),
     row(
@@ -33,14 +33,14 @@ pub(super) const ROWS: &[Row] = &[
         "evaltime",
         "preinit",
         Word(&[
-            ("exec", |options| options.evaluation_time = EvaluationTime::Exec),
+            ("exec", |options| options.tracing.evaluation_time = EvaluationTime::Exec),
             ("preinit", |options| {
-                options.evaluation_time = EvaluationTime::PreInitialization
+                options.tracing.evaluation_time = EvaluationTime::PreInitialization
             }),
             ("postinit", |options| {
-                options.evaluation_time = EvaluationTime::PostInitialization
+                options.tracing.evaluation_time = EvaluationTime::PostInitialization
             }),
-            ("main", |options| options.evaluation_time = EvaluationTime::Main),
+            ("main", |options| options.tracing.evaluation_time = EvaluationTime::Main),
         ]),
         "when a command (`-c`) is stopped and instrumented: `exec`, `preinit`, `postinit`, `main`. What the \
          linker has called of its libraries by then (resolvers, `__libc_early_init`) is not seen",
@@ -48,14 +48,14 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "maxactive",
         "4096",
-        Number(1, 1 << 16, |options, calls| options.active_calls = calls as u32),
+        Number(1, 1 << 16, |options, calls| options.tracing.active_calls = calls as u32),
         "calls of one thread whose return addresses may be replaced at a time (see `return`); 65536 is what a \
          process has in all",
     ),
     row(
         "maxcost",
         "none",
-        Percent(|options, hundredths| options.max_cost = Some(hundredths)),
+        Percent(|options, hundredths| options.tracing.max_cost = Some(hundredths)),
         "nanoprobe's own: what all probes together may take of a processor's time, as `5%`; the dearest are \
          turned off when they take more, and named",
     ),
@@ -63,10 +63,10 @@ pub(super) const ROWS: &[Row] = &[
         "return",
         "auto",
         Word(&[
-            ("exits", |options| options.return_form = ReturnForm::Exits),
-            ("address", |options| options.return_form = ReturnForm::Address),
-            ("value", |options| options.return_form = ReturnForm::Value),
-            ("auto", |options| options.return_form = ReturnForm::Auto),
+            ("exits", |options| options.tracing.return_form = ReturnForm::Exits),
+            ("address", |options| options.tracing.return_form = ReturnForm::Address),
+            ("value", |options| options.tracing.return_form = ReturnForm::Value),
+            ("auto", |options| options.tracing.return_form = ReturnForm::Auto),
         ]),
         "how a return is seen: `exits`, every way out of the function is probed, and a tail call returns when \
          it jumps, as in DTrace; `address`, the return address is replaced at the entry (a kretprobe); `auto`, \
@@ -77,8 +77,8 @@ pub(super) const ROWS: &[Row] = &[
         "self",
         "task",
         Word(&[
-            ("task", |options| options.self_scope = SelfScope::Task),
-            ("thread", |options| options.self_scope = SelfScope::Thread),
+            ("task", |options| options.tracing.self_scope = SelfScope::Task),
+            ("thread", |options| options.tracing.self_scope = SelfScope::Thread),
         ]),
         "nanoprobe's own: whose `self->` variables are: the `task`'s, which in a program of [Go](go.md) is the \
          goroutine and elsewhere the thread, or the `thread`'s",
@@ -87,9 +87,9 @@ pub(super) const ROWS: &[Row] = &[
         "stop",
         "auto",
         Word(&[
-            ("auto", |options| options.stop = StopPolicy::Auto),
-            ("always", |options| options.stop = StopPolicy::Always),
-            ("never", |options| options.stop = StopPolicy::Never),
+            ("auto", |options| options.tracing.stop = StopPolicy::Auto),
+            ("always", |options| options.tracing.stop = StopPolicy::Always),
+            ("never", |options| options.tracing.stop = StopPolicy::Never),
         ]),
         "nanoprobe's own: whether all threads stand still while probes are written: `always`, `never` (but for \
          signal actions, the first and the last time), or `auto`: only for few probes",
@@ -97,13 +97,17 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "tactic",
         "",
-        Name("the name of a tactic", |options, name| options.tactic = Some(name)),
+        Name("the name of a tactic", |options, name| {
+            options.tracing.tactic = Some(name)
+        }),
         "nanoprobe's own: force a tactic of patching",
     ),
     row(
         "trap",
         "",
-        Name("emulate, boost or step", |options, name| options.trap = Some(name)),
+        Name("emulate, boost or step", |options, name| {
+            options.tracing.trap = Some(name)
+        }),
         "nanoprobe's own: force a form of the tactic `trap`",
     ),
     row(
@@ -116,7 +120,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "zdefs",
         "off",
-        Switch(|options, on| options.allow_unmatched = on),
+        Switch(|options, on| options.tracing.allow_unmatched = on),
         "`-Z`: descriptions may match nothing",
     ),
 ];

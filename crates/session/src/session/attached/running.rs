@@ -55,7 +55,7 @@ impl Attached {
         self.look_for_exec();
         self.look_at_target()?;
         let tracing = &mut self.tracing;
-        match tracing.known.compiled.options.buffer_policy {
+        match tracing.known.compiled.options.recording.buffer_policy {
             BufferPolicy::Switch => tracing.take_records()?,
             // Read at the end, which comes when the first record has found no room.
             BufferPolicy::Fill => self.filled |= tracing.losses()?.drops > 0,

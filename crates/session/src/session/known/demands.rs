@@ -49,6 +49,7 @@ impl Known {
             trap: self
                 .compiled
                 .options
+                .tracing
                 .trap
                 .as_deref()
                 .map(str::parse)
@@ -59,7 +60,7 @@ impl Known {
             } else {
                 thread_key::tid_offset(libc, dynamic)
             },
-            ring_policy: match self.compiled.options.buffer_policy {
+            ring_policy: match self.compiled.options.recording.buffer_policy {
                 BufferPolicy::Switch => RING_SWITCH,
                 BufferPolicy::Fill => RING_FILL,
                 BufferPolicy::Ring => RING_OVERWRITE,
@@ -68,8 +69,8 @@ impl Known {
             ustackframes: self.compiled.limits.stack_frames(0),
             reads_memory: needs.reads_memory,
             walks_stacks: needs.walks_stacks,
-            stop: self.compiled.options.stop,
-            active_calls: self.compiled.options.active_calls,
+            stop: self.compiled.options.tracing.stop,
+            active_calls: self.compiled.options.tracing.active_calls,
         })
     }
 
@@ -120,7 +121,7 @@ impl Known {
 
     /// Why no return address of this process may be replaced.
     pub(in crate::session) fn return_refusal(&self) -> Option<ReturnRefusal> {
-        if self.compiled.options.return_form == ReturnForm::Exits || !self.wants_exits() {
+        if self.compiled.options.tracing.return_form == ReturnForm::Exits || !self.wants_exits() {
             return None;
         }
         if self.has_shadow_stack() {
@@ -152,7 +153,7 @@ impl Known {
     pub(in crate::session) fn takes_returns(&self) -> bool {
         self.wants_exits()
             && self.return_refusal().is_none()
-            && match self.compiled.options.return_form {
+            && match self.compiled.options.tracing.return_form {
                 ReturnForm::Exits => false,
                 ReturnForm::Address => true,
                 ReturnForm::Auto | ReturnForm::Value => self.has_tail_calls(),

@@ -51,7 +51,7 @@ impl Known {
     }
 
     pub(in crate::session) fn check_matches(&self) -> Result<(), SessionError> {
-        if self.compiled.options.allow_unmatched || interrupt::requested() {
+        if self.compiled.options.tracing.allow_unmatched || interrupt::requested() {
             return Ok(());
         }
         if let Some((clause, number, description)) = self.without_match().next() {

@@ -37,7 +37,7 @@ impl Known {
 
     /// How the names of symbols are shown.
     pub(in crate::session) fn shown(&self) -> Shown {
-        match self.compiled.options.demangle {
+        match self.compiled.options.printing.demangle {
             Demangle::Auto | Demangle::Always => readable,
             Demangle::Never => |name| name.into(),
         }

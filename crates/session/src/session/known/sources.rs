@@ -50,8 +50,8 @@ impl Known {
                     continue;
                 }
                 let name = match module.function_at(address) {
-                    Some(function) => matching_name(function, &line.function, self.compiled.options.demangle),
-                    None => answers_to(NO_FUNCTION, &line.function, self.compiled.options.demangle),
+                    Some(function) => matching_name(function, &line.function, self.compiled.options.printing.demangle),
+                    None => answers_to(NO_FUNCTION, &line.function, self.compiled.options.printing.demangle),
                 };
                 if let Some(name) = name {
                     functions.entry(name).or_default().push(address);
@@ -85,7 +85,7 @@ impl Known {
             return Ok(());
         }
         let mut found = Vec::new();
-        let demangle = self.compiled.options.demangle;
+        let demangle = self.compiled.options.printing.demangle;
         for (index, module) in self.modules.list().iter().enumerate().skip(first) {
             if !means(description, module) {
                 continue;

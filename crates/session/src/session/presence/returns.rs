@@ -150,7 +150,7 @@ pub(super) fn return_policy<'a>(
     refusal: Option<&'a ReturnRefusal>,
 ) -> ReturnPolicy<'a> {
     ReturnPolicy {
-        form: known.compiled.options.return_form,
+        form: known.compiled.options.tracing.return_form,
         refusal,
         take: attachment.agent(AgentFunction::ReturnTakeAt),
         take_at_jump: attachment.agent(AgentFunction::ReturnTakeAtJump),

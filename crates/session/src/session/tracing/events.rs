@@ -164,8 +164,8 @@ impl Tracing {
             program: &compiled.program,
             storage: &compiled.storage,
             limits: compiled.limits,
-            aggregation_bytes: compiled.options.aggregation_bytes,
-            speculation_bytes: compiled.options.speculation_bytes,
+            aggregation_bytes: compiled.options.recording.aggregation_bytes,
+            speculation_bytes: compiled.options.recording.speculation_bytes,
             state: &mut self.tracer,
             arena: self.arena.shared.map(|shared| shared.address),
             target: known.process().map(Process::memory),
@@ -182,7 +182,7 @@ impl Tracing {
             Ok(outcome) => {
                 // What DTrace has no room for in its buffer is lost here, too.
                 const EPID_BYTES: u64 = 8;
-                let room = compiled.options.buffer_bytes;
+                let room = compiled.options.recording.buffer_bytes;
                 let fits = |payload: &Vec<u8>| EPID_BYTES + payload.len() as u64 <= room;
                 if outcome.payload.as_ref().is_some_and(|payload| !fits(payload)) {
                     self.tracer.drops += 1;

@@ -32,7 +32,7 @@ impl Tracing {
     /// Takes over what threads have left, and lets them leave what is due.
     pub(in crate::session) fn turn_aggregations(&mut self, is_alive: bool) -> Result<(), SessionError> {
         let now = Instant::now();
-        let period = Duration::from_nanos(self.known.compiled.options.aggregation_ns);
+        let period = Duration::from_nanos(self.known.compiled.options.recording.aggregation_ns);
         if self.aggregations.is_due(now, period) {
             self.take_own_aggregations();
         }

@@ -1,0 +1,190 @@
+//! The fields of the options, in the groups of their table.
+
+use super::{BufferPolicy, Demangle, Encoding, EvaluationTime, ReturnForm, SelfScope, StopPolicy};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The default of `printsize`.
+pub(super) const PRINT_BYTES: u64 = 8192;
+
+/// How results are printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Printing {
+    /// No header and no columns: only the program's own output (`-q`).
+    pub quiet: bool,
+    /// Entries and returns indented (`-F`).
+    pub flow_indent: bool,
+    /// Always dump bytes, even when they look like a string.
+    pub raw_bytes: bool,
+    /// Error messages carry their tags.
+    pub error_tags: bool,
+    /// Aggregations sorted by key instead of value.
+    pub sort_by_key: bool,
+    /// Aggregations sorted in reverse.
+    pub sort_reversed: bool,
+    /// Index of the aggregation whose values sort a `printa` of several aggregations.
+    pub sort_position: usize,
+    /// Index of the key element that sorting compares first.
+    pub sort_key_position: usize,
+    /// `verbose`: the compiled program is printed (`-S`).
+    pub listing: bool,
+    /// The number of spaces before a frame.
+    pub stack_indent: u32,
+    /// Bars are scaled to the longest one and not to their sum.
+    pub zoom_distributions: bool,
+    /// `agghist`: counts, sums and averages are drawn as bars, one line for each key.
+    pub bar_lines: bool,
+    /// `aggpack`: a distribution is one line for each key.
+    pub packed_lines: bool,
+    /// `aggpercpu`: aggregations are also printed for each processor.
+    pub by_processor: bool,
+    /// The number of processors of the machine, for `aggpercpu`. It is not an option.
+    pub processors: u32,
+    /// `noresolve`: stacks are addresses.
+    pub no_names: bool,
+    /// `printsize`: how many bytes `print()` shows of what a pointer points to.
+    pub print_bytes: u64,
+    /// The characters of bars.
+    pub encoding: Encoding,
+    /// Messages about drops carry their tags.
+    pub drop_tags: bool,
+    /// Whether names are shown as in the sources.
+    pub demangle: Demangle,
+}
+
+impl Default for Printing {
+    fn default() -> Printing {
+        Printing {
+            quiet: false,
+            flow_indent: false,
+            raw_bytes: false,
+            error_tags: false,
+            sort_by_key: false,
+            sort_reversed: false,
+            sort_position: 0,
+            sort_key_position: 0,
+            listing: false,
+            stack_indent: 14,
+            zoom_distributions: false,
+            bar_lines: false,
+            packed_lines: false,
+            by_processor: false,
+            processors: 0,
+            no_names: false,
+            print_bytes: PRINT_BYTES,
+            encoding: Encoding::Auto,
+            drop_tags: false,
+            demangle: Demangle::Auto,
+        }
+    }
+}
+
+/// What is recorded, and the memory for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// The size of a thread's ring.
+    pub buffer_bytes: u64,
+    /// What to do when the ring is full.
+    pub buffer_policy: BufferPolicy,
+    /// Records of all threads are sorted by time. If false, no record carries a time.
+    pub temporal: bool,
+    /// The size of a thread's table of aggregations.
+    pub aggregation_bytes: u64,
+    /// Bytes for associative arrays.
+    pub dynamic_bytes: u64,
+    /// The size of a string with its NUL.
+    pub string_bytes: u32,
+    /// Frames of a `ustack()`.
+    pub stack_frames: u32,
+    /// `jstackframes`.
+    pub jstack_frames: u32,
+    /// `maxframes`: the most frames of any stack.
+    pub stack_frames_max: u32,
+    /// `scratchsize`: the bytes that a clause may take by `alloca`, `copyin` and `copyinstr` at a
+    /// time. `None`: all of the scratch memory.
+    pub scratch_bytes: Option<u64>,
+    /// The period at which records are read, in ns.
+    pub switch_ns: u64,
+    /// The period at which aggregations are read, in ns.
+    pub aggregation_ns: u64,
+    /// The period at which drops are looked for, in ns.
+    pub status_ns: u64,
+    /// Accepted and ignored: dynamic variables need no cleaning here, and speculations are cleaned at once.
+    pub clean_ns: u64,
+    /// How many speculations there may be at a time.
+    pub speculations: u64,
+    /// The size of the records of one speculation.
+    pub speculation_bytes: u64,
+    /// `cpu`: only what happens on this processor is traced.
+    pub processor: Option<u32>,
+}
+
+impl Default for Recording {
+    fn default() -> Recording {
+        Recording {
+            buffer_bytes: 1 << 20,
+            buffer_policy: BufferPolicy::Switch,
+            temporal: true,
+            aggregation_bytes: 1 << 20,
+            dynamic_bytes: 1 << 20,
+            string_bytes: 256,
+            stack_frames: 100,
+            jstack_frames: 50,
+            stack_frames_max: 2048,
+            scratch_bytes: None,
+            switch_ns: SECOND_NS,
+            aggregation_ns: SECOND_NS,
+            status_ns: SECOND_NS,
+            clean_ns: SECOND_NS / 101,
+            speculations: 1,
+            speculation_bytes: 32 << 10,
+            processor: None,
+        }
+    }
+}
+
+/// What the program may do, and how its probes are placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracing {
+    /// Destructive actions allowed (`-w`).
+    pub destructive: bool,
+    /// Probe descriptions without a match are not an error (`-Z`).
+    pub allow_unmatched: bool,
+    /// Missing macro arguments are 0 or "".
+    pub default_arguments: bool,
+    /// When a started program is instrumented.
+    pub evaluation_time: EvaluationTime,
+    /// The name of the patching tactic that is forced; `patch` knows the names.
+    pub tactic: Option<String>,
+    /// Whether all threads are stopped while probes are written.
+    pub stop: StopPolicy,
+    /// How return probes detect that a function returns.
+    pub return_form: ReturnForm,
+    /// Whose `self->` variables are.
+    pub self_scope: SelfScope,
+    /// The most calls of one thread whose return addresses are replaced at the same time.
+    pub active_calls: u32,
+    /// The name of the form of the tactic `trap` that is forced; `patch` knows the names.
+    pub trap: Option<String>,
+    /// The share of one processor's time, in hundredths of a percent, that all probes together may
+    /// take. Probes above it are turned off.
+    pub max_cost: Option<u32>,
+}
+
+impl Default for Tracing {
+    fn default() -> Tracing {
+        Tracing {
+            destructive: false,
+            allow_unmatched: false,
+            default_arguments: false,
+            evaluation_time: EvaluationTime::PreInitialization,
+            tactic: None,
+            stop: StopPolicy::Auto,
+            return_form: ReturnForm::Auto,
+            self_scope: SelfScope::Task,
+            active_calls: 4096,
+            trap: None,
+            max_cost: None,
+        }
+    }
+}
