@@ -1,6 +1,7 @@
-//! The process is acquired first: a running one is opened, a command is started and stands before its first
+//! The process is acquired first: a running one is opened, a command is started, and stops before its first
 //! instruction. Then the program is compiled, once, with the number, the types and the addresses of this process
-//! (DTrace: grab, create). Nothing is written into a process here, but what a killed tracer has left is taken back.
+//! (DTrace: grab, create). Nothing is written into a process here, except that what a killed tracer has left is
+//! taken back.
 
 use std::ffi::OsString;
 
@@ -34,7 +35,7 @@ impl Starting {
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        // While it stands: the stop's own drop would let it run for a moment.
+        // While the command stands: the drop of `stop` would let it run for a moment.
         if let Some(stopped) = &self.0 {
             stopped.process().kill();
         }
@@ -51,7 +52,7 @@ impl Acquired {
     /// A running process (`-p`).
     ///
     /// # Errors
-    /// There is no such process, or it may not be traced, or it shares its memory with another.
+    /// The process does not exist, may not be traced, or shares its memory with another process.
     pub fn running(pid: i32) -> Result<Acquired, SessionError> {
         let process = Process::open(pid)?;
         process.check_sharing()?;
@@ -61,11 +62,11 @@ impl Acquired {
         })
     }
 
-    /// A command (`-c`). It is killed when this is dropped, or the session, as DTrace does it; what it has started by
-    /// itself lives on.
+    /// A command (`-c`). It is killed when this value or the session is dropped, as in DTrace. The processes that
+    /// it has started live on.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The command cannot be started.
     pub fn started(words: &[OsString]) -> Result<Acquired, SessionError> {
         let spawned = Process::spawn(words, None)?;
         spawned.process.set_kill_on_drop(true);
@@ -81,7 +82,7 @@ impl Acquired {
         self.process.as_ref()
     }
 
-    /// The command's number, which is to be killed where this process is ended at once.
+    /// The number of the command that must be killed when this process is ended at once.
     #[must_use]
     pub fn command(&self) -> Option<i32> {
         let command = self.process.as_ref().filter(|process| process.is_child());
@@ -133,7 +134,7 @@ pub(crate) fn check_acquired(process: &Process) -> Result<(), SessionError> {
 pub(crate) fn clean_up(process: &Process) -> Result<(), SessionError> {
     let map = process.map()?;
     if !detach::has_arena(&map) {
-        // A tracer that is at work now holds the thread; then this is not for us.
+        // A live tracer holds the thread, so this is not our work.
         if process.has_way_home(&map)
             && let Ok(mut stopped) = process.stop()
         {
@@ -147,7 +148,8 @@ pub(crate) fn clean_up(process: &Process) -> Result<(), SessionError> {
     }
 }
 
-/// Whether the process's filters, if it has any, let pass what attaching does in it.
+/// Whether the process's seccomp filters, if there are any, allow the system calls that attaching makes in the
+/// process.
 fn check_sandbox(process: &Process) -> Result<(), SessionError> {
     let pid = process.pid();
     if process.facts().seccomp == Seccomp::Disabled {

@@ -1,10 +1,10 @@
 //! What the target's threads have aggregated, taken out of the arena: each count once.
 //!
-//! A thread has two tables for keys (`agent/contract/tables.h`). Every `aggrate`, or when one is more than half
-//! full, the thread is told to go to the other one; what it has left is taken over, and its room is free again. What
-//! a thread has not left, and what is in static slots, stays there and is read where it lies: so of that the tracer
-//! keeps what it has added already ([`Added`]), and adds the difference. The argument is in
-//! docs/design/aggregations.md.
+//! A thread has two tables for keys (`agent/contract/tables.h`). At every `aggrate`, and when its table is more
+//! than half full, the tracer asks the thread to change to the other table. The tracer then takes over the table
+//! that the thread has left, whose room is free again. A table still in use, and the static slots, are read in
+//! place. For these the tracer remembers what it has added already ([`Added`]), and adds only the difference. The
+//! argument is in docs/design/aggregations.md.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -24,15 +24,15 @@ use crate::error::SessionError;
 use crate::layout::ArenaLayout;
 use crate::probes::ProbeList;
 
-/// How often it is looked for tables that fill up, or were left: so much later for each context, which is some
-/// percent of the tracer's time.
+/// How often the tracer looks for tables that fill up or were left. The period is so much longer for each context,
+/// which costs the tracer some percent of its time.
 const LOOK_PERIOD: Duration = Duration::from_micros(5);
-/// For how many ns of the tracer's time tables are taken over at a stretch: it has other duties.
+/// For how many ns the tracer takes over tables in one go; it has other duties too.
 const STRETCH_NS: u64 = 20_000_000;
 
-/// What says how to read the aggregations.
+/// What reading the aggregations needs.
 pub struct Source<'a> {
-    /// Where the target has the arena.
+    /// Where the arena lies in the target.
     pub arena: TargetAddress,
     /// The arena's layout.
     pub layout: &'a ArenaLayout,
@@ -44,22 +44,22 @@ pub struct Source<'a> {
     pub probes: &'a ProbeList,
     /// The enablings.
     pub enablings: &'a Enablings,
-    /// `pid`, where it is part of a key.
+    /// The process's number, for keys that contain `pid`.
     pub pid: u32,
 }
 
-/// The tracer's account of it.
+/// The tracer's account of the aggregations.
 #[derive(Default)]
 pub struct Aggregations {
-    /// What was added, and nobody has asked for yet.
+    /// What was added since the last [`Aggregations::take`].
     new: Snapshot,
     contexts: Vec<Context>,
-    /// What was added of static slots, by where they lie.
+    /// What was added from static slots, by the address of the slot.
     slots: HashMap<u64, Box<[u64]>>,
     /// When all threads are next to leave their tables.
     next_turn: Option<Instant>,
     next_look: Option<Instant>,
-    /// With which context the next look begins.
+    /// The context with which the next look begins.
     first: usize,
     damaged: u64,
 }
@@ -68,12 +68,12 @@ pub struct Aggregations {
 struct Context {
     tables: AggregateTables,
     added: [Added; 2],
-    /// The thread is to leave its table, however little is in it.
+    /// The thread must leave its table, however little is in it.
     is_due: bool,
-    /// Some of the keys that were taken over last: their least hashes, ascending.
+    /// A sample of the keys that were taken over last: the smallest hashes, ascending.
     sample: Vec<u32>,
-    /// These were mostly the same keys as before: there is no need to empty the table before its time, and that the
-    /// thread makes its keys anew would cost it time.
+    /// The last keys were mostly the same as those before. Then emptying the table early gains nothing, and costs
+    /// the thread the time to make its keys anew.
     repeats: bool,
 }
 
@@ -91,7 +91,7 @@ impl Added {
         self.words.extend_from_slice(words);
     }
 
-    /// The words of an entry when they were added; none: they were not.
+    /// The words of an entry when they were added, or `None` if they were not.
     fn words_at(&self, offset: u64) -> Option<&[u64]> {
         let index = self.entries.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
         let (_, start) = *self.entries.get(index)?;
@@ -100,7 +100,7 @@ impl Added {
     }
 }
 
-/// Tells a thread that an extreme begins anew: see `agent/contract/tables.h`, "Value words".
+/// Tells a thread to begin a minimum or maximum anew: see `agent/contract/tables.h`, "Value words".
 fn begin_epoch(memory: &Mapping, words: &mut [u64], offset: u64) -> Result<(), SessionError> {
     const WANTED: usize = 3;
     if let Some(wanted) = words.get_mut(WANTED) {
@@ -116,17 +116,17 @@ impl Aggregations {
         self.damaged
     }
 
-    /// Adds what comes from elsewhere.
+    /// Adds values that the tracer itself has aggregated.
     pub fn add(&mut self, program: &Program, other: Snapshot) {
         self.new.append(program, other);
     }
 
-    /// What was added since this was last asked.
+    /// What was added since the last call.
     pub fn take(&mut self) -> Snapshot {
         std::mem::take(&mut self.new)
     }
 
-    /// Whether a new `aggrate` begins; then it is due that all threads leave their tables.
+    /// Whether a new `aggrate` begins, at which all threads must leave their tables.
     pub fn is_due(&mut self, now: Instant, period: Duration) -> bool {
         let next = *self.next_turn.get_or_insert(now + period);
         if now < next {
@@ -140,8 +140,8 @@ impl Aggregations {
         true
     }
 
-    /// Takes over what threads have left, and lets them leave what is due, or fills up. Not always all: there is
-    /// another time.
+    /// Takes over the tables that threads have left, and asks threads to leave tables that are due or fill up. One
+    /// call may leave some of them to the next.
     ///
     /// # Errors
     /// The arena is damaged beyond reading.
@@ -171,8 +171,8 @@ impl Aggregations {
         Ok(())
     }
 
-    /// Adds what is new wherever it lies. Of these minima and maxima an epoch begins, with what is read now as the
-    /// last of the one before.
+    /// Adds what is new in all tables and slots. For the minima and maxima read here a new epoch begins; the value
+    /// read now is the last one of the old epoch.
     ///
     /// # Errors
     /// The arena is damaged beyond reading. A single damaged entry is left out, and counted.
@@ -232,7 +232,7 @@ struct Found {
     damaged: u64,
 }
 
-/// The least of all hashes: where two tables have mostly the same keys, they have mostly the same of these.
+/// The smallest of all hashes. Two tables with mostly the same keys have mostly the same sample.
 fn sample_of(hashes: &mut Vec<u32>) -> Vec<u32> {
     const SAMPLE: usize = 64;
     hashes.sort_unstable();
@@ -241,7 +241,7 @@ fn sample_of(hashes: &mut Vec<u32>) -> Vec<u32> {
 }
 
 impl Context {
-    /// Takes over the table that the thread has left, and yields what was in it; and lets the thread leave the other
+    /// Takes over the table that the thread has left, yields its contents, and asks the thread to leave the other
     /// one.
     fn turn(&mut self, memory: &Mapping, program: &Program, new: &mut Snapshot) -> Result<Option<Found>, SessionError> {
         let mut taken_over = None;
@@ -260,7 +260,7 @@ impl Context {
             return Ok(taken_over);
         };
         let reader = self.tables.reader(current);
-        // A context that is just being made has no table yet: it is left alone until there is an entry.
+        // A context that is just being made has no table yet. It is skipped until it has an entry.
         let taken = reader.taken(memory).unwrap_or(0);
         if taken > 0 && (self.is_due || taken > reader.room() / 2 && !self.repeats) {
             self.tables.turn(memory)?;
@@ -324,7 +324,7 @@ struct Static<'a> {
     offset: u64,
 }
 
-/// All values in static slots that were ever touched; yields of how many the visitor said that they were damaged.
+/// Visits all values in static slots that were ever touched. Yields how many of them the visitor found damaged.
 fn static_values(
     memory: &Mapping,
     source: &Source<'_>,

@@ -11,7 +11,7 @@ use crate::arena_memory::ArenaMemory;
 
 const ADDRESS: u64 = 0x7000_0000;
 
-/// A thread, as the agent has it, that aggregates under keys of one word; its buckets are of no interest here.
+/// A thread, as the agent has it, that aggregates under keys of one word. Its buckets do not matter here.
 struct Thread {
     arena: ArenaMemory,
     plan: ContextPlan,
@@ -96,7 +96,7 @@ impl Thread {
         self.store(at, self.load(at).wrapping_add(value));
     }
 
-    /// An update of `min()` as the handler has it.
+    /// An update of `min()` as the handler makes it.
     fn minimum(&mut self, key: u64, value: u64) {
         let at = self.words(key, 4);
         let (epoch, wanted) = (self.load(at + 16), self.load(at + 24));
@@ -108,7 +108,7 @@ impl Thread {
         self.add(at + 8, 1);
     }
 
-    /// One look of the tracer's.
+    /// One look by the tracer.
     fn look(&mut self) {
         let found = self.context.turn(self.arena.memory(), &self.program, &mut self.new);
         assert!(found.expect("a good arena").is_none_or(|found| found.damaged == 0));
@@ -141,7 +141,7 @@ impl Thread {
     }
 }
 
-/// Reads, turns and clears at random moments, also between what a handler was given and its update.
+/// Reads, turns and clears at random moments, also between a handler's lookup and its update.
 #[test]
 fn every_count_is_added_once() {
     let mut thread = Thread::new(AggregatingFunction::Count);
@@ -211,7 +211,7 @@ fn what_was_cleared_or_truncated_does_not_come_back() {
     }
 }
 
-/// The same keys again: that the table is more than half full is no reason to empty it before its time.
+/// The keys stay the same, so a table that is more than half full is not emptied early.
 #[test]
 fn keys_that_stay_are_left_where_they_are() {
     let mut thread = Thread::new(AggregatingFunction::Count);
@@ -231,7 +231,7 @@ fn keys_that_stay_are_left_where_they_are() {
     assert!(thread.rows().values().all(|words| *words == [50]));
 }
 
-/// Also where some keys come again and again, and what is there is read all the time.
+/// The same, where some keys come again and again, and the tables are read all the time.
 #[test]
 fn ever_new_keys_are_taken_over_before_the_table_is_full() {
     let mut thread = Thread::new(AggregatingFunction::Count);

@@ -1,4 +1,5 @@
-//! The tracer's view of the arena: the same memory as the target's, or, for a program that traces no process, our own.
+//! The tracer's view of the arena: the same memory as the target's, or the tracer's own memory, for a program that
+//! traces no process.
 //!
 //! This file, [`crate::lost_pages`] and [`crate::clock`] hold the crate's only unsafe code.
 
@@ -16,9 +17,9 @@ pub struct ArenaMemory {
     start: NonNull<u8>,
     bytes: usize,
     mapping: Mapping,
-    /// Pages that the kernel cannot give do not kill us.
+    /// Keeps the tracer alive when the kernel cannot provide a page.
     watched: Option<Watched>,
-    /// Open as long as we are to count as alive: the lock on it tells other tracers so.
+    /// Open as long as this tracer counts as alive: other tracers see the lock on it.
     _file: Option<OwnedFd>,
 }
 
@@ -29,10 +30,10 @@ unsafe impl Send for ArenaMemory {}
 unsafe impl Sync for ArenaMemory {}
 
 impl ArenaMemory {
-    /// Maps what the target has made and we have opened.
+    /// Maps the file that the target has made and the tracer has opened.
     ///
     /// # Errors
-    /// No room in our address space, or a limit on it.
+    /// The tracer's address space is full or limited.
     pub fn shared(file: OwnedFd, bytes: u64) -> Result<ArenaMemory, Errno> {
         let bytes = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -100,7 +101,7 @@ impl ArenaMemory {
 
 impl Drop for ArenaMemory {
     fn drop(&mut self) {
-        // Before the addresses may become somebody else's.
+        // Before other mappings may take the addresses.
         self.watched = None;
         // SAFETY: this value made the mapping, and no view of it outlives the value.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(arena.memory().load_u64(4096), Ok(0));
         assert_eq!(arena.memory().copy(0, BYTES).unwrap().first(), Some(&5));
         assert_eq!(arena.damage(), Some(Corrupt::Lost { pages: 3 }));
-        // Whoever writes there writes to nobody.
+        // The file is anonymous, so the write reaches no other process.
         arena.memory().store_u64(4096, 9).unwrap();
         assert_eq!(arena.memory().load_u64(4096), Ok(9));
     }

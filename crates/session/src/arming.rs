@@ -5,54 +5,55 @@
 //! | step | how |
 //! |---|---|
 //! | mappings, descriptors, IFUNC resolvers | one borrowed thread; the others run |
-//! | agent, handlers, detours, tables, thread table | nobody stands: nothing leads there yet |
-//! | **signal masks and actions, shims** | **all threads stand, once, at the first patch** |
+//! | agent, handlers, detours, tables, thread table | no thread is stopped: nothing leads there yet |
+//! | **signal masks and actions, shims** | **all threads stopped, once, at the first patch** |
 //! | sites, at any time | the breakpoint protocol ([`nanoprobe_text::change`]): running threads stop one by one |
 //! | turning patches off and on again ([`Attachment::set_armed`]) | the same |
 //! | taking sites back at the end | the same |
-//! | **shims, hooks of unwinders, return addresses, masks, actions, unmapping** | **all threads stand, once** |
+//! | **shims, hooks of unwinders, return addresses, masks, actions, unmapping** | **all threads stopped, once** |
 //! | **the look whether our code is empty** | **in the same stop** |
 //!
 //! The protocol puts `int3` over instructions, and the kernel kills a process whose thread blocks the signal of its
-//! own trap. So before the first trapping byte no thread may block SIGTRAP, and none may do so later without us:
-//! masks are changed and the shims written in one moment, in which no thread can be between the two. The same holds
-//! backwards: what a program believes to block is made true in the moment in which its calls stop being ours. Nothing
-//! else needs that moment. (A patch of few pages goes into it too, where there is one anyway: that disturbs less than
-//! two rounds more.)
+//! own trap. So before the first trapping byte no thread may block SIGTRAP, and no thread may block it later
+//! without the agent's knowledge. The masks are changed and the shims written in one stop, so that no thread can
+//! run between the two. Detaching does the reverse in one stop: each thread really blocks what it believes to
+//! block, and its calls are no longer intercepted. Nothing else needs such a stop. (A patch of few pages is written
+//! in it too, if there is one anyway; two rounds of the protocol would disturb the program more.)
 //!
-//! A thread that stands in the middle of a run when it is patched is no reason to stop either: it meets a byte that
-//! traps, and is redirected (invariant I1). There is one exception: a thread that sleeps in a system call inside of a
-//! run, and is woken for a moment by a stop, would make the call again by way of our trap, whose return makes the
-//! kernel forget how much of a timeout is left. So where a run displaces a `syscall`, threads that sleep are looked
-//! at too, and moved behind the relocated one.
+//! A thread may stand in the middle of a run while it is patched: it meets a byte that traps, and is redirected
+//! (invariant I1). There is one exception, a thread that sleeps in a system call inside of a run. A stop wakes it
+//! for a moment, and it would repeat the call by way of our trap, whose return makes the kernel forget how much of
+//! a timeout is left. So where a run displaces a `syscall`, sleeping threads are looked at too, and are moved to
+//! the address after the relocated one.
 //!
 //! # Springboards
 //!
-//! The springboard of an `evict` lies in padding, where nobody comes until the short jump leads there. It is written
-//! in the protocol's middle step, or before everything else, so that it is whole when the jump becomes live. It is
-//! *not* taken back with its patch: a thread may stand on it, between the two jumps, or come back to it from a signal
-//! handler. All springboards stay until [`crate::detach`] has seen that nobody is inside of our code.
+//! The springboard of an `evict` lies in padding, which no thread reaches until the short jump leads there. It is
+//! written in the protocol's middle step, or before everything else, so that it is whole when the jump becomes
+//! live. It is *not* taken back with its patch: a thread may stand on it, between the two jumps, or come back to it
+//! from a signal handler. All springboards stay until [`crate::detach`] has seen that no thread is inside of our
+//! code.
 //!
 //! # Successors
 //!
-//! The jump of an `evict` without springboard ends with the bytes of the patch behind it. Both are written in one
-//! transition, which has the first one trap while the second changes. Where one of the two cannot be had, or goes while
-//! the other stays, [`nanoprobe_text::together`] says what that means for the other.
+//! The jump of an `evict` without springboard ends with the bytes of the patch after it. Both are written in one
+//! transition, in which the first one traps while the second changes. Where one of the two cannot be written, or is
+//! taken back while the other stays, [`nanoprobe_text::together`] says what that means for the other.
 //!
 //! # Hosts
 //!
-//! A springboard may lie in the rear of a displaced instruction, among the bytes of that one's patch, its host. The
-//! host is written like any other patch: the springboard in it is inside of an instruction, and so final before the
-//! short jump becomes live. But it is not taken back, or replaced, while the program runs: nothing says then whether
-//! a thread stands on the springboard. It stays until [`crate::detach`] has seen that nobody does. A probe that fires
-//! in it cannot be turned off meanwhile.
+//! A springboard may lie in the last bytes of a displaced instruction, inside of another patch: its host. The host
+//! is written like any other patch: the springboard in it is inside of an instruction, and so final before the
+//! short jump becomes live. But the host is not taken back, or replaced, while the program runs, since a thread may
+//! stand on the springboard. It stays until [`crate::detach`] has seen that no thread does. A probe that fires in
+//! it cannot be turned off meanwhile.
 //!
 //! # The tracer may die in the middle
 //!
-//! Redirects are published before any byte changes, and the sites' entries in the arena too. A site then holds any
-//! mixture of its original bytes, `int3`, and the patch's; in any mixture that the protocol passes through, every start
-//! of an instruction is right or traps. A write that crosses pages may be torn by the kill: within a step each byte may
-//! come alone. `nanoprobe restore` accepts each byte by itself.
+//! Redirects, and the sites' entries in the arena, are published before any byte changes. A site then holds any
+//! mixture of its original bytes, `int3`, and the patch's; in any mixture that the protocol passes through, every
+//! start of an instruction is right or traps. A write that crosses pages may be torn by the kill: within a step
+//! each byte may come alone. `nanoprobe restore` accepts each byte by itself.
 
 mod giving_way;
 mod live;
@@ -88,7 +89,7 @@ use crate::progress::{self, Work};
 use crate::signals;
 use crate::site_table::{sites, springboard_sites};
 
-/// Up to how many pages of text are written while all threads stand, where they stand anyway.
+/// At most so many pages of text are written while all threads are stopped for another reason.
 const PAGES_IN_STOP: usize = 8;
 
 pub use self::text::ranges;
@@ -98,9 +99,9 @@ pub use self::text::ranges;
 pub struct Armed {
     /// For how long threads stood still.
     pub pauses: Pauses,
-    /// Patches that were not written after all.
+    /// Patches that could not be written.
     pub refused: Vec<Refused>,
-    /// Places patched, or taken back.
+    /// Number of places patched, or taken back.
     pub patches: usize,
 }
 
@@ -123,11 +124,11 @@ enum Part {
 }
 
 impl Attachment {
-    /// Step 4 of attaching: patches the text. What somebody else has changed meanwhile is refused. `stopped`: all
-    /// threads stand already.
+    /// Step 4 of attaching: patches the text. A place that another program has changed meanwhile is refused.
+    /// `stopped`: all threads are stopped already.
     ///
     /// # Errors
-    /// The target cannot be stopped or written. What was written by then is known, and taken back by detaching.
+    /// The target cannot be stopped or written. What was written by then is recorded, and detaching takes it back.
     pub fn arm(&mut self, stopped: Option<Stopped>, changes: Changes) -> Result<Armed, SessionError> {
         let _writing = progress::doing(Work::Writing, 0);
         let mut armed = Armed {
@@ -137,7 +138,7 @@ impl Attachment {
         let is_replaced = |patch: &Patch| !patch.shim && changes.replaced.contains(&patch.function);
         let (mut replaced, kept): (Vec<Patch>, Vec<Patch>) =
             std::mem::take(&mut self.patches).into_iter().partition(is_replaced);
-        // Of functions that overlap or adjoin, one may be planned anew without the other.
+        // Of functions that overlap or adjoin, one may be planned anew while the other stays.
         let goes: HashSet<TargetAddress> = replaced.iter().map(|patch| patch.built.address).collect();
         let torn = Links::of(&kept).torn(|successor| !goes.contains(&successor));
         let (torn, kept): (Vec<Patch>, Vec<Patch>) =
@@ -186,8 +187,8 @@ impl Attachment {
             let is_lost = |patch: &mut Patch| !lost.has(patch.built.address.0);
             let gone: Vec<Patch> = self.patches.extract_if(before.., is_lost).collect();
             armed.refuse(&gone, &RefusedBecause::TextDiffers);
-            // Their tables stay: a thread may be on its way from a byte that was written.
-            // Nor is their detours' memory used again.
+            // Their tables stay, since a thread may be on its way from a byte that was written. The memory of their
+            // detours is not used again for the same reason.
             self.gone
                 .extend(gone.into_iter().map(|patch| Patch { room: 0, ..patch }));
         }
@@ -195,7 +196,7 @@ impl Attachment {
         Ok(armed)
     }
 
-    /// Declares that attaching is over: all that it places is in the text.
+    /// Records that attaching is complete: all patches are in the text.
     ///
     /// # Errors
     /// The control block cannot be written.
@@ -230,12 +231,12 @@ impl Attachment {
         let few = policy == StopPolicy::Auto && pages(old, &all) <= PAGES_IN_STOP;
         let whole = stands && (stopped.is_some() || policy == StopPolicy::Always || few);
         let mut groups = Groups::default();
-        // While all stand, nothing is computed that can be computed before, and nothing is freed.
+        // While all threads are stopped, nothing is computed that can be computed before, and nothing is freed.
         let at_once = stands.then(|| match whole {
             true => Writes::new(old, all),
             false => Writes::new(&[], new(&self.patches, Part::Shims)),
         });
-        // Nothing is written yet: who asks for the end now waits neither for that nor for its being taken back.
+        // Nothing is written yet, so an end requested now needs neither this work nor its reversal.
         if old.is_empty() && interrupt::requested() {
             self.patches.truncate(first);
             return Ok(groups);
@@ -276,7 +277,7 @@ impl Attachment {
         Ok(groups)
     }
 
-    /// From here on the signals that our code raises are the agent's.
+    /// From here on the agent handles the signals that our code raises.
     fn install_actions(&mut self, known: signals::Known, stopped: &mut Stopped) -> Result<(), SessionError> {
         let arena = self.arena.clone().ok_or(SessionError::NotAttached)?;
         let agent = signals::Agent {
@@ -289,9 +290,9 @@ impl Attachment {
     }
 
     /// Takes patches out of the text, or puts them back in, while the session goes on: no detour is built anew, no
-    /// count is lost. Of those that `selected` names; how many were changed is in the result. What somebody else has
-    /// changed is left alone, and so are the hooks without which a replaced return address would be met by an
-    /// unwinder.
+    /// count is lost. Changes the patches that `selected` accepts, and yields how many were changed. A place that
+    /// another program has changed is left alone. So are the hooks that keep unwinders from meeting a replaced
+    /// return address.
     ///
     /// # Errors
     /// The target cannot be stopped or written.
@@ -319,14 +320,14 @@ impl Attachment {
         if chosen.is_empty() {
             return Ok(done);
         }
-        // Before the first byte: should this fail half-way, detaching looks at each.
+        // Recorded before the first byte: should this fail half-way, detaching looks at each.
         for patch in &chosen {
             self.disarmed.remove(&patch.built.address);
         }
         let ranges: Vec<TextRange> = chosen.iter().flat_map(ranges).collect();
         let (old, new): (&[TextRange], &[Patch]) = if armed { (&[], &chosen) } else { (&ranges, &[]) };
         let mut is_written = true;
-        // What is gone, or somebody else's, stays as it is: detaching looks at each.
+        // A place that is gone, or changed by another program, stays as it is: detaching looks at each.
         let mut groups = Groups::default();
         self.beside.begin();
         if self.parameters.stop == StopPolicy::Always {
@@ -344,7 +345,7 @@ impl Attachment {
         Ok(done)
     }
 
-    /// Leaves alone what cannot be written, or taken back, without what it shares bytes with.
+    /// Leaves out what cannot be written, or taken back, without the patch that it shares bytes with.
     pub(crate) fn keep_together(&self, armed: bool, chosen: &mut Vec<Patch>) {
         let changes: HashSet<TargetAddress> = chosen.iter().map(|patch| patch.built.address).collect();
         let there = self.patches.iter().filter(|patch| !self.is_disarmed(patch));
@@ -358,10 +359,10 @@ impl Attachment {
         chosen.retain(|patch| !left.contains(&patch.built.address));
     }
 
-    /// Takes back what can be taken back before all threads stand still: all sites, unless they are few.
+    /// Takes back what can be taken back before all threads are stopped: all sites, unless they are few.
     ///
     /// # Errors
-    /// The target cannot be stopped or written; the rest is for the stop.
+    /// The target cannot be stopped or written; the rest is taken back in the stop.
     pub(crate) fn disarm_before_stop(&mut self, pauses: &mut Pauses) -> Result<usize, SessionError> {
         let sites: Vec<Patch> = self.patches.iter().filter(|patch| !patch.shim).cloned().collect();
         let few = self.parameters.stop == StopPolicy::Auto && pages(&[], &sites) <= PAGES_IN_STOP;
@@ -395,8 +396,8 @@ impl Attachment {
         move_threads(&writes.moves, stopped)
     }
 
-    /// See the module's description. False: somebody asks for the end, and nothing was written; what is taken back,
-    /// or takes the place of something else, always is.
+    /// See the module's description. False: an end was requested, and nothing was written. Patches that are taken
+    /// back or replaced are always written.
     fn write_by_protocol(
         &self,
         old: &[TextRange],

@@ -1,13 +1,15 @@
 //! What a session has in its target: the arena, the code, the patches. Here they are made and changed;
 //! [`crate::detach`] takes them back.
 //!
-//! The order of attaching (nothing before step 4 can be noticed by the program, but for its memory map):
+//! The order of attaching (before step 4 the program can notice nothing except its memory map):
 //!
 //! 1. Addresses are chosen in holes of the map, and everything is planned and built for them.
-//! 2. One thread stands still: the arena, the thread table, the code block and near memory are mapped by system calls
+//! 2. One thread stands still: the arena, the thread table, the code block and near memory are mapped by system
+//!    calls
 //!    made in it, each at its exact address. It runs on.
 //! 3. The arena is written through the shared mapping, the code through /proc/PID/mem.
-//! 4. The site table is published and the state becomes ARMED: from here on `restore` can undo all. Then signal actions
+//! 4. The site table is published and the state becomes ARMED: from here on `restore` can undo all. Then signal
+//!    actions
 //!    and the text: see [`crate::arming`].
 
 mod collecting;
@@ -51,10 +53,10 @@ use crate::threads::Reuse;
 
 const MADV_DONTDUMP: i32 = 16;
 const MADV_WIPEONFORK: i32 = 18;
-/// After this long without a sign of life the target counts the tracer as gone.
+/// After this long without a heartbeat the target takes the tracer for dead.
 const HEARTBEAT_LIMIT: Duration = Duration::from_secs(5);
-/// Where the thread pointer points that a thread is lent which has none yet: a word of the thread table that holds
-/// its own address.
+/// The thread pointer that is lent to a thread that has none yet. It points at a word of the thread table that
+/// holds its own address.
 const LENT_THREAD_POINTER: u64 = TABLE_LENT as u64;
 
 /// Where things are in the target.
@@ -77,7 +79,7 @@ pub struct Parameters {
     pub thread_key: ThreadKey,
     /// Whether the program has small stacks (Go's).
     pub small_stacks: bool,
-    /// The form of traps that is forced.
+    /// The form of traps that the user has asked for.
     pub trap: Option<TrapForm>,
     /// Offset of a thread's id from its thread pointer; 0: unknown.
     pub tid_offset: u32,
@@ -120,7 +122,7 @@ pub(crate) struct AgentTables {
     pub(crate) sites: u64,
 }
 
-/// A session's presence in its target.
+/// What a session has in its target.
 pub struct Attachment {
     /// The target.
     pub process: Process,
@@ -132,41 +134,42 @@ pub struct Attachment {
     pub parameters: Parameters,
     /// Our view of the arena; `None` before it is made.
     pub arena: Option<Arc<ArenaMemory>>,
-    /// Memory that is handed out.
+    /// Memory of the target that is handed out piece by piece.
     pub room: Room,
-    /// What is told to the agent.
+    /// What the agent is told about sites and redirects.
     pub(crate) tables: AgentTables,
-    /// From the arena to the last thing that lies with it: no near memory.
+    /// The range from the arena to the end of what lies next to it, without near memory.
     reserved: Range<u64>,
     /// What is patched.
     pub patches: Vec<Patch>,
-    /// Those of them, by address, that are out of the text for now.
+    /// The addresses of those patches that are out of the text for now.
     pub(crate) disarmed: HashSet<TargetAddress>,
-    /// Patches that were replaced by others; their detours are still there, and a thread that has met one of their
+    /// Patches that newer ones have replaced. Their detours are still there, and a thread that has met one of their
     /// traps is still sent there.
     pub retired: Vec<Patch>,
-    /// Patches whose text is no longer mapped. Their detours are still there; their addresses may be somebody else's.
+    /// Patches whose text is no longer mapped. Their detours are still there, but other mappings may have their
+    /// addresses.
     pub gone: Vec<Patch>,
     /// Mappings that were made.
     pub regions: Vec<Region>,
-    /// Modules whose unwinding rows are in the arena, by their index.
+    /// Modules whose unwinding rows are in the arena, with the index of each.
     pub unwind_modules: Vec<(usize, UnwindModule)>,
-    /// Signals whose action was replaced: slot by slot.
+    /// Signals whose actions were replaced.
     pub(crate) actions: signals::Actions,
-    /// Modules, by index, that have their shims; `None` while no shims are needed.
+    /// The modules below this index have their shims; `None` while no shims are needed.
     pub(crate) shimmed: Option<usize>,
     /// Return addresses that are replaced.
     pub(crate) returns: Returns,
     /// Others' breakpoints.
     pub(crate) beside: crate::beside::Beside,
-    /// What threads that are gone have left behind.
+    /// Contexts and slots that ended threads have left behind.
     pub(crate) threads: Reuse,
-    /// In the arena, for calls of IFUNCs' resolvers.
+    /// A stack in the arena for calls of IFUNCs' resolvers.
     pub(crate) resolvers_stack: Option<TargetAddress>,
 }
 
 impl Attachment {
-    /// Chooses addresses. Touches nothing.
+    /// Chooses addresses, and writes nothing.
     ///
     /// # Errors
     /// No room in the address space.
@@ -185,7 +188,7 @@ impl Attachment {
         } else {
             0
         };
-        // Of what its limit leaves to the program, the program keeps one half.
+        // Where the address space is limited, the program keeps half of what its limit leaves.
         let layout = match process.spare_address_space() {
             Some(spare) => {
                 let smallest = layout.contexts_offset + layout.code_bytes;
@@ -272,7 +275,7 @@ impl Attachment {
         }
     }
 
-    /// Where a function of the agent is.
+    /// Where a function of the agent lies.
     pub fn agent(&self, function: AgentFunction) -> TargetAddress {
         TargetAddress(self.addresses.code.0 + u64::from(function.offset()))
     }
@@ -295,12 +298,12 @@ impl Attachment {
     /// The target's memory cannot be written, or there is no room.
     pub fn write(&mut self, patches: &[Patch]) -> Result<(), SessionError> {
         let first = !std::mem::replace(&mut self.tables.has_image, true);
-        // Most libraries bring no patches. To write the tables of half a million anew for each would fill the code
-        // block.
+        // Most libraries bring no patches. Writing the tables of half a million patches anew for each library would
+        // fill the code block.
         if !(first || std::mem::take(&mut self.tables.are_old) || !patches.is_empty()) {
             return self.write_growth();
         }
-        // A patch that is replaced by one of these is still in the list: the later counts.
+        // A patch that one of these replaces is still in the list: the later one counts.
         let all = || self.retired.iter().chain(&self.patches).chain(patches);
         let redirects = redirect_table(redirects(all()).into_iter());
         let origins = redirect_table(origins(self.gone.iter().chain(all())).into_iter());
@@ -344,7 +347,8 @@ impl Attachment {
         pieces.extend(patches.iter().map(|patch| (patch.detour, patch.built.detour.clone())));
         self.write_code(&pieces)?;
         if !first {
-            // The tables are there, and their addresses; one byte, which is there or not whenever a thread looks.
+            // The tables and their addresses are there already. One byte makes them current, and a thread sees
+            // either its old or its new value.
             self.write_code(&[(self.tables.published.byte(row), vec![1])])?;
         }
         self.write_growth()
@@ -361,7 +365,7 @@ impl Attachment {
         Ok(())
     }
 
-    /// Tells the program of static probes that somebody looks at them.
+    /// Raises the semaphores by which static probes see that a tracer listens.
     ///
     /// # Errors
     /// The table is full; the target cannot be read or written.
@@ -369,7 +373,7 @@ impl Attachment {
         semaphores::raise(&self.process, self.memory()?, wanted)
     }
 
-    /// The text in this range is no longer there, and our patches in it with it.
+    /// Forgets the patches in this range, whose text is no longer mapped.
     pub fn forget(&mut self, range: &Range<u64>) {
         let gone = |patch: &mut Patch| range.contains(&patch.built.address.0);
         let before = self.gone.len();
@@ -377,11 +381,11 @@ impl Attachment {
         self.gone.extend(self.retired.extract_if(.., gone));
         self.tables.are_old |= self.gone.len() > before;
         self.disarmed.retain(|address| !range.contains(&address.0));
-        // An arena that is damaged is told of elsewhere.
+        // A damaged arena is reported elsewhere.
         let _ = self.memory().and_then(|arena| semaphores::forget(arena, range));
     }
 
-    /// The address space is no longer there, and all of ours in it with it.
+    /// Forgets everything: the address space is gone, and all that was in it.
     pub fn leave_behind(&mut self) {
         self.process.set_scratch(None);
         self.regions.clear();
@@ -391,7 +395,7 @@ impl Attachment {
         self.parameters.reads_memory = false;
     }
 
-    /// The tracer's sign of life.
+    /// Writes the tracer's heartbeat.
     ///
     /// # Errors
     /// The arena is damaged.
@@ -399,7 +403,7 @@ impl Attachment {
         Ok(ControlBlock::open(self.memory()?)?.beat(tsc())?)
     }
 
-    /// Signs of life for as long as the value lives.
+    /// Keeps the heartbeat going for as long as the value lives.
     pub(crate) fn pulse(&self) -> Option<Pulse> {
         Some(Pulse::start(self.arena.clone()?))
     }
@@ -409,7 +413,7 @@ impl Attachment {
         self.addresses.table.0 + LENT_THREAD_POINTER
     }
 
-    /// Whether system calls may be refused, or deadly.
+    /// Whether a seccomp filter may refuse system calls, or kill the process for them.
     pub(crate) fn is_sandboxed(&self) -> bool {
         self.process.facts().seccomp != nanoprobe_target::Seccomp::Disabled
     }
@@ -470,10 +474,10 @@ impl Attachment {
         Ok(memory.store_u32(offset_of!(Control, context_capacity) as u64, self.layout.contexts)?)
     }
 
-    /// Whether no other tracer has mapped its arena by now.
+    /// Checks that no other tracer has mapped its arena meanwhile.
     ///
     /// # Errors
-    /// One has; the map cannot be read.
+    /// Another tracer has mapped its arena, or the map cannot be read.
     pub fn check_alone(&self) -> Result<(), SessionError> {
         let map = self.process.map()?;
         if other_arenas(&map, self.addresses.arena) {
@@ -485,7 +489,7 @@ impl Attachment {
     }
 }
 
-/// Bytes of the handler stacks: of most only addresses are taken, since nothing is written there.
+/// Bytes of the handler stacks. Most of them cost addresses only, since nothing is written there.
 fn stacks_bytes(layout: &ArenaLayout) -> u64 {
     HANDLER_STACKS + u64::from(layout.contexts) * HANDLER_STACK_BYTES
 }

@@ -1,21 +1,21 @@
-//! Other tracers' breakpoints among our patches: those of kernel uprobes (perf, bpftrace), above all.
+//! Other tracers' breakpoints among our patches, above all those of kernel uprobes (perf, bpftrace).
 //!
 //! The kernel puts its `int3` over the first byte of an instruction, and when the uprobe goes it writes the
-//! *file's* byte there, whatever stood there before. Over our jump that leaves an instruction that nobody wrote:
+//! *file's* byte there, whatever stood there before. In our jump that leaves a mixture of two instructions:
 //!
 //! ```text
 //!   original   55 48 89 e5 41 54     push rbp; mov rbp, rsp; push r12
 //!   patched    e9 37 d1 c6 06 54     jmp detour
-//!   + uprobe   cc 37 d1 c6 06 54     whoever comes executes the kernel's copy of the push, and goes on at the next byte
+//!   + uprobe   cc 37 d1 c6 06 54     a thread executes the kernel's copy of the push, and goes on at the next byte
 //!   - uprobe   55 37 d1 c6 06 54     push rbp, and then anything
 //! ```
 //!
-//! So the text is looked at all the time while we trace, and where a breakpoint that is not ours stands in a patch, the
-//! patch's other bytes are taken back under it by the usual protocol. When it has gone, the patch is written again.
+//! So the tracer looks at the text all the time. Where a foreign breakpoint stands in a patch, the patch's other
+//! bytes are taken back by the usual protocol. When the breakpoint has gone, the patch is written again.
 //!
 //! A debugger's breakpoint is left alone: a debugger puts back the byte that it has found, which is our jump's.
 //!
-//! What this cannot close is told in docs/design/beside-uprobes.md: the time between two looks.
+//! The time between two looks stays open: see docs/design/beside-uprobes.md.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -32,28 +32,29 @@ use crate::layout::PAGE_BYTES;
 
 /// How often the text is looked at.
 const PERIOD: Duration = Duration::from_millis(5);
-/// How many pages of text are read in one look: 0.1 ms of the tracer's time. A text of more takes several looks.
+/// How many pages of text are read in one look: 0.1 ms of the tracer's time. A larger text takes several looks.
 const PAGES_MAX: usize = 128;
 
-/// For how long the text must be the original one before a patch is written again. The kernel takes a
-/// uprobe's breakpoint away twice, and what it takes for one the second time may be our own by then.
+/// For how long the text must be the original one before a patch is written again. The kernel removes a uprobe's
+/// breakpoint twice, and the second time it may mistake our own breakpoint for it.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// What is known of others' breakpoints.
+/// What is known of other programs' breakpoints.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
     last: Option<Instant>,
     /// The patch at which the next look begins.
     cursor: usize,
-    /// Patches that were taken out of the text for another's sake, and since when the text is the original one.
+    /// Patches that were taken out of the text to make room for a breakpoint, and since when the text is the
+    /// original one.
     suspended: HashMap<TargetAddress, Option<Instant>>,
-    /// A change of the text was begun and not completed: breakpoints may be our own.
+    /// A change of the text was begun and not completed, so a breakpoint may be our own.
     unsure: bool,
     pub aborted: Aborted,
 }
 
 impl Beside {
-    /// A change of the text begins.
+    /// Notes that a change of the text begins.
     pub fn begin(&mut self) {
         self.unsure = true;
     }
@@ -64,16 +65,16 @@ impl Beside {
     }
 }
 
-/// Sequences that were aborted for a trap of ours.
+/// Restartable sequences that were aborted because of one of our traps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Aborted {
-    /// How many there were when the traps were last taken out.
+    /// How many there were when traps were last taken out.
     pub seen: u64,
-    /// How far around the traps were taken out, by now.
+    /// How far around the sequence the traps have been taken out so far.
     pub step: Extent,
 }
 
-/// Nobody knows where the sequence lies, but near the place where the thread goes on.
+/// The place of the sequence is unknown, except that it lies near the address where the thread goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Extent {
     #[default]
@@ -82,12 +83,12 @@ pub(crate) enum Extent {
     Everywhere,
 }
 
-/// Patches of which the text is no longer what was written.
+/// Patches whose text is no longer what was written.
 #[derive(Debug, Default)]
 struct Affected {
-    /// With the addresses of others' breakpoints in them.
+    /// Patches with the addresses of foreign breakpoints in them.
     by_others: HashMap<TargetAddress, Vec<u64>>,
-    /// Those whose text is new.
+    /// Patches whose text was mapped anew.
     new: Vec<TargetAddress>,
 }
 
@@ -104,20 +105,20 @@ pub(crate) struct Changed {
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Ours,
-    /// Bytes of the original text, or breakpoints, whose addresses these are.
+    /// Bytes of the original text, and breakpoints at these addresses.
     Others(Vec<u64>),
-    /// The original text and nothing else, where a patch was of several bytes: a library was loaded anew at
-    /// its old place, and the program did not wait for us. A uprobe that goes leaves the patch's other bytes.
+    /// Only the original text, where a patch was of several bytes: a library was loaded again at its old place, and
+    /// the program did not wait for the tracer. (A uprobe that goes leaves the patch's other bytes.)
     New,
-    /// Something else: nothing that we know how to share a place with.
+    /// Something else, which cannot be shared.
     Unknown,
 }
 
 impl Attachment {
-    /// Looks for others' breakpoints, when it is time: at some patches of many. `all`: at all of them, at once.
+    /// Looks for other programs' breakpoints when it is time: at some of the patches, or with `all` at every one.
     ///
     /// # Errors
-    /// The target cannot be stopped or written. What was not changed is found again by the next look.
+    /// The target cannot be stopped or written. The next look finds again what was not changed.
     pub(crate) fn look_beside(&mut self, all: bool) -> Result<Changed, SessionError> {
         let now = Instant::now();
         let is_time = self.beside.last.is_none_or(|last| now.duration_since(last) >= PERIOD);
@@ -136,7 +137,7 @@ impl Attachment {
             changed.suspended = self.suspend(affected.by_others)?;
         }
         if !all && !is_idle {
-            // Nothing of these is in the text, and nobody else's breakpoint: they are written at once.
+            // Nothing of these patches is in the text, nor any foreign breakpoint, so they are written at once.
             let since = now.checked_sub(QUIET);
             self.disarmed.extend(&affected.new);
             self.beside
@@ -148,7 +149,7 @@ impl Attachment {
         Ok(changed)
     }
 
-    /// Patches in which others have changed bytes. From the cursor on.
+    /// Patches in which other programs have changed bytes, from the cursor on.
     fn affected(&mut self, pages_max: usize) -> Affected {
         let mut affected = Affected::default();
         let mut pages = 0;
@@ -161,7 +162,7 @@ impl Attachment {
                 break;
             }
             cursor += 1;
-            // Those that stay have reasons that weigh more; what is out of the text is no concern.
+            // A patch that must stay has stronger reasons, and one that is out of the text does not matter.
             if patch.stays() || self.is_disarmed(patch) {
                 continue;
             }
@@ -182,7 +183,7 @@ impl Attachment {
         affected
     }
 
-    /// Takes patches out of the text, but for others' breakpoints in them.
+    /// Takes patches out of the text, except for the foreign breakpoints in them.
     fn suspend(&mut self, affected: HashMap<TargetAddress, Vec<u64>>) -> Result<Vec<TargetAddress>, SessionError> {
         let there = self.patches.iter().filter(|patch| !self.is_disarmed(patch));
         let torn = Links::of(there).torn(|successor| !affected.contains_key(&successor));
@@ -193,7 +194,7 @@ impl Attachment {
         let chosen: Vec<Patch> = self.patches.iter().filter(goes).cloned().collect();
         let kept: HashSet<u64> = affected.into_values().flatten().collect();
         let old: Vec<_> = chosen.iter().flat_map(ranges).collect();
-        // A program that loads libraries meanwhile waits for us.
+        // A program that loads libraries meanwhile waits for the tracer.
         let _pulse = self.pulse();
         self.beside.begin();
         self.take_back_but(&old, &kept, &mut Pauses::default())?;

@@ -1,9 +1,9 @@
 //! The clock that target and tracer share: the processor's time stamp counter, and its relation to nanoseconds.
 //!
-//! `ns since boot = clock_ns + ((tsc - clock_tsc) * mult >> 32)`. The rate is measured once,
-//! against CLOCK_MONOTONIC_RAW's kin that users compare with, CLOCK_MONOTONIC: two readings
-//! as far apart as the session's preparation takes, each the tightest of several, so the
-//! error is some tens of nanoseconds over some tens of milliseconds: a few parts per million.
+//! `ns since boot = clock_ns + ((tsc - clock_tsc) * mult >> 32)`. The rate is measured once, against
+//! CLOCK_MONOTONIC, since users compare times with that clock. It takes two readings, as far apart as the session's
+//! preparation takes, each the tightest of several. So the error is some tens of nanoseconds over some tens of
+//! milliseconds: a few parts per million.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct Clock {
     pub ns: u64,
     /// ns per tick, 32.32 fixed point.
     pub mult: u64,
-    /// Added to ns since boot for ns since the epoch.
+    /// Added to ns since boot, yields ns since the epoch.
     pub wall_ns: u64,
 }
 

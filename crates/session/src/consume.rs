@@ -1,4 +1,4 @@
-//! Taking out of the arena what the target has put there: records, counts of what was lost.
+//! Reads what the target has put into the arena: records, and counts of what was lost.
 
 use std::mem::offset_of;
 
@@ -18,10 +18,10 @@ pub struct Losses {
     pub missed_without_context: u64,
     /// Hits in threads that could not be told from others.
     pub missed_unknown_thread: u64,
-    /// Restartable sequences that met a trap of ours, which no section describes.
+    /// Restartable sequences that were aborted by one of our traps, because no section describes them.
     pub aborted: u64,
-    /// Returns that were not seen where the return address is replaced: no instance was free, the
-    /// call was left by longjmp or an exception, or the address was put back for an unwinder.
+    /// Returns that were not seen where the return address is replaced. Either no instance was free, or the call
+    /// was left by longjmp or an exception, or the address was put back for an unwinder.
     pub missed_returns: u64,
     /// Records that found no room.
     pub drops: u64,
@@ -33,13 +33,13 @@ pub struct Losses {
     pub speculation_drops: u64,
     /// Calls of `speculation()` that found none free.
     pub failed_speculations: u64,
-    /// New libraries that the program went on with before they had their probes.
+    /// New libraries in which the program ran on before their probes were placed.
     pub unawaited_libraries: u64,
     /// Faults of ERROR clauses.
     pub errors_in_error: u64,
-    /// Samples of threads that found no room.
+    /// Samples of threads for which there was no room.
     pub lost_samples: u64,
-    /// Firings of `tick-` and `profile-` that the tracer was too late for.
+    /// Firings of `tick-` and `profile-` for which the tracer was too late.
     pub missed_ticks: u64,
     /// Rings, and entries of aggregations, that were found damaged.
     pub damaged: u64,
@@ -55,8 +55,8 @@ pub struct Consumer {
 const RECORDS_MAX: usize = 1 << 18;
 
 impl Consumer {
-    /// The records of one round: those up to `horizon`, a reading of the clock, in the order of
-    /// their time. Untimed ones come thread by thread, those of each in order. See [`RingMerge`].
+    /// The records of one round: those up to `horizon`, a reading of the clock, in the order of their time. Records
+    /// without a time come thread by thread, in order within each. See [`RingMerge`].
     ///
     /// # Errors
     /// The control block is damaged. Damage in a ring is counted, and what can be read is returned.
@@ -79,7 +79,7 @@ impl Consumer {
         })
     }
 
-    /// How many rounds it takes at most to read all that the rings can hold.
+    /// How many rounds it takes at most to read full rings.
     pub fn rounds_of_full_rings(&self, layout: &ArenaLayout) -> u64 {
         let records = layout.context.ring_bytes / u64::from(RECORD_HEADER_BYTES) + 1;
         records * self.rings.len() as u64 / RECORDS_MAX as u64 + 2
@@ -119,7 +119,7 @@ impl Consumer {
     }
 }
 
-/// Whether a record reports a fault, and of which enabling it is.
+/// The enabling of a record, and whether the record reports a fault.
 pub fn enabling_of(record: &Record) -> (u32, bool) {
     (record.epid & !RECORD_ERROR, record.epid & RECORD_ERROR != 0)
 }

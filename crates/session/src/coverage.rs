@@ -1,8 +1,8 @@
-//! How much of a program can be probed, and how: every function of a module planned as `pid$target:module::` would be,
+//! How much of a program can be probed, and how: plans every function of a module as `pid$target:module::` would,
 //! without a process. Pure.
 //!
-//! The address space is a model of the one that the kernel makes: a program with the heap's way above it, or a shared
-//! object between others, the stack at the top; [`nanoprobe_target::HoleRules`] apply as in a session.
+//! The address space is a model of the one that the kernel makes: a program with room for the heap above it, or a
+//! shared object between others, and the stack at the top; [`nanoprobe_target::HoleRules`] apply as in a session.
 //!
 //! ```text
 //!   ET_EXEC   |program|~~~1 GiB for the heap~~~|............hole............|libraries|~~~128 MiB~~~|stack|
@@ -10,8 +10,8 @@
 //!   library   |program|~~~|..................hole..................|others|library|others|~~~|stack|
 //! ```
 //!
-//! A program with very many points is planned in pieces of [`PIECE_POINTS`], each in an address space
-//! of its own, as several sessions would: near memory is what millions of patches at once run out of.
+//! A program with very many points is planned in pieces of [`PIECE_POINTS`], each in an address space of its own,
+//! as by several sessions. Millions of patches at once would run out of near memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,7 +30,7 @@ use crate::layout::PAGE_BYTES;
 use crate::placement::{RefusedBecause, spread};
 use crate::probes::Spot;
 
-/// Which instructions of every function.
+/// Which instructions of each function are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wanted {
     /// The first.
@@ -46,25 +46,25 @@ pub enum Wanted {
 pub struct Coverage {
     /// Functions that were planned.
     pub functions: usize,
-    /// Functions without any way out: they never return.
+    /// Functions without any exit: they never return.
     pub without_exit: usize,
-    /// Functions some of whose ways out may be missing, since a computed
-    /// branch leads nobody knows where: for these there is the return address.
+    /// Functions some of whose exits may be missing, since a computed branch has unknown targets. For these, the
+    /// return address can be replaced.
     pub incomplete: Class,
     /// Functions that only the unwinding tables know; planned as the others.
     pub unnamed: usize,
-    /// IFUNCs: which code they stand for is known in a process only, where it is planned as the function that it is.
+    /// IFUNCs. Only a process says which code they stand for, and there that code is planned like any function.
     pub indirect: usize,
     /// Points that were asked for.
     pub points: usize,
-    /// How many of them are had, by tactic.
+    /// How many of them can be probed, by tactic.
     pub tactics: BTreeMap<Tactic, usize>,
-    /// Those that trap, by why.
+    /// Points that trap, by reason.
     pub traps: BTreeMap<Obstacle, Class>,
-    /// Those that are refused, by why.
+    /// Points that are refused, by reason.
     pub refusals: BTreeMap<&'static str, Class>,
-    /// Sites that are no code, and no points: an `int3` of the
-    /// program's own, as labels and what is never reached have it.
+    /// Sites that hold an `int3` of the program's own, as labels and unreachable code do. They are no code, and no
+    /// points.
     pub breakpoints: Class,
     /// Bytes of functions that no known control flow reaches: data, or code that is not probed.
     pub unreached: Class,
@@ -72,7 +72,7 @@ pub struct Coverage {
     pub elapsed: Duration,
 }
 
-/// Points of one fate.
+/// Points with the same result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Class {
     /// How many.
@@ -84,9 +84,9 @@ pub struct Class {
 /// Points that are planned together.
 const PIECE_POINTS: usize = 256 << 10;
 
-/// Examples that are kept of a class.
+/// How many examples are kept of a class.
 const EXAMPLES_MAX: usize = 6;
-/// Where the models have things: what the kernel gives without randomisation.
+/// Where the models put things: the kernel's choices without randomisation.
 const PROGRAM: u64 = 0x5555_5555_4000;
 const LIBRARY: u64 = 0x7fff_e000_0000;
 const OTHER_LIBRARIES_BYTES: u64 = 32 << 20;
@@ -100,8 +100,8 @@ const RUNTIME: Runtime = Runtime {
     trap: None,
 };
 
-/// Plans all that is wanted of all functions of a module. It is moved
-/// to where the model has it, unless it has an address of its own.
+/// Plans all wanted points of all functions of a module. The module is moved to its place in the model, unless it
+/// has an address of its own.
 pub fn plan_all(module: Module, wanted: Wanted) -> Coverage {
     let begin = Instant::now();
     let (module, holes) = model(module);
@@ -109,7 +109,7 @@ pub fn plan_all(module: Module, wanted: Wanted) -> Coverage {
     let mut piece = Piece::default();
     let mut end = 0;
     for (extent, name) in functions(&module, &mut coverage) {
-        // Between functions that overlap, no piece ends.
+        // A piece never ends between functions that overlap.
         if piece.points >= PIECE_POINTS && extent.start.0 >= end {
             std::mem::take(&mut piece).settle(&module, &holes, &mut coverage);
         }
@@ -138,7 +138,7 @@ fn functions(module: &Module, coverage: &mut Coverage) -> Vec<(AddressRange, Str
     all
 }
 
-/// The module where the model has it, and the holes around it.
+/// The module at its place in the model, and the holes around it.
 fn model(module: Module) -> (Module, Arc<[Range<u64>]>) {
     let image = module.image_range();
     let is_fixed = image.start.0 >= PAGE_BYTES;
@@ -249,7 +249,7 @@ impl Piece {
         }
     }
 
-    /// Makes the runs disjoint, gives each its place, builds all, and counts.
+    /// Makes the runs disjoint, gives each detour its place, builds all, and counts.
     fn settle(mut self, module: &Module, holes: &Arc<[Range<u64>]>, coverage: &mut Coverage) {
         let options = PlanOptions::default();
         let reconciled = reconcile(std::mem::take(&mut self.runs), &[], &options);

@@ -1,4 +1,4 @@
-//! The debug information of modules: each file's is opened once, when somebody first asks.
+//! The debug information of modules: that of each file is opened once, when it is first needed.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,8 +11,8 @@ use nanoprobe_types::{DebugInfo, Problem};
 type Opened = Result<Arc<DebugInfo>, Problem>;
 
 thread_local! {
-    /// What this thread has opened. What is compiled and the session that runs it ask the same,
-    /// one after the other. The path alone would not do: two processes may mean two files by it.
+    /// What this thread has opened. The compiler and then the session need the same files. A path alone is no key:
+    /// in two processes it may mean two files.
     static OPENED: RefCell<HashMap<(PathBuf, Option<FileIdentity>), Opened>> = RefCell::default();
 }
 

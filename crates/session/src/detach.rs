@@ -1,21 +1,23 @@
 //! Taking everything back: from a session that ends, and ([`restore`]) from one whose tracer was killed.
 //!
 //! 1. The sites get their original bytes, by the breakpoint protocol ([`crate::arming`]): the program runs on.
-//! 2. All threads stand still. What is left gets its original bytes, the shims and the hooks of unwinders among it;
-//!    return addresses that were replaced are put back; the state becomes RESTORED. From here on nobody enters our
-//!    code any more, but for those on their way: who has met one of our traps, and waits for its signal; and who
+//! 2. All threads are stopped. What is left gets its original bytes, the shims and the hooks of unwinders among it;
+//!    return addresses that were replaced are put back; the state becomes RESTORED. From here on no thread enters our
+//!    code any more, except one that has met one of our traps and waits for its signal, and one that
 //!    stands on a springboard, between two jumps. The patches that carry springboards of others are taken back in the
-//!    first stop in which nobody is on one of these.
-//! 3. Who is inside of it, or on its way? A thread whose instruction pointer is in a detour, where the detour
+//!    first stop in which no thread is on one of these.
+//! 3. Which threads are inside of our code, or on their way? A thread whose instruction pointer is in a detour,
+//!    where the detour
 //!    corresponds to the original text, is moved there. Any other (in a handler, in the agent, with a trap pending),
 //!    and one whose stack leads back to us (a signal handler that interrupted a detour; see `stacks`), is let run on,
 //!    and looked at again.
-//! 4. When nobody is, the springboards become padding again, the signal actions are put back and everything is
-//!    unmapped. When somebody stays (it sleeps in a signal handler for hours), springboards and mappings stay too,
-//!    harmless, and that is said.
+//! 4. When no thread is, the springboards become padding again, the signal actions are put back and everything is
+//!    unmapped. When a thread stays inside (it sleeps in a signal handler for hours), springboards and mappings stay,
+//!    harmless, and the user is told.
 //!
-//! The tracer may be killed between any two of these steps, and each of them may be done again. What is unmapped leaves
-//! the arena's region table: so `restore`, which comes later, does not unmap what the program has mapped there since.
+//! The tracer may be killed between any two of these steps, and each of them may be done again. What is unmapped
+//! leaves the arena's region table: so `restore`, which comes later, does not unmap what the program has mapped
+//! there since.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -53,7 +55,8 @@ use unmapping::unmap;
 
 /// How long threads may take to leave our code.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The time between two looks at all threads, at least; and at most, in times of how long they stood for the last one.
+/// The least time between two looks at all threads, and the greatest, as a multiple of the time that they stood for
+/// the last look.
 const LOOKS_APART_MIN: Duration = Duration::from_micros(200);
 const LOOKS_APART_MAX: u32 = 9;
 /// How long a debugger may hold the target before detaching gives up (`nanoprobe restore` then does it later).
@@ -64,13 +67,13 @@ const TRAP_FLAG: u64 = 0x100;
 /// How a detachment went.
 #[derive(Debug, Default)]
 pub struct Detached {
-    /// For how long threads stood still, added up.
+    /// For how long threads were stopped, in total.
     pub pauses: Pauses,
     /// Sites that got their original bytes.
     pub restored: usize,
-    /// Sites that no longer held our bytes: their library is gone, or somebody else has changed them.
+    /// Sites that no longer held our bytes: their library is gone, or another program has changed them.
     pub foreign: usize,
-    /// Entries of a dead tracer's tables that no tracer can have written: what they told of may be left.
+    /// Entries of a dead tracer's tables that no tracer can have written. What they described may be left behind.
     pub damaged: usize,
     /// Calls whose return addresses were put back: they had not returned yet.
     pub calls: u64,
@@ -78,11 +81,12 @@ pub struct Detached {
     pub abandoned_calls: u64,
     /// Bytes that stay mapped because a thread is still inside, or because of the sandbox; 0: all is gone.
     pub left_bytes: u64,
-    /// The seccomp filter, into which the program has put itself meanwhile, that forbids to unmap anything.
+    /// The seccomp filter that the program has installed meanwhile, and that forbids to unmap anything.
     pub sandbox: Option<Sandbox>,
 }
 
-/// Stops the target; waits a while for a debugger or strace that holds it: one process has one tracer at a time.
+/// Stops the target. Waits a while for a debugger or strace that holds it, since one process has one tracer at a
+/// time.
 fn stop(process: &Process) -> Result<Stopped, StopError> {
     let deadline = Instant::now() + PATIENCE_WITH_DEBUGGERS;
     loop {
@@ -98,17 +102,17 @@ fn stop(process: &Process) -> Result<Stopped, StopError> {
 /// Takes a session's presence back.
 ///
 /// # Errors
-/// The target cannot be stopped or written. It may have ended: the caller asks first.
+/// The target cannot be stopped or written. It may also have ended, which the caller checks first.
 pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let _restoring = progress::doing(Work::Restoring, 0);
     let mut detached = Detached::default();
-    // A damaged table of semaphores keeps nobody from taking back the rest.
+    // A damaged table of semaphores must not keep the rest from being taken back.
     let arena = attachment.memory();
     let _ = arena.and_then(|arena| semaphores::lower_all(&attachment.process, arena));
-    // Others' breakpoints stay in the text. An error: what of them is not known is taken for ours, which harms nobody
-    // but them.
+    // Other programs' breakpoints stay in the text. After an error some of them may be taken for ours, which harms
+    // only their owners.
     let _ = attachment.look_beside(true);
-    // What fails, with a debugger's thread for one, is left to the stop.
+    // What fails here, for example because of a debugger's thread, is done in the stop.
     if let Ok(restored) = attachment.disarm_before_stop(&mut detached.pauses) {
         detached.restored += restored;
     }
@@ -131,10 +135,11 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let regions = attachment.regions.clone();
     let lent = attachment.lent_thread_pointer();
     let process = attachment.process.clone();
-    // Where stacks end: asked for while the program still runs.
+    // Where stacks end: read while the program still runs.
     let map = process.map()?;
     let mut code = our_code(&regions, &springboards, &hosts, attachment.agent(Function::Restorer).0);
-    // In front of a call that waits a thread may hold a mask of ours: if a handler has come there, until it returns.
+    // Before a call that waits, a thread may hold a mask of ours: if a signal handler has interrupted it there,
+    // until that returns.
     for call in attachment
         .patches
         .iter()
@@ -145,7 +150,7 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
         departures.insert(call.original.0, call.original.0);
     }
     let sharers = process.sharers();
-    // An error: it is looked at in the stop.
+    // An error is ignored: the stop looks again.
     let looked = signals::look_at_recorded(attachment.addresses.table, &process)
         .ok()
         .flatten();
@@ -161,11 +166,11 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
             is_code(&regions, rip)
         })?;
     }
-    // A damaged arena keeps nobody from taking back the rest.
+    // A damaged arena must not keep the rest from being taken back.
     if let Ok(control) = attachment.memory().map(ControlBlock::open) {
         let _ = control.and_then(|control| control.set_state(STATE_RESTORED));
     }
-    // Freed when nobody stands any more.
+    // Freed after all threads run again.
     let patches = std::mem::take(&mut attachment.patches);
     let presence = Presence {
         arena: attachment.memory().is_ok().then_some(attachment.addresses.arena),
@@ -253,27 +258,28 @@ fn our_code(regions: &[Region], springboards: &[Site], hosts: &[Site], restorer:
     }
 }
 
-/// What there is of us in a target, besides the patches.
+/// What a session has in a target, besides the patches.
 struct Presence<'a> {
     /// Where the arena is, when there is one.
     arena: Option<TargetAddress>,
     /// As the arena's table has them.
     regions: &'a [Region],
-    /// They are taken back when nobody is inside.
+    /// They are taken back when no thread is inside.
     springboards: &'a [Site],
-    /// They are taken back when nobody is on what they carry: before that, whoever comes to them goes into our code.
+    /// Patches that carry springboards. They are taken back when no thread is on a springboard: until then each of
+    /// them leads threads into our code.
     hosts: &'a [Site],
     /// Our code among them, and the springboards' jumps.
     code: OurCode,
     /// What was mapped a moment ago.
     map: &'a Map,
-    /// From where in a detour to where in the original text a thread may be moved.
+    /// The addresses in detours at which a thread may be moved, each with its address in the original text.
     departures: &'a BTreeMap<u64, u64>,
     /// The lent thread pointer; 0: none.
     lent: u64,
     /// The thread table; 0: none.
     table: u64,
-    /// Processes with the same memory, before the stop.
+    /// Processes with the same memory, read before the stop.
     sharers: Vec<i32>,
 }
 
@@ -294,10 +300,10 @@ fn leave(
     let mut hosts_are_there = !presence.hosts.is_empty();
     let mut looks = 0;
     loop {
-        // Again every time: who was in a detour may have replaced another meanwhile.
+        // Done again every time: a thread in a detour may have replaced another return address meanwhile.
         if let Some(pool) = pool {
             let PutBack { put_back, abandoned } = put_back_returns(process.memory(), TargetAddress(pool.address))?;
-            // What was put back before is not seen as abandoned now.
+            // Calls that were put back before do not count as abandoned now.
             detached.abandoned_calls = abandoned.saturating_sub(detached.calls);
             detached.calls += put_back;
         }
@@ -311,7 +317,7 @@ fn leave(
             hosts_are_there = false;
         }
         inside |= hosts_are_there;
-        // Who has the memory and is no thread is not stopped, and may be anywhere.
+        // A process that shares the memory is not stopped, and may be anywhere in it.
         inside |= sharers.iter().any(|other| process.is_shared_with(*other));
         let late = Instant::now() > deadline;
         if !inside {
@@ -320,7 +326,8 @@ fn leave(
         let mut stay = late;
         if !inside || late {
             match put_back(&mut stopped) {
-                // No call can be made in it any more. Our signal handlers stay, and hand on to the program's.
+                // No call can be made in the process any more. Our signal handlers stay, and hand signals on to the
+                // program's.
                 Err(SessionError::Remote(RemoteError::Sandboxed { sandbox, .. })) => {
                     detached.sandbox = Some(sandbox);
                     stay = true;
@@ -329,7 +336,7 @@ fn leave(
             }
         }
         if !inside && detached.sandbox.is_none() {
-            // Nothing leads to us any more, and nobody is inside: one thread is enough for the rest.
+            // Nothing leads to our code any more, and no thread is inside: one thread is enough for the rest.
             let tid = stopped.best_thread()?;
             detached.pauses.add_whole(stopped.release_others(tid));
             let unmapped = unmap(&mut stopped, arena, regions);
@@ -347,7 +354,7 @@ fn leave(
                 .sum();
             return Ok(());
         }
-        // A thread that stays inside is not to hold up the others: they stand for a tenth of the time at most.
+        // A thread that stays inside must not hold up the others: they are stopped for a tenth of the time at most.
         std::thread::sleep(until_next_look(
             stood,
             looks,
@@ -358,14 +365,14 @@ fn leave(
     }
 }
 
-/// How long all threads run between two looks at them: they stood for
-/// `stood` at the last of so many, and there is so much time left.
+/// How long all threads run before the next look at them. `stood` is how long the last look stopped them, `looks`
+/// how many there were, `left` the time that remains.
 fn until_next_look(stood: Duration, looks: u32, left: Duration) -> Duration {
     let apart = stood.saturating_mul(looks.min(LOOKS_APART_MAX));
     apart.min(left).max(LOOKS_APART_MIN)
 }
 
-/// Whether any thread is in our code, or on its way there or back. All stand.
+/// Whether any thread is in our code, or on its way there or back. All threads are stopped.
 pub(crate) fn is_anyone_inside(
     process: &Process,
     stopped: &mut Stopped,
@@ -376,7 +383,7 @@ pub(crate) fn is_anyone_inside(
     map: &Map,
 ) -> Result<bool, SessionError> {
     let code = our_code(regions, springboards, &[], restorer.0);
-    // It is in no look-up, and goes back to the detour of the linker's hook, which stays.
+    // Such a thread is in no look-up, and goes back to the detour of the linker's hook, which stays.
     let waits_for_answer = |registers: &Registers| {
         registers.orig_rax == libc::SYS_futex as u64 && registers.rdi == answer.0 && code.image.contains(&registers.rip)
     };
@@ -391,7 +398,7 @@ pub(crate) fn is_anyone_inside(
     Ok(false)
 }
 
-/// The springboards in displaced instructions, alone.
+/// Only the springboards in displaced instructions.
 fn on_hosts(presence: &Presence) -> OurCode {
     let mut ranges: Vec<Range<u64>> = presence
         .hosts
@@ -407,7 +414,7 @@ fn on_hosts(presence: &Presence) -> OurCode {
     }
 }
 
-/// Whether a thread stands there, or comes back there from a signal handler.
+/// Whether a thread stands on our code, or returns to it from a signal handler.
 fn is_anyone_on(
     places: &OurCode,
     process: &Process,
@@ -437,7 +444,8 @@ fn is_inside(process: &Process, stopped: &mut Stopped, tid: i32, presence: &Pres
     let mut inside = false;
     if code.holds(registers.rip) {
         match presence.departures.get(&registers.rip) {
-            // Not one that steps through a copy: its flags and its mask are to be put back by its own signal handler.
+            // A thread that steps through a copy is not moved: its own signal handler must restore its flags and
+            // its mask.
             Some(original) if registers.eflags & TRAP_FLAG == 0 => {
                 registers.rip = *original;
                 changed = true;

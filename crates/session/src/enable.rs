@@ -6,10 +6,10 @@
 //!   clause x key    -> Slots     words in every context, shared by all enablings whose static keys are the same
 //! ```
 //!
-//! A clause that only counts gets no handler: its enablings' detours increment the slots themselves. That `@
-//! = count()` has one slot however many probes it counts, and `@[probefunc] = count()` one a function, is
-//! what keeps contexts small when every instruction of a library is probed. A thread runs one clause at a
-//! time, and an increment is one instruction, so enablings that share slots do not get into each other's way.
+//! A clause that only counts gets no handler: its enablings' detours increment the slots themselves. `@ = count()`
+//! has one slot however many probes it counts, and `@[probefunc] = count()` has one for each function. That keeps
+//! contexts small when every instruction of a library is probed. A thread runs one clause at a time, and an
+//! increment is one instruction, so enablings can share slots safely.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,15 +25,17 @@ use nanoprobe_symbols::{GoCall, Module};
 use crate::probes::{Place, Probe, ProbeIndex, Spot};
 use crate::statics::Statics;
 
-/// Which of a clause's descriptions matches a probe. Functions with several names fire once for all of these,
-/// as `memalign` and `aligned_alloc` of a C library where they are one; but as often as one of them is given.
+/// Which of a clause's descriptions matches a probe. A function with several names fires once for all of them, like
+/// `memalign` and `aligned_alloc` where a C library has one function for both. It fires more often only where one
+/// of the names is given more than once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// The one of this number, which has the probe's own name.
+    /// The description of this number, which matches the probe's own name.
     Name(usize),
-    /// One that has another name of its function.
+    /// A description that matches another name of its function.
     AnotherName,
-    /// The same, of this number: a description that stands in the clause before.
+    /// The same, but this name was matched already by an earlier description of the clause; the number is that of
+    /// this one.
     AnotherNameAgain(usize),
 }
 
@@ -49,8 +51,8 @@ pub struct Enabling {
     pub probe: ProbeIndex,
     /// Index of the clause in the program.
     pub clause: usize,
-    /// The number of the clause's description that it stems from; another
-    /// one where the function was matched by another of its names.
+    /// The number of the description that matched; [`ANOTHER_NAME`] where it matched another of the function's
+    /// names.
     pub description: usize,
     /// Bytes from a context to its static slots; 0: it has none, or fires in the tracer.
     pub slot_base: u64,
@@ -58,19 +60,19 @@ pub struct Enabling {
     pub counters: Option<Arc<[u32]>>,
 }
 
-/// Static slots in every context: what the aggregations of a clause come to under one set of keys.
+/// Static slots in every context: the words that a clause's aggregations need under one set of keys.
 #[derive(Clone, Debug)]
 pub struct Slots {
     /// Index of the clause.
     pub clause: usize,
     /// Bytes from a context to the first.
     pub base: u64,
-    /// The first enabling that has them: its probe's names make the keys.
+    /// The first enabling that uses them: its probe's names make the keys.
     pub epid: u32,
     counters: Option<Arc<[u32]>>,
 }
 
-/// What tells the slots of a clause apart: those names of the probe that its keys are made of.
+/// What distinguishes the slots of a clause: those names of the probe that are in its keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SlotsKey {
     clause: usize,
@@ -143,7 +145,7 @@ pub enum EnableError {
 }
 
 impl Enablings {
-    /// None yet; `slot_bytes` of each context are for static slots.
+    /// No enablings yet. Each context has `slot_bytes` for static slots.
     ///
     /// # Errors
     /// The code generator cannot be set up.
@@ -215,14 +217,14 @@ impl Enablings {
         self.handlers.get(&(clause, kind))
     }
 
-    /// Which argument of a static probe the clause uses, and cannot
-    /// be read at sites of this kind: there it has no handler.
+    /// The argument of a static probe that the clause uses and that cannot be read at sites of this kind. There the
+    /// clause has no handler.
     pub fn unreadable(&self, clause: usize, kind: ProbeKind) -> Option<&str> {
         self.unreadable.get(&(clause, kind)).map(String::as_str)
     }
 
-    /// Enables a clause at a probe for one of its descriptions, of this number; what is enabled already
-    /// stays as it is. As in DTrace a clause whose descriptions match a probe twice fires twice there.
+    /// Enables a clause at a probe for one of its descriptions. An enabling that exists stays as it is. As in
+    /// DTrace a clause whose descriptions match a probe twice fires twice there.
     ///
     /// # Errors
     /// The clause cannot be compiled for this kind of probe, or there is no room for its slots.
@@ -239,7 +241,7 @@ impl Enablings {
             By::AnotherName if is_new => ANOTHER_NAME,
             By::AnotherName => return Ok(()),
         };
-        // A function that was found by another name already has not fired for its own.
+        // The function was found by another of its names before, and its own name has not fired yet.
         let is_known = matches!(by, By::Name(_)) && self.known.remove(&(clause, ANOTHER_NAME, index));
         if !self.known.insert((clause, number, index)) || is_known {
             return Ok(());
@@ -271,7 +273,7 @@ impl Enablings {
         Ok(())
     }
 
-    /// The slots of a clause at a probe, made where there are none yet: index into `slots`.
+    /// The index in `slots` of a clause's slots at a probe; makes them if there are none yet.
     fn slots_of(
         &mut self,
         clause: usize,
@@ -332,7 +334,7 @@ impl Enablings {
             Ok(handler) => {
                 self.handlers.insert((clause, kind), handler);
             }
-            // Other sites may be better off.
+            // At other sites the argument may be readable.
             Err(error @ nanoprobe_codegen::Error::StaticArgument { .. }) => {
                 self.unreadable.insert((clause, kind), error.to_string());
             }
@@ -345,7 +347,7 @@ impl Enablings {
     }
 }
 
-/// What arguments mean at the sites of a probe; nothing: it fires in the tracer.
+/// What arguments mean at the sites of a probe. The list is empty where the probe fires in the tracer.
 fn probe_kinds(probe: &Probe, statics: &Statics, modules: &[Module]) -> Vec<ProbeKind> {
     match probe.place {
         Place::Static { number, .. } => {
@@ -356,7 +358,7 @@ fn probe_kinds(probe: &Probe, statics: &Statics, modules: &[Module]) -> Vec<Prob
     }
 }
 
-/// What arguments mean at a probe that is no static one; `None`: it fires in the tracer.
+/// What arguments mean at a probe that is not static; `None`: it fires in the tracer.
 pub fn probe_kind(probe: &Probe, modules: &[Module]) -> Option<ProbeKind> {
     let (module, address, kind) = match probe.place {
         Place::Function { module, function, spot } => {

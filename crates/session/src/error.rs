@@ -1,4 +1,4 @@
-//! What can end a session, each with what to do about it.
+//! The errors that can end a session, each with what to do about it.
 
 use nanoprobe_target::{AttachError, MemoryError, RemoteError, Sandbox, SpawnError, StopError};
 
@@ -24,10 +24,10 @@ pub enum SessionError {
     /// A probe description that cannot be right.
     #[error(transparent)]
     Description(#[from] crate::probes::DescriptionError),
-    /// What is wrong is wrong with one description of the program's.
+    /// An error in one description of the program.
     #[error("{error}")]
     AtDescription {
-        /// Where it stands in the text.
+        /// Where the description stands in the program's text.
         span: nanoprobe_lang::source::Span,
         /// What is wrong.
         error: Box<SessionError>,
@@ -40,7 +40,7 @@ pub enum SessionError {
         /// Why.
         error: Box<SessionError>,
     },
-    /// A function that is named without globs, in a module that is there, and that the module does not have.
+    /// A function that is named without globs, and that its module, which is loaded, does not have.
     #[error(
         "[D_PROC_FUNC] probe description {description} does not match any probes: failed to lookup '{function}' in \
          module '{module}'{hint}"
@@ -66,8 +66,8 @@ pub enum SessionError {
     /// A description that means no instruction.
     #[error(transparent)]
     Name(#[from] crate::names::NameError),
-    /// The program does not compile for the process that was started, though it did for its file: the caller has said
-    /// what is wrong.
+    /// The program does not compile for the process that was started, though it did for its file. The caller has
+    /// reported why.
     #[error("the program does not compile for the process that was started")]
     Program,
     /// A clause cannot be enabled.
@@ -110,8 +110,8 @@ pub enum SessionError {
     /// The arena makes no sense: the target scribbled over it.
     #[error("the memory shared with the process is damaged ({0}): the process wrote into it")]
     Damaged(#[from] nanoprobe_arena::Corrupt),
-    /// While we attached, the process executed another program: what was known of it, and what was mapped
-    /// in it, is of no use any more. Nothing of ours is left; who asks again gets what the process is now.
+    /// While we attached, the process executed another program. What was known of the process, and mapped in it, is
+    /// gone. The caller may attach again to the new program.
     #[error(
         "process {pid} executes other programs faster than nanoprobe can attach to it; try again when it stays with one, \
          or start it by -c"
@@ -120,19 +120,19 @@ pub enum SessionError {
         /// Which.
         pid: i32,
     },
-    /// The process has just begun to execute its program: of the libraries that this
-    /// needs not all are mapped yet. Who asks again in some milliseconds finds them.
+    /// The process has just begun to execute its program, and not all libraries are mapped yet. The caller may try
+    /// again in some milliseconds.
     #[error("process {pid} has not mapped its libraries yet; try again")]
     Starting {
         /// Which.
         pid: i32,
-        /// What was not found in it so far, where it was looked for.
+        /// The error of what could not be found so far, if there is one.
         error: Option<Box<SessionError>>,
     },
-    /// [`crate::interrupt::request`] has come before there was anything to be ended.
+    /// [`crate::interrupt::request`] was called before there was anything to end.
     #[error("interrupted")]
     Interrupted,
-    /// Something is used before it is there.
+    /// An operation needs a process, and there is none.
     #[error("there is no process to trace")]
     NotAttached,
     /// The region table is full.
@@ -147,7 +147,7 @@ pub enum SessionError {
     /// An option's value is wrong.
     #[error("{0}")]
     Option(String),
-    /// Nothing tells the threads of a process under seccomp apart.
+    /// The threads of a process under seccomp cannot be told apart.
     #[error(
         "the threads of process {pid} cannot be told apart: they share a thread pointer, and its seccomp filter is in the way \
          of asking the kernel; trace it before it enters seccomp"
@@ -161,7 +161,7 @@ pub enum SessionError {
     Sandboxed {
         /// Which.
         pid: i32,
-        /// What of its filter is in the way.
+        /// Which part of its filter is in the way.
         sandbox: Sandbox,
     },
     /// `restore` found nothing.
@@ -178,10 +178,10 @@ pub enum SessionError {
     TracerLives {
         /// Which.
         pid: i32,
-        /// Its tracer, as the arena tells.
+        /// Its tracer's number, as the arena has it.
         tracer: u32,
     },
-    /// Whether the tracer of a process lives cannot be found out.
+    /// It cannot be found out whether the tracer of a process lives.
     #[error(
         "process {pid} carries probes, and whether their tracer still runs cannot be told: reading /proc/locks failed \
          ({reason}); try again outside of the container"
@@ -192,7 +192,7 @@ pub enum SessionError {
         /// What the kernel said.
         reason: String,
     },
-    /// The memory of a dead tracer tells nothing any more.
+    /// The memory of a dead tracer is destroyed, so nothing can be taken back.
     #[error(
         "process {pid} carries the memory of a nanoprobe that was killed, and has overwritten it: what was changed in the \
          program's text cannot be told any more; restart the program"
@@ -201,7 +201,7 @@ pub enum SessionError {
         /// Which.
         pid: i32,
     },
-    /// Somebody has taken our patches back.
+    /// Another program has taken our patches back.
     #[error(
         "the probes in process {pid} were taken back by somebody else (`nanoprobe restore`, or the process itself): nothing \
          was counted after that"
@@ -210,7 +210,7 @@ pub enum SessionError {
         /// Which.
         pid: i32,
     },
-    /// Attaching failed, and taking back what was done by then failed, too.
+    /// Attaching failed, and so did taking back what was done by then.
     #[error("{error}; taking back what was done by then failed, too: {clean_up}. Process {pid} {left}")]
     NotCleanedUp {
         /// Which.
@@ -219,7 +219,7 @@ pub enum SessionError {
         error: Box<SessionError>,
         /// Why it could not be taken back.
         clean_up: Box<SessionError>,
-        /// In what state it is left, and what to do.
+        /// The state in which the process is left, and what to do.
         left: &'static str,
     },
     /// Two tracers attach at once.
@@ -231,7 +231,7 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Whether somebody else was quicker: has mapped something where, or when, we were about to.
+    /// Whether another tracer was faster: it has mapped something where, or just before, we were about to.
     pub(crate) fn is_another_tracers(&self) -> bool {
         let taken = |error: &RemoteError| {
             matches!(
@@ -257,7 +257,7 @@ impl From<nanoprobe_arena::OutOfBounds> for SessionError {
 }
 
 impl SessionError {
-    /// The same, with the place of the description that it is about.
+    /// The same error, with the place of the description that caused it.
     pub(crate) fn at(self, description: &nanoprobe_lang::program::ProbeDescription) -> SessionError {
         SessionError::AtDescription {
             span: description.span,

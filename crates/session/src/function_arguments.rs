@@ -49,7 +49,7 @@ pub fn arguments_of(module: &Module, function: &Function, name: &str) -> Result<
     }
 }
 
-/// What to do about a program of Go's that tells nothing of its types.
+/// What to do about a Go program that has no debug information of its types.
 fn of_go(call: Option<GoCall>, unknown: Unknown) -> Unknown {
     match call {
         Some(_) => unknown.with_help(
@@ -60,7 +60,7 @@ fn of_go(call: Option<GoCall>, unknown: Unknown) -> Unknown {
     }
 }
 
-/// What debug information does not know, as an error with this tag.
+/// What debug information does not have, as an error with this tag.
 pub fn unknown(tag: &'static str, what: &str, problem: &Problem) -> Unknown {
     let unknown = Unknown::new(tag, format!("{what}: {problem}"));
     match problem.help() {

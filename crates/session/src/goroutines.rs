@@ -8,13 +8,13 @@ use nanoprobe_types::Kind;
 
 use crate::debug::debug_info;
 
-/// Where a `g` has its `m`: compiled into the tool chain's C parts, so it stays.
+/// The offset of `m` in a `g`. It is compiled into the C parts of the tool chain, so it never changes.
 const M: u16 = 48;
 
-/// Of the first of the modules that is one of Go's; `None`: none is.
+/// Where the goroutine is, according to the first Go module; `None`: there is none.
 ///
 /// # Errors
-/// Why it is not known there.
+/// The reason why it is not known.
 pub fn of(modules: &[Module]) -> Result<Option<Goroutines>, Unknown> {
     let Some(module) = modules.iter().find(|module| module.has_go_runtime()) else {
         return Ok(None);
@@ -23,7 +23,7 @@ pub fn of(modules: &[Module]) -> Result<Option<Goroutines>, Unknown> {
         let message = format!("where {} keeps its goroutines is not known: {why}", module.name());
         Unknown::new("N_GOROUTINE", message)
     };
-    // A library's thread-local variables have no place that its file tells.
+    // The place of a library's thread-local variables cannot be read from its file.
     if module.kind() != ModuleKind::Executable {
         return Err(unknown("it is a library"));
     }
@@ -48,7 +48,7 @@ pub fn of(modules: &[Module]) -> Result<Option<Goroutines>, Unknown> {
     }
 }
 
-/// As the debug information has it: m in g, curg in m, goid in g.
+/// The offsets from debug information: m in g, curg in m, goid in g.
 fn described(module: &Module) -> Option<(u16, u16, u16)> {
     let info = debug_info(module).ok()?;
     let offset = |of: &str, member: &str| {
@@ -64,13 +64,13 @@ fn described(module: &Module) -> Option<(u16, u16, u16)> {
     ))
 }
 
-/// Where a `g` has its number, and an `m` the `g` that it executes.
+/// The offset of the number in a `g`, and that of the current `g` in an `m`.
 fn by_version((major, minor): (u32, u32)) -> Option<(u16, u16)> {
     Some(match (major, minor) {
         (1, 18..=22) => (152, 192),
         // g.syscallbp has come.
         (1, 23..=24) => (160, 192),
-        // gobuf.ret has gone, which both have in front.
+        // These versions have no gobuf.ret, which lay before both.
         (1, 25..=26) => (152, 184),
         _ => return None,
     })

@@ -1,5 +1,5 @@
-//! What the agent holds of signals that were sent while the program blocked them (`agent/held.c`),
-//! when we leave: it becomes pending in the kernel, as it would have been without us.
+//! Signals that were sent while the program blocked them, and that the agent holds (`agent/held.c`). When the
+//! tracer leaves they become pending in the kernel, as they would have been without it.
 
 use std::mem::offset_of;
 
@@ -11,21 +11,21 @@ use nanoprobe_target::Stopped;
 use crate::error::SessionError;
 
 const STATE: u32 = 3;
-/// siginfo.si_code of sigqueue: the only one by which a thread may send to others.
+/// siginfo.si_code of sigqueue: the only code with which a thread may send to other processes.
 const SI_QUEUE: i32 = -1;
 /// Offset of si_code.
 const CODE: u64 = 8;
 
-/// A thread whose mask is what the program believes.
+/// A thread whose mask is again what the program believes.
 pub(crate) struct Blocking {
     pub tid: i32,
-    /// What it blocks of the four.
+    /// Which of the four signals it blocks.
     pub bits: u64,
 }
 
-/// Sends on what is held, to threads that block it. `all`: every thread's mask is what the
-/// program believes; else one that is for the process goes to a thread that blocks it,
-/// since another would die of it. What is for a thread that is not among these is dropped.
+/// Sends the held signals to threads that block them. `all`: every thread has the mask that the program believes.
+/// Otherwise a signal for the process goes to a thread that blocks it, since it would kill another. A signal for a
+/// thread that is not among these is dropped.
 pub(crate) fn give_back(
     table: TargetAddress,
     stopped: &mut Stopped,
@@ -44,7 +44,7 @@ pub(crate) fn give_back(
         let entry = Held::from_bytes(&bytes).filter(|entry| entry.state & STATE == HELD_THERE);
         there.extend(entry.filter(|entry| bit(entry.signal) != 0).map(|entry| (place, entry)));
     }
-    // What is sent must not be sent once more by whoever comes after us.
+    // The next tracer must not send these once more.
     memory.write(at(TABLE_HELD_COUNT), &[0; 8])?;
     let process = stopped.process().clone();
     let tid = stopped.best_thread()?;
@@ -68,7 +68,7 @@ pub(crate) fn give_back(
         let code = TargetAddress(information.saturating_add(CODE));
         process.memory().write(code, &SI_QUEUE.to_le_bytes())?;
         let (own, signal) = (own as u64, u64::from(entry.signal));
-        // A thread that is ending gets none.
+        // A thread that is ending gets no signal.
         let _ = match receiver.and_then(|thread| process.inner_tid(thread.tid)) {
             Some(thread) => remote.syscall(
                 libc::SYS_rt_tgsigqueueinfo,
@@ -80,7 +80,7 @@ pub(crate) fn give_back(
     Ok(remote.finish()?)
 }
 
-/// One of the four as a bit of a mask; 0: it is none.
+/// One of the four signals as a bit of a mask; 0: another signal.
 fn bit(signal: u32) -> u64 {
     let bit = signal.checked_sub(1).and_then(|shift| 1_u64.checked_shl(shift));
     bit.unwrap_or(0) & SYNCHRONOUS

@@ -1,9 +1,9 @@
-//! What /proc says of a process that D has variables for: its parents, its command line.
+//! What D's variables need of /proc: a process's parents, its command line.
 
 use nanoprobe_codegen::ProgramStart;
 use nanoprobe_lang::program::{CURRENT_FOLDER, ROOT_FOLDER};
 
-/// As many as any process tree is deep.
+/// More ancestors than any process tree is deep.
 const ANCESTORS_MAX: usize = 64;
 /// Bytes of `curpsinfo->pr_psargs` without its NUL, as in DTrace's `psinfo_t`.
 const ARGUMENTS_BYTES_MAX: usize = 79;
@@ -15,7 +15,7 @@ pub fn ancestors_of(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Numbers of a process's, as they are when they are asked for; 0 where there is none.
+/// The user, group and similar numbers of a process at this moment; 0 where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ids {
     /// Its parent.
@@ -64,7 +64,7 @@ pub fn parent_of(pid: u32) -> u32 {
     ids_of(pid).parent
 }
 
-/// The path of what a thread has open, or of one of its folders: `fd/3`, `cwd`. "<none>" where there is none.
+/// The path of one of a process's links in /proc: `fd/3`, `cwd`. "<none>" where there is none.
 pub fn path_of(pid: u32, tid: u32, descriptor: i64) -> Vec<u8> {
     use std::os::unix::ffi::OsStringExt as _;
     let what = match descriptor {
@@ -83,7 +83,7 @@ pub fn thread_name_of(pid: u32, tid: u32) -> Vec<u8> {
     name
 }
 
-/// Its command line, in one line and cut. A process may have written anything there.
+/// Its command line, in one line and cut. The process may have written anything there.
 pub fn arguments_of(pid: u32) -> String {
     joined(&std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default())
 }
@@ -105,8 +105,8 @@ pub fn start_of(pid: u32) -> ProgramStart {
     }
 }
 
-/// The number of arguments lies where the stack starts, behind it pointers to them, a null pointer, and pointers to the
-/// environment.
+/// The number of arguments lies where the stack starts. Pointers to the arguments follow, then a null pointer, then
+/// pointers to the environment.
 fn program_start(stack: u64, argument_count: i32) -> ProgramStart {
     let arguments = stack.wrapping_add(8);
     let behind = (u64::from(argument_count.unsigned_abs()) + 1) * 8;
@@ -117,7 +117,7 @@ fn program_start(stack: u64, argument_count: i32) -> ProgramStart {
     }
 }
 
-/// What /proc/PID/stat says of the start of the stack: nothing, where we may not look.
+/// Where /proc/PID/stat says that the stack starts; `None` where we may not read that.
 fn start_of_stack(stat: &str) -> Option<u64> {
     // The name may hold anything, and is in brackets.
     let (_, behind) = stat.rsplit_once(") ")?;
@@ -125,7 +125,7 @@ fn start_of_stack(stat: &str) -> Option<u64> {
     (start != 0).then_some(start)
 }
 
-/// ns that a thread has been on a processor; 0 when it is no more.
+/// ns that a thread has been on a processor; 0 when it has ended.
 pub fn processor_time_of(pid: i32, tid: i32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
     let first = text.split_whitespace().next();

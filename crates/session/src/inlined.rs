@@ -1,9 +1,9 @@
 //! Inlined copies of functions as sites: what `arg0` to `arg9` are there. Pure.
 //!
-//! A copy has no calling convention, but debug information may say where its parameters are.
-//! So the words that a call would pass in registers become operands, as those of a static
-//! probe's site, and everything that reads `arg0` or `args[0]` goes on as at an entry. What is
-//! not passed in one word of an integer register, or has no plain place, cannot be read there.
+//! A copy has no calling convention, but debug information may say where its parameters are. So the words that a
+//! call would pass in registers become operands, like those of a static probe's site. Everything that reads `arg0`
+//! or `args[0]` then works as at an entry. A parameter that is not passed in one integer register, or whose place
+//! is complicated, cannot be read there.
 
 use std::cell::OnceCell;
 
@@ -18,15 +18,15 @@ use nanoprobe_types::{Held, InlinedCopy, Signature, at_entry};
 const WORDS: u8 = 6;
 /// `arg0` to `arg9`.
 const ARGUMENTS: usize = 10;
-/// The general registers by their numbers in DWARF: their numbers in machine code.
+/// The general registers in DWARF's order, each by its number in machine code.
 const REGISTERS: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
 const RBP: u8 = 6;
 const RSP: u8 = 7;
 
-/// A module whose copies are looked at.
+/// A module whose inlined copies are looked at.
 pub struct Copies<'m> {
     module: &'m Module,
-    /// Where frames are: made when a parameter is in one.
+    /// The rows that say where frames are; read when a parameter lies in a frame.
     rows: OnceCell<Vec<UnwindRow>>,
 }
 
@@ -86,7 +86,7 @@ pub fn operands(copies: &Copies<'_>, signature: &Signature, copy: &InlinedCopy) 
         list.push(operand);
     }
     if is_more {
-        // What a call has on the stack, or in other registers, is nowhere in particular.
+        // A parameter that a call passes on the stack, or in other registers, has no known place.
         while list.len() < ARGUMENTS {
             list.push(Err("an inlined copy has no arguments on the stack".to_owned()));
         }

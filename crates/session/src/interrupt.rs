@@ -1,27 +1,27 @@
-//! Somebody wants all sessions of this process to end: Ctrl-C.
+//! The user wants all sessions of this process to end: Ctrl-C.
 //!
-//! Reading, matching and planning of hundreds of thousands of places take many seconds. All of
-//! that looks here now and then, and is cut short: what would have come of it is thrown away, and
-//! no probe is placed any more. What is in the target by then is taken back as at any other end.
+//! Reading, matching and planning of hundreds of thousands of places take many seconds. Each of these checks for a
+//! request now and then, and stops early: its results are thrown away, and no more probes are placed. What is in
+//! the target by then is taken back as at any other end.
 
-//! Other work cannot be cut short: to read the symbols, or the debug information,
-//! of one large file. While that is done before there is anything of ours in the
-//! process, whoever asks for the end may end this process at once ([`harmless`]).
+//! Other work cannot be stopped early, such as reading the symbols or the debug information of one large file.
+//! While it runs before anything of ours is in the process, the handler of Ctrl-C may end this process at once
+//! ([`harmless`]).
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
-/// Nothing of ours is in any process.
+/// Nothing of ours is in any process, so this one may end at once.
 static HARMLESS: AtomicBool = AtomicBool::new(false);
-/// But this command is started, and stands; 0: none.
+/// The number of a command that was started and waits before its first instruction; 0: none.
 static COMMAND: AtomicI32 = AtomicI32::new(0);
 
-/// What a handler of signals is to do, which may ask this.
+/// What a handler of signals must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Nothing: all that takes long looks at [`requested`].
+    /// Nothing: all long work checks [`requested`].
     Later,
-    /// It may end this process, and is to kill the command that was started.
+    /// The handler may end this process, and must kill the command that was started.
     AtOnce(Option<i32>),
 }
 
@@ -30,8 +30,8 @@ pub fn request() {
     REQUESTED.store(true, Ordering::Relaxed);
 }
 
-/// Does what may take long, and leaves nothing that would have
-/// to be taken back. `command`: what was started, and stands.
+/// Does work that may take long, and that leaves nothing to take back. `command`: the process that was started and
+/// waits.
 pub fn harmless<T>(command: Option<i32>, work: impl FnOnce() -> T) -> T {
     COMMAND.store(command.unwrap_or(0), Ordering::Relaxed);
     HARMLESS.store(true, Ordering::Relaxed);
@@ -40,7 +40,7 @@ pub fn harmless<T>(command: Option<i32>, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whether this process may be ended as it stands.
+/// What the handler of a signal must do now: whether it may end this process.
 pub fn end() -> End {
     if !HARMLESS.load(Ordering::Relaxed) {
         return End::Later;
@@ -48,7 +48,7 @@ pub fn end() -> End {
     End::AtOnce(Some(COMMAND.load(Ordering::Relaxed)).filter(|command| *command > 0))
 }
 
-/// Whether somebody asked for that.
+/// Whether an end was requested.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }

@@ -1,4 +1,4 @@
-//! Where everything lies in the arena, and how much of it there is: the figures of invariant I10 in one place.
+//! Where everything lies in the arena, and how large it is: the figures of invariant I10 in one place.
 //!
 //! ```text
 //!   0            control block                         struct np_control
@@ -29,11 +29,11 @@ const _: () = assert!(size_of::<Control>() as u64 <= SPECULATIONS_OFFSET);
 const _: () = assert!(SPECULATIONS_OFFSET + 8 * nanoprobe_arena::layout::SPECULATIONS_MAX <= PAGE_BYTES);
 /// Threads that can have a context at the same time; the hits of further ones are missed, and counted.
 pub const CONTEXTS_MAX: u32 = nanoprobe_arena::layout::CONTEXTS_MAX;
-/// With room for fewer than so many there is no tracing.
+/// With room for fewer contexts than this there is no tracing.
 pub const CONTEXTS_MIN: u32 = 16;
 /// Bytes of static aggregation slots in each context.
 pub const SLOT_BYTES: u64 = 1 << 20;
-/// Likewise for a program that may ask for every instruction: two million counts under `@[probename]`.
+/// The same for a program that may probe every instruction: two million counts under `@[probename]`.
 pub const SLOT_BYTES_OF_INSTRUCTIONS: u64 = 16 << 20;
 /// Scratch memory of a clause: what copyin and copyinstr may use.
 pub const SCRATCH_BYTES: u64 = 64 << 10;
@@ -50,7 +50,7 @@ pub const GROWTH_BYTES: u64 = 256 << 20;
 /// Code: the agent, the thunks of return addresses (1 MiB, touched when the first is replaced), the handlers, the
 /// redirect tables.
 pub const CODE_BYTES: u64 = 64 << 20;
-/// Likewise for a program that may ask for every instruction: the tables take some hundred bytes a patch, and are
+/// The same for a program that may probe every instruction. The tables take some hundred bytes a patch, and are
 /// written anew whenever a library brings more.
 pub const CODE_BYTES_OF_INSTRUCTIONS: u64 = 1 << 30;
 
@@ -138,8 +138,8 @@ impl ArenaLayout {
         })
     }
 
-    /// The same with fewer contexts, which come last, so that it takes no more than `room` bytes of address space,
-    /// the code block included. `None`: there would be too few.
+    /// The same with fewer contexts, which come last, so that the layout and the code block take no more than
+    /// `room` bytes of address space. `None`: too few contexts would fit.
     pub fn within(mut self, room: u64) -> Option<ArenaLayout> {
         while self.bytes + self.code_bytes > room {
             self.contexts /= 4;
@@ -200,7 +200,7 @@ fn context_plan(program: &Program, storage: &Storage, options: &Options) -> Resu
         aggregates,
         ring,
     )?;
-    // What is speculated and when it was committed is told apart by time.
+    // A record's time says whether it was written before the speculation was committed.
     let speculates = program.clauses.iter().any(is_speculative);
     Ok(ContextPlan {
         untimed: !options.recording.temporal && !speculates,

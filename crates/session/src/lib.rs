@@ -8,7 +8,7 @@
 //! | `session` | the whole, in the order of its life: Compiled, Prepared, Attached, Ended |
 //! | `names`, `probes` | what the descriptions match in the modules ([`nanoprobe_text::modules`]) |
 //! | `perf_map` | names for code that the target makes at run time |
-//! | `statics`, `semaphores` | static probes, their operands; telling the program that somebody looks |
+//! | `statics`, `semaphores` | static probes, their operands, and the words that say that they are enabled |
 //! | `debug`, `types`, `inlined` | what debug information says: types, lines, inlined copies |
 //! | `enable` | clauses at probes, their handlers |
 //! | `layout` | what lies where in the arena, and how much of it there is |

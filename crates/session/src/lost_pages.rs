@@ -1,11 +1,11 @@
 //! Pages of shared memory that the kernel cannot give.
 //!
 //! The arena's size is sealed, so the target cannot cut pages off. What remains: no memory is left for a page that
-//! was never touched (strict overcommit), or a page of memory is broken. The kernel then sends SIGBUS to whoever
-//! touches the page. For the tracer that would be death, with its patches in the text. So its handler puts a page
-//! of zeros there, which is the tracer's alone, and counts. The session looks at the count, ends, and says why.
+//! was never touched (strict overcommit), or a page of memory is broken. The kernel then sends SIGBUS to the thread
+//! that touches the page. That would kill the tracer, with its patches in the text. So its handler maps a page of
+//! zeros there, which only the tracer sees, and counts it. The session looks at the count, ends, and says why.
 //!
-//! A SIGBUS of any other cause goes to whoever was there before.
+//! A SIGBUS of any other cause goes to the handler that was installed before.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ const PAGE_BYTES: usize = 4096;
 const WATCHED_MAX: usize = 64;
 
 struct Slot {
-    /// 0: nobody's. Written last, and taken away first.
+    /// 0: the slot is free. Written last, and taken away first.
     start: AtomicUsize,
     bytes: AtomicUsize,
     lost: AtomicU64,
@@ -31,7 +31,7 @@ static SLOTS: [Slot; WATCHED_MAX] = [const {
     }
 }; WATCHED_MAX];
 
-/// Between being taken and being watched.
+/// The slot is taken, and not in use yet.
 const CLAIMED: usize = 1;
 
 /// A mapping that is watched, until this is dropped.
@@ -93,7 +93,7 @@ fn install() {
 extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid siginfo to a handler with SA_SIGINFO.
     let (address, code) = unsafe { ((*info).si_addr() as usize, (*info).si_code) };
-    // Sent by somebody: it has no address.
+    // Another process has sent it, so it has no address.
     let is_fault = code > 0;
     let slot = SLOTS.iter().find(|slot| {
         let start = slot.start.load(Ordering::Acquire);
@@ -131,7 +131,7 @@ fn put_zeros(page: usize) -> bool {
     }
 }
 
-/// Does what would have been done without us.
+/// Does what the kernel would have done without our handler.
 fn hand_on(before: &libc::sigaction, signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: a handler that the program installed is called as the kernel would call it. The default
     // action is put back, and the instruction that faulted, or the signal that is sent again, meets it.

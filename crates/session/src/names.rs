@@ -1,26 +1,28 @@
-//! The fourth field of a description of the target's probes, and what can be wrong with it. Pure.
+//! The fourth field of a probe description, and the errors in it. Pure.
 //!
 //! | name | means |
 //! |---|---|
-//! | nothing, or a glob | whatever it matches of `entry`, `return` and the offsets of all instructions |
-//! | `entry`, `return` | the function's first instruction; every way out of it |
+//! | nothing, or a glob | those that it matches among `entry`, `return` and the offsets of all instructions |
+//! | `entry`, `return` | the function's first instruction; every exit of it |
 //! | hexadecimal | the instruction at that offset from the entry, modulo 2^64 ([`nanoprobe_text::code`]) |
 //! | hexadecimal, function `-` | the instruction at that address |
 //!
-//! An address is one of the module's image, as nm and objdump show it, or one of the running process. The image's wins
-//! where both could be meant, which is only where they are the same. Without a module it is one of the process, or of
-//! the program's image: libraries' images all begin at 0. The probe's name is always the address in the image.
+//! An address is one in the module's image, as nm and objdump show it, or one in the running process. Where both
+//! could be meant, it is the image's; then the two are the same. Without a module the address is one in the
+//! process, or in the program's image: libraries' images all begin at 0. The probe's name is always the address in
+//! the image.
 //!
-//! The tags are those of libdtrace (dt_pid.c) for the same mistakes. Manual: "pid Provider", Function Offset Probes.
+//! The tags are those of libdtrace (dt_pid.c) for the same mistakes. Manual: "pid Provider", Function Offset
+//! Probes.
 
 use nanoprobe_lang::glob;
 use nanoprobe_text::code::NoInstruction;
 use nanoprobe_types::NoLine;
 
-/// What stands in the name field.
+/// The meaning of the name field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Name {
-    /// To be matched against `entry`, `return` and every offset.
+    /// A pattern that is matched against `entry`, `return` and every offset.
     Glob(String),
     /// `entry`.
     Entry,
@@ -55,7 +57,7 @@ impl Name {
     }
 }
 
-/// A description whose module and function are there, and whose name means nothing in them.
+/// An error in a description whose module and function exist, but not its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameError {
     /// The description, with the function that was looked at.
@@ -69,15 +71,15 @@ pub struct NameError {
 pub enum Reason {
     /// Not a name of a probe.
     Invalid,
-    /// Behind `-` stands something else than an address.
+    /// With the function `-` the name must be an address, and is not.
     NoAddress,
     /// No function is known around the address.
     NoFunction,
-    /// Likewise, in a library: DTrace takes the program's addresses only, so this has a tag of its own.
+    /// The same, in a library. DTrace takes the program's addresses only, so this has a tag of its own.
     NoFunctionOfLibrary,
     /// No instruction starts there.
     Offset(NoInstruction),
-    /// Likewise, of an address: what offsets count from, in the image.
+    /// The same for an address; the number is what offsets count from, in the image.
     Address(u64, NoInstruction),
     /// The line has no code.
     Line(NoLine),

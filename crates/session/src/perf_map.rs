@@ -1,16 +1,16 @@
-//! Names for code that is made at run time: `/tmp/perf-PID.map`,
-//! as perf(1) has it from Node, the JVM's agents, PyPy and others.
+//! Names for code that is made at run time: `/tmp/perf-PID.map`, as perf(1) has it from Node, the JVM's agents,
+//! PyPy and others.
 //!
 //! ```text
 //!   3ef414c0 398 RegExp:[{(]                 start and size in hexadecimal, and the rest of the line is the name
 //! ```
 //!
-//! The file grows while the program runs: it is read on when an address is met that nothing is known of.
-//! Code may be made where other code was; the later line holds. The target's user writes it, so it is
-//! hostile input: it must be a regular file, is never waited for, no link of another root leads to it,
-//! and lines, names and the whole are bounded. It is believed when it belongs to the process's user; or
-//! to root, where root is ours: the process shares our root folder, mount and user namespace. In another
-//! namespace root may be anybody. Manual: the kernel's tools/perf/Documentation/jit-interface.txt.
+//! The file grows while the program runs: its new lines are read when an unknown address comes up. Code may be made
+//! where other code was; the later line counts. The target's user writes the file, so it is hostile input. It must
+//! be a regular file, reading it never blocks, no link of another root leads to it, and the lengths of its lines,
+//! its names and the whole are bounded. It is trusted when it belongs to the process's user. It is also trusted
+//! when it belongs to root, if the process shares our root folder, mount and user namespace. In another namespace
+//! root may be any user. Manual: the kernel's tools/perf/Documentation/jit-interface.txt.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 
 use nanoprobe_symbols::files;
 
-/// More of a file is not read.
+/// How much of a file is read at most.
 const FILE_BYTES_MAX: u64 = 256 << 20;
-/// What is read at a time.
+/// How much is read at a time.
 const PIECE_BYTES: usize = 1 << 20;
 /// Longer lines are left out.
 const LINE_BYTES_MAX: usize = 4096;
@@ -31,17 +31,17 @@ const NAME_BYTES_MAX: usize = 512;
 const PIECES_MAX: usize = 1 << 20;
 /// The most bytes of their names.
 const NAMES_BYTES_MAX: usize = 128 << 20;
-/// The most pieces that one piece takes the place of.
+/// The most pieces that one new piece may replace.
 const REPLACED_MAX: usize = 1 << 16;
 
 /// A process's map.
 #[derive(Debug, Default)]
 pub struct PerfMap {
-    /// Below which roots it may lie.
+    /// The root folders below which the file may lie.
     roots: Vec<PathBuf>,
     /// Its path there.
     path: PathBuf,
-    /// Whose it must be.
+    /// The user that must own it.
     user: u32,
     /// Or root's.
     believes_root: bool,
@@ -50,21 +50,21 @@ pub struct PerfMap {
     read: u64,
     /// What was read of a line that is not finished.
     rest: Vec<u8>,
-    /// A line is too long, and its end has not come.
+    /// The rest of a line that is too long is being skipped.
     skips: bool,
-    /// By start: the end, and the name.
+    /// The pieces by start: the end, and the name.
     pieces: BTreeMap<u64, (u64, Box<str>)>,
     /// Bytes of names.
     names_bytes: usize,
 }
 
 impl PerfMap {
-    /// Of a process: its number, that in its own namespace, and its user. Nothing is opened yet.
+    /// The map of a process: its number, the number in its own namespace, and its user. Nothing is opened yet.
     pub fn of(pid: i32, inner_pid: i32, user: u32, same_namespace: bool) -> PerfMap {
         let believes_root = shares_our_root(pid);
         let mut roots = vec![PathBuf::from(format!("/proc/{pid}/root"))];
         if same_namespace && believes_root {
-            // The way in when the process has ended.
+            // The way to the file after the process has ended.
             roots.push(PathBuf::from("/"));
         }
         PerfMap {
@@ -76,7 +76,7 @@ impl PerfMap {
         }
     }
 
-    /// One that is read from bytes at hand only.
+    /// A map that is read from these bytes only.
     pub fn of_bytes(bytes: &[u8]) -> PerfMap {
         let mut map = PerfMap::default();
         map.take(bytes);
@@ -92,7 +92,7 @@ impl PerfMap {
         self.pieces.get(&start).map(|(_, name)| (start, &**name))
     }
 
-    /// Where the first piece of all begins, of those that are known.
+    /// Where the first known piece begins.
     pub fn start(&self) -> Option<u64> {
         self.pieces.first_key_value().map(|(start, _)| *start)
     }
@@ -132,7 +132,7 @@ impl PerfMap {
         self.file = Some(file);
     }
 
-    /// Takes what the file goes on with.
+    /// Takes the next bytes of the file.
     fn take(&mut self, bytes: &[u8]) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             let is_whole = part.last() == Some(&b'\n');
@@ -167,7 +167,7 @@ impl PerfMap {
         if bytes == 0 || name.is_empty() {
             return;
         }
-        // What lay there is no more.
+        // Pieces in the same place are replaced.
         let below = self.pieces.range(..start).next_back();
         let below = below.filter(|(_, (end, _))| *end > start).map(|(start, _)| *start);
         if let Some((before, _)) = below.and_then(|below| self.pieces.get_mut(&below)) {
@@ -187,7 +187,7 @@ impl PerfMap {
     }
 }
 
-/// Whether a process's root folder, mounts and users are ours: then what belongs to root there belongs to root.
+/// Whether a process's root folder, mounts and users are ours, so that its root user is ours, too.
 fn shares_our_root(pid: i32) -> bool {
     let same_namespace = |name: &str| {
         let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/{name}")).ok();
@@ -199,7 +199,7 @@ fn shares_our_root(pid: i32) -> bool {
     is_same_root && same_namespace("mnt") && same_namespace("user")
 }
 
-/// A name as it may be printed: a line, and without what terminals obey.
+/// A name as it may be printed: one line, without control characters.
 fn shown(name: &str) -> Box<str> {
     let mut shown = String::new();
     for character in name.chars() {
@@ -299,7 +299,7 @@ mod tests {
         let (folder, path) = root();
         std::fs::write(&path, "1000 10 first\n").unwrap();
         if std::fs::metadata(&path).unwrap().uid() != 0 {
-            // Only root makes a file of root's.
+            // Only root can make a file that belongs to root.
             return;
         }
         let mut elsewhere = below(folder.path(), 4321);

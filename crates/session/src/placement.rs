@@ -1,7 +1,7 @@
 //! Placement: from enablings to bytes. What is to be patched, with what, and where the detours lie. Pure: it reads
-//! modules and decides, and changes nothing. What it has decided is a value, [`Placement`]; it alone knows what memory
-//! the detours, handlers and enablings take. Thrown away, it leaves no trace. [`Placement::commit`] makes it hold, and
-//! [`crate::arming`] carries it out.
+//! modules and changes nothing. The result is a value, [`Placement`], which alone holds the memory that detours,
+//! handlers and enablings take. A placement that is thrown away leaves no trace. [`Placement::commit`] takes the
+//! memory, and [`crate::arming`] writes the patches.
 //!
 //! ```text
 //!   enablings at probes            grouped by the function they fire in
@@ -58,11 +58,11 @@ pub struct Room {
     pub growth: Space,
     /// Where each handler was put.
     pub handlers: Handlers,
-    /// What fires in functions that are planned now.
+    /// What fires in the functions of this plan.
     pub fired: Fired,
 }
 
-/// The result of planning. Nothing holds of it before it is committed.
+/// The result of planning. It has no effect before it is committed.
 #[derive(Debug)]
 pub struct Placement {
     /// What is to be written.
@@ -71,16 +71,17 @@ pub struct Placement {
     room: Room,
 }
 
-/// What a placement changes in the text. To be had of a placement that holds, or to be looked at.
+/// What a placement changes in the text: the result of [`Placement::commit`], or of a plan that is only shown.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// What to write into the text, in any order.
     pub patches: Vec<Patch>,
-    /// What could not be had.
+    /// Probes that could not be placed.
     pub refused: Vec<Refused>,
     /// Near memory to map: new regions since the last placement.
     pub regions: Vec<Range<TargetAddress>>,
-    /// Functions that had patches and are planned anew, because more fires in them now: their old patches go.
+    /// Functions that had patches and are planned anew, because more probes fire in them now. Their old patches are
+    /// taken back.
     pub replaced: Vec<TargetAddress>,
 }
 
@@ -95,7 +96,7 @@ pub struct Hook {
     pub fire: Fire,
 }
 
-/// Where a placement is to hold.
+/// What a placement is committed to.
 pub struct Holder<'a> {
     /// Near memory.
     pub near: &'a mut NearSpace,
@@ -115,8 +116,8 @@ impl Placement {
         (&mut self.changes, &mut self.room.near)
     }
 
-    /// From now on the placement's memory is taken, and what it placed is known to the next planning. Nothing else was
-    /// placed there since it was planned.
+    /// Takes the placement's memory, and makes its probes known to the next planning. No other placement was
+    /// committed since this one was planned.
     pub fn commit(self, holder: Holder<'_>) -> Changes {
         let Placement { changes, room } = self;
         *holder.near = room.near;
@@ -128,7 +129,7 @@ impl Placement {
     }
 }
 
-/// Everything that planning reads, and the room that it takes on trial.
+/// All that planning reads, and the memory that it takes on trial.
 pub struct Planner<'a> {
     /// The target's modules, in the order of loading.
     pub modules: &'a [Module],
@@ -142,41 +143,41 @@ pub struct Planner<'a> {
     pub choices: &'a Choices,
     /// What detours need to know.
     pub runtime: Runtime,
-    /// What may be taken: drafts and copies.
+    /// The memory that may be taken: drafts and copies of the real one.
     pub room: Room,
-    /// Whether planning is to end early. What it yields then is of no use.
+    /// Whether planning should stop early. Its result is then useless.
     pub is_cancelled: fn() -> bool,
     /// Addresses of the agent's functions.
     pub agent: &'a dyn Fn(nanoprobe_codegen::AgentFunction) -> u64,
-    /// The tactic that is forced.
+    /// The tactic that the user has asked for.
     pub force: Option<Tactic>,
-    /// Bytes of a string.
+    /// The size of a string in bytes.
     pub strsize: u32,
     /// How return probes are made.
     pub returns: ReturnPolicy<'a>,
     /// The target's threads have shadow stacks.
     pub shadow_stack: bool,
-    /// How small the stacks are on which each module's functions run.
+    /// How small the stacks are on which the functions of each module run.
     pub small_stacks: Vec<SmallStack>,
     /// What fires in each function that was planned so far, by its start.
     pub placed: &'a Fired,
-    /// The patches that are there.
+    /// The patches that are in the text.
     pub patches: &'a [Patch],
-    /// Those that were replaced: their springboards are there.
+    /// Patches that newer ones have replaced; their springboards are still there.
     pub retired: &'a [Patch],
     /// The functions around those that are planned.
     pub neighbours: Neighbours,
-    /// For how many sites it is found out why they have no jump.
+    /// For how many sites planning finds out why they have no jump.
     pub explanations: usize,
 }
 
-/// [`Planner::explanations`], of one placement.
+/// [`Planner::explanations`] of one placement.
 pub const EXPLANATIONS_MAX: usize = 64;
 
 /// What fires in functions, by their start: enablings (by index) at spots, and hooks.
 pub type Fired = HashMap<u64, (Vec<(usize, Spot)>, Vec<Fire>)>;
 
-/// Whose a run is.
+/// The function that a run belongs to.
 #[derive(Clone, Debug, Default)]
 struct Function {
     start: TargetAddress,
@@ -186,7 +187,7 @@ struct Function {
 /// What is planned so far.
 struct Planned {
     planning: Planning,
-    /// Whose the runs are, by their starts.
+    /// The function of each run, by the run's start.
     runs: Vec<(TargetAddress, Function)>,
     /// The parts of functions in which something fires, by start.
     parts: BTreeMap<TargetAddress, Part>,
@@ -296,7 +297,7 @@ impl Planner<'_> {
                 if !self.join_placed(start, &mut group, changes) {
                     continue;
                 }
-                // Where probes share an instruction a return fires last, as in DTrace, where it fires behind the
+                // Where probes share an instruction, a return fires last, as in DTrace, where it fires after the
                 // instruction.
                 group.members.sort_by_key(|(_, spot)| *spot == Spot::Exits);
                 self.room
@@ -337,7 +338,7 @@ impl Planner<'_> {
     }
 }
 
-/// Adds a run that was built at its place, or why it could not be.
+/// Adds a run that was built at its place, or the reason why it could not be.
 fn add_built(
     run: &RunPlan,
     detour: TargetAddress,

@@ -1,12 +1,12 @@
 //! Probes: what a description matches, given the modules that the target has mapped. Pure.
 //!
-//! A probe is `provider:module:function:name` with an id of its own. Those of the provider `dtrace` (BEGIN, END, ERROR)
-//! and `profile` fire in the tracer; those of `pidNNN` at instructions of the target, and so do its static probes
-//! ([`crate::statics`]). Probes are made as descriptions
-//! match them and keep their ids; a library that is loaded later only adds to the list.
+//! A probe is `provider:module:function:name` with an id of its own. Those of the provider `dtrace` (BEGIN, END,
+//! ERROR) and `profile` fire in the tracer; those of `pidNNN` at instructions of the target, and so do its static
+//! probes ([`crate::statics`]). Probes are made as descriptions match them and keep their ids; a library that is
+//! loaded later only adds to the list.
 //!
 //! There may be a million of them: every instruction of a large library. So a probe shares its strings with its
-//! neighbours, and the name of an offset is made when somebody asks for it.
+//! neighbours, and the name of an offset is made when it is needed.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ pub struct ProbeIndex(pub usize);
 /// One probe.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// What the user sees in the column ID; from 1.
+    /// The number in the column ID of the output; from 1.
     pub id: u32,
     /// `pid1234`, `dtrace`, `profile`.
     pub provider: Arc<str>,
@@ -44,7 +44,8 @@ pub struct Probe {
     pub function: Arc<str>,
     /// Where it fires.
     pub place: Place,
-    /// `BEGIN`, `tick-1s`, a static probe's; empty for the others of the target, whose place says it.
+    /// `BEGIN`, `tick-1s`, or the name of a static probe; empty for the target's other probes, whose names follow
+    /// from their places.
     own_name: Arc<str>,
 }
 
@@ -70,7 +71,7 @@ pub enum Place {
     Begin,
     /// When it ends.
     End,
-    /// When a clause failed.
+    /// Fires when a clause has failed.
     Error,
     /// At intervals.
     Interval(Interval),
@@ -110,7 +111,7 @@ pub enum Spot {
     Offset(u64),
 }
 
-/// What the probes of a function have in common.
+/// What the probes of one function have in common.
 #[derive(Clone, Debug)]
 struct Labels {
     provider: Arc<str>,
@@ -131,7 +132,7 @@ pub struct ProbeList {
 const FIRST_FREE_ID: u32 = 4;
 
 impl ProbeList {
-    /// An empty list, whose probes' functions are shown this way.
+    /// An empty list. `demangle` says how it shows functions.
     pub fn new(demangle: Demangle) -> ProbeList {
         ProbeList {
             probes: Vec::new(),

@@ -1,8 +1,8 @@
-//! What takes long before there is anything to print, and how far it has come.
+//! Work that takes long before anything is printed, and its progress.
 //!
-//! Whoever does such work says so here, and counts; who shows it ([`now`]) may be another thread. Nothing is asked of
-//! the one that works but a store now and then. Work within work is that of the inner one, and the outer one's again
-//! behind it.
+//! The working thread records here what it does, and counts; another thread may show it ([`now`]). This costs the
+//! working thread only a store now and then. Work inside of other work is shown as the inner one, and after its end
+//! as the outer one again.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
@@ -19,7 +19,7 @@ pub enum Work {
     Building,
     /// Probes are written into the program's text.
     Writing,
-    /// And are taken out of it.
+    /// Probes are taken out of it.
     Restoring,
 }
 
@@ -32,7 +32,7 @@ const ALL: [Work; 6] = [
     Work::Restoring,
 ];
 
-/// One more than the index in [`ALL`]; 0: nothing.
+/// One more than the index in [`ALL`]; 0: no work.
 static WORK: AtomicU8 = AtomicU8::new(0);
 static DONE: AtomicUsize = AtomicUsize::new(0);
 /// 0: not known.
@@ -45,11 +45,11 @@ pub struct State {
     pub work: Work,
     /// How much of it.
     pub done: usize,
-    /// Of so much in all, if that is known.
+    /// The total, if it is known.
     pub of: Option<usize>,
 }
 
-/// What is done at this moment, if anything.
+/// The current work, if there is any.
 pub fn now() -> Option<State> {
     let number = WORK.load(Ordering::Relaxed).checked_sub(1)?;
     let of = OF.load(Ordering::Relaxed);
@@ -60,13 +60,13 @@ pub fn now() -> Option<State> {
     })
 }
 
-/// Says what is done until it is dropped.
+/// The current work is this until the value is dropped.
 #[must_use]
 pub struct Doing {
     before: (u8, usize, usize),
 }
 
-/// From now on this is done. `of`: how much there is of it; 0: nobody knows.
+/// Starts this work. `of`: the total; 0: unknown.
 pub fn doing(work: Work, of: usize) -> Doing {
     let number = ALL.iter().position(|known| *known == work).unwrap_or(0) as u8 + 1;
     Doing {
@@ -78,7 +78,7 @@ pub fn doing(work: Work, of: usize) -> Doing {
     }
 }
 
-/// More of it is done.
+/// Counts more of it as done.
 pub fn done(more: usize) {
     DONE.fetch_add(more, Ordering::Relaxed);
 }

@@ -1,8 +1,9 @@
-//! Signs of life while the tracer is busy.
+//! The tracer's heartbeat while the tracer is busy.
 //!
-//! A thread of the target that has loaded a library waits for its probes, and for no longer than the tracer's heartbeat
-//! is young. Placing every instruction of a large program takes seconds in which the tracer comes to nothing else, so a
-//! thread beats for it. It ends with the work, and with the tracer: one that is killed, or stopped, has no pulse.
+//! A thread of the target that has loaded a library waits for its probes, and for no longer than the tracer's
+//! heartbeat is young. Placing every instruction of a large program takes seconds in which the tracer does nothing
+//! else, so a thread writes the heartbeat for it. The thread ends with the work, and with the tracer: a tracer that
+//! is killed, or stopped, has no heartbeat.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +15,10 @@ use nanoprobe_arena::ControlBlock;
 use crate::arena_memory::ArenaMemory;
 use crate::clock::tsc;
 
-/// A fraction of the limit after which the target counts the tracer as gone.
+/// A fraction of the time after which the target takes the tracer for dead.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Beats until it is dropped.
+/// Writes the heartbeat until it is dropped.
 #[must_use]
 pub struct Pulse {
     over: Arc<AtomicBool>,
@@ -25,13 +26,13 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// Begins to beat. Where no thread can be had there is no pulse: the target then waits for less long.
+    /// Starts the heartbeat. If no thread can be started there is none, and the target waits for a shorter time.
     pub fn start(arena: Arc<ArenaMemory>) -> Pulse {
         let over = Arc::new(AtomicBool::new(false));
         let until = over.clone();
         let beat = move || {
             while !until.load(Ordering::Acquire) {
-                // A control block that is damaged is found, and told, by whoever works with it.
+                // A damaged control block is found, and reported, by the code that works with it.
                 let _ = ControlBlock::open(arena.memory()).and_then(|block| block.beat(tsc()));
                 std::thread::park_timeout(PERIOD);
             }
@@ -49,7 +50,7 @@ impl Drop for Pulse {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It cannot have panicked, and there would be nothing to do about it.
+            // The thread cannot have panicked, and nothing could be done about it.
             let _ = thread.join();
         }
     }

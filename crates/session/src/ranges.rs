@@ -1,4 +1,4 @@
-//! The snapshot of readable memory that the agent reads directly from; outside of it, it asks the kernel.
+//! The snapshot of readable memory. The agent reads inside of it directly, and asks the kernel outside of it.
 //!
 //! A few places in the arena are used in turn: a thread may still be searching the snapshot before last.
 
@@ -11,7 +11,7 @@ use crate::error::SessionError;
 
 /// Snapshots that are kept.
 const PLACES: usize = 4;
-/// Ranges of a snapshot at most; further ones are read by way of the kernel.
+/// Ranges of a snapshot at most. Memory in further ranges is read by way of the kernel.
 const RANGES_MAX: usize = 4096;
 
 /// Publishes snapshots.

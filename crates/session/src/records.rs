@@ -1,5 +1,5 @@
-//! What the thread table tells of signal masks: what each thread, and each action, of the program
-//! believes to block, and the masks that are lent to calls that wait (`agent/contract/image.h`).
+//! What the thread table records of signal masks: what each thread and each action of the program believes to
+//! block, and the masks that are lent to waiting calls (`agent/contract/image.h`).
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -17,8 +17,8 @@ pub(crate) fn recorded_bits(stopped: &Stopped, place: TargetAddress) -> u64 {
     bits.map_or(0, u64::from) & SYNCHRONOUS
 }
 
-/// Where it is recorded what a thread believes to block: at the slot of its thread pointer,
-/// which is claimed for it when it has none, as `np_own_slot` in agent/threads.h does.
+/// The record of what a thread believes to block: at the slot of its thread pointer. A thread without a slot gets
+/// one, as in `np_own_slot` of agent/threads.h.
 pub(crate) fn blocked_place(
     table: TargetAddress,
     stopped: &Stopped,
@@ -49,14 +49,14 @@ pub(crate) fn action_place(table: TargetAddress, signal: i32) -> TargetAddress {
     TargetAddress(table.0 + TABLE_ACTION_MASKS as u64 + 2 * (signal as u64 - 1))
 }
 
-/// What is recorded of the masks of the program's actions.
+/// The recorded masks of the program's actions.
 pub(crate) fn recorded_actions(table: TargetAddress, stopped: &Stopped) -> BTreeMap<i32, u64> {
     let bits = (1..=64_i32).map(|signal| (signal, recorded_bits(stopped, action_place(table, signal))));
     bits.filter(|(_, bits)| *bits != 0).collect()
 }
 
-/// Gives a thread back what it holds instead of a mask of ours
-/// (`lent_masks` of the thread table); false: it holds none.
+/// Gives a thread back its own mask where it holds one of ours (`lent_masks` of the thread table); false: it holds
+/// none.
 pub(crate) fn take_back_mask(table: u64, memory: &Memory, registers: &mut Registers) -> bool {
     let held = [
         &mut registers.rdi,
@@ -67,7 +67,7 @@ pub(crate) fn take_back_mask(table: u64, memory: &Memory, registers: &mut Regist
     take_back_held(table, memory, held)
 }
 
-/// The same of the registers in which masks and their lengths are given.
+/// The same for the registers in which masks and their lengths are passed.
 pub(crate) fn take_back_held(table: u64, memory: &Memory, held: [&mut u64; 4]) -> bool {
     let mut changed = false;
     for register in held {
@@ -79,7 +79,7 @@ pub(crate) fn take_back_held(table: u64, memory: &Memory, held: [&mut u64; 4]) -
     changed
 }
 
-/// Where it is told what a register held before it got this address; `None`: the address is none that is lent.
+/// The record of what a register held before it got this address; `None`: the address is not a lent one.
 fn lent_for(table: u64, address: u64) -> Option<TargetAddress> {
     const FIELDS: [usize; 2] = [offset_of!(LentMask, mask), offset_of!(LentMask, pair)];
     let start = table.checked_add(TABLE_LENT_MASKS as u64).filter(|_| table != 0)?;

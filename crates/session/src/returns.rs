@@ -1,5 +1,5 @@
-//! Return probes by the return address (a kretprobe): what planning has to know about them, and in [`pool`] what is
-//! made of them in the target. Where the form may be used [`nanoprobe_text::returns`] says.
+//! Return probes by the return address (a kretprobe): what planning must know about them, and in [`pool`] what they
+//! need in the target. [`nanoprobe_text::returns`] says where the form may be used.
 
 mod pool;
 
@@ -9,10 +9,10 @@ use nanoprobe_text::returns::{ReturnRefusal, needs_its_return_address};
 
 pub(crate) use pool::{PutBack, Returns, put_back};
 
-/// What planning has to know about return probes.
+/// What planning must know about return probes.
 #[derive(Clone, Copy, Debug)]
 pub struct ReturnPolicy<'a> {
-    /// What was asked for.
+    /// The form that the user has asked for.
     pub form: ReturnForm,
     /// Why no return address of the process is replaced.
     pub refusal: Option<&'a ReturnRefusal>,
@@ -27,7 +27,7 @@ pub struct ReturnPolicy<'a> {
 /// Whether the return address of a function may be replaced.
 ///
 /// # Errors
-/// It may not.
+/// Why it may not.
 pub fn check_function<'a>(
     policy: &ReturnPolicy<'_>,
     names: impl Iterator<Item = &'a str>,
@@ -40,10 +40,10 @@ pub fn check_function<'a>(
     }
 }
 
-/// Whether it may be where a function jumps to another one, when its own code has done with it.
+/// Whether it may be replaced where a function jumps to another one, after its own last use of it.
 ///
 /// # Errors
-/// It may not.
+/// Why it may not.
 pub fn check_names<'a>(
     policy: &ReturnPolicy<'_>,
     mut names: impl Iterator<Item = &'a str>,

@@ -1,4 +1,4 @@
-//! A thread of the target's as a sample shows it: what `profile-...` clauses see. Pure.
+//! A thread of the target as a sample shows it, for `profile-...` clauses. Pure.
 
 use std::mem::offset_of;
 
@@ -10,12 +10,12 @@ use nanoprobe_target::Sample;
 use crate::consume::context_offset;
 use crate::layout::ArenaLayout;
 
-/// What a clause is fired about.
+/// What a clause is fired for.
 #[derive(Clone, Copy, Debug)]
 pub struct SampledThread<'a> {
     /// The sample.
     pub sample: &'a Sample,
-    /// What `tid` is: the program's own number of the thread.
+    /// The value of `tid`: the program's own number of the thread.
     pub tid: u32,
     /// The stack, innermost frame first; empty where no clause asks for it.
     pub frames: &'a [u64],
@@ -47,8 +47,8 @@ impl SampledThread<'_> {
     }
 }
 
-/// `arg0` and `arg1` of a profile probe: what was executed, in
-/// the kernel and in the program; 0 where it was in the other.
+/// `arg0` and `arg1` of a profile probe: the program counter in the kernel and in the program. The one where the
+/// thread did not run is 0.
 pub fn arguments(sample: &Sample) -> [i64; 10] {
     const KERNEL: u64 = 1 << 63;
     let mut arguments = [0; 10];

@@ -1,17 +1,19 @@
-//! Semaphores of static probes: raised while we trace, lowered when we go, also by `nanoprobe restore`.
+//! Semaphores of static probes: raised while we trace, and lowered at the end, also by `nanoprobe restore`.
 //!
-//! A semaphore is a u16 in the program's data that counts tracers. The program looks whether it is 0, to save itself
-//! the trouble of preparing arguments that nobody reads. So it is raised after the sites are patched, and lowered
-//! before they are taken back.
+//! A semaphore is a u16 in the program's data that counts tracers. The program checks whether it is 0, and then
+//! need not prepare arguments that no tracer reads. So it is raised after the sites are patched, and lowered before
+//! they are taken back.
 //!
 //! ```text
 //!    publish (RAISING, resting = seen = n)   write n + 1   RAISED   ...   LOWERING, seen = m   write m - 1   LOWERED
 //! ```
 //!
-//! Other tracers (systemtap, the kernel for bpftrace and perf) count in the same word, so nothing is put back: 1 is
-//! added, and 1 is taken off. None of us does so atomically; two who do it in the same microsecond may lose one.
+//! Other tracers (systemtap, the kernel for bpftrace and perf) count in the same word, so the old value is not
+//! restored: 1 is added, and later 1 is subtracted. No tracer does so atomically; two that write in the same
+//! microsecond may lose one count.
 //!
-//! A tracer may be killed anywhere in this line. Where a change was announced, the value says whether it was made:
+//! A tracer may be killed at any point of this sequence. Where a change was announced, the value says whether it
+//! was made:
 //!
 //! | state | the word | then |
 //! |---|---|---|
@@ -19,14 +21,15 @@
 //! | RAISED | more than 0 | 1 is taken off |
 //! | LOWERING | what was seen | 1 is taken off |
 //!
-//! A forked child has a copy of the word, and shares the table with its parent: there the entry's state says nothing,
-//! and 1 is taken off where the word is more than it was before us. The table stays as it is: it is the parent's.
+//! A forked child has a copy of the word, and shares the table with its parent. There the entry's state says
+//! nothing, and 1 is subtracted where the word is more than it was before we raised it. The table is the parent's,
+//! and stays as it is.
 //!
-//! A library that was unloaded takes its semaphores with it, and something else may lie there. The word is touched only
-//! where it still lies in the same file as the site that the entry names. After a kill nothing says what came and went:
-//! then a note of that file must still say, besides, that the word is a semaphore.
+//! A library that was unloaded takes its semaphores with it, and something else may lie there. The word is written
+//! only where it still lies in the same file as the site that the entry names. After a kill it is not known what
+//! was loaded and unloaded. Then a note of that file must also still say that the word is a semaphore.
 //!
-//! A program that `exec` replaces has words of its own: nothing is left of ours.
+//! After `exec` the new program has its own words, and nothing of ours is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +52,7 @@ pub struct Wanted {
     pub site: TargetAddress,
 }
 
-/// Raises what is not raised yet, in a process that has this arena.
+/// Raises those that are not raised yet, in a process that has this arena.
 ///
 /// # Errors
 /// The table is full; the target cannot be read or written.
@@ -70,7 +73,7 @@ pub fn raise(process: &Process, memory: &Mapping, wanted: &[Wanted]) -> Result<(
             continue;
         }
         let value = read(process.memory(), address.0)?;
-        // A counter that is full stays so: somebody else has left it like that.
+        // A counter at its maximum stays: another tracer has left it like that.
         let Some(more) = value.checked_add(1) else { continue };
         let mut semaphore = Semaphore {
             address: address.0,
@@ -91,7 +94,7 @@ pub fn raise(process: &Process, memory: &Mapping, wanted: &[Wanted]) -> Result<(
     Ok(())
 }
 
-/// The range is no longer mapped, and its semaphores went with it.
+/// Forgets the semaphores in a range that is no longer mapped.
 ///
 /// # Errors
 /// The arena is damaged.
@@ -106,7 +109,8 @@ pub fn forget(memory: &Mapping, range: &std::ops::Range<u64>) -> Result<(), Sess
     Ok(())
 }
 
-/// Lowers what is raised. `store` keeps an entry that has changed; a forked child's changes are not kept.
+/// Lowers those that are raised. `store` writes back an entry that has changed; for a forked child it writes
+/// nothing.
 ///
 /// # Errors
 /// Those of `store`.
@@ -121,7 +125,7 @@ pub fn lower(
         if !lies_with_its_site(map, semaphore) {
             continue;
         }
-        // What cannot be read is gone.
+        // A word that cannot be read is gone.
         let Ok(value) = read(memory, semaphore.address) else {
             continue;
         };
@@ -163,7 +167,7 @@ pub fn lower_all(process: &Process, memory: &Mapping) -> Result<(), SessionError
     })
 }
 
-/// The same entries; those that no file says are semaphores any more are gone.
+/// The same entries. Those that no file describes as semaphores any more are marked as gone.
 pub fn described(process: &Process, map: &Map, semaphores: &[Semaphore]) -> Vec<Semaphore> {
     let mut modules = Modules::default();
     let executable = process.facts().executable.clone();
@@ -190,7 +194,7 @@ pub fn described(process: &Process, map: &Map, semaphores: &[Semaphore]) -> Vec<
     entries.collect()
 }
 
-/// Whether 1 of the value is ours.
+/// Whether 1 of the value is our count.
 fn is_ours(semaphore: &Semaphore, value: u16, is_child: bool) -> bool {
     match semaphore.state {
         SEMAPHORE_RAISING | SEMAPHORE_RAISED | SEMAPHORE_LOWERING | SEMAPHORE_LOWERED if is_child => {
@@ -210,7 +214,7 @@ fn lies_with_its_site(map: &Map, semaphore: &Semaphore) -> bool {
     ) else {
         return false;
     };
-    // A semaphore may lie in .bss, whose pages have no file; then the site's being there has to do.
+    // A semaphore may lie in .bss, whose pages have no file. Then it is enough that the site is there.
     let same_file = word.path().is_none() || word.path() == site.path();
     word.permissions.write && !word.permissions.shared && site.permissions.execute && same_file
 }

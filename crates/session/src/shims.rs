@@ -1,8 +1,8 @@
-//! Shims: the agent in front of the program's own signal calls, in whatever module makes them, of the calls that make
-//! threads, and of those by which it puts itself under seccomp ([`nanoprobe_text::shims`] finds them).
+//! Shims: the agent in front of the program's own signal calls, in whatever module makes them, of the calls that
+//! make threads, and of those by which it puts itself under seccomp ([`nanoprobe_text::shims`] finds them).
 //!
-//! Needed as soon as a signal action of ours is (see [`crate::signals`]): what `agent/shims.c` tells. Each place is a
-//! patch like a probe's, written, published, and taken back with them.
+//! They are needed as soon as our signal actions are (see [`crate::signals`]), for the reasons in `agent/shims.c`.
+//! Each is a patch like a probe's, and is written, published and taken back with those.
 
 use std::ops::Range;
 
@@ -13,8 +13,9 @@ use nanoprobe_text::{Patch, shims::find, without};
 
 use crate::placement::{Placement, Refused, RefusedBecause};
 
-/// Adds the shims of some modules to a placement. Where a probe wants the same instructions the shim has precedence: a
-/// probe that is missing is told, a signal mask that goes past us may kill the program.
+/// Adds the shims of some modules to a placement. Where a probe wants the same instructions the shim has
+/// precedence. A missing probe is reported, but a change of the signal mask that we do not see may kill the
+/// program.
 pub fn add<'a>(
     placement: &mut Placement,
     modules: impl Iterator<Item = &'a Module>,
@@ -69,7 +70,7 @@ pub fn add<'a>(
             }
         }
     }
-    // All at once: there may be a hundred thousand patches.
+    // Done for all at once: there may be a hundred thousand patches.
     give_way(&mut changes.patches, &mut changes.refused, &ranges);
     changes.patches.append(&mut shims);
     changes

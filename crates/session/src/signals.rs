@@ -1,5 +1,5 @@
-//! Signal actions: ours for what our code raises on purpose, the program's own kept in the arena, so that the agent can
-//! hand on what is not ours, and so that everything can be put back.
+//! Signal actions. Ours handle what our code raises on purpose. The program's own are kept in the arena, so that
+//! the agent can hand on other signals, and so that all actions can be put back.
 //!
 //! | signal | needed for |
 //! |---|---|
@@ -11,9 +11,10 @@
 //! The program must not see the address of a relocated instruction.
 //!
 //! The kernel kills a process that blocks a signal which one of its instructions raises. So, from the first of our
-//! actions to the last, no thread blocks any of the four, and no action of the program's does: `unblock` sees to what
-//! is so when tracing begins, the agent (`shims.c`) to what the program does later. Both record, in the thread table,
-//! what the program believes, which is what [`restore_masks`] makes true again when the text is as it was.
+//! actions to the last, no thread blocks any of the four, and no action of the program's does: `unblock` changes
+//! the masks when tracing begins, and the agent (`shims.c`) changes what the program asks for later. Both record in
+//! the thread table what the program believes to block. [`restore_masks`] makes that true again when the text is
+//! the original one.
 
 mod calls;
 mod masks;
@@ -52,7 +53,8 @@ const SA_RESTART: u64 = 0x1000_0000;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Actions {
     installed: [bool; 5],
-    /// What was there, and what we put there: the arena, where the agent keeps the first up to date, may be damaged.
+    /// The program's action and ours, for each slot. The arena has them too, where the agent keeps the first up to
+    /// date, but the arena may be damaged.
     kept: [(SignalAction, SignalAction); 5],
 }
 
@@ -63,7 +65,7 @@ pub(crate) struct Agent<'a> {
     pub table: TargetAddress,
     /// The agent's code.
     pub code: TargetAddress,
-    /// Whether system calls may be refused, or deadly.
+    /// Whether a seccomp filter may refuse system calls, or kill the process for them.
     pub is_sandboxed: bool,
 }
 
@@ -79,8 +81,8 @@ impl Actions {
         self.installed != [false; 5]
     }
 
-    /// What an arena tells of the actions, corrected: where it does not even tell our own, what it tells of the
-    /// program's is not to be made true, and what we saw is put back.
+    /// The actions in an arena, corrected. Where the arena does not even hold our own action right, its copy of the
+    /// program's cannot be trusted, and the action that we saw is used.
     fn believed(&self, mut told: Control) -> Control {
         for (slot, (before, ours)) in self.kept.iter().enumerate() {
             let bit = 1 << slot;
@@ -109,8 +111,8 @@ const SIGNALS: [(usize, i32, AgentFunction); 5] = [
     (SLOT_FPE, SIGFPE, AgentFunction::OnFault),
 ];
 
-/// Looks at the actions that [`install`] is going to change, while one thread is enough: in the stop of all they are
-/// changed by what is known by then.
+/// Reads the actions that [`install`] is going to change, while one thread is stopped. With that knowledge they can
+/// be changed quickly in the stop of all threads.
 pub(crate) fn look(actions: &Actions, stopped: &mut Stopped) -> Result<Known, SessionError> {
     let wanted = wanted(actions);
     if wanted.is_empty() {
@@ -121,7 +123,7 @@ pub(crate) fn look(actions: &Actions, stopped: &mut Stopped) -> Result<Known, Se
     look_at(stopped, signals.chain(caught).collect())
 }
 
-/// Installs what is needed and not there yet. All threads stand still, so nobody sees a half of it.
+/// Installs the actions that are needed and missing. All threads are stopped, so none can see half of it.
 pub(crate) fn install(
     actions: &mut Actions,
     agent: &Agent<'_>,
@@ -142,7 +144,7 @@ pub(crate) fn install(
     let mut ours_of = BTreeMap::new();
     let before = exchange(stopped, &signals, known, &mut |signal, before| {
         let Some((slot, _, handler)) = wanted.iter().find(|(_, wanted, _)| *wanted == signal) else {
-            // The record comes first: see `unblock`.
+            // The record is written first: see `unblock`.
             let bits = before.mask & SYNCHRONOUS;
             process
                 .memory()
@@ -194,7 +196,7 @@ fn caught_by_others(actions: &Actions, stopped: &Stopped) -> Vec<i32> {
 }
 
 fn ours(agent: &Agent<'_>, signal: i32, handler: AgentFunction, before: &SignalAction) -> SignalAction {
-    // Where the program has no handler its choices mean nothing; the alternate stack is then the safer.
+    // Where the program has no handler its flags mean nothing, and the alternate stack is safer.
     let has_handler = before.handler > 1;
     let chosen = if has_handler {
         before.flags & (SA_ONSTACK | SA_RESTART)
@@ -209,10 +211,10 @@ fn ours(agent: &Agent<'_>, signal: i32, handler: AgentFunction, before: &SignalA
     }
 }
 
-/// What is blocked while our handler of a signal runs: everything, since whatever interrupted it would run with our
-/// own signal blocked, and die of the next trap. But at a trap site our handler fires, and reads and writes the
-/// program's memory as its instruction does, so that faults must arrive; one of these that is sent is handed on with
-/// a mask of its own, which takes a system call.
+/// The signals that are blocked while our handler of a signal runs: all of them. A handler of the program's that
+/// interrupted ours would run with our own signal blocked, and die of the next trap. But at a trap site our handler
+/// fires, and reads and writes the program's memory as its instruction does, so faults must arrive. If one of these
+/// signals was sent, it is handed on with a mask of its own, which takes a system call.
 fn blocked_in(signal: i32, sandboxed: bool) -> u64 {
     if signal == SIGTRAP && !sandboxed {
         !(1 << (SIGSEGV - 1) | 1 << (SIGBUS - 1))
@@ -236,7 +238,7 @@ pub(crate) fn restore(
     Ok(())
 }
 
-/// Puts back the actions that a control block speaks of.
+/// Puts back the actions that a control block holds.
 pub(crate) fn put_back(control: &Control, stopped: &mut Stopped) -> Result<(), SessionError> {
     let mut calls = Vec::new();
     let mut installed_by_us = Vec::new();
@@ -255,7 +257,8 @@ pub(crate) fn put_back(control: &Control, stopped: &mut Stopped) -> Result<(), S
     }
     let tid = stopped.best_thread()?;
     let mut remote = stopped.remote(tid)?;
-    // All threads stand, so nobody sees a mistake before it is mended: one go, where two are rarely needed.
+    // All threads are stopped, so no thread sees a mistake before it is corrected. One pass is tried first, and a
+    // second is rarely needed.
     let found = remote.signal_actions(&calls)?;
     let of_others = calls.iter().zip(found).zip(installed_by_us);
     let mended: Vec<_> = of_others
@@ -267,7 +270,7 @@ pub(crate) fn put_back(control: &Control, stopped: &mut Stopped) -> Result<(), S
     Ok(())
 }
 
-/// Signals for which the program has a handler; all, where the kernel does not say.
+/// The signals for which the program has a handler; all, where the kernel does not say.
 fn caught_signals(pid: i32) -> u64 {
     signals_of(pid, pid, "SigCgt:").unwrap_or(u64::MAX)
 }

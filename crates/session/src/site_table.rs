@@ -6,7 +6,7 @@ use nanoprobe_arena::layout::{
 use nanoprobe_patch::{Tactic, TextRange};
 use nanoprobe_text::Patch;
 
-/// A patch as the arena's site table has it, and as it is taken back: without its springboard.
+/// A patch without its springboard, as an entry of the arena's site table.
 pub fn sites(patch: &Patch) -> Vec<Site> {
     let number = match patch.built.carries {
         Some(_) => TACTIC_HOST,
@@ -16,7 +16,7 @@ pub fn sites(patch: &Patch) -> Vec<Site> {
     patch.built.ranges().iter().map(|range| site(range, number)).collect()
 }
 
-/// The springboard of a patch, as the arena's site table has it.
+/// The springboard of a patch, as an entry of the arena's site table.
 pub fn springboard_sites(patch: &Patch) -> Vec<Site> {
     patch
         .built

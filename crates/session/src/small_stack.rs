@@ -6,16 +6,16 @@ use nanoprobe_symbols::Module;
 /// What is known of the stacks of a module's functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SmallStack {
-    /// Ordinary ones: C's, which must have room for a signal's frame anyway.
+    /// Ordinary stacks: C's, which must have room for a signal's frame anyway.
     No,
-    /// Goroutines' stacks, and no code but Go's.
+    /// Goroutines' stacks, for Go's functions only.
     Go,
-    /// Goroutines' stacks, and among Go's functions C's, whose red zone may be live.
+    /// Goroutines' stacks, with C functions among Go's, whose red zone may be live.
     GoAndC,
 }
 
 impl SmallStack {
-    /// Where a point is that lies at `position` of a function of the module.
+    /// The position of a point, given its `position` in a function of the module.
     pub fn position(self, position: Position) -> Position {
         match (self, position) {
             (SmallStack::No, position) => position,
@@ -25,7 +25,7 @@ impl SmallStack {
     }
 }
 
-/// Of each module. `has_stacks`: contexts have stacks of their own.
+/// The stacks of each module. `has_stacks`: contexts have stacks of their own.
 pub(crate) fn small_stacks(modules: &[Module], has_stacks: bool) -> Vec<SmallStack> {
     let of = |module: &Module| {
         // The C side of cgo, and the race detector's runtime.

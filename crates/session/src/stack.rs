@@ -1,9 +1,9 @@
-//! Walking a sampled thread's stack, as `agent/unwind.c` walks one in the thread itself, by the same rows; there is the
-//! theory. Pure.
+//! Walking a sampled thread's stack, by the same rows as `agent/unwind.c`, which walks one in the thread itself and
+//! explains the theory. Pure.
 //!
-//! What a sample holds of the stack is what can be walked: where it ends the walk
-//! does. A thread may be anywhere, in the middle of a prologue too, and its program
-//! counter is exact; where no row says anything of it the chain of rbp is followed.
+//! A sample holds a part of the stack, and the walk ends where that part ends. A thread may be anywhere, even in
+//! the middle of a prologue, and its program counter is exact. Where no row covers the program counter, the chain
+//! of rbp is followed.
 
 use nanoprobe_arena::layout::{CFA_PLT, CFA_RBP, CFA_RBP_DEREF, CFA_RSP, CFA_SIGNAL, CFA_UNKNOWN, UnwindRow};
 use nanoprobe_symbols::{RBP_AT_CFA, RBP_AT_RBP, RBP_UNDEFINED};
@@ -11,18 +11,18 @@ use nanoprobe_target::UserState;
 
 /// As many frames as a `ustack()` may have.
 const FRAMES_MAX: usize = 2048;
-/// Where user memory may be.
+/// The addresses that user memory may have.
 const ADDRESSES: std::ops::RangeInclusive<u64> = 4096..=(1 << 56) - 1;
-/// Where rt_sigreturn finds the registers, from the stack pointer that the handler has returned with.
+/// Where rt_sigreturn finds rbp, from the stack pointer after the handler has returned.
 const UCONTEXT_RBP: u64 = 120;
 const UCONTEXT_RSP: u64 = 160;
 const UCONTEXT_RIP: u64 = 168;
 
 /// What is known of the code at an address.
 pub enum FrameRule {
-    /// No module covers it.
+    /// No module covers the address.
     Nothing,
-    /// A module covers it, and this row holds there.
+    /// A module covers the address, and this row applies there.
     Row(UnwindRow),
 }
 

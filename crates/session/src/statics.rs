@@ -1,4 +1,4 @@
-//! Static probes (`sys/sdt.h`) of the target's modules: what they are called, where they fire, what they count.
+//! Static probes (`sys/sdt.h`) of the target's modules: their names, their sites and their semaphores.
 //!
 //! ```text
 //!    provider1234 : module : function : name        what a description matches
@@ -8,8 +8,8 @@
 //!          each site has its own operands, for which a clause's handler is compiled (sites that agree share it)
 //! ```
 //!
-//! The provider has the process's number behind it, as DTrace's have. A name is shown as DTrace shows it, with `-` for
-//! `__` (`query-start`), and matched by either spelling. Manual: "Statically Defined Tracing for User Applications".
+//! The provider ends with the process's number, as in DTrace. A name is shown as DTrace shows it, with `-` for `__`
+//! (`query-start`), and matched by either spelling. Manual: "Statically Defined Tracing for User Applications".
 
 mod arguments;
 mod operand;
@@ -29,10 +29,10 @@ use nanoprobe_symbols::{ImageAddress, Module};
 use crate::names::NO_FUNCTION;
 use crate::probes::answers_to;
 
-/// Symbols in the operands of one module that are looked up: any more are not found.
+/// How many symbols in the operands of one module are looked up; further ones are not found.
 const SYMBOLS_MAX: usize = 10_000;
 
-/// All of them, by number.
+/// All static probes, by number.
 #[derive(Default)]
 pub struct Statics {
     probes: Vec<StaticProbe>,
@@ -43,11 +43,11 @@ pub struct Statics {
     modules: usize,
 }
 
-/// Module, provider, function, and name as the note has it: what makes one
-/// probe of several notes. Without a provider: what debug information says.
+/// Module, provider, function, and the note's name: notes with the same key are one probe. The provider is empty
+/// for probes from debug information.
 type Key = (usize, Arc<str>, Arc<str>, Arc<str>);
 
-/// One static probe, or what is like one: several sites, each with its own operands.
+/// One static probe, or a probe like one: several sites, each with its own operands.
 #[derive(Clone, Debug)]
 pub struct StaticProbe {
     /// Index of the module in the order of loading.
@@ -62,7 +62,7 @@ pub struct StaticProbe {
     spelled: Arc<str>,
     /// Where it fires.
     pub sites: Vec<StaticSite>,
-    /// A note says so; else debug information does, of a line or of a function's inlined copies.
+    /// A note describes it. Otherwise it comes from debug information, for a line or a function's inlined copies.
     is_noted: bool,
 }
 
@@ -73,7 +73,7 @@ pub struct StaticSite {
     pub address: ImageAddress,
     /// How a clause's handler finds the arguments.
     pub kind: ProbeKind,
-    /// The program looks whether this is not 0, before it comes here.
+    /// The program checks whether this word is not 0 before it comes here.
     pub semaphore: Option<ImageAddress>,
 }
 
@@ -91,7 +91,7 @@ impl Statics {
         self.probes.get(number)
     }
 
-    /// What handlers are compiled for: [`ProbeKind::Static`] is an index into it.
+    /// The arguments that handlers are compiled for: [`ProbeKind::Static`] is an index into it.
     pub fn arguments(&self) -> &[StaticArguments] {
         &self.arguments
     }
@@ -183,7 +183,7 @@ impl Statics {
                 kind,
                 semaphore: note.semaphore,
             };
-            // An instruction fires once, whatever is written twice.
+            // An instruction fires once, also where its note is repeated.
             if let Some(probe) = self.probes.get_mut(number)
                 && probe.sites.iter().all(|known| known.address != site.address)
             {
@@ -192,9 +192,9 @@ impl Statics {
         }
     }
 
-    /// Adds what debug information says: a probe of a module's, with a name that is
-    /// shown, and its sites with what their handlers have for arguments: `None`,
-    /// what an instruction has. Its number; that of before when it is known already.
+    /// Adds a probe from debug information: its module, the name that is shown, and its sites with their arguments.
+    /// An argument list of `None` means that the site has those of an instruction. Yields the probe's number, which
+    /// is the old one for a known probe.
     pub fn add(
         &mut self,
         module: usize,
@@ -247,8 +247,8 @@ pub fn provider_of(provider: &str, pid: i32) -> String {
     format!("{provider}{pid}")
 }
 
-/// Whether a description's provider is this one of the process:
-/// as in the source, or with `-` for `__`, as DTrace has it.
+/// Whether a description's provider is this one of the process: spelled as in the source, or as DTrace spells it,
+/// with `-` for `__`.
 pub fn names_provider(pattern: &str, provider: &str, pid: i32) -> bool {
     let matches = |provider: &str| glob::matches(pattern, &provider_of(provider, pid));
     matches(provider) || (provider.contains("__") && matches(&provider.replace("__", "-")))

@@ -1,4 +1,5 @@
-//! How a hit finds out which thread it is in: chosen by what is seen in the threads, not by the kind of linking.
+//! How a hit finds out which thread it is in. The choice depends on what the threads look like, and not on how the
+//! program was linked.
 //!
 //! ```text
 //!   TlsSelf   mov rax, fs:[0]   free       a C library is there, and every thread's control block begins with its own address
@@ -16,7 +17,7 @@ use nanoprobe_patch::{TargetAddress, ThreadKey};
 use nanoprobe_symbols::{Libc, Module, ModuleKind};
 use nanoprobe_target::{Process, StopError, Stopped};
 
-/// What the threads' thread pointers were when all of them stood.
+/// The threads' thread pointers at a moment when all threads were stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// There are threads, and the word at each thread pointer is that pointer.
@@ -26,7 +27,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Looks at threads that stand.
+    /// Looks at stopped threads.
     ///
     /// # Errors
     /// One of them has ended.
@@ -40,7 +41,7 @@ impl Seen {
             let pointer = stopped.thread_pointer(tid)?;
             let word = stopped.process().memory().read_u64(pointer).ok();
             seen.all_self &= pointer != TargetAddress(0) && word == Some(pointer.0);
-            // Threads without one are told by their number anyway.
+            // Threads without a thread pointer are told apart by their number anyway.
             seen.shared |= pointer != TargetAddress(0) && !pointers.insert(pointer);
         }
         Ok(seen)
@@ -52,8 +53,8 @@ pub(crate) fn has_libc(modules: &[Module]) -> bool {
     let is_libc = |name: &str| name == "libc.so.6" || name == "libc.so" || name.contains("libc.musl");
     modules.iter().any(|module| {
         let linkage = module.linkage();
-        // The program may have just begun: what it needs comes before
-        // its first instruction. musl's linker is its library.
+        // The program may have just begun, with its libraries not loaded yet. musl's dynamic linker is its C
+        // library.
         let needs = || linkage.needed.iter().any(|name| is_libc(name));
         let is_static = || {
             module.kind() == ModuleKind::Executable
@@ -92,12 +93,12 @@ pub(crate) fn has_fsgsbase() -> bool {
     rustix::param::linux_hwcap().1 & 2 != 0
 }
 
-/// What `np_thread_key` of the agent yields in a thread that is told by its number.
+/// The value of the agent's `np_thread_key` in a thread that is told by its number.
 pub(crate) fn of_number(process: &Process, tid: i32) -> u64 {
     KEY_OF_NUMBER | u64::from(process.inner_tid(tid).unwrap_or(tid).unsigned_abs())
 }
 
-/// What it yields in a thread with this thread pointer, unless the kernel is asked for all of them.
+/// The value of `np_thread_key` in a thread with this thread pointer, unless the kernel is asked for every thread.
 pub(crate) fn of_pointer(process: &Process, tid: i32, pointer: u64) -> u64 {
     if pointer > SLOT_ENDED {
         pointer

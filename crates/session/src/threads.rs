@@ -1,9 +1,9 @@
-//! Contexts and slots of threads that are gone are used again.
+//! Contexts and slots of ended threads are used again.
 //!
 //! A thread takes a slot of the thread table and a context at its first hit, and never gives them back: its detours
-//! find the context by a plain look-up of the thread pointer, so nobody can tell from outside when it has done so for
-//! the last time. When free ones become few, the tracer stops all threads. Then the thread pointers of all that can
-//! run are known, and what belongs to another one is free. The argument is in docs/design/threads.md.
+//! find the context by a plain look-up of the thread pointer, and the last look-up cannot be recognised from
+//! outside. When few are free, the tracer stops all threads. Then the thread pointers of all threads are known, and
+//! slots and contexts of other thread pointers are free. The argument is in docs/design/threads.md.
 
 use std::collections::{BTreeSet, HashSet};
 use std::mem::offset_of;
@@ -20,22 +20,22 @@ use crate::error::SessionError;
 use crate::layout::ArenaLayout;
 use crate::thread_key;
 
-/// Slots that the table serves well: beyond that chains become long.
+/// Slots up to which the table works well: beyond that, chains become long.
 const SLOTS_USABLE: u64 = TABLE_SLOTS as u64 / 4 * 3;
-/// With few free ones, and no sign that threads are gone, it is looked so often all the same: thread pointers may have
-/// changed.
+/// With few free ones the threads are looked at this often, even if no thread seems to have ended: thread pointers
+/// may have changed.
 const PERIOD: Duration = Duration::from_millis(500);
-/// Attempts at a word of bits against the target's threads.
+/// Attempts to change a word of bits that the target's threads change too.
 const ATTEMPTS_MAX: usize = 1000;
 
-/// When to look for what threads have left behind.
+/// When to look for what ended threads have left behind.
 #[derive(Debug)]
 pub(crate) struct Reuse {
-    /// Claims of slots that are over.
+    /// How many claims of slots have been undone.
     slots_freed: u64,
-    /// A stop that freed less than it should have: the next one waits.
+    /// After a stop that freed too little, the next one waits until then.
     pauses_until: Instant,
-    /// When it is looked without a sign.
+    /// When to look although no thread seems to have ended.
     next: Instant,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Traced<'a> {
     pub process: &'a Process,
     /// Our view of the arena.
     pub arena: &'a Mapping,
-    /// Where the process has it.
+    /// Where the arena lies in the process.
     pub arena_address: TargetAddress,
     pub layout: &'a ArenaLayout,
     /// The thread table.
@@ -64,7 +64,7 @@ pub(crate) struct Traced<'a> {
     pub thread_key: ThreadKey,
 }
 
-/// How many there are, and how many of them are free.
+/// How many slots or contexts there are, and how many of them are free.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     all: u64,
@@ -72,12 +72,12 @@ struct Level {
 }
 
 impl Level {
-    /// Those of threads that are gone, when so many threads live; some may have none.
+    /// How many belong to ended threads, when so many threads live. Some live threads may have none.
     fn left_behind(self, alive: u64) -> u64 {
         self.all.saturating_sub(self.free).saturating_sub(alive)
     }
 
-    /// Whether a stop doubles what is free, and is for no trifle.
+    /// Whether a stop would at least double the free ones, and free more than a few.
     fn is_worth_a_stop(self, alive: u64) -> bool {
         self.free < self.all / 2 && self.left_behind(alive) >= self.free.max(self.all / 16)
     }
@@ -87,12 +87,12 @@ impl Level {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner {
     address: u64,
-    /// 0: nobody's, or somebody's in a moment.
+    /// 0: the context has no owner, or is just being taken.
     thread_key: u64,
     busy: u64,
 }
 
-/// What is to be freed: by index.
+/// What will be freed, by index.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
     slots: Vec<usize>,
@@ -101,7 +101,8 @@ struct Plan {
     slots_in_use: u64,
 }
 
-/// A thread that stands in a handler, and has another thread pointer now, comes back to it: so what is busy stays.
+/// Plans what to free. A busy context or slot stays: a thread in a handler may have changed its thread pointer, and
+/// comes back to it.
 fn plan(slots: &[ThreadSlot], owners: &[Owner], live: &BTreeSet<u64>) -> Plan {
     let busy: HashSet<u64> = owners
         .iter()
@@ -126,10 +127,10 @@ fn plan(slots: &[ThreadSlot], owners: &[Owner], live: &BTreeSet<u64>) -> Plan {
     plan
 }
 
-/// Frees what threads have left behind, when there is little left for new ones.
+/// Frees what threads have left behind, when few are left for new ones.
 ///
 /// # Errors
-/// The arena is damaged. A process that cannot be stopped now is tried again later.
+/// The arena is damaged. A process that cannot be stopped now is no error; the next call tries again.
 pub(crate) fn reuse(reuse: &mut Reuse, traced: &Traced<'_>) -> Result<(), SessionError> {
     let before = levels(reuse, traced)?;
     if before.iter().all(|level| level.free >= level.all / 2) {
@@ -145,7 +146,7 @@ pub(crate) fn reuse(reuse: &mut Reuse, traced: &Traced<'_>) -> Result<(), Sessio
         return Ok(());
     }
     let pause = traced.process.stop().map_or(Duration::ZERO, |stopped| {
-        // What fails is tried again: the process may be ending, of which others tell.
+        // An error is ignored, and the next call tries again. If the process is ending, other code reports it.
         let _ = free_of_the_dead(reuse, traced, &stopped);
         stopped.release()
     });
@@ -153,7 +154,7 @@ pub(crate) fn reuse(reuse: &mut Reuse, traced: &Traced<'_>) -> Result<(), Sessio
     let is_freed = before.iter().zip(after).any(|(before, after)| {
         before.is_worth_a_stop(alive) && after.free.saturating_sub(before.free) >= before.left_behind(alive) / 2
     });
-    // Stops without use take less than a hundredth of the time.
+    // Stops that free nothing take less than a hundredth of the time.
     let later = Instant::now() + PERIOD.max(pause * 100);
     reuse.next = later;
     if !is_freed {
@@ -209,7 +210,7 @@ fn free_of_the_dead(reuse: &mut Reuse, traced: &Traced<'_>, stopped: &Stopped) -
     Ok(())
 }
 
-/// By what the threads are known that can run, in either way of knowing them (`enum np_thread_key`).
+/// The keys of all threads, by either way of telling threads apart (`enum np_thread_key`).
 fn thread_keys(stopped: &Stopped, key: ThreadKey) -> Result<BTreeSet<u64>, SessionError> {
     let mut keys = BTreeSet::new();
     for tid in stopped.threads() {
@@ -218,7 +219,7 @@ fn thread_keys(stopped: &Stopped, key: ThreadKey) -> Result<BTreeSet<u64>, Sessi
         if key == ThreadKey::Asked {
             keys.insert(thread_key::of_number(stopped.process(), tid));
         }
-        // One that points nowhere is no thread pointer.
+        // A value that points nowhere is no thread pointer.
         keys.extend(stopped.process().memory().read_u64(TargetAddress(pointer)).ok());
     }
     Ok(keys)
@@ -247,7 +248,7 @@ fn owners_of(traced: &Traced<'_>) -> Result<Vec<Owner>, SessionError> {
     (0..u64::from(count.min(CONTEXTS_MAX))).map(owner).collect()
 }
 
-/// A slot's key goes last: a tracer that is killed in between leaves a slot whose thread is gone, as it was.
+/// A slot's key is written last: if the tracer is killed in between, the slot stays that of an ended thread.
 fn free_slots(stopped: &Stopped, table: TargetAddress, slots: &[ThreadSlot], plan: &Plan) -> Result<(), SessionError> {
     let memory = stopped.process().memory();
     let mut blocked = vec![0; TABLE_SLOTS * size_of::<u16>()];
@@ -276,8 +277,8 @@ fn free_slots(stopped: &Stopped, table: TargetAddress, slots: &[ThreadSlot], pla
     Ok(())
 }
 
-/// What the keys of slots become: [`SLOT_ENDED`], so that chains go on past them; but 0 at the end of a chain, which
-/// ends there from now on.
+/// The new keys of freed slots: [`SLOT_ENDED`], so that look-ups go on past them. At the end of a chain the key is
+/// 0, and the chain ends there from now on.
 fn freed_keys(slots: &[ThreadSlot], plan: &Plan) -> Vec<(usize, u64)> {
     let mut keys: Vec<u64> = slots.iter().map(|slot| slot.key).collect();
     for index in &plan.slots {
@@ -302,7 +303,7 @@ fn freed_keys(slots: &[ThreadSlot], plan: &Plan) -> Vec<(usize, u64)> {
         .collect()
 }
 
-/// Nobody's first, then free to be taken.
+/// Takes a context from its owner first, and then frees it.
 fn free_contexts(traced: &Traced<'_>, plan: &Plan) -> Result<(), SessionError> {
     let memory = traced.arena;
     for index in &plan.contexts {
@@ -383,7 +384,7 @@ mod tests {
         );
     }
 
-    /// The arena's word alone does not free what a slot of a living thread leads to.
+    /// A slot of a living thread keeps its context, whatever the arena says.
     #[test]
     fn a_context_that_a_living_thread_finds_is_not_free_whatever_it_says() {
         let freed = plan(

@@ -1,14 +1,14 @@
-//! What the D compiler asks about the traced program ([`Target`]),
-//! answered from its modules and their debug information.
+//! What the D compiler asks about the traced program ([`Target`]), answered from its modules and their debug
+//! information.
 //!
-//! No file is opened before something is asked.
+//! No file is opened before the first question.
 //!
-//! A command stands before its first instruction, and its libraries are not mapped. Which they will be follows from its
-//! file as the linker would find them ([`loader`]), so that their types are known; their variables' addresses are not.
+//! A command is stopped before its first instruction, and its libraries are not mapped yet. [`loader`] finds them
+//! from its file, as the linker would, so their types are known, but not the addresses of their variables.
 //!
-//! A name may say its module, as in `` a.out`request ``; one that does not is
-//! looked for in the program first, then in its libraries in the order in which
-//! they were mapped. In front of both may stand the process: `` pid123`request ``.
+//! A name may have its module in front, as in `` a.out`request ``. A name without one is looked for in the program
+//! first, then in its libraries in the order in which they were mapped. The process may come before both: ``
+//! pid123`request ``.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -34,19 +34,20 @@ use crate::statics::{arguments_at, has_provider, may_be_static};
 /// The most functions whose parameters are compared for one clause.
 const FUNCTIONS_MAX: usize = 4096;
 
-/// The program of a session, for the compiler. It must live as long as what was compiled with it: its types read on.
+/// The program of a session, for the compiler. It must live as long as what was compiled with it, since types are
+/// read lazily.
 pub struct TracedProgram {
     process: Option<Process>,
     /// It is a command before its first instruction.
     is_starting: bool,
-    /// Where none was given: the process that a probe's or a type's name has said.
+    /// Where no process was given: the process that the name of a probe or of a type has named.
     named: OnceCell<Option<Process>>,
     modules: OnceCell<Vec<Module>>,
-    /// Of a command: what the linker will map.
+    /// For a command: the libraries that the linker will map.
     libraries: OnceCell<Vec<Library>>,
 }
 
-/// A library that is not mapped yet: its file stands for it.
+/// A library that is not mapped yet, represented by its file.
 struct Library {
     needed: Needed,
     module: OnceCell<Option<Module>>,
@@ -77,10 +78,10 @@ impl TracedProgram {
         self.process.as_ref().or_else(|| self.named.get()?.as_ref())
     }
 
-    /// Whether what was answered so far is about the program that the process executes now.
+    /// Checks that all answers so far were about the program that the process executes now.
     ///
     /// # Errors
-    /// [`SessionError::Executed`]: it is to be asked anew.
+    /// [`SessionError::Executed`]: the questions must be asked again.
     pub fn check_program(&self) -> Result<(), SessionError> {
         match self.process().filter(|process| process.has_executed()) {
             Some(process) => Err(SessionError::Executed { pid: process.pid() }),
@@ -88,7 +89,7 @@ impl TracedProgram {
         }
     }
 
-    /// Whether the running process that was asked is still being started. To be asked where something was not found.
+    /// Checks that the running process is not still being started. Called where something was not found.
     ///
     /// # Errors
     /// [`SessionError::Starting`].
@@ -102,13 +103,14 @@ impl TracedProgram {
         }
     }
 
-    /// The modules of a process that the text names; none where it cannot be traced, which the session will say.
+    /// The modules of a process that the text names. The list is empty where the process cannot be traced, which
+    /// the session reports later.
     fn modules_of_named(&self, pid: i32) -> Vec<Module> {
         let named = self.named.get_or_init(|| Process::open(pid).ok());
         named.as_ref().map(modules_of).unwrap_or_default()
     }
 
-    /// Its modules, the program first. `probes` may name the process where nothing else does.
+    /// The process's modules, the program first. `probes` may name the process where nothing else does.
     fn modules(&self, probes: &[ProbeDescription]) -> &[Module] {
         if let Some(modules) = self.modules.get() {
             return modules;
@@ -117,15 +119,15 @@ impl TracedProgram {
             Some(process) => modules_of(process),
             None => match named_process(probes.iter()) {
                 Some((pid, _)) => self.modules_of_named(pid),
-                // The next question may know it.
+                // A later question may name the process.
                 None => return &[],
             },
         };
         self.modules.get_or_init(|| found)
     }
 
-    /// A name without the number of the process that it is of, ``pid123` ``: that
-    /// must be this one. Where nothing else has named the process yet, this does.
+    /// Takes the number of a process off a name, ``pid123` ``: it must be this process. Where no process is known
+    /// yet, this names it.
     fn of_this_process<'n>(&self, name: &'n str) -> Result<&'n str, Unknown> {
         let Some((pid, rest)) = numbered(name) else {
             return Ok(name);
@@ -140,8 +142,8 @@ impl TracedProgram {
         Ok(rest)
     }
 
-    /// Its modules, and behind them those that the linker of a command will map, as far as
-    /// a pattern means them: opened when they are come to. Their addresses are not known.
+    /// Its modules, and after them those libraries that the linker of a command will map, if the pattern matches
+    /// them. Each is opened when it is reached. Their addresses are not known.
     fn modules_to_come<'s>(
         &'s self,
         probes: &[ProbeDescription],
@@ -173,7 +175,7 @@ impl TracedProgram {
         })
     }
 
-    /// Asks the modules that a name may mean, in order, until one knows it.
+    /// Asks the modules that a name may mean, in order, until one has the name.
     fn ask<T>(
         &self,
         tag: &'static str,
@@ -190,8 +192,8 @@ impl TracedProgram {
             asked = true;
             match debug_info(module).and_then(|info| question(&info)) {
                 Ok(found) => return Ok(found),
-                // What is wrong with the program's own debug information is more likely the reason than that a
-                // library does not know the name.
+                // An error in the program's own debug information is a more likely cause than a library without the
+                // name.
                 Err(problem) => {
                     reason.get_or_insert(problem);
                 }
@@ -207,7 +209,7 @@ impl TracedProgram {
         })
     }
 
-    /// The functions of which a probe means inlined copies; what cannot be read has none.
+    /// The functions of which a probe means inlined copies; a module that cannot be read has none.
     fn inlined(&self, module: &Module, probe: &ProbeDescription) -> Vec<Inlined> {
         if !means_inlined(probe) {
             return Vec::new();
@@ -220,8 +222,8 @@ impl TracedProgram {
 }
 
 impl TracedProgram {
-    /// A variable of a library's that lives in the program, where the loader has copied it (`stdout`, `environ`):
-    /// whichever of the two is named. The program may have its type only where the library describes it.
+    /// A library's variable that lives in the program, where the loader has copied it (`stdout`, `environ`). Works
+    /// whichever of the two is named. Only the library may describe its type.
     fn copy_of(&self, module: &Module, address: u64) -> Option<Variable> {
         let program = self.modules(&[]).first()?;
         let is_program = module.kind() == ModuleKind::Executable;
@@ -326,7 +328,7 @@ impl Target for TracedProgram {
             }
         }
         found.map(|(arguments, _)| arguments).ok_or_else(|| {
-            // Who names a provider that is not there has to know that first.
+            // If the provider does not exist, that is the more important error.
             let is_known = |probe: &&ProbeDescription| {
                 is_target_provider(probe)
                     || self
@@ -396,15 +398,15 @@ impl Target for TracedProgram {
     }
 }
 
-/// Whether a glob for providers means the functions of a process besides its static probes: what their `args[]` have in
-/// common is not looked for.
+/// Whether a glob for providers means a process's functions as well as its static probes. Then their `args[]` are
+/// not compared.
 fn means_both(provider: &str) -> bool {
     let name = provider.trim_end_matches(|last: char| last.is_ascii_digit());
     let digits = provider.get(name.len()..).unwrap_or_default();
     !digits.is_empty() && !glob::is_literal(provider) && glob::matches(provider, &format!("pid{digits}"))
 }
 
-/// Keeps of `common` what is the same in another function.
+/// Reduces `common` to what another function's arguments agree with.
 fn agree(common: &mut [Argument], other: &[Argument], first: &str, second: &str) {
     for (index, argument) in common.iter_mut().enumerate() {
         let same = other
@@ -424,7 +426,7 @@ fn no_module(what: &str, scope: &str) -> Unknown {
     .with_help("of a command only the program itself is mapped when it begins: its libraries' variables have no addresses yet; use -p")
 }
 
-/// A name's module, if it says one, and the rest. An empty one means any.
+/// The module in a name, if it has one, and the rest. An empty module means any.
 fn divided(name: &str) -> (Option<&str>, &str) {
     match name.rsplit_once('`') {
         Some(("", rest)) => (None, rest),

@@ -1,7 +1,7 @@
 //! The agent's unwinding tables: rows compiled from each module's call frame information, and a table of modules.
 //!
-//! Rows of a module are written once. The table of modules is written anew whenever modules come, and published by one
-//! store; the old one stays where it is, for those who are still reading it.
+//! Rows of a module are written once. The table of modules is written anew whenever modules come, and published by
+//! one store. The old one stays in place for threads that are still reading it.
 
 use nanoprobe_arena::layout::{UnwindModule, UnwindRow, UnwindTable};
 use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};

@@ -1,6 +1,6 @@
-//! What the clauses that fire in the tracer (BEGIN, END, ERROR, tick, profile) see: the globals and associative
-//! arrays of the target's threads, variables of their own besides, no registers and no stack. A `profile` clause
-//! that is about a thread of the target sees what a sample says of that thread, and its thread-local variables.
+//! What the clauses see that fire in the tracer (BEGIN, END, ERROR, tick, profile). They share the globals and
+//! associative arrays with the target's threads, have other variables of their own, and see no registers and no
+//! stack. A `profile` clause that fires for a thread of the target sees its sample, and its thread-local variables.
 
 use std::collections::HashMap;
 
@@ -19,10 +19,10 @@ use crate::layout::{ArenaLayout, SPECULATIONS_OFFSET};
 use crate::sampled::SampledThread;
 use crate::{clock, identity, sampled};
 
-/// Threads of the target change the word of a speculation at the same time.
+/// Attempts to change a speculation's word, which threads of the target change at the same time.
 const ATTEMPTS_MAX: usize = 1000;
 
-/// A variable of the tracer's own thread, or of another that has no context.
+/// A variable of the tracer's own thread, or of a thread that has no context.
 type Own = (Scope, VariableId, Option<Vec<u8>>);
 
 /// Where a variable is kept.
@@ -35,18 +35,18 @@ enum Home {
     Table(u32, Vec<u8>),
 }
 
-/// What stays from one firing to the next.
+/// State that lasts from one firing to the next.
 #[derive(Default)]
 pub struct TracerState {
     /// The processor for which a clause fires; `None`: the one that it runs on.
     pub processor: Option<u32>,
-    /// The one on which all is traced (`cpu`): then clauses of the tracer's say that they are there, too.
+    /// The only processor that is traced (the option `cpu`). Then the tracer's own clauses show that number, too.
     pub only: Option<u32>,
     /// Thread-local and clause-local variables of the tracer's own thread.
     locals: HashMap<Own, Value>,
-    /// What the tracer's clauses have aggregated since it was taken over.
+    /// What the tracer's clauses have aggregated since the last time it was taken.
     pub aggregates: Snapshot,
-    /// What these take, as if strings were as long as they may be.
+    /// How many bytes that takes, if every string has its greatest length.
     pub aggregated_bytes: u64,
     /// Records that are longer than a buffer.
     pub drops: u64,
@@ -56,16 +56,16 @@ pub struct TracerState {
     pub dynamic_drops: u64,
     /// Calls of `speculation()` that found none free.
     pub failed_speculations: u64,
-    /// Records that found no room under their speculation.
+    /// Records for which there was no room in their speculation.
     pub speculation_drops: u64,
     /// Faults of ERROR clauses.
     pub errors_in_error: u64,
-    /// This process and its ancestors, once somebody has asked.
+    /// This process and its ancestors, once they are needed.
     ancestors: Vec<u32>,
 }
 
 impl TracerState {
-    /// Of a tracer that traces one processor only, if it does.
+    /// The state of a tracer; `only`: the one processor that it traces.
     pub fn on(only: Option<u32>) -> TracerState {
         TracerState {
             only,
@@ -73,7 +73,7 @@ impl TracerState {
         }
     }
 
-    /// `cpu` of a clause of the tracer's own.
+    /// `cpu` in a clause of the tracer's own.
     pub fn processor(&self) -> u32 {
         let told = self.processor.or(self.only);
         told.unwrap_or_else(|| rustix::thread::sched_getcpu() as u32)
@@ -98,13 +98,13 @@ pub struct TracerWorld<'a> {
     pub speculation_bytes: u64,
     /// What stays.
     pub state: &'a mut TracerState,
-    /// Where the arena lies in the target, once it does.
+    /// Where the arena lies in the target, once it is mapped.
     pub arena: Option<TargetAddress>,
     /// The target's memory, when there is a target.
     pub target: Option<&'a Memory>,
     /// The target's number.
     pub target_pid: i64,
-    /// Which probe: provider and name.
+    /// The provider and the name of the probe.
     pub provider: &'a str,
     /// Its name.
     pub name: &'a str,
@@ -116,7 +116,7 @@ pub struct TracerWorld<'a> {
     pub arguments: [i64; 10],
     /// ns since boot, the same for the whole clause.
     pub timestamp: u64,
-    /// The thread that it is about, where it is about one.
+    /// The thread for which the clause fires, if there is one.
     pub thread: Option<SampledThread<'a>>,
 }
 
@@ -127,7 +127,7 @@ impl TracerWorld<'_> {
         (index < self.layout.speculations).then_some(SPECULATIONS_OFFSET + 8 * index)
     }
 
-    /// Gives the word of a speculation that is taken another value, if `next` has one; whether that was done.
+    /// Changes the word of a speculation in use, if `next` yields a new value; yields whether it did.
     fn change_speculation(&self, id: i64, mut next: impl FnMut(u64) -> Option<u64>) -> bool {
         let Some(at) = self.speculation_at(id) else {
             return false;
@@ -156,7 +156,7 @@ impl TracerWorld<'_> {
         list.get(id.0 as usize)
     }
 
-    /// Where a variable is kept; `None` where it has no room, since nothing reads it.
+    /// Where a variable is kept; `None` where it was given no room, because nothing reads it.
     fn home(&self, scope: Scope, id: VariableId, key: Option<&[u8]>) -> Option<Home> {
         let thread = self.thread.filter(|_| scope == Scope::ThreadLocal);
         let place = |list: &[u32]| list.get(id.0 as usize).copied().filter(|offset| *offset != u32::MAX);
@@ -167,7 +167,7 @@ impl TracerWorld<'_> {
             }
             (Scope::Global, Some(key)) => Some(Home::Table(id.0, key.to_vec())),
             (_, Some(key)) if let Some(thread) = thread => {
-                // As handlers have it: one table for all threads, by the thread's number in front of the key.
+                // As in handlers: one table for all threads, with the thread's number before the key.
                 let mut whole = i64::from(thread.tid).to_le_bytes().to_vec();
                 whole.extend_from_slice(key);
                 Some(Home::Table(id.0 | THREAD_LOCAL_VARIABLE, whole))
@@ -177,7 +177,7 @@ impl TracerWorld<'_> {
                 let context = sampled::context_of(self.memory, self.layout, thread.tid);
                 Some(match context {
                     Some(context) => Home::Storage(context + self.layout.context.locals + offset),
-                    // It has hit no probe yet.
+                    // The thread has hit no probe yet.
                     None => Home::Own((scope, id, Some(thread.tid.to_le_bytes().to_vec()))),
                 })
             }
@@ -189,8 +189,8 @@ impl TracerWorld<'_> {
         u64::from(nanoprobe_lang::layout::value_bytes(value_type, self.limits))
     }
 
-    /// Whether an aggregation has this key, or room for it. What the tracer aggregates has no table of its own; that it
-    /// is bounded all the same, within one `aggrate`, is what `aggsize` promises.
+    /// Whether an aggregation has this key, or room for it. The tracer's aggregations have no table of their own,
+    /// but `aggsize` must bound them within one `aggrate`, too.
     fn has_room(&mut self, aggregation: AggregationId, key: &[u8]) -> bool {
         if self.state.aggregates.contains(aggregation, key) {
             return true;
@@ -257,7 +257,7 @@ impl World for TracerWorld<'_> {
                 Builtin::UserStackDepth => {
                     return number(thread.frames.len().min(self.limits.maxframes as usize) as i64);
                 }
-                // A sample has no thread pointer by which it could be found.
+                // A sample has no thread pointer by which to find it.
                 Builtin::Errno | Builtin::Goroutine => return Err(Fault::new(FaultKind::Illegal)),
                 _ => {}
             }
@@ -272,7 +272,7 @@ impl World for TracerWorld<'_> {
             Builtin::EffectiveGid => number(i64::from(rustix::process::getegid().as_raw())),
             Builtin::ProcessGroup => number(i64::from(identity::ids_of(std::process::id()).process_group)),
             Builtin::ProcessSession => number(i64::from(identity::ids_of(std::process::id()).process_session)),
-            // The target's, as what is read there by `copyin`.
+            // The target's number, not the tracer's, like memory that `copyin` reads.
             Builtin::StartArgumentCount => number(i64::from(self.start().argument_count)),
             Builtin::StartArguments => number(self.start().arguments as i64),
             Builtin::StartEnvironment => number(self.start().environment as i64),
@@ -294,7 +294,7 @@ impl World for TracerWorld<'_> {
     }
 
     fn register(&mut self, index: i64) -> Result<i64, Fault> {
-        // The tracer's own mean nothing.
+        // The tracer's own registers would mean nothing.
         let register = self.thread.map_or(Some(0), |thread| thread.register(index));
         register.ok_or(Fault::new(FaultKind::Illegal))
     }
@@ -408,7 +408,7 @@ impl World for TracerWorld<'_> {
 
     fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
         use nix::sys::uio::{RemoteIoVec, process_vm_writev};
-        // Not by /proc/PID/mem, which would write what the program itself may not.
+        // Not by /proc/PID/mem, which would write memory that the program itself may not write.
         let pid = nix::unistd::Pid::from_raw(self.target_pid as i32);
         let remote = RemoteIoVec {
             base: address as usize,

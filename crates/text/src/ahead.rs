@@ -1,5 +1,5 @@
-//! What a second processor does while the first one plans: it decodes the functions that come next. And work that falls
-//! into independent pieces, done by two.
+//! What a second processor does while the first one plans: it decodes the functions that come next. Also divides
+//! work with independent pieces between two processors.
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -12,13 +12,14 @@ use crate::code::{Neighbours, parts};
 
 /// How many functions are handed over at once.
 const BATCH: usize = 32;
-/// How many batches wait: decoded functions take memory.
+/// How many batches wait at most, since decoded functions take memory.
 const BATCHES_MAX: usize = 4;
-/// How many functions in front of the one that is planned are known: it looks at the padding of those around it.
+/// How many functions ahead of the planned one are decoded: planning looks at the padding of the functions around
+/// it.
 const LEAD: usize = 12;
-/// Fewer functions are not worth a thread.
+/// With fewer functions a second thread does not pay.
 const FUNCTIONS_MIN: usize = 256;
-/// Nor are fewer pieces of work.
+/// Nor does it with fewer pieces of work.
 const PIECES_MIN: usize = 64;
 
 /// Functions that are decoded ahead of their planning, in its order.
@@ -59,7 +60,7 @@ impl Ahead {
         }
     }
 
-    /// Before each function is planned: hands over what is decoded up to there, and a little beyond.
+    /// Called before each function is planned: hands over what is decoded up to it, and a little beyond.
     pub fn hand_over(&mut self, neighbours: &mut Neighbours) {
         self.asked += 1;
         while self.received < self.asked + LEAD {
@@ -77,7 +78,7 @@ impl Ahead {
     }
 }
 
-/// The results of all pieces, in order. Of many pieces another thread does one half.
+/// The results of all pieces, in order. Where there are many, another thread does one half.
 pub fn in_halves<T: Sync, R: Send>(pieces: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     if pieces.len() < PIECES_MIN {
         return pieces.iter().map(work).collect();

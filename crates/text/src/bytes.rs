@@ -19,7 +19,7 @@ impl Bytes {
 }
 
 impl FromIterator<(u64, u8)> for Bytes {
-    /// Of several at one address the last counts.
+    /// Where one address comes several times, the last byte counts.
     fn from_iter<I: IntoIterator<Item = (u64, u8)>>(bytes: I) -> Bytes {
         let mut all = Bytes::default();
         all.extend(bytes);
@@ -28,10 +28,11 @@ impl FromIterator<(u64, u8)> for Bytes {
 }
 
 impl Extend<(u64, u8)> for Bytes {
-    /// Of several at one address the last counts. For many at once: each call sorts all.
+    /// Where one address comes several times, the last byte counts. Meant for many bytes at once, since each call
+    /// sorts all.
     fn extend<I: IntoIterator<Item = (u64, u8)>>(&mut self, bytes: I) {
         self.0.extend(bytes);
-        // Two lists in order, as a rule: they are merged. It keeps the order of equals.
+        // These are mostly two sorted lists, which the sort merges. It keeps the order of equal addresses.
         self.0.sort_by_key(|(address, _)| *address);
         self.0.dedup_by(|later, earlier| {
             let is_same = later.0 == earlier.0;

@@ -1,5 +1,5 @@
-//! The breakpoint protocol, carried out: [`nanoprobe_patch::transition`] says which bytes are written in which order, a
-//! [`LiveText`] writes them. And what the text is when one of the steps fails.
+//! The breakpoint protocol, carried out: [`nanoprobe_patch::transition`] says which bytes are written in which
+//! order, and a [`LiveText`] writes them. When one of the steps fails, this is what the text holds:
 //!
 //! ```text
 //!   fails                      the text then
@@ -11,8 +11,8 @@
 //!
 //! In the last case no start can be made whole again without a barrier. The functions do what they did, by traps.
 //!
-//! All that is written is computed, and allocated, before the first byte changes: in a process that changes its own
-//! text, malloc and memcpy may be what changes.
+//! All that is written is computed, and allocated, before the first byte changes. In a process that changes its own
+//! text, malloc and memcpy may themselves be changing.
 
 use nanoprobe_patch::{TargetAddress, TextRange, transition};
 
@@ -39,17 +39,17 @@ pub struct Failure<E> {
     begun: Option<usize>,
 }
 
-/// What the one who changes the text sees to between the steps.
+/// What the caller of a change does between the steps.
 pub trait Watch<T> {
-    /// Whether what begins at an address is still to be written.
+    /// Whether the piece at an address must still be written.
     fn is_wanted(&self, _: TargetAddress) -> bool {
         true
     }
 
-    /// Some of a step's pieces were left out.
+    /// Notes that some of a step's pieces were left out.
     fn left_out(&mut self, _: &Pieces, _: &[TargetAddress]) {}
 
-    /// After each barrier: whether the next step is to be made.
+    /// Called after each barrier: whether to make the next step.
     fn goes_on(&mut self, _: &mut T) -> bool {
         true
     }
@@ -57,11 +57,11 @@ pub trait Watch<T> {
 
 impl<T> Watch<T> for () {}
 
-/// Of a patch either all is written, or nothing more once a piece of it was left out.
+/// Writes either all of a patch, or nothing more of it after a piece of it was left out.
 pub struct Whole<'a> {
     /// What is lost.
     pub groups: &'a mut Groups,
-    /// The text that gets its original bytes.
+    /// The ranges of text that get their original bytes.
     pub old: &'a [TextRange],
     /// The patches that are written.
     pub new: &'a [Patch],
@@ -75,8 +75,8 @@ impl Change {
         Change::from(now, old, new, &|_| true)
     }
 
-    /// The same, where the text is `now` something else. Bytes that are not `wanted` stay as they are, and so do those
-    /// that `now` does not know.
+    /// The same, where the text holds `now` instead. Bytes that are not `wanted` stay as they are, and so do bytes
+    /// that `now` does not have.
     pub fn from(mut now: Bytes, old: &[TextRange], new: &[TextRange], wanted: &dyn Fn(u64) -> bool) -> Change {
         let steps = transition(old, new).into_iter().map(|step| {
             let step = step.into_iter().map(|(address, byte)| (address.0, byte));
@@ -90,16 +90,16 @@ impl Change {
         }
     }
 
-    /// The same change, by which threads are moved that are found in the middle of a run.
+    /// The same change, which also moves threads found in the middle of a run.
     #[must_use]
     pub fn with_moves(self, moves: Moves) -> Change {
         Change { moves, ..self }
     }
 
-    /// Carries it out. False: `watch` has ended it between two steps.
+    /// Carries it out. False: `watch` has stopped it between two steps.
     ///
     /// # Errors
-    /// The text's; [`Change::undo`] says what can be done.
+    /// Those of the text; [`Change::undo`] says what can be done then.
     pub fn carry_out<T: LiveText>(&self, text: &mut T, watch: &mut impl Watch<T>) -> Result<bool, Failure<T::Error>> {
         if self.steps.is_empty() {
             return Ok(true);
@@ -134,8 +134,8 @@ impl Change {
         Ok(true)
     }
 
-    /// Makes the text what it was, where that needs no barrier. Whether all bytes are what they were. `watch` wanted
-    /// everything.
+    /// Makes the text what it was, where that needs no barrier. Yields whether all bytes are what they were.
+    /// `watch` must have wanted everything.
     pub fn undo<T: LiveText>(&self, failure: &Failure<T::Error>, text: &mut T) -> bool {
         let Some(begun) = failure.begun else { return false };
         let first = self.steps.iter().take(1).flat_map(Pieces::iter);
@@ -174,7 +174,7 @@ mod tests {
     const CODE: [u8; 6] = [0x55, 0x48, 0x89, 0xe5, 0x53, 0x90];
     const STARTS: [usize; 4] = [0, 1, 4, 5];
 
-    /// Fails at one of its calls, and at all behind it that are of the same kind.
+    /// A text that fails at one of its calls, and at all later ones of the same kind.
     struct Failing {
         text: Vec<u8>,
         calls: usize,
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// What the library does: a change that fails is undone, where it can be. `Err`: whether it is.
+    /// Changes text as the library does: a change that fails is undone, if possible. `Err`: whether it was.
     fn carry_out(change: &Change, text: &mut Failing) -> Result<(), bool> {
         let done = change.carry_out(text, &mut ());
         done.map(drop).map_err(|failure| change.undo(&failure, text))
@@ -253,8 +253,7 @@ mod tests {
         text
     }
 
-    /// Whether at a start there is what traps, the old jump or the new one, or the instruction that the function has
-    /// there.
+    /// Whether a start holds a trap, the old jump or the new one, or the function's instruction there.
     fn is_right_at(start: usize, text: &[u8], before: &[u8], after: &[u8]) -> bool {
         const JUMP: usize = 5;
         let end = STARTS.into_iter().find(|next| *next > start).unwrap_or(CODE.len());
@@ -265,8 +264,8 @@ mod tests {
             || text[start..end] == CODE[start..end]
     }
 
-    /// Wherever it fails: the text is the old one, if that is said, and else at each start the whole old instruction,
-    /// the whole new one, or what traps.
+    /// Wherever a change fails, the text is the old one, if the result says so. Otherwise each start holds the
+    /// whole old instruction, the whole new one, or a trap.
     #[test]
     fn what_fails_leaves_the_old_text_or_one_that_traps() {
         let (mut undone, mut between) = (0, 0);
@@ -302,7 +301,7 @@ mod tests {
         assert!(undone > 10 && between > 10, "{undone} {between}");
     }
 
-    /// The next change begins from what is there, and comes to its end.
+    /// The next change begins with what is there, and completes.
     #[test]
     fn a_change_goes_on_from_a_text_that_another_has_left() {
         for new in patches() {

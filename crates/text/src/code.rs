@@ -22,15 +22,15 @@ use crate::image::Image;
 
 /// Functions larger than this are not analysed: no compiler emits them, and a damaged symbol table may claim them.
 const FUNCTION_BYTES_MAX: u64 = 16 << 20;
-/// How far from a function padding is of use to it: what a short jump reaches, and the padding's own length.
+/// How far from a function padding is useful: as far as a short jump reaches, and the padding's own length.
 const NEIGHBOURHOOD_BYTES: u64 = 192;
-/// How many functions in front of one, and behind it, are looked at for that.
+/// How many functions before one, and after it, are looked at for that.
 const NEIGHBOURS_MAX: usize = 4;
-/// How many functions without room for a jump are looked at, one behind the other.
+/// How many functions without room for a jump are looked at, one after the other.
 const SHORT_FUNCTIONS_MAX: usize = 4;
-/// The padding that an alignment makes, at most.
+/// How much padding an alignment makes at most.
 const ALIGNMENT_PADDING_MAX: u64 = 15;
-/// How much padding behind a function is looked at.
+/// How much padding after a function is looked at.
 const PADDING_BYTES_MAX: u64 = 64;
 
 /// Where the instructions of a function start.
@@ -47,10 +47,10 @@ struct Part {
     undecodable: Option<u64>,
 }
 
-/// Why an offset is none of an instruction. All numbers are offsets from the entry.
+/// Why no instruction starts at an offset. All numbers are offsets from the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoInstruction {
-    /// It lies outside of the function, whose main part has so many bytes.
+    /// It lies outside of the function, whose main part has this many bytes.
     Outside {
         /// Bytes of the main part.
         bytes: u64,
@@ -59,10 +59,10 @@ pub enum NoInstruction {
     Inside {
         /// The nearest instruction before it.
         before: Option<u64>,
-        /// The nearest one behind it.
+        /// The nearest instruction after it.
         after: Option<u64>,
     },
-    /// It lies at or behind bytes that are no known instruction.
+    /// It lies at or after bytes that are no known instruction.
     Undecodable {
         /// The first such byte.
         at: u64,
@@ -70,7 +70,7 @@ pub enum NoInstruction {
 }
 
 impl Instructions {
-    /// Of the code that begins at `extent.start`; empty where the file does not have it.
+    /// The instructions of the code that begins at `extent.start`; empty where the file does not have it.
     pub fn of(module: &Module, extent: &Range<u64>) -> Instructions {
         let parts = parts(module, extent).unwrap_or_default();
         let part = |map: &FunctionMap| Part {
@@ -84,7 +84,7 @@ impl Instructions {
         }
     }
 
-    /// Those of one part that is known already: its entry, its size, the offsets.
+    /// The instructions of one part that is known already: its entry, its size, the offsets.
     pub fn made(entry: u64, bytes: u64, offsets: &[u64]) -> Instructions {
         Instructions {
             entry,
@@ -96,16 +96,16 @@ impl Instructions {
         }
     }
 
-    /// The offset of every instruction, of the main part first.
+    /// The offset of every instruction, those of the main part first.
     pub fn offsets(&self) -> impl Iterator<Item = u64> + '_ {
         let starts = self.parts.iter().flat_map(|part| &part.starts);
         starts.map(|address| address.wrapping_sub(self.entry))
     }
 
-    /// Whether an instruction starts at an offset.
+    /// Checks that an instruction starts at an offset.
     ///
     /// # Errors
-    /// Why none does.
+    /// The reason why none does.
     pub fn check(&self, offset: u64) -> Result<(), NoInstruction> {
         let address = self.entry.wrapping_add(offset);
         let offset_of = |address: u64| address.wrapping_sub(self.entry);
@@ -130,7 +130,7 @@ impl Instructions {
     }
 }
 
-/// Where a function of code lies in the target. For an IFUNC it is the resolver's, where no probe belongs.
+/// Where a function lies in the target. For an IFUNC it is the resolver's code, where no probe belongs.
 pub fn extent_of(module: &Module, function: usize) -> Option<Range<u64>> {
     let extent = module.functions().get(function)?.extent();
     Some(to_target(module, extent.start, extent.end))
@@ -149,25 +149,25 @@ pub fn extent_around(module: &Module, address: ImageAddress) -> Option<(Range<u6
     Some((to_target(module, extent.start, extent.end), false))
 }
 
-/// What is known of the functions around others: their padding, by their extents.
+/// What is known of neighbouring functions: their padding, by their extents.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
     padding: HashMap<(u64, u64), Vec<Padding>>,
-    /// Functions that were decoded for the sake of those in front of them, and are planned next, as a rule.
+    /// Functions that were decoded because of the functions before them, and are mostly planned next.
     decoded: Decoded,
-    /// Springboards, by start: where they end.
+    /// Springboards that are in use: start and end.
     taken: BTreeMap<u64, u64>,
-    /// Where instructions were displaced for the sake of those in front of them.
+    /// Places where instructions were displaced to make room for the function before.
     successors: BTreeSet<u64>,
 }
 
 impl Neighbours {
-    /// [`parts`], which may be known already.
+    /// [`parts`], unless they are known already.
     pub fn parts(&mut self, module: &Module, extent: &Range<u64>) -> Option<Vec<FunctionMap>> {
         self.decoded.take(extent).or_else(|| parts(module, extent))
     }
 
-    /// Shows the parts of a function what lies around them: their padding, that of the functions around them, and the
+    /// Gives the parts of a function their surroundings: their padding, that of the neighbouring functions, and the
     /// function that begins where they end.
     pub fn show(&mut self, module: &Module, parts: &mut [FunctionMap]) {
         for part in parts {
@@ -181,14 +181,14 @@ impl Neighbours {
         }
     }
 
-    /// Shows a part of a function the padding of the functions around it, for springboards only: none of its
-    /// instructions is displaced for the sake of another one.
+    /// Gives a part of a function the padding of its neighbours, for springboards only. None of its instructions is
+    /// displaced to make room for another function.
     pub fn show_springboards(&mut self, module: &Module, part: &mut FunctionMap) {
         let text = part.start().0..part.start().0.saturating_add(part.size());
         part.show_padding_for_springboards(self.padding_around(module, &text));
     }
 
-    /// A part of a function again, by its start: with what lies around it, but not what is taken of that.
+    /// A part of a function again, by its start, with its surroundings except for what is in use by now.
     pub fn part_again(&mut self, module: &Module, extent: &Range<u64>, start: TargetAddress) -> Option<FunctionMap> {
         let parts = self.parts(module, extent)?;
         let mut part = parts.into_iter().find(|part| part.start() == start)?;
@@ -206,12 +206,12 @@ impl Neighbours {
         (start, end)
     }
 
-    /// Tells the parts of a function before it is asked for them.
+    /// Stores the parts of a function before they are needed.
     pub(crate) fn know(&mut self, extent: Range<u64>, parts: Vec<FunctionMap>) {
         self.decoded.put(extent, parts);
     }
 
-    /// Takes down which padding is used, and which instructions must begin with a jump.
+    /// Notes which padding is used, and which instructions must begin with a jump.
     pub fn take(&mut self, runs: &[RunPlan]) {
         let successors = runs.iter().filter_map(|run| run.successor);
         self.successors.extend(successors.map(|successor| successor.0));
@@ -222,8 +222,8 @@ impl Neighbours {
         }));
     }
 
-    /// What begins behind a function can be of use where its last instruction is shorter than a jump. Functions may be
-    /// that short themselves.
+    /// The function that begins after this one is useful where this one's last instruction is shorter than a jump.
+    /// Several functions in a row may be that short.
     fn show_next(&mut self, module: &Module, part: &mut FunctionMap, depth: usize) {
         const JUMP_BYTES: u64 = 5;
         let end = part.start().0.saturating_add(part.size());
@@ -281,8 +281,8 @@ fn to_target(module: &Module, start: ImageAddress, end: ImageAddress) -> Range<u
     module.bias().to_target(start).0..module.bias().to_target(end).0
 }
 
-/// The decoded parts of the code at an extent: its main part first, then the cold fragments that it jumps to. `None`
-/// when the file does not have the code.
+/// The decoded parts of the code at an extent: its main part first, then the cold fragments that it jumps to.
+/// `None` when the file does not have the code.
 pub fn parts(module: &Module, extent: &Range<u64>) -> Option<Vec<FunctionMap>> {
     let main = view(module, extent)?;
     let alone = FunctionExtent {
@@ -341,7 +341,7 @@ pub fn parts(module: &Module, extent: &Range<u64>) -> Option<Vec<FunctionMap>> {
     Some(parts)
 }
 
-/// The file's bytes of a function with the padding behind it.
+/// The file's bytes of a function and of the padding after it.
 fn view<'a>(module: &'a Module, extent: &Range<u64>) -> Option<CodeView<'a>> {
     let size = extent
         .end
@@ -359,8 +359,8 @@ fn view<'a>(module: &'a Module, extent: &Range<u64>) -> Option<CodeView<'a>> {
     })
 }
 
-/// How many bytes of padding may be behind a function. Where its section ends, what belongs to nobody is padding as
-/// well: not more than alignment needs, since more zeros might be data.
+/// How many bytes of padding may follow a function. At the end of its section, bytes that belong to no function are
+/// padding as well, but only as many as alignment needs, since more zeros might be data.
 fn padding_after(module: &Module, end: ImageAddress) -> u64 {
     let padding = module.padding_after(end).len();
     let gap = module.gap_after(ImageAddress(end.0.saturating_add(padding))).len();

@@ -1,5 +1,5 @@
-//! Decoded functions that are kept for a moment. Functions are planned in ascending order, and each looks at the
-//! padding of the next ones: what was decoded for that is planned soon.
+//! Decoded functions that are kept for a short time. Functions are planned in ascending order, and planning looks
+//! at the padding of the next functions. So these are decoded early, and planned soon after.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,14 +9,14 @@ use nanoprobe_patch::{FunctionMap, Padding};
 /// How many functions are kept, at most.
 const KEPT_MAX: usize = 128;
 
-/// Functions by start: where they end, and their parts.
+/// Functions by start: the end of each, and its parts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Decoded {
     functions: BTreeMap<u64, (u64, Vec<FunctionMap>)>,
 }
 
 impl Decoded {
-    /// The parts of a function, where they are kept. Those in front of it are forgotten.
+    /// The parts of a function, if they are kept. Functions before it are forgotten.
     pub fn take(&mut self, extent: &Range<u64>) -> Option<Vec<FunctionMap>> {
         while let Some(first) = self.functions.first_entry().filter(|first| *first.key() < extent.start) {
             first.remove();
@@ -37,7 +37,7 @@ impl Decoded {
         }
     }
 
-    /// The padding in a function, and directly behind it. Where the function is not kept it is decoded, and kept.
+    /// The padding in a function, and directly after it. A function that is not kept yet is decoded, and kept.
     pub fn padding_of(
         &mut self,
         extent: &Range<u64>,

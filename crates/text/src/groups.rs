@@ -1,5 +1,5 @@
-//! What belongs together when a part of it cannot be written: the program has unloaded the library, or somebody else
-//! has changed the text, since it was looked at. Of a patch either all is written or nothing more.
+//! Bytes that belong together when some of them cannot be written: since the last look the program has unloaded the
+//! library, or another program has changed the text. Either all of a patch is written, or nothing more of it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,10 +8,10 @@ use nanoprobe_patch::{TargetAddress, TextRange};
 use crate::Patch;
 use crate::pieces::Pieces;
 
-/// Bytes by the group that they belong to: all of a patch, and of the patches that adjoin it, since these may share a
-/// jump.
+/// Bytes by the group that they belong to. A group is all bytes of a patch, and those of the patches next to it,
+/// since these may share a jump.
 ///
-/// Found out only when something is lost, which hardly ever happens; there may be a million patches.
+/// Groups are computed only when something is lost, which is very rare: there may be a million patches.
 #[derive(Default)]
 pub struct Groups {
     group_of: HashMap<u64, usize>,
@@ -53,8 +53,8 @@ impl Groups {
         group_of.collect()
     }
 
-    /// Nothing of what these bytes belong to is to be written any more. `old` and `new` are all that is being
-    /// written: text that gets its original bytes, and patches with their springboards.
+    /// Marks the groups of these bytes as lost: nothing more of them may be written. `old` and `new` are all that
+    /// is being written: ranges that get their original bytes, and patches with their springboards.
     pub fn lose(&mut self, bytes: impl Iterator<Item = u64>, old: &[TextRange], new: &[Patch]) {
         if self.group_of.is_empty() {
             self.group_of = Groups::of(old, new);
@@ -64,7 +64,7 @@ impl Groups {
         }
     }
 
-    /// Likewise, of the pieces that were left out of a step, by their starts.
+    /// The same for pieces that were left out of a step, given by their starts.
     pub fn lose_pieces(&mut self, pieces: &Pieces, left_out: &[TargetAddress], old: &[TextRange], new: &[Patch]) {
         if left_out.is_empty() {
             return;

@@ -1,11 +1,11 @@
-//! A module, as control flow is followed through its code: what the planner asks of it, in the target's addresses.
+//! A module as the planner sees it while it follows control flow through the code, in the target's addresses.
 
 use std::ops::Range;
 
 use nanoprobe_patch::{Restartable, Surroundings, TargetAddress};
 use nanoprobe_symbols::{AddressRange, ImageAddress, Module};
 
-/// A module's constants, and what enters its code from elsewhere.
+/// A module's constants, and the places where its code is entered from elsewhere.
 pub struct Image<'a>(pub &'a Module);
 
 impl Image<'_> {

@@ -1,5 +1,5 @@
-//! A text kept patched: what is mapped in a process, where its functions lie, and the patches in them. What a tracing
-//! session does to another process and what the library does to its own both follow from here.
+//! A text kept patched: what is mapped in a process, where its functions lie, and the patches in them. A tracing
+//! session uses this on another process, and the library on its own.
 //!
 //! | file | |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! The very file that a mapping shows, opened and proven.
 //!
-//! Whoever is traced decides what its names lead to, and may change that between two looks of ours. So a file is opened
-//! by one of these ways, in this order, and then compared with the map:
+//! The traced process decides what its paths lead to, and may change that at any time. So a file is opened by one
+//! of these ways, in this order, and then compared with the map:
 //!
 //! | way | needs |
 //! |---|---|
@@ -28,13 +28,13 @@ use rustix::fs::{Mode, OFlags, major, minor};
 
 /// The head of a file that is compared with memory.
 const HEAD_BYTES: usize = 4096;
-/// Program headers of the head that are looked at.
+/// How many program headers of the head are looked at.
 const HEADERS_MAX: usize = 64;
 
 /// Opens the file that an image shows. `deleted`: the map says that its name is gone.
 ///
 /// # Errors
-/// Nothing that can be opened is that file; why, for whoever reads it.
+/// Nothing that can be opened is that file. The text says why, for the user.
 pub(crate) fn open(pid: ProcessId, image: &Image, path: &Path, deleted: bool, memory: &Memory) -> Result<File, String> {
     let Some(first) = image.mappings.first() else {
         return Err(format!("{}: nothing of it is mapped", path.display()));
@@ -64,7 +64,7 @@ pub(crate) fn open(pid: ProcessId, image: &Image, path: &Path, deleted: bool, me
             Err(reason) => reasons.push(Some(reason)),
         }
     }
-    // What the process's own root says tells most.
+    // The error of the path below the process's own root says most.
     Err(match reasons.into_iter().nth(2).flatten() {
         Some(reason) if !deleted => reason,
         _ => format!(
@@ -84,8 +84,8 @@ fn is_mapped(file: &File, mapping: &Mapping, memory: &Memory) -> bool {
     is_inode && device == mapping.device || has_same_head(file, mapping, memory, is_inode)
 }
 
-/// Whether memory holds the head of the file; without the same inode that must have a build-id in it, which no other
-/// file has.
+/// Whether memory holds the head of the file. Where the inode differs, the head must contain a build-id, which no
+/// other file has.
 fn has_same_head(file: &File, mapping: &Mapping, memory: &Memory, is_inode: bool) -> bool {
     let mut on_disk = vec![0; HEAD_BYTES];
     let mut in_memory = vec![0; HEAD_BYTES];
@@ -93,12 +93,12 @@ fn has_same_head(file: &File, mapping: &Mapping, memory: &Memory, is_inode: bool
     if read == 0 || memory.read(mapping.start, &mut in_memory).is_err() {
         return false;
     }
-    // Behind the file's end the page is zeros.
+    // After the file's end the page is zeros.
     let head = Head(&on_disk);
     if mapping.offset != 0 || !head.is_elf() {
         return is_inode && on_disk == in_memory;
     }
-    // Others' breakpoints may be in a page with code; nobody changes headers and notes.
+    // A page with code may hold foreign breakpoints, but headers and notes never change.
     let is_same = match mapping.permissions.execute {
         false => on_disk == in_memory,
         true => head.tables().all(|(at, bytes)| {
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use nanoprobe_target::{Map, MappingKind, Process};
 
-    /// Ends what was started.
+    /// Kills the child when it is dropped.
     struct Running(Child);
 
     impl Drop for Running {
@@ -232,7 +232,7 @@ mod tests {
         with_program(|pid, image, path, memory| {
             let aside = path.with_extension("old");
             std::fs::rename(path, &aside).unwrap();
-            // A mapping that no link of the kernel's leads to: all that is left is the name.
+            // A mapping for which the kernel has no link: only the path is left.
             let mut image = image.clone();
             image.mappings[0].end.0 += 1 << 20;
             let refused = |what: &str| {

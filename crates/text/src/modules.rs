@@ -1,6 +1,7 @@
 //! The target's modules: the images of its map, each with what its file says.
 //!
-//! A module keeps its index for the session's life, also after it was unloaded: records and stacks still speak of it.
+//! A module keeps its index for the session's life, also after it was unloaded: records and stacks still refer to
+//! it.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -23,7 +24,7 @@ pub struct Modules {
     failed: HashSet<TargetAddress>,
     /// Bytes of files that are held.
     held_bytes: u64,
-    /// That something was left out for want of room is told once.
+    /// The list is full, which is reported once.
     is_full: bool,
 }
 
@@ -31,7 +32,7 @@ pub struct Modules {
 #[derive(Clone, Debug)]
 struct Extent {
     base: TargetAddress,
-    /// Of the first mapping: the base, but where a part of the file is mapped again.
+    /// The start of the first mapping. It is the base, except where a part of the file is mapped again.
     start: TargetAddress,
     end: TargetAddress,
     path: PathBuf,
@@ -56,17 +57,18 @@ pub struct Changes {
     pub unreadable: Vec<String>,
 }
 
-/// One file's images that are read: dlmopen has 16 namespaces.
+/// How many images of one file are read: dlmopen has 16 namespaces.
 const COPIES_MAX: usize = 32;
-/// Modules that are read, those that are gone among them.
+/// How many modules are read, unloaded ones included.
 const MODULES_MAX: usize = 1 << 14;
-/// Files are read until so much of them is held.
+/// Files are read until this many bytes of them are held.
 const HELD_BYTES_MAX: u64 = 8 << 30;
 
 /// The largest vDSO that is read: it has two pages on every kernel so far.
 const VDSO_BYTES_MAX: u64 = 1 << 20;
 
-/// The modules of a process, the program first; none where it has just ended, which the session will say.
+/// The modules of a process, the program first. The list is empty where the process has just ended, which the
+/// session reports.
 pub fn modules_of(process: &Process) -> Vec<Module> {
     let mut modules = Modules::default();
     if let Ok(map) = process.map() {
@@ -78,7 +80,8 @@ pub fn modules_of(process: &Process) -> Vec<Module> {
     list
 }
 
-/// Whether all is mapped that a program and its libraries need. While a process is being started it is not.
+/// Whether all modules are mapped that a program and its libraries need. They are not while a process is being
+/// started.
 pub fn is_whole(modules: &[Module]) -> bool {
     let is_there = |name: &String| modules.iter().any(|module| module.module_matches(|own| own == name));
     !modules.is_empty()
@@ -123,7 +126,7 @@ impl Modules {
             if extent.loaded && !still {
                 changes.gone.push(index);
             }
-            // What comes to lie there later is another module, even if it is the same file at the same place.
+            // A later mapping there is another module, even if it is the same file at the same place.
             extent.loaded &= still;
         }
         for image in &images {
@@ -166,7 +169,7 @@ impl Modules {
         changes
     }
 
-    /// Whether one image more is read. A process can map whatever it likes as often as it likes.
+    /// Whether one more image may be read. A process can map anything any number of times.
     fn has_room_for(&self, image: &Image) -> bool {
         let file = file_of(image);
         let same = |extent: &&Extent| extent.loaded && file.is_some() && extent.file == file;
@@ -195,9 +198,10 @@ impl Modules {
         named(module, image, module.resolve(image), shown)
     }
 
-    /// As [`Modules::symbolize`], of a return address. A call that does not return may be the last instruction of its
-    /// function: what begins behind it only happens to lie there, and padding is nobody's. A signal's frame has an
-    /// address that no call has left, so what stands before it decides.
+    /// As [`Modules::symbolize`], of a return address. A call that does not return may be the last instruction of
+    /// its function, so that its return address lies in another function or in padding. An address that follows a
+    /// call is shown as part of the calling function. The address in a signal's frame follows no call, and is shown
+    /// as it is.
     pub fn symbolize_return(&self, address: TargetAddress, shown: Shown) -> String {
         let Some((_, module)) = self.find(address) else {
             return address.to_string();
@@ -263,15 +267,15 @@ fn file_of(image: &Image) -> Option<((u32, u32), u64)> {
     Some((first.device, first.inode))
 }
 
-/// Whether a file that is mapped as a whole is mapped here again in part, as V8 does with its builtins: no linker
-/// begins with anything but the file's first page.
+/// Whether a file that is mapped as a whole is mapped here again in part, as V8 does with its builtins. A linker
+/// always begins with the file's first page.
 fn is_part(image: &Image, images: &[Image]) -> bool {
     let is_whole = |image: &Image| image.mappings.first().is_some_and(|first| first.offset == 0);
     let file = file_of(image);
     file.is_some() && !is_whole(image) && images.iter().any(|other| is_whole(other) && file_of(other) == file)
 }
 
-/// Reads what an image shows; `None` for a file that is mapped executable without being a program.
+/// Reads the file that an image shows; `None` for a file that is mapped executable but is no program.
 fn read(
     pid: ProcessId,
     image: &Image,

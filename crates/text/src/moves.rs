@@ -11,15 +11,15 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// Where threads are moved that stand inside of a run which is being patched.
 #[derive(Debug, Default)]
 pub struct Moves {
-    /// Original address to relocated one; without the heads, which lead to the detour by themselves.
+    /// From original address to relocated one. Heads are not in it, since they lead to the detour by themselves.
     plain: HashMap<u64, u64>,
-    /// The same for a thread that is about to make a system call again: both addresses follow a `syscall`, or the
-    /// latter follows what leads to the same.
+    /// The same for a thread that is about to repeat a system call. Both addresses follow a `syscall`, or the
+    /// relocated one follows an equivalent.
     restarted: HashMap<u64, u64>,
 }
 
 impl Moves {
-    /// For patches that are being written.
+    /// The moves for patches that are being written.
     pub fn new(patches: &[Patch]) -> Moves {
         let heads: HashSet<u64> = patches.iter().map(|patch| patch.built.address.0).collect();
         let mut moves = Moves {
@@ -48,12 +48,12 @@ impl Moves {
         !self.restarted.is_empty()
     }
 
-    /// Whether no thread is moved, wherever it stands.
+    /// Whether no thread would be moved.
     pub fn is_empty(&self) -> bool {
         self.plain.is_empty() && self.restarted.is_empty()
     }
 
-    /// Where a thread goes on that stands at `address`. `repeats_call`: it is about to make a system call again.
+    /// Where a thread that stands at `address` goes on. `repeats_call`: it is about to repeat a system call.
     pub fn place_of(&self, address: u64, repeats_call: bool) -> Option<u64> {
         let moves = if repeats_call { &self.restarted } else { &self.plain };
         moves.get(&address).copied()

@@ -1,4 +1,4 @@
-//! What the agent looks up: where traps lead, and what faults in detours are reported as.
+//! What the agent looks up: where traps lead, and which original address a fault in a detour has.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use nanoprobe_patch::{Built, Origin, TargetAddress};
 
 use crate::Patch;
 
-/// Where every trapping byte leads that these patches need, the passing ones of the protocol included. Of two patches
-/// at one place the later counts: it took the place of the earlier.
+/// Where every trapping byte of these patches leads, including those that trap only during the protocol. Of two
+/// patches at one place the later counts: it has replaced the earlier one.
 pub fn redirects<'a>(patches: impl Iterator<Item = &'a Patch>) -> BTreeMap<u64, u64> {
     let mut redirects = BTreeMap::new();
     for patch in patches {
@@ -25,9 +25,9 @@ pub fn redirects<'a>(patches: impl Iterator<Item = &'a Patch>) -> BTreeMap<u64, 
     redirects
 }
 
-/// Which original address a relocated one stands for, sorted for the agent's binary search; an entry holds up to the
-/// next, and 0 stands for none ([`nanoprobe_patch::Built::origins`]). The words that are pushed too many are in the top
-/// byte, which addresses leave free.
+/// Which original address a relocated one stands for, sorted for the agent's binary search; an entry applies up to
+/// the next, and 0 means no address ([`nanoprobe_patch::Built::origins`]). The number of extra words on the stack
+/// is in the top byte, which addresses do not use.
 pub fn origins<'a>(patches: impl Iterator<Item = &'a Patch>) -> Vec<(u64, u64)> {
     let mut origins = BTreeMap::new();
     for patch in patches {

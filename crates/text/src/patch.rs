@@ -9,31 +9,31 @@ use nanoprobe_patch::{Built, Obstacle, Tactic, TargetAddress};
 pub struct Patch {
     /// How.
     pub tactic: Tactic,
-    /// Of a trap that was not asked for: what kept a jump from the site, as far as it was looked for.
+    /// For a trap that was not asked for: what made a jump impossible, if that was looked for.
     pub obstacle: Option<Obstacle>,
     /// Where the detour lies.
     pub detour: TargetAddress,
-    /// How many bytes there are reserved for it.
+    /// How many bytes are reserved for it.
     pub room: usize,
     /// The bytes: shared by all copies, of which arming makes some.
     pub built: Arc<Built>,
     /// The sites that fire in it.
     pub sites: Vec<TargetAddress>,
-    /// Those to which branches lead that trap there: see [`RunPlan::entered`].
+    /// The sites at which branches from elsewhere trap: see [`RunPlan::entered`].
     pub entered: Vec<TargetAddress>,
     /// Start of the function for whose probes it was made.
     pub function: TargetAddress,
-    /// No probe, but a call of ours in front of the program's own ([`crate::shims`]).
+    /// This is no probe, but a call of the agent before the program's own system call ([`crate::shims`]).
     pub shim: bool,
     /// Whether a return address is replaced in it.
     pub takes_return: bool,
-    /// An unwinder's entry, or the linker's, where replaced return addresses are put back: it stays as long as there
-    /// may be any, that is, until all threads stand still at the end.
+    /// The entry of an unwinder or of the linker, where replaced return addresses are put back. It stays as long as
+    /// there may be any, that is, until all threads are stopped at the end.
     pub guards_returns: bool,
 }
 
 impl Patch {
-    /// Whether it stays in the text until all threads stand still at the end.
+    /// Whether it stays in the text until all threads are stopped at the end.
     pub fn stays(&self) -> bool {
         self.shim || self.guards_returns || self.built.carries.is_some()
     }

@@ -1,5 +1,5 @@
 //! What one step of a change writes: adjoining bytes in one piece. All pieces share two buffers, since there may be
-//! hundreds of thousands of them, of a few bytes each.
+//! hundreds of thousands of pieces of a few bytes each.
 
 use nanoprobe_patch::{TargetAddress, TextRange};
 
@@ -21,12 +21,12 @@ pub struct Piece<'a> {
     pub address: TargetAddress,
     /// What is there.
     pub before: &'a [u8],
-    /// What is to be there: as many bytes.
+    /// The new bytes, as many as the old ones.
     pub after: &'a [u8],
 }
 
 impl Pieces {
-    /// Of bytes that are to be written, ascending. `now`: what is there; what it does not know is not written.
+    /// Pieces from ascending bytes. `now`: the bytes that are there; a byte that it does not have is not written.
     pub fn new(bytes: impl Iterator<Item = (u64, u8)>, now: &Bytes) -> Pieces {
         let mut pieces = Pieces::default();
         let mut next = None;
@@ -57,7 +57,7 @@ impl Pieces {
         })
     }
 
-    /// Every byte, with what it is to become.
+    /// Every byte, with its new value.
     pub(crate) fn bytes(&self) -> impl Iterator<Item = (u64, u8)> {
         self.iter()
             .flat_map(|piece| (piece.address.0..).zip(piece.after.iter().copied()))
@@ -75,7 +75,7 @@ impl Piece<'_> {
     }
 }
 
-/// The bytes of ranges of text, of the original or of the patch, as `which` says.
+/// The bytes of ranges of text: the original ones or the patch's, as `which` says.
 pub fn bytes_of<'a>(
     ranges: &'a [TextRange],
     which: impl Fn(&'a TextRange) -> &'a Vec<u8> + 'a,

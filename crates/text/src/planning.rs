@@ -1,5 +1,5 @@
-//! Planning: from functions with points to runs that get along with each other, to detours' places, to bytes. Pure: the
-//! near memory that it takes is the caller's, to keep or to throw away.
+//! Planning: from functions with points to runs that do not conflict, to the places of detours, to bytes. Pure: the
+//! near memory that it takes belongs to the caller, who keeps it or throws it away.
 //!
 //! ```text
 //!   part of a function, points     patch::plan, each by itself        Planning::add
@@ -17,15 +17,15 @@ use nanoprobe_patch::{
 
 use crate::in_halves;
 
-/// How many detours are built before the next look whether planning is to end.
+/// How many detours are built between two checks for cancellation.
 const BUILT_AT_ONCE: usize = 4096;
 
 /// Functions that are planned together: no two of them need the same bytes.
 #[derive(Debug, Default)]
 pub struct Planning {
-    /// What holds for all of them.
+    /// The options for all of them.
     options: PlanOptions,
-    /// For how many more sites it is found out why they have no jump: each is planned several times for that.
+    /// For how many more sites to find out why they have no jump. Each is planned several times for that.
     explanations_left: usize,
     runs: Vec<RunPlan>,
     refusals: Vec<(TargetAddress, Refusal)>,
@@ -33,7 +33,7 @@ pub struct Planning {
 }
 
 impl Planning {
-    /// Nothing is planned yet.
+    /// A planning without any function yet.
     pub fn new(options: PlanOptions, explanations: usize) -> Planning {
         Planning {
             options,
@@ -42,8 +42,8 @@ impl Planning {
         }
     }
 
-    /// Plans a part of a function, which was shown what lies around it. `force`: a tactic for this part, in place of
-    /// the one for all. Yields its runs; they may still change.
+    /// Plans a part of a function that has its surroundings. `force`: a tactic for this part, in place of the
+    /// general one. Yields its runs, which may still change.
     pub fn add(&mut self, part: &FunctionMap, points: &[Point], force: Option<Tactic>) -> &[RunPlan] {
         let options = PlanOptions { force, ..self.options };
         let mut made = plan(part, points, &options);
@@ -56,13 +56,14 @@ impl Planning {
         self.runs.get(first..).unwrap_or_default()
     }
 
-    /// What could not be had in the parts that were added since the last call.
+    /// The refusals in the parts that were added since the last call.
     pub fn take_refusals(&mut self) -> Vec<(TargetAddress, Refusal)> {
         std::mem::take(&mut self.refusals)
     }
 
-    /// Makes the runs get along. `taken`: text that is not free. `map_of` shows a part again, with all that it was
-    /// shown but for what is taken: for functions that have lost padding to another one, and are planned once more.
+    /// Resolves conflicts between the runs. `taken`: text that is not free. `map_of` yields a part again with its
+    /// surroundings, without what is in use by now. It serves functions that have lost padding to another one, and
+    /// are planned again.
     pub fn settle(
         self,
         taken: &[Range<TargetAddress>],
@@ -75,7 +76,7 @@ impl Planning {
         settled
     }
 
-    /// Has a plan say why sites trap, or why they cannot have the tactic that is forced.
+    /// Makes a plan say why sites trap, or why they cannot have the tactic that the user has asked for.
     fn explain(&mut self, part: &FunctionMap, made: &mut FunctionPlan, options: &PlanOptions) {
         let mut find = |site| {
             self.explanations_left = self.explanations_left.checked_sub(1)?;
@@ -93,8 +94,8 @@ impl Planning {
     }
 }
 
-/// Builds runs at their places, on two processors where there are many. `progress` is told how many come next. What is
-/// cancelled is not whole.
+/// Builds runs at their places, on two processors where there are many. `progress` gets the number that comes next.
+/// A result that was cancelled is incomplete.
 pub fn build_all(
     runs: Vec<(RunPlan, TargetAddress)>,
     runtime: &Runtime,

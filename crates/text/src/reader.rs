@@ -1,4 +1,4 @@
-//! A text, read by pages: what is looked at are a few bytes each, mostly many in a page.
+//! A text that is read by pages: each look needs a few bytes, and most looks fall into one page.
 
 use nanoprobe_patch::TargetAddress;
 
@@ -6,10 +6,10 @@ use crate::live::LiveText;
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Reads text. What it says may be a moment old: whoever writes looks again.
+/// Reads text. The result may be a moment old, so the code that writes checks again.
 pub struct Reader<'a, T> {
     text: &'a T,
-    /// The last page: its address, and its bytes where it could be read.
+    /// The last page: its address, and its bytes if they could be read.
     page: Option<(u64, Option<Vec<u8>>)>,
 }
 
@@ -19,7 +19,7 @@ impl<'a, T: LiveText> Reader<'a, T> {
         Reader { text, page: None }
     }
 
-    /// Whether these bytes stand there.
+    /// Whether these bytes are there.
     pub fn holds(&mut self, address: TargetAddress, wanted: &[u8]) -> bool {
         let start = address.0 & !(PAGE_BYTES - 1);
         let offset = (address.0 - start) as usize;

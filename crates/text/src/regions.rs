@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use nanoprobe_patch::TargetAddress;
 
-/// What of a region is not mapped yet: regions merge with their neighbours as they grow.
+/// The parts of a region that are not mapped yet: regions merge with their neighbours as they grow.
 pub fn without(region: Range<TargetAddress>, known: &[Range<TargetAddress>]) -> Vec<Range<TargetAddress>> {
     let mut rest = vec![region];
     for taken in known {

@@ -1,5 +1,5 @@
 //! Return probes by the return address (a kretprobe): where that form may be used, and what it needs. Pure.
-//! How it works is told in `agent/returns.h`.
+//! `agent/returns.h` explains how it works.
 //!
 //! The program must never meet a replaced address where it looks for a real one. So the form is refused
 //!
@@ -7,7 +7,7 @@
 //! |---|---|
 //! | a shadow stack is on | the processor compares |
 //! | Go, OCaml, the JVM, V8, .NET, Mono | they look up return addresses in tables of their own |
-//! | greenlets, Ruby, Guile | stacks are copied away, so that nobody can tell when an instance is done |
+//! | greenlets, Ruby, Guile | stacks are copied away, so the end of an instance cannot be seen |
 //! | an unwinder may be there that has no name | it cannot be hooked |
 //! | a function uses its return address, or returns twice | see [`needs_its_return_address`] |
 //!
@@ -36,7 +36,7 @@ pub enum ReturnRefusal {
         /// Where.
         module: String,
     },
-    /// Libraries that come could not be looked at in time.
+    /// Libraries that are loaded later could not be looked at in time.
     #[error("there is no hook in the dynamic linker by which a new library would be noticed")]
     NoLinkerHook,
     /// By its name.
@@ -48,7 +48,7 @@ pub enum ReturnRefusal {
     /// By its code.
     #[error(transparent)]
     Use(#[from] ReturnAddressUse),
-    /// The frame is still there at a jump, or the code is such that nobody can tell.
+    /// The frame is still there at a jump, or the place of the return address is not known.
     #[error("nothing says where its return address is at {site}")]
     Frame {
         /// The jump.
@@ -56,7 +56,7 @@ pub enum ReturnRefusal {
     },
 }
 
-/// Of the jumps by which a function is left for another one, those at which the stack pointer points at the return
+/// Of the jumps by which a function ends in another one, those at which the stack pointer points at the return
 /// address.
 pub fn frameless_jumps(module: &Module, parts: &[FunctionMap]) -> BTreeSet<TargetAddress> {
     let mut by_code = None;
@@ -72,8 +72,9 @@ pub fn frameless_jumps(module: &Module, parts: &[FunctionMap]) -> BTreeSet<Targe
     jumps.filter(is_frameless).collect()
 }
 
-/// Functions for which the return address is more than where they return to: it says who the caller is (dlsym), it is
-/// returned to twice (setjmp, vfork), it is no return address at all (_start), or they read those of others.
+/// Functions that use their return address for more than returning. It says who the caller is (dlsym), it is
+/// returned to twice (setjmp, vfork), or it is no return address at all (_start); others read those of their
+/// callers.
 pub fn needs_its_return_address(name: &str) -> bool {
     const NAMES: [&str; 44] = [
         "setjmp",
@@ -144,8 +145,8 @@ pub fn needs_its_return_address(name: &str) -> bool {
     NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// What is called by jumps, too, and looks at its return address: who calls, what to go on with, or to go on with
-/// twice.
+/// Functions that are reached by jumps, too, and look at their return address: to find their caller, or to continue
+/// there later or twice.
 const READERS: [&str; 24] = [
     "setjmp",
     "_setjmp",
@@ -173,7 +174,7 @@ const READERS: [&str; 24] = [
     "mcount",
 ];
 
-/// The entries of unwinders: what walks a stack begins at one of them.
+/// The entries of unwinders: every walk of a stack begins at one of them.
 const UNWINDERS: [&str; 13] = [
     "_Unwind_RaiseException",
     "_Unwind_Resume",
@@ -195,7 +196,7 @@ pub fn unwinders(module: &Module) -> Vec<ImageAddress> {
     entries(module, &UNWINDERS)
 }
 
-/// Where those functions of a module begin that look at their return address when somebody jumps to them.
+/// Where those functions of a module begin that look at their return address when they are reached by a jump.
 pub fn readers(module: &Module) -> Vec<ImageAddress> {
     entries(module, &READERS)
 }
@@ -209,7 +210,7 @@ fn entries(module: &Module, names: &[&str]) -> Vec<ImageAddress> {
     found
 }
 
-/// What is in a module that forbids it.
+/// What in a module forbids the form.
 pub fn check_module(module: &Module) -> Result<(), ReturnRefusal> {
     if let Some(runtime) = runtime(module) {
         return Err(ReturnRefusal::Runtime { runtime });
@@ -263,8 +264,9 @@ fn runtime(module: &Module) -> Option<&'static str> {
         .or_else(|| functions().find_map(of_function))
 }
 
-/// Whoever walks a stack needs the modules' unwinding tables, and asks the linker where they are; who does so, has no
-/// symbols, and does not use an unwinder of somebody else's, may be one. A static program needs to ask nobody.
+/// Code that walks a stack needs the modules' unwinding tables, and asks the linker where they are. A module that
+/// does so, has no symbols, and uses no unwinder of another module may contain one. A static program need not ask
+/// the linker.
 fn may_hide_an_unwinder(module: &Module) -> bool {
     if module.has_full_symbols() || !unwinders(module).is_empty() || module.kind() == ModuleKind::Vdso {
         return false;
@@ -324,7 +326,7 @@ mod tests {
         let status = |features: &str| format!("Name:\tshstk\n{features}Speculation_Store_Bypass:\tvulnerable\n");
         assert!(says_shadow_stack(&status("x86_Thread_features:\tshstk \n")));
         assert!(says_shadow_stack(&status("x86_Thread_features:\tshstk wrss \n")));
-        // Locked is not enabled; and older kernels have no such lines.
+        // Locked does not mean enabled; and older kernels have no such lines.
         let locked = "x86_Thread_features:\t\nx86_Thread_features_locked:\tshstk wrss \n";
         assert!(!says_shadow_stack(&status(locked)));
         assert!(!says_shadow_stack(&status("")));

@@ -1,9 +1,10 @@
 //! Where a module makes the system calls that the agent stands in front of: `rt_sigprocmask`, `rt_sigaction`,
-//! `rt_sigpending` and `rt_sigtimedwait`, those that wait under a mask of their own, those that make threads, and those
-//! by which a program puts itself under seccomp. Pure.
+//! `rt_sigpending` and `rt_sigtimedwait`, those that wait under a mask of their own, those that make threads, and
+//! those by which a program puts itself under seccomp. Pure.
 //!
-//! Where the number cannot be told, as in syscall(3), the agent looks at every call. What is not found is a `syscall`
-//! without an instruction of five bytes on the straight way to it, and code that no file describes.
+//! Where the number is not known beforehand, as in syscall(3), the agent looks at every call. Two kinds of calls
+//! are not found: a `syscall` without an instruction of five bytes on the straight way to it, and one in code that
+//! no file describes.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ const CALLS: [u32; 8] = [13, 14, 56, 127, 128, 157, 317, 435];
 /// Functions larger than this are not analysed.
 const FUNCTION_BYTES_MAX: u64 = 1 << 20;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
-/// How far in front of a `syscall` the load of its number is looked for.
+/// How far before a `syscall` the load of its number is looked for.
 const DISTANCE_MAX: usize = 64;
 
 /// All places of a module.
@@ -46,8 +47,7 @@ pub fn find(module: &Module) -> Vec<Replacement> {
     shims
 }
 
-/// Where the bytes look like a `syscall`, and not like one that is of no interest; and the load of its number, if that
-/// is to be seen.
+/// Where the bytes look like a `syscall` of interest, and where the load of its number is, if it can be found.
 fn candidates(text: &[u8]) -> Vec<(usize, Option<usize>)> {
     let pairs = text.windows(SYSCALL.len()).enumerate();
     let calls = pairs.filter_map(|(offset, pair)| (pair == SYSCALL).then_some(offset));
@@ -106,8 +106,8 @@ mod tests {
         String::from_utf8(output.unwrap().stdout).unwrap()
     }
 
-    /// Of every library of this process, and of sanitizers where they are: what is displaced are whole instructions, as
-    /// the disassembler sees them, and nothing behind them but the `syscall` leaves the straight way.
+    /// For every library of this process, and sanitizers if there are any. The displaced bytes are whole
+    /// instructions, as the disassembler sees them, and after them only the `syscall` leaves the straight way.
     #[test]
     fn whole_instructions_are_displaced() {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -157,8 +157,9 @@ mod tests {
         assert!(places >= 20, "{places}");
     }
 
-    /// Every load of one of the numbers that is followed by a system call, as the disassembler sees it, has its shim;
-    /// so has syscall(3). Of musl, too, whose inner functions have neither symbols nor call frame information.
+    /// Every load of one of the numbers that is followed by a system call, as the disassembler sees it, has its
+    /// shim; so has syscall(3). Also tested with musl, whose inner functions have neither symbols nor call frame
+    /// information.
     #[test]
     fn all_of_the_c_librarys_calls_are_found() {
         check_calls(&libc());
@@ -199,7 +200,7 @@ mod tests {
         );
         let any = module.symbol("syscall").unwrap().address.0;
         assert!(found.iter().any(|call| (any..any + 128).contains(call)));
-        // And of the hundreds of others few are stood in front of.
+        // Few of the hundreds of other calls get a shim.
         assert!(found.len() < 100, "{}", found.len());
     }
 }

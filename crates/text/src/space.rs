@@ -1,5 +1,5 @@
-//! Memory that is handed out bit by bit, and some of it given back: code in the agent's block, tables and strings in
-//! the arena. Pure.
+//! Memory that is handed out piece by piece, and some of it given back: code in the agent's block, tables and
+//! strings in the arena. Pure.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -7,17 +7,18 @@ use std::sync::Arc;
 
 use nanoprobe_patch::TargetAddress;
 
-/// A range of the target's memory that fills up from its start; what is put there is collected, to be written later.
+/// A range of the target's memory that fills up from its start. Its contents are collected here, to be written
+/// later.
 #[derive(Debug)]
 pub struct Space {
     start: u64,
     used: u64,
     bytes: u64,
-    /// What was given back, as offsets: ascending, disjoint, not adjacent.
+    /// Ranges that were given back, as offsets: ascending, disjoint, not adjacent.
     free: Vec<Range<u64>>,
     written: Vec<(TargetAddress, Vec<u8>)>,
     strings: Arc<HashMap<String, TargetAddress>>,
-    /// Those that came since the last [`Space::commit`].
+    /// The strings that were added since the last [`Space::commit`].
     new_strings: HashMap<String, TargetAddress>,
 }
 
@@ -43,7 +44,7 @@ impl Space {
         }
     }
 
-    /// The same space, to be used on trial: nothing of it holds before it is committed.
+    /// The same space, to be used on trial: it has no effect before it is committed.
     #[must_use]
     pub fn draft(&self) -> Space {
         Space {
@@ -55,13 +56,13 @@ impl Space {
         }
     }
 
-    /// What was done in a draft is done here. Nothing was reserved or released here since the draft was made.
+    /// Applies a draft. Nothing was reserved or released here since the draft was made.
     pub fn commit(&mut self, draft: Space) {
         self.used = draft.used;
         self.free = draft.free;
         self.written.extend(draft.written);
         self.new_strings.clear();
-        // The draft's share of the known ones goes first, so that these need not be copied.
+        // The draft's share of the strings is dropped first, so that they need not be copied.
         drop(draft.strings);
         Arc::make_mut(&mut self.strings).extend(draft.new_strings);
     }
@@ -96,7 +97,7 @@ impl Space {
         Ok(TargetAddress(self.start + at))
     }
 
-    /// Gives back what was reserved: nobody may use it any more.
+    /// Gives back what was reserved; it must not be in use any more.
     pub fn release(&mut self, address: TargetAddress, bytes: u64) {
         let Some(start) = address.0.checked_sub(self.start).filter(|_| bytes > 0) else {
             return;
@@ -110,7 +111,7 @@ impl Space {
         self.free.splice(first..behind.max(first), [gap]);
     }
 
-    /// Up to where it was ever used.
+    /// The end of what was ever used.
     pub fn used(&self) -> u64 {
         self.used
     }
@@ -130,7 +131,7 @@ impl Space {
         self.written.push((address, bytes));
     }
 
-    /// Puts a string with its NUL into the space, at most `limit` bytes, once for all who ask for it.
+    /// Puts a string with its NUL into the space, at most `limit` bytes, and shares it between all callers.
     ///
     /// # Errors
     /// The space is full.

@@ -1,6 +1,6 @@
-//! Patches that share bytes: which of them may be in the text without which. Pure.
+//! Patches that share bytes: which of them need which others. Pure.
 //!
-//! The jump of an `evict` without springboard ends with the first bytes of the patch behind it, its successor (see
+//! The jump of an `evict` without springboard ends with the first bytes of the patch after it, its successor (see
 //! [`nanoprobe_patch::Built::successor`]). So it is right only while that very patch is there:
 //!
 //! ```text
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A chain of them ends with a patch that needs no other. The short jump of an `evict` whose springboard lies in a
-//! displaced instruction needs the patch of that one, its host, in the same way. Whoever writes patches or takes them
-//! back asks here first.
+//! displaced instruction needs the patch of that one, its host, in the same way. Code that writes patches or takes
+//! them back asks here first.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,19 +19,19 @@ use nanoprobe_patch::TargetAddress;
 
 use crate::Patch;
 
-/// Who needs whom: from a patch's address to its successor's, or its host's.
+/// Which patch needs which: from a patch's address to that of its successor or host.
 #[derive(Debug, Default)]
 pub struct Links(HashMap<TargetAddress, TargetAddress>);
 
 impl Links {
-    /// Those of some patches.
+    /// The links of some patches.
     pub fn of<'a>(patches: impl IntoIterator<Item = &'a Patch>) -> Links {
         let link = |patch: &Patch| Some((patch.built.address, patch.built.successor.or(patch.built.host)?));
         Links(patches.into_iter().filter_map(link).collect())
     }
 
-    /// The patches that may not stay, or come, where `is_there` says which others are: those whose successor is not,
-    /// and those that need them in turn.
+    /// The patches that must not be in the text, where `is_there` says which others are: those whose successor is
+    /// missing, and those that need these in turn.
     pub fn torn(&self, is_there: impl Fn(TargetAddress) -> bool) -> HashSet<TargetAddress> {
         let mut torn = HashSet::new();
         loop {
@@ -48,7 +48,8 @@ impl Links {
         }
     }
 
-    /// The patches that may not go, where `stays` says which others stay: the successors of those, and theirs in turn.
+    /// The patches that must stay, where `stays` says which others stay: the successors of those, and theirs in
+    /// turn.
     pub fn held(&self, stays: impl Fn(TargetAddress) -> bool) -> HashSet<TargetAddress> {
         let mut held: HashSet<TargetAddress> = HashSet::new();
         loop {
@@ -67,7 +68,7 @@ impl Links {
 mod tests {
     use super::*;
 
-    /// 1 needs 2, 2 needs 4; 8 needs 9; 20 needs nobody.
+    /// 1 needs 2, 2 needs 4; 8 needs 9; 20 needs none.
     fn links() -> Links {
         let pairs = [(1, 2), (2, 4), (8, 9)];
         Links(

@@ -1,4 +1,4 @@
-//! Patches that make room for others' breakpoints, and come back: see [`crate::beside`].
+//! Patches that make room for other programs' breakpoints, and come back: see [`crate::beside`].
 
 use std::collections::HashSet;
 
@@ -17,11 +17,11 @@ use super::text::ranges;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
 
-/// How often what others have changed meanwhile is taken back again.
+/// How often changes that other programs make meanwhile are taken back again.
 const ROUNDS_MAX: usize = 3;
 
 impl Attachment {
-    /// Takes patches back, but for the bytes at some addresses, which others have put there.
+    /// Takes patches back, except for the bytes that other programs have written at some addresses.
     ///
     /// # Errors
     /// The target cannot be stopped or written.
@@ -48,8 +48,8 @@ impl Attachment {
         Ok(())
     }
 
-    /// Writes patches again where the text is the original one, and others' breakpoints came and went. False:
-    /// another's was taken away just now, and our own with it; the text is the original one again.
+    /// Writes patches again where the text is the original one, after another program's breakpoints came and went.
+    /// False: a breakpoint was removed during the write, and ours with it; the text is the original one again.
     ///
     /// # Errors
     /// The target cannot be stopped or written.
@@ -77,7 +77,7 @@ impl Attachment {
             .all(|range| reader.holds(range.address, &range.original))
     }
 
-    /// What stands there, as far as it can be read.
+    /// The bytes there now, as far as they can be read.
     fn bytes_now(&self, ranges: &[TextRange]) -> Bytes {
         let read = |range: &TextRange| {
             let mut bytes = vec![0; range.original.len()];

@@ -44,7 +44,7 @@ impl LiveText for ProcessText<'_> {
     }
 }
 
-/// Writes pieces where the text is as they say, and yields the others.
+/// Writes pieces where the text is as they say, and yields the pieces that it has left out.
 pub(super) fn exchange<'a>(
     memory: &Memory,
     pieces: impl Iterator<Item = Piece<'a>>,
@@ -54,7 +54,7 @@ pub(super) fn exchange<'a>(
     Ok(memory.exchange_text(&pieces)?)
 }
 
-/// Moves those threads that stand.
+/// Moves those threads that are stopped.
 pub(super) fn move_threads(moves: &Moves, stopped: &mut Stopped) -> Result<(), SessionError> {
     if moves.is_empty() {
         return Ok(());

@@ -19,7 +19,7 @@ pub(super) fn springboards(patches: &[Patch]) -> Vec<TextRange> {
     parts.cloned().collect()
 }
 
-/// What a range holds now, where `now` tells of patches that are in it.
+/// What a range should hold now, where `now` has the bytes of the patches in it.
 pub(super) fn expected(range: &TextRange, now: &Bytes) -> Vec<u8> {
     let original = (range.address.0..).zip(&range.original);
     original
@@ -27,7 +27,7 @@ pub(super) fn expected(range: &TextRange, now: &Bytes) -> Vec<u8> {
         .collect()
 }
 
-/// How many pages these touch.
+/// How many pages these changes touch.
 pub(super) fn pages(old: &[TextRange], new: &[Patch]) -> usize {
     let ranges = new.iter().flat_map(ranges);
     let touched = old.iter().cloned().chain(ranges).flat_map(|range| {

@@ -1,4 +1,4 @@
-//! What is written while all threads stand: computed before they do.
+//! What is written while all threads are stopped: computed beforehand.
 
 use nanoprobe_patch::TextRange;
 use nanoprobe_text::Patch;
@@ -8,7 +8,7 @@ use nanoprobe_text::pieces::{Pieces, bytes_of};
 
 use super::text::{ranges, springboards};
 
-/// What is written while all threads stand.
+/// What is written while all threads are stopped.
 pub(super) struct Writes {
     /// Before the rest.
     pub springboards: Pieces,

@@ -1,11 +1,11 @@
 //! Giving back the room of what is gone: tables of redirects that were replaced, detours of libraries that were
 //! unloaded.
 //!
-//! A program may load and unload a library all day. Each time its patches are placed anew, and new tables hold. What
-//! was there before cannot be used again at once: a thread may be in the midst of a look-up, or in a detour, or come
-//! back to one from a signal handler. So when much of the code block is used, all threads are made to stand, once,
-//! and looked at as at the end ([`crate::detach`]). If none is in our code, or on its way back to it, all is free
-//! that is not current. If one is, it is tried again later.
+//! A program may load and unload a library all day. Each time its patches are placed anew, and new tables replace
+//! the old ones. The old memory cannot be used again at once: a thread may be in the middle of a look-up, or in a
+//! detour, or come back to one from a signal handler. So when much of the code block is used, all threads are
+//! stopped once, and looked at as at the end ([`crate::detach`]). If no thread is in our code, or on its way back
+//! to it, all memory that is not current is free. Otherwise this is tried again later.
 
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
@@ -23,11 +23,11 @@ use crate::threads::{self, Traced};
 
 /// How much of the code block the tables that were replaced may take before they are given back.
 const REPLACED_BYTES_MAX: u64 = 8 << 20;
-/// How many rows may be taken.
+/// How many rows may be taken before the room is given back.
 const ROWS_MAX: u64 = TABLE_ROWS / 2;
-/// How many patches may be gone.
+/// How many patches may be gone before their room is given back.
 const GONE_MAX: usize = 1 << 13;
-/// How long nothing is tried after a thread was in our code.
+/// How long to wait before the next attempt when a thread was in our code.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Tables that are in the code block.
@@ -86,10 +86,10 @@ impl Attachment {
             return Ok(());
         };
         self.tables.tabled.tried = Some(Instant::now());
-        // On a busy machine a stop takes long, and a program that finds no sign of life afterwards does not wait for
-        // us.
+        // On a busy machine a stop takes long, and a program that finds no heartbeat afterwards does not wait for
+        // the tracer.
         let _pulse = self.pulse();
-        // Where stacks end: asked for while the program still runs.
+        // Where stacks end: read while the program still runs.
         let map = self.process.map()?;
         let patches = self.patches.iter().chain(&self.retired);
         let springboards: Vec<_> = patches.flat_map(springboard_sites).collect();
@@ -109,7 +109,7 @@ impl Attachment {
             stopped.release();
             return Ok(());
         }
-        // The first row, which needs no byte; then no byte says that another holds.
+        // The first row needs no byte, so no byte may select another row.
         let taken = self.tables.published.taken();
         let first = self.tables.published.first();
         let [(redirects, _), (origins, _)] = current;
@@ -129,7 +129,7 @@ impl Attachment {
         for patch in std::mem::take(&mut self.gone) {
             self.room.near.release(patch.detour, patch.room);
         }
-        // What the tables still tell of those is not true of what comes there.
+        // The tables still describe the patches that are gone, which is wrong for what will lie there.
         self.tables.are_old = true;
         Ok(())
     }

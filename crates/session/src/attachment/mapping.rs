@@ -32,11 +32,11 @@ impl Attachment {
             let mut remote = stopped.remote(tid)?;
             let shared = remote.create_shared("nanoprobe", self.addresses.arena, self.layout.bytes)?;
             if let Err(error) = self.begin_arena(shared.file, clock) {
-                // No table tells of it yet, so nobody else would take it back.
+                // No table lists it yet, so no later clean-up would find it.
                 remote.unmap(self.addresses.arena, self.layout.bytes)?;
                 return Err(error);
             }
-            // A core of the target has no use for it.
+            // A core dump of the target does not need it.
             remote.advise(self.addresses.arena, self.layout.bytes, MADV_DONTDUMP)?;
             self.map_known(&mut remote, REGION_TABLE, self.addresses.table, table_bytes)?;
             remote.advise(self.addresses.table, table_bytes, MADV_WIPEONFORK)?;
@@ -67,10 +67,10 @@ impl Attachment {
         self.publish(REGION_ARENA, self.addresses.arena, self.layout.bytes)
     }
 
-    /// Whether nobody has taken our patches back, and no page of the arena was lost.
+    /// Checks that no other program has taken our patches back, and that no page of the arena was lost.
     ///
     /// # Errors
-    /// Somebody has; one was.
+    /// The patches were taken back, or a page was lost.
     pub fn check_present(&self) -> Result<(), SessionError> {
         let Some(arena) = &self.arena else {
             return Ok(());
@@ -86,8 +86,8 @@ impl Attachment {
         })
     }
 
-    /// Looks where near memory may be opened now: since the last look the target has loaded libraries, and they lie in
-    /// what were holes.
+    /// Looks where near memory may be opened now: since the last look the target has loaded libraries into holes of
+    /// its map.
     ///
     /// # Errors
     /// The map cannot be read.
@@ -132,9 +132,9 @@ impl Attachment {
         Ok(())
     }
 
-    /// Maps a region that is in the arena's table before it is there: unmapping
-    /// nothing is harmless, a mapping that nobody knows of is not. But what somebody
-    /// else has there by now is not ours to unmap: then the table forgets it.
+    /// Maps a region after it was entered in the arena's table. An entry without a mapping is harmless, but a
+    /// mapping without an entry would never be unmapped. If another mapping lies there by now, the entry is taken
+    /// out, so that it is not unmapped.
     pub(super) fn map_known(
         &mut self,
         remote: &mut Remote<'_>,
@@ -170,7 +170,8 @@ impl Attachment {
         Ok(())
     }
 
-    /// Where detours read the thread's key at its thread pointer, a thread that has none yet is lent one.
+    /// Where detours read a thread's key at its thread pointer, lends a thread pointer to each thread that has none
+    /// yet.
     pub(super) fn lend_thread_pointers(&self, stopped: &mut Stopped) -> Result<(), SessionError> {
         if self.parameters.thread_key != ThreadKey::TlsSelf {
             return Ok(());

@@ -5,17 +5,17 @@ use std::ops::Range;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Hole;
 
-/// How far below the lowest library the arena lies, where there is as much room.
+/// How far below the lowest library the arena lies, where the hole is large enough.
 const FAR_BYTES: u64 = 64 << 30;
-/// What a hole must have to be preferred for its place: more than there is ever between libraries and stack (2^40 and a
-/// little, by their randomisation).
+/// A hole of more than this is preferred for its position. It is more than there ever is between libraries and
+/// stack (2^40 and a little, by their randomisation).
 const LARGE_BYTES: u64 = 2 << 40;
 
-/// A place far from everything, so that neither heap, stacks nor the kernel's own choices come
-/// near, and near memory keeps the holes next to the modules: in the highest large hole, which
-/// is the one below the libraries, half-way or [`FAR_BYTES`] below its end. There the kernel
-/// would map, too: lower regions are taken by number in many a program (the shadows of
-/// sanitizers, a virtual machine's heap), which overwrites whatever is there, or ends over it.
+/// A place far from everything. Neither heap, stacks nor the kernel's own choices come near it, and near memory
+/// keeps the holes next to the modules. It lies in the highest large hole, which is the one below the libraries:
+/// half-way, or [`FAR_BYTES`] below its end. The kernel would map there, too. Lower regions have fixed addresses in
+/// many programs (the shadows of sanitizers, a virtual machine's heap), which overwrite what is there or end over
+/// it.
 pub(super) fn far_place(holes: &[Hole], bytes: u64) -> Option<TargetAddress> {
     const ALIGNMENT: u64 = 2 << 20;
     let largest = holes.iter().max_by_key(|hole| hole.bytes())?;
@@ -26,7 +26,7 @@ pub(super) fn far_place(holes: &[Hole], bytes: u64) -> Option<TargetAddress> {
     (start + bytes <= hole.end.0).then_some(TargetAddress(start))
 }
 
-/// What of a range lies outside of another.
+/// The parts of a range that lie outside of another.
 pub(super) fn without(range: Range<u64>, taken: &Range<u64>) -> Vec<Range<u64>> {
     let before = range.start..range.end.min(taken.start);
     let behind = range.start.max(taken.end)..range.end;

@@ -1,5 +1,5 @@
-//! Which tables of redirects and origins hold: rows that are written once each, and a
-//! byte for each that is set when its row is there (the agent's `redirects.c` says why).
+//! Which tables of redirects and origins are current. A row is written once, and a byte is set when its row is
+//! there (the agent's `redirects.c` says why).
 
 use nanoprobe_arena::layout::{TABLE_ROWS, Tables};
 use nanoprobe_patch::TargetAddress;
@@ -20,7 +20,7 @@ pub struct Published {
 pub struct Row(u64);
 
 impl Published {
-    /// None is taken yet.
+    /// Reserves the rows; none is taken yet.
     ///
     /// # Errors
     /// The code block has no room for them.
@@ -33,37 +33,37 @@ impl Published {
         })
     }
 
-    /// The next one.
+    /// Takes the next row.
     ///
     /// # Errors
-    /// All are taken.
+    /// All rows are taken.
     pub fn take(&mut self) -> Result<Row, Full> {
         let address = self.left.reserve(ROW_BYTES, ROW_BYTES)?;
         Ok(Row((address.0 - self.tables.0) / ROW_BYTES))
     }
 
-    /// How many are taken.
+    /// How many rows are taken.
     pub fn taken(&self) -> u64 {
         self.left.used() / ROW_BYTES
     }
 
-    /// The first one, which holds when no byte says otherwise.
+    /// The first row, which is current when no byte says otherwise.
     pub fn first(&self) -> Row {
         Row(0)
     }
 
-    /// All are free again but the first: nobody may be looking.
+    /// Frees all rows except the first. No thread may be in a look-up.
     pub fn begin_again(&mut self) {
         self.left = Space::new(self.tables, TABLE_ROWS * ROW_BYTES);
         let _ = self.take();
     }
 
-    /// Where the addresses of the row's tables are.
+    /// Where the addresses of the row's tables are written.
     pub fn tables(&self, row: Row) -> TargetAddress {
         TargetAddress(self.tables.0 + row.0 * ROW_BYTES)
     }
 
-    /// The byte that says that they are.
+    /// The byte that makes the row current.
     pub fn byte(&self, row: Row) -> TargetAddress {
         TargetAddress(self.rows.0 + row.0)
     }

@@ -1,8 +1,8 @@
-//! Taking back what a dead tracer left, where there are no threads:
-//! only memory and a map. What is fuzzed (`fuzz/targets`).
+//! Takes back what a dead tracer left, with memory and a map in place of a process. The fuzzer runs this
+//! (`fuzz/targets`).
 //!
-//! All that a target may have made up passes through here as it does through [`restore`](super::restore()): the
-//! head and the tables of its arenas, the text, the pool of replaced return addresses, the words of a stack.
+//! All that a target may forge is read here as [`restore`](super::restore()) reads it: the head and the tables of
+//! its arenas, the text, the pool of replaced return addresses, the words of a stack.
 
 use nanoprobe_arena::layout::REGION_RETURNS;
 use nanoprobe_patch::TargetAddress;
@@ -23,12 +23,12 @@ pub struct Standing {
     pub rip: u64,
     /// The stack pointer.
     pub rsp: u64,
-    /// What is in the registers that system calls find masks by.
+    /// The registers from which masks of system calls are found.
     pub held: [u64; 4],
 }
 
-/// Takes back what the arenas of `map` tell of, as the traced process or as a child of it. Of threads there is one; how
-/// much would be unmapped is told as what is left.
+/// Takes back what the arenas of `map` describe, for the traced process or for a child of it. There is one thread.
+/// The bytes that would be unmapped are reported as the bytes left.
 ///
 /// # Errors
 /// Those of `restore`.

@@ -1,7 +1,7 @@
-//! What dead tracers have left in a process: their arenas, found by the map, and what their tables tell.
+//! What dead tracers have left in a process: their arenas, found in the map, and the contents of their tables.
 //!
-//! All that is read here the process may have made up, and much of it costs the reader more than the process. So every
-//! table is read piece by piece, and only as far as it lies in the arena's own mapping; the bounds are below.
+//! The process may have forged all of it, and a forged table may cost the reader more than the process. So every
+//! table is read piece by piece, and only as far as it lies in the arena's own mapping. The bounds are below.
 
 use std::io::Error;
 
@@ -14,9 +14,9 @@ use super::unmapping::is_arena;
 use crate::error::SessionError;
 use crate::layout::{REGIONS_MAX, SEMAPHORES_MAX, SITES_MAX};
 
-/// Arenas that one `restore` looks at; the next one sees the next.
+/// Arenas that one `restore` looks at; the next call looks at further ones.
 const ARENAS_MAX: usize = 16;
-/// Tables are read in pieces of so many bytes. A piece of a site table without a single site ends it.
+/// Tables are read in pieces of this size. A piece of a site table without a single site ends the table.
 const PIECE_BYTES: u64 = 64 << 10;
 
 /// The head of a dead tracer's arena.
@@ -28,19 +28,19 @@ pub(super) struct Found {
     pub bytes: u64,
 }
 
-/// What a dead tracer's arena tells.
+/// What the tables of a dead tracer's arena say.
 pub(super) struct Remains {
     pub head: Control,
     pub sites: Vec<Site>,
     pub semaphores: Vec<Semaphore>,
-    /// With the arena itself, which comes first.
+    /// The first is the arena itself.
     pub regions: Vec<Region>,
     /// Entries that no tracer can have written.
     pub damaged: usize,
 }
 
 impl Found {
-    /// Whether the tables are where they were, and as long.
+    /// Whether the tables are at the same places as before, and as long.
     pub fn is_like(&self, head: &Control) -> bool {
         let tables = |head: &Control| {
             [
@@ -57,17 +57,17 @@ impl Found {
         tables(&self.head) == tables(head)
     }
 
-    /// Its tracer was killed before it had written more than the first of it.
+    /// Whether its tracer was killed before it had written more than the first part of the control block.
     fn is_begun(&self) -> bool {
         self.head.arena_address == 0 && [0, MAGIC].contains(&self.head.magic)
     }
 
-    /// Whether it says that it is where it is, or nothing yet.
+    /// Whether it holds its own address, or nothing yet.
     pub fn describes_itself(&self) -> bool {
         self.head.arena_address == self.start || self.is_begun()
     }
 
-    /// Of one that says nothing yet: that it is there.
+    /// Completes the head of an arena that holds nothing yet: where it lies.
     pub fn told(mut self) -> Found {
         if self.is_begun() {
             self.head = Control {
@@ -79,7 +79,7 @@ impl Found {
     }
 }
 
-/// Whether it is not the traced process, but was forked from it.
+/// Whether the process is not the traced one, but was forked from it.
 pub(super) fn is_child(process: &Process, head: &Control) -> bool {
     i64::from(head.target_pid) != i64::from(process.facts().inner_pid)
 }
@@ -87,7 +87,7 @@ pub(super) fn is_child(process: &Process, head: &Control) -> bool {
 /// The arenas of dead tracers.
 ///
 /// # Errors
-/// A tracer lives, or nobody can tell; an arena does not say any more what it was for.
+/// A tracer lives, or that cannot be found out; or the head of an arena is destroyed.
 pub(super) fn find(process: &Process, map: &Map) -> Result<Vec<Found>, SessionError> {
     let pid = process.pid();
     let mut all = Vec::new();
@@ -98,7 +98,7 @@ pub(super) fn find(process: &Process, map: &Map) -> Result<Vec<Found>, SessionEr
             continue;
         };
         match (is_held(pid, mapping)?, found.describes_itself()) {
-            // A live tracer has the arenas of its targets mapped, elsewhere.
+            // A live tracer has the arenas of its targets mapped, too, at other addresses.
             (true, false) => continue,
             (true, true) => {
                 return Err(SessionError::TracerLives {
@@ -129,7 +129,7 @@ pub(super) fn found(memory: &Memory, mappings: &[Mapping]) -> Option<Found> {
     })
 }
 
-/// Whether a tracer that lives holds the file.
+/// Whether a live tracer holds the lock on the file.
 fn is_held(pid: i32, mapping: &Mapping) -> Result<bool, SessionError> {
     is_locked(mapping).map_err(|error: Error| SessionError::LocksUnknown {
         pid,
@@ -137,7 +137,7 @@ fn is_held(pid: i32, mapping: &Mapping) -> Result<bool, SessionError> {
     })
 }
 
-/// How far the first mapping's file goes on behind it, in one piece.
+/// How far the first mapping's file goes on in the mappings after it, without a gap.
 fn extent(mappings: &[Mapping]) -> u64 {
     let Some(first) = mappings.first() else { return 0 };
     let goes_on = |end: u64, mapping: &Mapping| {
@@ -181,11 +181,11 @@ pub(super) fn read(memory: &Memory, found: &Found, is_child: bool) -> Result<Rem
     );
     let is_site = |site: &Site| (1..=16).contains(&site.length);
     let sites = sites.read(memory, is_site, &mut damaged)?;
-    // A child's table tells of what was ever there, and has no count.
+    // A child's table lists all sites that there ever were, and has no count.
     let mut ended = 0;
     let mut regions = regions.read(memory, |region: &Region| region.address != 0, &mut ended)?;
     let semaphores = semaphores.read(memory, |_: &Semaphore| true, &mut damaged)?;
-    // The table's first, unless the tracer was killed before it had told.
+    // The table's own entry comes first, unless the tracer was killed before it had written it.
     regions.retain(|region| region.kind != REGION_ARENA);
     regions.insert(
         0,
@@ -205,7 +205,8 @@ pub(super) fn read(memory: &Memory, found: &Found, is_child: bool) -> Result<Rem
     })
 }
 
-/// Bytes of a table that lie in the arena's mapping; what is told beyond that, or beyond what tracers make, is damage.
+/// How many bytes of a table lie in the arena's mapping. An entry beyond that, or beyond what tracers make, is
+/// damage.
 fn room(mapped: u64, offset: u64, count: u32, most: u32, bytes: usize, damaged: &mut usize) -> u64 {
     let fit = mapped.saturating_sub(offset) / bytes as u64;
     let real = u64::from(count).min(u64::from(most)).min(fit);
@@ -219,7 +220,7 @@ struct Table {
 }
 
 impl Table {
-    /// The entries that are any; those that are none are counted. It ends where nothing is any more.
+    /// Yields the entries that make sense, and counts the others. Stops where nothing more is written.
     fn read<S: Structure>(
         &self,
         memory: &Memory,

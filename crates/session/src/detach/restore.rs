@@ -1,16 +1,17 @@
-//! Taking back what a tracer left that was killed, at whatever moment of its life.
+//! Takes back what a killed tracer left, at whatever moment of its life it was killed.
 //!
-//! | killed | is left | recognised by |
+//! | killed | what is left | recognised by |
 //! |---|---|---|
 //! | while it had borrowed a thread | twelve bytes of code, maybe a thread in them | the bytes ([`Stopped::clear_way_home`]) |
 //! | while it made the arena | a descriptor in the target, a mapping of zeros | their name, `memfd:nanoprobe-` and a number |
-//! | later | all that the arena tells of | its control block, which holds its own address |
+//! | later | all that the arena lists | its control block, which holds its own address |
 //!
-//! Whatever the arena tells of may be gone already: the tracer, or another `restore`, was killed while it took it back.
+//! Anything that the arena lists may be gone already: the tracer, or another `restore`, may have been killed while
+//! it took it back.
 //!
-//! A tracer is dead when nobody holds the lock on its arena's file
-//! ([`nanoprobe_target::is_locked`]): that needs neither its name nor its number. The tables
-//! are read while the process runs, and once more only if they change until it stands.
+//! A tracer is dead when no process holds the lock on its arena's file ([`nanoprobe_target::is_locked`]). That
+//! needs neither its name nor its number. The tables are read while the process runs, and once more only if they
+//! have changed by the time of the stop.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -30,9 +31,9 @@ use super::{Detached, PATIENCE, Presence, bytes_of, is_code, is_host, is_springb
 use crate::error::SessionError;
 use crate::{semaphores, signals};
 
-/// Between two looks whether a thread has gone home.
+/// The time between two looks whether a borrowed thread has returned.
 const PAUSE: Duration = Duration::from_millis(1);
-/// What stays when a thread does not go home, being stopped by job control.
+/// Bytes that stay when a borrowed thread cannot return, because job control has stopped it.
 const WAY_HOME_BYTES: u64 = 12;
 
 /// Cleans up after a tracer that was killed. May be done any number of times, and may itself be killed.
@@ -48,7 +49,7 @@ pub fn restore(process: &Process) -> Result<Detached, SessionError> {
     let mut detached = Detached::default();
     let (mut stopped, way_home) = settled(process, &mut detached)?;
     let mut anything = way_home != WayHome::Clean;
-    // Now that all threads stand still no other tracer can be in the middle of its attaching.
+    // All threads are stopped, so no other tracer can be in the middle of attaching.
     let all = remains::find(process, &process.map()?)?;
     anything |= close_descriptors(&mut stopped)? | !all.is_empty();
     for found in all {
@@ -57,7 +58,7 @@ pub fn restore(process: &Process) -> Result<Detached, SessionError> {
             Some(index) => known.swap_remove(index),
             None => remains::read(process.memory(), &found, is_child(process, &found.head))?,
         };
-        // What the program has changed in it meanwhile, its signal actions for one.
+        // What the program has changed in it meanwhile, for example its signal actions.
         remains.head = found.head;
         detached.damaged += remains.damaged;
         take_back(process, stopped, remains, &mut detached)?;
@@ -75,8 +76,8 @@ pub fn restore(process: &Process) -> Result<Detached, SessionError> {
     }
 }
 
-/// Stops all threads, when those that the dead tracer had borrowed have gone home: before that, one of them could still
-/// make the dead tracer's system call.
+/// Stops all threads, after those that the dead tracer had borrowed have returned. Before that, one of them could
+/// still make the dead tracer's system call.
 fn settled(process: &Process, detached: &mut Detached) -> Result<(Stopped, WayHome), SessionError> {
     let deadline = Instant::now() + PATIENCE;
     let mut was_in_use = false;
@@ -109,7 +110,7 @@ fn take_back(
     let map = process.map()?;
     let child = is_child(process, head);
     say_restored(process.memory(), child, head);
-    // A library that went while nobody looked may have left its place to another.
+    // A library may have been unloaded since, and another one may lie in its place.
     let semaphores = match semaphores {
         [] => Vec::new(),
         some => semaphores::described(process, &map, some),
@@ -130,14 +131,14 @@ fn take_back(
     }
     let put_back = |stopped: &mut Stopped| signals::put_back(head, stopped);
     let presence = Presence {
-        // A child has the arena in common with the traced process, of whose mappings the table goes on telling.
+        // A child shares the arena with the traced process, whose mappings the table must go on listing.
         arena: Some(TargetAddress(head.arena_address)).filter(|_| !child),
         regions,
         code: our_code(regions, &springboards, &hosts, restorer_of(head)),
         springboards: &springboards,
         hosts: &hosts,
         map: &map,
-        // Without the tracer's tables nobody can be moved out of a detour; everybody gets out by running on.
+        // Without the tracer's tables no thread can be moved out of a detour. Each leaves it by running on.
         departures: &BTreeMap::new(),
         lent,
         table,
@@ -146,7 +147,7 @@ fn take_back(
     leave(process, stopped, &presence, put_back, detached)
 }
 
-/// What was found when sites were taken back.
+/// What was found out while sites were taken back.
 pub(super) struct Taken {
     pub springboards: Vec<Site>,
     pub hosts: Vec<Site>,
@@ -186,7 +187,7 @@ pub(super) fn take_back_sites(
         hosts,
         shimmed,
         lent: table.map_or(0, |table| table.address.saturating_add(TABLE_LENT as u64)),
-        // It goes after all code, when nothing is recorded in it any more.
+        // The table goes after all code, when nothing is recorded in it any more.
         table: table.filter(whole).map_or(0, |table| table.address),
     })
 }
@@ -196,18 +197,19 @@ pub(super) fn restorer_of(head: &Control) -> u64 {
     head.installed.iter().map(|action| action.restorer).max().unwrap_or(0)
 }
 
-/// Tells it in the arena: should a tracer live nevertheless, that one
-/// is not to go on as if it counted. A child's arena is its parent's.
+/// Writes the state into the arena, so that a tracer that lives after all stops working. A child's arena is its
+/// parent's, and stays as it is.
 pub(super) fn say_restored(memory: &Memory, is_child: bool, head: &Control) {
     if is_child || head.magic == 0 {
         return;
     }
     let state = head.arena_address.saturating_add(offset_of!(Control, state) as u64);
-    // An error: the process has unmapped it meanwhile, and nobody needs to be told.
+    // An error means that the process has unmapped the arena meanwhile, so nothing reads it.
     let _ = memory.write(TargetAddress(state), &STATE_RESTORED.to_le_bytes());
 }
 
-/// Lowers what the dead tracer had raised. Of an entry that cannot be written the word is lowered nevertheless.
+/// Lowers the semaphores that the dead tracer had raised. Where an entry cannot be written, its word is lowered
+/// nevertheless.
 pub(super) fn lower_semaphores(
     memory: &Memory,
     map: &Map,
@@ -226,17 +228,17 @@ pub(super) fn lower_semaphores(
     })
 }
 
-/// Closes what a tracer opened in the target, was killed, and could not close;
-/// whether there was any. What the process holds as a tracer of others is locked.
+/// Closes the descriptors that a tracer opened in the target before it was killed. Yields whether there were any.
+/// What the process itself holds, as a tracer of others, is locked and stays.
 fn close_descriptors(stopped: &mut Stopped) -> Result<bool, SessionError> {
     let tid = stopped.best_thread()?;
-    // Without the right to look there is nothing to be closed by us either.
+    // Without the right to look there is nothing that we could close either.
     let Ok(entries) = std::fs::read_dir(format!("/proc/{tid}/fd")) else {
         return Ok(false);
     };
     let is_ours = |path: &Path| {
         let link = std::fs::read_link(path).unwrap_or_default();
-        // Nobody can tell: then it stays.
+        // Where that cannot be found out, the descriptor stays.
         link.as_os_str().as_encoded_bytes().starts_with(ARENA_NAME) && !is_file_locked(path).unwrap_or(true)
     };
     let ours = entries.filter_map(|entry| {

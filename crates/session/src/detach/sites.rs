@@ -1,7 +1,7 @@
 //! The original bytes of sites, written wherever ours still stand.
 //!
-//! Work and memory grow with the number of sites, and with nothing that a site says: the sites are walked by their
-//! addresses, with a window over what the sites around each say ([`Known`]).
+//! Work and memory depend on the number of sites only, and not on their contents. The sites are walked by address,
+//! with a window over the bytes of the sites around each ([`Known`]).
 
 use nanoprobe_arena::layout::Site;
 use nanoprobe_patch::{BREAKPOINT, TargetAddress};
@@ -17,16 +17,16 @@ const WINDOW_BYTES: u64 = 4096;
 /// Text is written in batches of so many sites.
 const BATCH: usize = 4096;
 
-/// Writes the original bytes wherever ours still stand. Each byte is judged by
-/// itself: the tracer may have been killed in the middle of the breakpoint protocol,
-/// or of a write that crosses pages, or while it replaced one patch by another.
+/// Writes the original bytes wherever ours still stand. Each byte is compared by itself. The tracer may have been
+/// killed in the middle of the breakpoint protocol, or of a write that crosses pages, or while it replaced one
+/// patch by another.
 ///
 /// # Errors
 /// The text cannot be written.
 pub(super) fn restore_sites(memory: &Memory, sites: &[Site], detached: &mut Detached) -> Result<(), SessionError> {
-    // By address, and those at one address in the order in which they were published.
+    // Sorted by address; sites at one address stay in the order in which they were published.
     let all = 0..u32::try_from(sites.len()).unwrap_or(u32::MAX);
-    // Nothing is mapped at the end of all addresses, and they cannot be counted on from there.
+    // Nothing is mapped at the very end of the address space, and addresses there would overflow.
     let is_any = |index: &u32| site_at(sites, *index).is_some_and(|site| site.address < u64::MAX - SITE_BYTES);
     let mut order: Vec<u32> = all.filter(is_any).collect();
     detached.foreign += sites.len() - order.len();
@@ -64,9 +64,9 @@ fn site_at(sites: &[Site], index: u32) -> Option<&Site> {
     sites.get(usize::try_from(index).ok()?)
 }
 
-/// The bytes that sites know for the addresses around the one that is looked at: a set for each address.
+/// The bytes that sites have for the addresses around the current one: a set for each address.
 struct Known {
-    /// By the address, modulo their number: of twice a site's length only half is in use at a time.
+    /// Indexed by address, modulo the length. That is twice what is in use at a time.
     slots: [(u64, [u64; 4]); 4 * SITE_BYTES as usize],
 }
 
@@ -137,7 +137,7 @@ impl Text {
     }
 }
 
-/// What is to be written, by ascending addresses. Where two sites overlap the one counts that was published later.
+/// Bytes to write, by ascending address. Where two sites overlap, the one that was published later counts.
 #[derive(Default)]
 struct Writes {
     bytes: Vec<(u64, u32, u8)>,
@@ -151,7 +151,7 @@ impl Writes {
             .extend((address..).zip(original).map(|(address, byte)| (address, index, *byte)));
     }
 
-    /// Whether enough is gathered, and nothing of it overlaps what comes next, from `address` on.
+    /// Whether enough is gathered, and nothing of it overlaps the sites from `address` on.
     fn is_full(&self, address: u64) -> bool {
         self.sites >= BATCH && self.bytes.iter().rev().take(64).all(|(last, ..)| *last < address)
     }
@@ -205,7 +205,7 @@ mod tests {
                 site(at, &[1, 2], &[9, 9]),
                 site(at + 2, &[3], &[8]),
                 site(at + 3, &[1, 2], &[0xcc, 0xcc]),
-                // Half of it was written.
+                // Half of the patch was written.
                 site(at + 5, &[5, 7], &[4, 6]),
             ]
         });
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!((detached.restored, detached.foreign), (3, 1));
     }
 
-    /// Of two patches over the same bytes each knows what the other may have left.
+    /// Where two patches overlap, each accepts the bytes that the other may have left.
     #[test]
     fn overlapping_sites_know_each_others_bytes() {
         let mut text = [0xe9, 0x44, 0x55];

@@ -1,20 +1,20 @@
 //! Whether a stack leads back into our code.
 //!
-//! A thread whose instruction pointer is elsewhere can come back in four ways only. Our code calls nothing of the
-//! program's but its signal handlers, so there is no other return address to look for.
+//! A thread whose instruction pointer is elsewhere can come back in four ways only. The only code of the program's
+//! that our code calls are its signal handlers, so there is no other return address to look for.
 //!
 //! | on the stack | is |
 //! |---|---|
 //! | a signal frame that is not ours, whose saved `rip` is in our code | a handler of the program's interrupted a detour |
 //! | a signal frame of ours | we have handed a signal on, and the program's handler returns to our restorer |
-//! | a return address behind an indirect call in the agent | the same, had the compiler made it a call |
+//! | the address after an indirect call in the agent | the same, where the compiler has made it a call |
 //! | the address of a thunk | a return address that was replaced, and could not be put back (`agent/returns.h`) |
 //!
-//! Stacks are full of what was there before. A frame of ours that has done its work looks like one
-//! that still waits; but it was a trap, and leads into a detour, which a trap that was handed on
-//! does not. Other addresses of ours, those of detours that have called handlers for one, are
-//! nothing that anybody returns to. A frame on an alternate stack is none of a thread that stands
-//! on another: Go's stacks lie side by side in its heap, and a search goes from one into the next.
+//! Stacks are full of old data. A frame of ours that has done its work looks like one that still waits. But it
+//! comes from a trap that leads into a detour, and a trap that was handed on does not lead there. Other addresses
+//! of ours, for example those in detours that have called handlers, are no return addresses. A frame on an
+//! alternate stack does not belong to a thread that stands on another stack: Go's stacks lie side by side in its
+//! heap, and a search goes from one into the next.
 //!
 //! ```text
 //!   frame + 0    where the handler returns to (the restorer, which makes the system call rt_sigreturn)
@@ -36,7 +36,7 @@ use nanoprobe_target::{Map, Memory, MemoryError};
 
 /// How much of a stack is searched.
 const STACK_BYTES_MAX: usize = 256 << 10;
-/// How many stacks a thread may be on, one interrupted after the other.
+/// How many stacks a thread may use at once, each interrupted by a handler on the next.
 const STACKS_MAX: usize = 8;
 /// Words from a frame's start.
 const FLAGS: usize = 1;
@@ -48,7 +48,7 @@ const TRAP_NUMBER: usize = 26;
 /// Of the alternate stack.
 const ALTERNATE: usize = 3;
 const ALTERNATE_BYTES: usize = 5;
-/// The highest of the flags of struct ucontext: UC_STRICT_RESTORE_SS and below.
+/// All flags of struct ucontext that exist: the highest is UC_STRICT_RESTORE_SS.
 const FLAGS_MAX: u64 = 7;
 const USER_CS: u64 = 0x33;
 /// How the thunk of a replaced return address begins: [`nanoprobe_agent::thunks`].
@@ -57,11 +57,11 @@ const THUNK: [u8; 7] = [0x48, 0x8d, 0x64, 0x24, 0xe8, 0x50, 0xb8];
 const MASK: usize = 38;
 /// The last of the words that the kernel keeps for later; it neither writes nor reads them.
 const MARK: usize = 37;
-/// It holds this ("np"), a sum of what was interrupted, and signals, where we have
-/// taken these out of the mask. The stack may have another frame there later, which
-/// the kernel writes around the word: the sum tells that it is not ours any more.
+/// The word holds this ("np"), a checksum of the interrupted registers, and the signals that we have taken out of
+/// the mask. Later the kernel may write another frame around the word; then the checksum tells that the mark is not
+/// of this frame.
 const MARK_MAGIC: u64 = 0x6e70 << 48;
-/// What is summed: the registers, rip and flags among them.
+/// What the checksum covers: the registers, rip and flags among them.
 const SUMMED: Range<usize> = 5..24;
 /// Processor exceptions: #BP and #UD.
 const TRAPS: [u64; 2] = [3, 6];
@@ -77,7 +77,7 @@ pub(super) struct OurCode {
 }
 
 impl OurCode {
-    /// Adds one address, which nothing of ours has yet.
+    /// Adds one address, which is not in the ranges yet.
     pub fn add(&mut self, address: u64) {
         let index = self.ranges.partition_point(|range| range.start <= address);
         self.ranges.insert(index, address..address.saturating_add(1));
@@ -94,7 +94,7 @@ impl OurCode {
             .is_some_and(|range| range.contains(&address))
     }
 
-    /// Whether a thread with this stack pointer will come back.
+    /// Whether a thread with this stack pointer will come back into our code.
     pub fn is_awaited_on(&self, memory: &Memory, map: &Map, rsp: u64) -> bool {
         let words = words_from(memory, map, rsp);
         self.is_awaited_in(&words, rsp, |address| memory.read_array(TargetAddress(address)).ok())
@@ -125,7 +125,7 @@ impl OurCode {
 /// The stack's words, from the stack pointer on.
 fn words_from(memory: &Memory, map: &Map, rsp: u64) -> Vec<u64> {
     let start = rsp & !7;
-    // A stack ends with its mapping; what lies behind is another's.
+    // A stack ends with its mapping; what lies after it is another's.
     let end = map.find(TargetAddress(rsp)).map_or(u64::MAX, |mapping| mapping.end.0);
     let bytes = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
     let mut stack = vec![0; bytes.min(STACK_BYTES_MAX)];
@@ -136,8 +136,8 @@ fn words_from(memory: &Memory, map: &Map, rsp: u64) -> Vec<u64> {
         .collect()
 }
 
-/// What a thread with this stack pointer will block at the latest when the
-/// handlers have returned that it may be in: all bits, where it is in none.
+/// What a thread with this stack pointer will block at most when all its current handlers have returned: all bits,
+/// where it is in no handler.
 pub(crate) fn mask_after_handlers(memory: &Memory, map: &Map, rsp: u64) -> u64 {
     mask_behind(&words_from(memory, map, rsp), rsp)
 }
@@ -175,9 +175,9 @@ fn sum(words: impl Iterator<Item = u64>) -> u64 {
 
 /// The frames of the handlers that a thread with this stack pointer is in.
 ///
-/// The program's own memory is to be changed, so nothing less will do than a frame whose
-/// handler returns to code that makes the system call rt_sigreturn. A handler on an alternate
-/// stack has interrupted another stack, where a handler may have been running already.
+/// The program's own memory will be changed, so a frame counts only if its handler returns to code that makes the
+/// system call rt_sigreturn. A handler on an alternate stack has interrupted another stack, where a handler may
+/// have been running already.
 fn frames_of_handlers(memory: &Memory, map: &Map, rsp: u64) -> Vec<Frame> {
     let mut frames = Vec::new();
     let mut next = Some(rsp);
@@ -207,8 +207,8 @@ fn frames_of_handlers(memory: &Memory, map: &Map, rsp: u64) -> Vec<Frame> {
     frames
 }
 
-/// Takes signals out of the masks that a thread's handlers put back when they return: rt_sigreturn
-/// is a system call that nobody stands in front of. What was taken out is kept in the frame.
+/// Takes signals out of the masks that a thread's handlers restore when they return: no shim stands before the
+/// system call rt_sigreturn. What was taken out is kept in the frame.
 pub(crate) fn unblock_behind_handlers(memory: &Memory, map: &Map, rsp: u64, signals: u64) -> Result<(), MemoryError> {
     for frame in frames_of_handlers(memory, map, rsp) {
         let bits = frame.mask & signals;
@@ -220,7 +220,7 @@ pub(crate) fn unblock_behind_handlers(memory: &Memory, map: &Map, rsp: u64, sign
     Ok(())
 }
 
-/// Undoes this, but where a handler returns to our code, which needs the signals.
+/// Undoes [`unblock_behind_handlers`], except where a handler returns to our code, which needs the signals.
 pub(crate) fn block_behind_handlers(
     memory: &Memory,
     map: &Map,
@@ -239,12 +239,12 @@ pub(crate) fn block_behind_handlers(
     Ok(())
 }
 
-/// Whether code is `mov $15, %rax; syscall`, in either length: what unwinders know a signal frame by.
+/// Whether code is `mov $15, %rax; syscall`, in either length. Unwinders recognise a signal frame by it, too.
 fn makes_sigreturn(code: &[u8; 9]) -> bool {
     code.starts_with(&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 5]) || code.starts_with(&[0xb8, 15, 0, 0, 0, 0x0f, 5])
 }
 
-/// Whether a signal frame may start at this word, that the thread has not left.
+/// Whether a signal frame that the thread has not left may start at this word.
 fn is_frame(words: &[u64], start: usize, rsp: u64) -> bool {
     let field = |offset: usize| words.get(start + offset).copied();
     let address = (rsp & !7).saturating_add(8 * start as u64);

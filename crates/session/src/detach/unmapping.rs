@@ -1,4 +1,4 @@
-//! Unmapping: what of our regions is still there, and is ours.
+//! Unmapping: which parts of our regions are still there, and are still ours.
 
 use std::collections::HashSet;
 use std::mem::offset_of;
@@ -16,7 +16,7 @@ const PARTS_MAX: usize = 2 * REGIONS_MAX as usize;
 /// What the name of an arena's file begins with; a number of the attach follows.
 pub(super) const ARENA_NAME: &[u8] = b"/memfd:nanoprobe-";
 
-/// Whether a process carries an arena.
+/// Whether a process has an arena mapped.
 pub fn has_arena(map: &Map) -> bool {
     map.mappings().iter().any(is_arena)
 }
@@ -35,9 +35,9 @@ pub(super) fn is_arena(mapping: &Mapping) -> bool {
             .is_some_and(|path| path.as_os_str().as_encoded_bytes().starts_with(ARENA_NAME))
 }
 
-/// Unmaps from the table's end to its start, where the arena is: until then the target describes itself. A region may
-/// have been published and never mapped, or was unmapped before the tracer was killed, and since then the program may
-/// have mapped something there: only what looks like ours goes.
+/// Unmaps from the table's end to its start, where the arena is: until then the arena lists what is left. A region
+/// may have been published and never mapped, or unmapped before the tracer was killed, and the program may have
+/// mapped something there since. So only what looks like ours is unmapped.
 pub(super) fn unmap(
     stopped: &mut Stopped,
     arena: Option<TargetAddress>,
@@ -47,7 +47,7 @@ pub(super) fn unmap(
     stopped.process().set_scratch(None);
     let tid = stopped.best_thread()?;
     let mut remote = stopped.remote(tid)?;
-    // A made-up table may name everything in every region: what is gone is not asked for again.
+    // A forged table may name the same address in every region: what is gone is not unmapped again.
     let mut gone = HashSet::new();
     for (index, region) in regions.iter().enumerate().rev() {
         if gone.len() > PARTS_MAX {
@@ -60,24 +60,24 @@ pub(super) fn unmap(
         }
         if let Some(arena) = arena.filter(|_| region.kind != REGION_ARENA) {
             let count = TargetAddress(arena.0 + offset_of!(Control, region_count) as u64);
-            // An error: the program has unmapped it; then nobody will read it.
+            // An error means that the program has unmapped the arena, so no `restore` will read it.
             let _ = remote.process().memory().write(count, &(index as u32).to_le_bytes());
         }
     }
     Ok(remote.finish()?)
 }
 
-/// What of a region is mapped, and looks like what we map.
+/// The parts of a region that are mapped, and look like our mappings.
 pub(super) fn mapped_parts(map: &Map, region: &Region) -> Vec<(u64, u64)> {
     let end = region.address.saturating_add(region.bytes);
-    // A tracer that was killed while it mapped a region in a
-    // process that locks its memory leaves it without any access.
+    // A region that was just being mapped when the tracer was killed has no access rights, if the process locks its
+    // memory.
     let is_begun = |mapping: &&Mapping| {
         mapping.kind == MappingKind::Anonymous
             && mapping.permissions == Permissions::default()
             && (mapping.start.0, mapping.end.0) == (region.address, end)
     };
-    // Only those that the region may touch: a table that makes no sense may have many regions, and the map many lines.
+    // Only the mappings that the region may touch: a forged table may have many regions, and the map many lines.
     let mappings = map.mappings();
     let first = mappings.partition_point(|mapping| mapping.end.0 <= region.address);
     let parts = mappings
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// What the program has mapped where something of ours was stays.
+    /// A mapping of the program's in the place of one of ours stays.
     #[test]
     fn only_what_looks_like_ours_is_unmapped() {
         let map = Map::parse(

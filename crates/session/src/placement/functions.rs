@@ -64,7 +64,7 @@ impl Planner<'_> {
             }
         };
         let mut returns = Vec::new();
-        // What comes behind these are ways out.
+        // The points after these are exits.
         let mut others: Option<Vec<usize>> = None;
         for (enabling, spot) in group.members.iter().filter_map(member) {
             if spot == Spot::Exits && !by_address {
@@ -86,7 +86,7 @@ impl Planner<'_> {
             refused.push(refuse(Some(entry), reason));
         }
         if !returns.is_empty() {
-            // Behind all that fires at the entry.
+            // After all that fires at the entry.
             match self.take_return(entry, self.returns.take, returns) {
                 Ok(taken) => points.iter_mut().take(1).for_each(|points| points.push(taken.clone())),
                 Err(reason) => refused.push(refuse(Some(entry), reason)),
@@ -95,7 +95,7 @@ impl Planner<'_> {
         self.plan_parts(group, &parts, &points, planned, refused);
     }
 
-    /// A part that is shown what holds for all of the target.
+    /// The same part, with what holds for all of the target.
     pub(super) fn shown(&self, mut part: FunctionMap, free: &Arc<[Range<u64>]>) -> FunctionMap {
         part.show_near_memory(free.clone());
         if self.shadow_stack {
@@ -142,7 +142,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Whether each way out is a return, or a jump at which the return address can be replaced.
+    /// Whether each exit is a return, or a jump at which the return address can be replaced.
     fn sees_all_returns(&self, group: &Group, parts: &[FunctionMap]) -> bool {
         let jumps: Vec<TargetAddress> = parts.iter().flat_map(FunctionMap::tail_jumps).collect();
         let are_known = parts.iter().all(FunctionMap::has_all_exits);
@@ -151,8 +151,8 @@ impl Planner<'_> {
             && (jumps.is_empty() || module.is_some_and(|module| frameless_jumps(module, parts).len() == jumps.len()))
     }
 
-    /// Has the returns of a function that jumps to another one fire when that has returned: the return address is
-    /// replaced at the jump. `others` is how many points of each part are no way out.
+    /// Where a function jumps to another one, makes its return probes fire when that one has returned: the return
+    /// address is replaced at the jump. `others` is how many points of each part are no exits.
     fn follow_tail_calls(
         &mut self,
         group: &Group,
@@ -198,7 +198,7 @@ impl Planner<'_> {
         refused: &mut Vec<Refused>,
     ) {
         let entry = TargetAddress(group.extent.start);
-        // Whatever tactic is to be measured, the linker's hook takes the one that fits.
+        // The linker's hook takes the tactic that fits, also where another one is to be measured.
         let force = self.force.filter(|_| group.hooks.is_empty());
         let name: Arc<str> = group.name.as_str().into();
         for (part, points) in parts.iter().zip(points) {

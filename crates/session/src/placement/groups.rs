@@ -1,4 +1,4 @@
-//! Which functions something fires in: enablings, grouped by the code that their probes stand in.
+//! Enablings, grouped by the function in which their probes fire.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -82,8 +82,8 @@ impl Planner<'_> {
         groups
     }
 
-    /// Of the probes that one description has at one place under several names, as an
-    /// IFUNC and what it chose, keeps one: the one of the function itself, else the first.
+    /// Several probes of one description may be one place under several names, as for an IFUNC and the function
+    /// that it chose. Keeps one of them: that of the function itself, else the first.
     fn keep_one_name(&self, members: &mut Vec<(usize, Spot)>) {
         let list = self.enablings.list();
         let is_itself = |number: usize| {
@@ -113,7 +113,7 @@ impl Planner<'_> {
         });
     }
 
-    /// Where a probe fires; nowhere: in the tracer.
+    /// Where a probe fires; the list is empty where it fires in the tracer.
     fn located(&self, place: &Place) -> Vec<Result<Located, RefusedBecause>> {
         match *place {
             Place::Function { module, function, spot } => {
@@ -139,10 +139,10 @@ impl Planner<'_> {
     }
 }
 
-/// The code that a function's probes stand in: the function itself, or what its IFUNC chose.
+/// The code in which a function's probes fire: the function itself, or the one that its IFUNC chose.
 ///
 /// # Errors
-/// The file does not have it, or the choice is not known.
+/// The file does not have the code, or the choice is not known.
 pub fn locate(
     modules: &[Module],
     choices: &Choices,
@@ -164,7 +164,7 @@ pub fn locate(
     extent_of_choice(modules, *choice).ok_or(RefusedBecause::Unresolved)
 }
 
-/// The module that an IFUNC's choice lies in, and the code from there to its end.
+/// The module in which an IFUNC's choice lies, and the code from there to its end.
 pub fn extent_of_choice(modules: &[Module], choice: TargetAddress) -> Option<(usize, Range<u64>)> {
     modules.iter().enumerate().find_map(|(index, module)| {
         let extent = module.extent_at(module.bias().to_image(choice))?;

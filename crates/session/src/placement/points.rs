@@ -20,14 +20,14 @@ impl Planner<'_> {
         points: &mut [Vec<Point>],
     ) -> Result<(), RefusedBecause> {
         let entry = TargetAddress(group.extent.start);
-        // Go's functions come to their first instruction again when their stack has grown.
+        // A Go function comes to its first instruction again after its stack has grown.
         let check = match self.modules.get(group.module).filter(|_| spot == Spot::Entry) {
             Some(module) => module.stack_check_bytes(module.bias().to_image(entry)),
             None => 0,
         };
         let place = if check == 0 { spot } else { Spot::Offset(check) };
         spread(place, entry, parts, points, |site, offset, condition, position| {
-            // Where nobody enters, something may be live below the stack pointer.
+            // Anywhere but at an entry, memory below the stack pointer may be live.
             let is_entry = spot == Spot::Entry || group.is_function;
             let (offset, position) = match is_entry {
                 true if spot == Spot::Entry => (0, Position::Entry),
@@ -133,8 +133,9 @@ impl Planner<'_> {
     }
 }
 
-/// Adds the points at which a probe of a function fires to those of its parts, also where it says why
-/// some may be missing. `make` is given the site, its offset from the entry, and when and where it fires.
+/// Adds the points at which a probe of a function fires to those of the function's parts. Does so too where it
+/// reports that some may be missing. `make` is given the site, its offset from the entry, and when and where it
+/// fires.
 pub fn spread(
     spot: Spot,
     entry: TargetAddress,
@@ -148,7 +149,7 @@ pub fn spread(
             let site = TargetAddress(entry.0.wrapping_add(offset));
             let position = if offset == 0 { Position::Entry } else { Position::Inside };
             let made = make(site, offset, FireCondition::Always, position)?;
-            // What lies in no part is the first one's to refuse.
+            // The first part refuses what lies in no part.
             let holds = |part: &FunctionMap| {
                 site.offset_from(part.start())
                     .is_some_and(|inside| inside < part.size())
@@ -221,7 +222,7 @@ mod tests {
         }
     }
 
-    /// Where the ways out of a function are, or why it has none.
+    /// The exits of a function, or the reason why it has none.
     fn exits(bytes: &[u8]) -> Result<Vec<TargetAddress>, String> {
         let start = TargetAddress(0x40_0000);
         let extent = FunctionExtent {
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_function_without_a_known_way_out_is_told_why() {
-        // int3; ret: nobody knows whether the program goes on there.
+        // int3; ret: it is not known whether the program goes on after the breakpoint.
         let reason = exits(&[0xcc, 0xc3]).unwrap_err();
         assert!(
             reason.contains("breakpoint (int3) at 0x400000") && !reason.contains("never returns"),
@@ -248,7 +249,7 @@ mod tests {
         // call +0; ud2: it does not return.
         let reason = exits(&[0xe8, 0, 0x10, 0, 0, 0x0f, 0x0b]).unwrap_err();
         assert!(reason.contains("never returns"), "{reason}");
-        // nop; int3; ret: in the midst of a line it goes on.
+        // nop; int3; ret: after a nop the program goes on.
         assert_eq!(exits(&[0x90, 0xcc, 0xc3]), Ok(vec![TargetAddress(0x40_0002)]));
     }
 }

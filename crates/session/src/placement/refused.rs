@@ -1,10 +1,10 @@
-//! What cannot be had, and why: for the user.
+//! Probes that cannot be placed, and why, for the user.
 
 use nanoprobe_patch::{Refusal, TargetAddress};
 use nanoprobe_text::ReturnRefusal;
 use nanoprobe_text::space::Full;
 
-/// A probe that has no place, or one of whose sites has none.
+/// A probe that has no place, or a site of one that has none.
 #[derive(Clone, Debug)]
 pub struct Refused {
     /// The site, as far as it is known.
@@ -16,13 +16,14 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// Whether it fires nevertheless, at a jump to another function, when neither the value nor the time is known yet.
+    /// Whether the probe fires nevertheless, but too early: at a jump to another function, when neither the
+    /// returned value nor the time is known yet.
     pub fn is_early_return(&self) -> bool {
         matches!(self.reason, RefusedBecause::TailCall(_))
     }
 }
 
-/// Why there is no place.
+/// Why a probe has no place.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RefusedBecause {
     /// The planner's reason.
@@ -34,16 +35,16 @@ pub enum RefusedBecause {
     /// An IFUNC that was not resolved.
     #[error("an IFUNC whose choice is not known yet")]
     Unresolved,
-    /// A function without any way out: it ends in a call that does not return.
+    /// A function without any exit: it ends in a call that does not return.
     #[error("no way out was found: the function never returns")]
     NoExit,
-    /// A function whose only ways out, if any, lie behind a breakpoint of its own.
+    /// A function whose only exits, if any, lie after a breakpoint of its own.
     #[error(
         "no way out was found: behind the program's own breakpoint (int3) at {0} nobody knows whether it goes on (-x return=address sees its returns)"
     )]
     BehindBreakpoint(TargetAddress),
-    /// A computed branch leads nobody knows where, and some of the function is
-    /// reached by nothing else. The ways out that are known fire nevertheless.
+    /// A computed branch has unknown targets, and nothing else leads to some of the function's code. The known
+    /// exits fire nevertheless.
     #[error(
         "a computed branch may lead to code that nobody knows of: returns from there are missed (-x return=address sees them)"
     )]
@@ -54,20 +55,21 @@ pub enum RefusedBecause {
     /// The target's text is not what the file says.
     #[error("the text in memory differs from the file: somebody else patched it (a kernel uprobe, a debugger?)")]
     TextDiffers,
-    /// The jump ends with the bytes of the patch behind it, and that one is not there, or another is now.
+    /// The jump ends with the bytes of the patch after it, and that patch is missing, or is another one now.
     #[error("the patch behind it, whose bytes its jump shares, could not be had or was replaced")]
     SuccessorGone,
-    /// More is to fire in a function that is patched, and one of its patches may not be replaced: see
+    /// More probes are wanted in a function that is patched, and one of its patches may not be replaced: see
     /// [`nanoprobe_patch::Built::carries`].
     #[error("its probes cannot be replaced by new ones while the program runs: one carries the jump of another")]
     Host,
-    /// The return address was to be replaced, and may not be.
+    /// The user wants the return address replaced, and that is not allowed here.
     #[error("its return address cannot be replaced: {0}")]
     ReturnAddress(ReturnRefusal),
-    /// It jumps to other functions, and its return fires there: its return address is not replaced at these jumps.
+    /// The function jumps to others, and its return fires at these jumps, since its return address cannot be
+    /// replaced there.
     #[error("where it jumps to another function its return fires before that has returned: {0}")]
     TailCall(ReturnRefusal),
-    /// Neither form of a return probe.
+    /// No form of a return probe is possible.
     #[error("not all of its exits can be found ({at} is no known instruction), nor can its return address be replaced: {0}", at = .1)]
     NoReturnForm(ReturnRefusal, TargetAddress),
     /// An argument of a static probe that a clause uses.

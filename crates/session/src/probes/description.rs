@@ -1,4 +1,5 @@
-//! Descriptions: which process they name, how a function answers to a pattern, and what cannot be right. Pure.
+//! Descriptions: which process they name, whether a function's name matches a pattern, and which ones are wrong.
+//! Pure.
 
 use std::borrow::Cow;
 
@@ -11,7 +12,7 @@ use crate::names::NO_FUNCTION;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptionError {
-    /// Another process than the target, or no target at all.
+    /// The description names another process than the target, or there is no target.
     #[error(
         "[D_PDESC_ZERO] probe description {description} does not match any probes: the provider {provider} is not there: {remedy}"
     )]
@@ -23,13 +24,13 @@ pub enum DescriptionError {
         /// What to do.
         remedy: &'static str,
     },
-    /// The number of no process.
+    /// The number belongs to no possible process.
     #[error("[D_PROC_BADPID] '{provider}' does not contain a valid pid")]
     NoProcess {
         /// As written.
         provider: String,
     },
-    /// `profile` and `tick` want an interval.
+    /// `profile` and `tick` need an interval.
     #[error(
         "[D_PDESC_ZERO] probe description {description} does not match any probes: not an interval of at least 200 us: \
          write tick-100ms, profile-97, tick-5s, ..."
@@ -41,7 +42,7 @@ pub enum DescriptionError {
 }
 
 impl DescriptionError {
-    /// A provider with a number that no process has.
+    /// The error for a provider whose number no process can have.
     pub(crate) fn no_process(description: &ProbeDescription) -> DescriptionError {
         DescriptionError::NoProcess {
             provider: description.provider.clone(),
@@ -49,8 +50,8 @@ impl DescriptionError {
     }
 }
 
-/// For who asks for what other tracers have: the kernel's probes,
-/// or bpftrace's words for them. Begins with a separator.
+/// The hint for a description of another tracer's probes: the kernel's, or in bpftrace's words. It begins with a
+/// separator.
 pub fn hint_for_elsewhere(description: &ProbeDescription) -> Option<&'static str> {
     let ProbeDescription {
         provider,
@@ -79,7 +80,7 @@ pub fn hint_for_elsewhere(description: &ProbeDescription) -> Option<&'static str
     })
 }
 
-/// For who has put a field of a description in another's place. Begins with a separator.
+/// The hint for a description with a field in the wrong place. It begins with a separator.
 pub fn hint_for_fields(description: &ProbeDescription) -> Option<&'static str> {
     let ProbeDescription {
         provider,
@@ -117,7 +118,7 @@ pub fn is_target_provider(description: &ProbeDescription) -> bool {
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// A line of the source, as a description names it: `pid7:a.out:file.c@123:`, or, which is how its probes are shown,
+/// A line of the source, as a description names it: `pid7:a.out:file.c@123:`. Its probes are shown as
 /// `pid7:a.out:function:file.c@123`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
@@ -130,7 +131,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// The line that a description of the target's functions means, if it means one.
+    /// The source line that a description of the target's functions names, if it names one.
     pub fn of(description: &ProbeDescription) -> Option<Line> {
         let ProbeDescription { function, name, .. } = description;
         let (place, function) = match name.is_empty() {
@@ -149,8 +150,9 @@ impl Line {
     }
 }
 
-/// Whether a description means the inlined copies of a function, too: where it names the entry of a function of a
-/// module, all three without globs. What matches many functions means those that there are by the linker's word.
+/// Whether a description means the inlined copies of a function, too. It does where it names the entry of one
+/// function of one module, all without globs. A pattern that matches many functions means only those in the symbol
+/// table.
 pub fn means_inlined(description: &ProbeDescription) -> bool {
     let ProbeDescription {
         module, function, name, ..
@@ -185,9 +187,9 @@ pub fn named_process<'a>(
     })
 }
 
-/// The name by which a function answers to a pattern, as `demangle` wants it shown.
+/// The name of a function that matches a pattern, shown as `demangle` says.
 ///
-/// A name of C++ or Rust that does not match as the linker has it may match as the source has it: `ns::area`, or
+/// A C++ or Rust name that does not match as the linker spells it may match as the source spells it: `ns::area`, or
 /// `ns::area(int)` with its parameters.
 pub fn matching_name<'a>(function: &'a Function, pattern: &str, demangle: Demangle) -> Option<Cow<'a, str>> {
     function
@@ -199,15 +201,15 @@ pub fn matching_name<'a>(function: &'a Function, pattern: &str, demangle: Demang
         })
 }
 
-/// The same of a single name.
+/// The same for a single name.
 pub fn answers_to<'a>(name: &'a str, pattern: &str, demangle: Demangle) -> Option<Cow<'a, str>> {
     answers_as_it_is(name, pattern, demangle).or_else(|| answers_as_its_source(name, pattern, demangle))
 }
 
-/// Whether a mangled name may read as the pattern. A program has a hundred thousand of them, and
-/// demangling is what looking through them costs: where the pattern is no more than identifiers,
-/// the last of them, the function's own name, is spelled out in the mangled one, too, but for
-/// the classes of std that have an abbreviation (their constructors bear their names).
+/// Whether a mangled name may demangle to the pattern. A program has a hundred thousand mangled names, and
+/// demangling all of them is slow. Where the pattern consists of identifiers only, the last one, the function's own
+/// name, appears in the mangled name, too. The exceptions are the classes of std that have an abbreviation, whose
+/// constructors bear their names.
 fn may_be_written(mangled: &str, pattern: &str) -> bool {
     const ABBREVIATED: [&str; 9] = [
         "allocator",
@@ -254,8 +256,7 @@ fn answers_as_its_source<'a>(name: &'a str, pattern: &str, demangle: Demangle) -
 mod tests {
     use super::*;
 
-    /// Whatever a name reads as, it is found by: constructors,
-    /// abbreviations of std's, substitutions, both forms of Rust.
+    /// Every demangled name is found: constructors, abbreviations of std's, substitutions, both forms of Rust.
     #[test]
     fn a_name_answers_to_what_it_reads_as() {
         for mangled in [

@@ -28,11 +28,11 @@ pub struct Matched {
     pub found: Vec<ProbeIndex>,
     /// Functions whose code is not known before the target has chosen it.
     pub later: Vec<Later>,
-    /// The first function that is meant, but has no such probe, and why. It counts when nothing at all is matched.
+    /// The first matching function that has no such probe, and why. It matters when nothing at all is matched.
     pub error: Option<(Arc<str>, Reason)>,
 }
 
-/// An IFUNC of which instructions are to be probed.
+/// An IFUNC of which instructions will be probed.
 #[derive(Clone, Debug)]
 pub struct Later {
     /// Index of its module.
@@ -132,7 +132,7 @@ impl ProbeList {
         self.match_offsets(name, (candidate.index, function), labels, &code, matched);
     }
 
-    /// The probes on instructions of an IFUNC, whose code is known now.
+    /// The probes on instructions of an IFUNC whose code is known now.
     pub fn match_later(&mut self, later: &Later, code: &Instructions) -> Matched {
         let mut matched = Matched::default();
         self.match_offsets(
@@ -228,7 +228,7 @@ impl ProbeList {
         }
     }
 
-    /// The probe that debug information says of a module, by its number in the list of sites.
+    /// A probe that debug information describes, by its number in the list of sites.
     pub fn add_listed(
         &mut self,
         description: &ProbeDescription,

@@ -1,4 +1,4 @@
-//! What descriptions match, and which ids probes have.
+//! Tests: what descriptions match, and which ids probes have.
 
 use nanoprobe_lang::program::ProbeDescription;
 use nanoprobe_text::code::{Instructions, NoInstruction};

@@ -6,7 +6,7 @@ use nanoprobe_lang::program::ProbeDescription;
 
 use super::{DescriptionError, Place, ProbeIndex, ProbeList, describe, is_target_provider};
 
-/// The rates of the provider `profile` that a description need not name: DTrace's.
+/// The rates of the provider `profile` that a pattern matches: those of DTrace.
 const USUAL_RATES: [&str; 13] = [
     "profile-97",
     "profile-199",
@@ -23,7 +23,7 @@ const USUAL_RATES: [&str; 13] = [
     "tick-5000",
 ];
 
-/// Whether a name is none but stands for many.
+/// Whether a name is a pattern, which may match many.
 fn is_pattern(name: &str) -> bool {
     name.is_empty() || name.contains(['*', '?', '['])
 }
@@ -32,7 +32,7 @@ impl ProbeList {
     /// Finds what a description matches among the tracer's own probes.
     ///
     /// # Errors
-    /// A provider that is not there, an interval that is none.
+    /// The provider does not exist, or the interval is not valid.
     pub fn match_tracer(
         &mut self,
         description: &ProbeDescription,

@@ -1,4 +1,4 @@
-//! The instances of replaced return addresses in the target: made when the first is needed, put back at the end.
+//! The instances of replaced return addresses in the target: made when the first is needed, taken back at the end.
 
 use std::mem::offset_of;
 
@@ -19,7 +19,7 @@ pub struct Returns {
     pub pool: TargetAddress,
     /// The thunks.
     pub thunks: TargetAddress,
-    /// Instances of a thread.
+    /// Instances for each thread.
     pub maxactive: u32,
     /// The pool is mapped, and its head is written.
     pub mapped: bool,
@@ -28,7 +28,7 @@ pub struct Returns {
 }
 
 impl Returns {
-    /// Writes the head: no library event is answered, so nothing is taken yet.
+    /// Writes the head. No library event is answered yet, so no instance is taken.
     ///
     /// # Errors
     /// The target's memory cannot be written.
@@ -44,7 +44,7 @@ impl Returns {
         Ok(memory.write(self.pool, &head.to_bytes())?)
     }
 
-    /// Library events so far.
+    /// The number of library events so far.
     ///
     /// # Errors
     /// The target's memory cannot be read.
@@ -54,7 +54,7 @@ impl Returns {
         ))
     }
 
-    /// Answers an event: from now on instances are taken, unless another has come.
+    /// Answers an event: from now on instances are taken, unless another event has come.
     ///
     /// # Errors
     /// The target's memory cannot be written.
@@ -76,8 +76,8 @@ pub struct PutBack {
     pub abandoned: u64,
 }
 
-/// Puts back every return address that is replaced. All threads stand still. What the pool
-/// says is the target's word, so each slot is looked at first; nothing else is written.
+/// Puts back every return address that is replaced. All threads are stopped. The target may have forged the pool,
+/// so each slot is checked first, and nothing else is written.
 ///
 /// # Errors
 /// The target's memory cannot be written.
@@ -110,7 +110,7 @@ pub fn put_back(memory: &Memory, pool: TargetAddress) -> Result<PutBack, Session
         if instance.state & 3 != RETURN_ARMED {
             continue;
         }
-        // The pool is the target's, and says what it likes.
+        // The pool is the target's memory, and may hold anything.
         let thunk = head.thunks.wrapping_add(index as u64 * RETURN_THUNK_BYTES);
         let slot = TargetAddress(instance.slot);
         match memory.read_u64(slot) {
@@ -118,7 +118,7 @@ pub fn put_back(memory: &Memory, pool: TargetAddress) -> Result<PutBack, Session
                 memory.write(slot, &real(instance.address).to_le_bytes())?;
                 result.put_back += 1;
             }
-            // Of a chain of tail calls the slot holds the last one's thunk.
+            // In a chain of tail calls the slot holds the last one's thunk.
             Ok(word) if index_of(word).is_some_and(|other| other != index) => result.put_back += 1,
             _ => result.abandoned += 1,
         }

@@ -23,7 +23,7 @@ pub struct Attached {
     presence: Option<Presence>,
     timers: Timers,
     exited: Option<Exit>,
-    /// With the policy `fill`: a record has found no room.
+    /// With the policy `fill`: there was no room for a record.
     filled: bool,
 }
 
@@ -45,7 +45,7 @@ impl Attached {
         })
     }
 
-    /// The probes of a process are placed.
+    /// A session whose probes are placed.
     pub(super) fn to(tracing: Tracing, presence: Presence, timers: Timers) -> Attached {
         Attached {
             tracing,
@@ -77,9 +77,9 @@ impl Attached {
         presence.map_or(&[], |presence| &presence.attachment.patches)
     }
 
-    /// Takes patches out of the text (`armed` is false) or puts them back, while the session goes on:
-    /// those that fire at any of these sites (see [`Attached::patches`]). Neither their counts nor their
-    /// detours are lost, and the program is not stopped. The result says how many patches changed.
+    /// Takes patches out of the text (`armed` is false) or puts them back, while the session goes on. It changes
+    /// those that `selected` accepts (see [`Attached::patches`]). Their counts and detours stay, and the program is
+    /// not stopped. The result says how many patches changed.
     ///
     /// # Errors
     /// There is no target, or it cannot be written.

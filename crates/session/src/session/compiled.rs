@@ -1,4 +1,4 @@
-//! A program with what follows from it and its options alone.
+//! A program, and what follows from it and its options alone.
 
 use std::rc::Rc;
 
@@ -30,13 +30,13 @@ impl Compiled {
     /// Lays out what a program keeps.
     ///
     /// # Errors
-    /// Its variables, or its options, ask for more than an arena can hold; an option has no such value.
+    /// Its variables or options need more than an arena can hold, or the value of an option is wrong.
     pub fn new(program: Program, options: Options) -> Result<Rc<Compiled>, SessionError> {
         Compiled::for_processes(program, options, Vec::new())
     }
 
-    /// The same, of a program that traces several processes, each by a session of its own. A description
-    /// that names one of them (`pid7:...`) matches there, and is passed over in the others' sessions.
+    /// The same, for a program that traces several processes, each in a session of its own. A description that
+    /// names one of them (`pid7:...`) matches in that session, and is ignored in the others.
     ///
     /// # Errors
     /// As [`Compiled::new`].

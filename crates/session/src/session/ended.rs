@@ -1,4 +1,4 @@
-//! A session whose probes are out of the text: what they had recorded is still to be taken, and END fires.
+//! A session whose probes are out of the text: the last records are read, and END fires.
 
 use nanoprobe_target::Exit;
 use nanoprobe_text::Patch;
@@ -12,7 +12,7 @@ use crate::probes::Place;
 /// See the module's description.
 pub struct Ended {
     pub(super) tracing: Tracing,
-    /// What could not be taken back is in use as long as this lives.
+    /// What could not be taken back stays in use as long as this lives.
     pub(super) presence: Option<Presence>,
     pub(super) exited: Option<Exit>,
     /// How many more rounds of records are taken at most.
@@ -20,8 +20,8 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// What is still to be told, part by part, so that the tracer's memory holds
-    /// one part; `None` when that was all. The last part is what END has recorded.
+    /// The remaining output, part by part, so that the tracer needs memory for one part only; `None` at the end.
+    /// The last part is what END has recorded.
     ///
     /// # Errors
     /// The arena is damaged.
@@ -30,7 +30,7 @@ impl Ended {
             return Ok(None);
         };
         let tracing = &mut self.tracing;
-        // A process that records on, though its probes are gone, is not listened to for ever.
+        // A process that goes on recording although its probes are gone is not read for ever.
         self.rounds_left = rounds.checked_sub(1);
         let any = self.rounds_left.is_some() && tracing.take_records_until(u64::MAX)?;
         if !any {

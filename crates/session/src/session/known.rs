@@ -1,5 +1,5 @@
-//! What is known of one process under a program: its modules, the probes that match there,
-//! their enablings, the names of its addresses. Nothing here writes into the process.
+//! What is known of one process that a program traces: its modules, the probes that match there, their enablings,
+//! the names of its addresses. Nothing here writes into the process.
 
 mod demands;
 mod hints;
@@ -34,8 +34,8 @@ pub struct Known {
     pub(super) compiled: Rc<Compiled>,
     pub(super) process: Option<Process>,
     pub(super) modules: Modules,
-    /// All of the program that is there from the start is mapped: false
-    /// between the start of a command and the moment its libraries are there.
+    /// The program and all the libraries that it starts with are mapped. False from the start of a command until
+    /// its libraries are loaded.
     pub(super) loaded: bool,
     pub(super) perf_map: RefCell<PerfMap>,
     pub(super) choices: Choices,
@@ -48,14 +48,14 @@ pub struct Known {
     pub(super) refused: Vec<Refused>,
 }
 
-/// What the descriptions of a program match, each by its clause and its number there.
+/// What the descriptions of a program match, each by its clause and its number in the clause.
 #[derive(Default)]
 pub(super) struct Matches {
     /// How many probes each matched.
     counts: HashMap<(usize, usize), usize>,
-    /// What was wrong with their names in some function; it counts where nothing is matched at all.
+    /// What was wrong with the names of descriptions in some function. It matters where nothing is matched at all.
     name_errors: HashMap<(usize, usize), NameError>,
-    /// Those of instructions in IFUNCs whose choice is not known yet.
+    /// Probes on instructions of IFUNCs whose choice is not known yet.
     pub(super) later: Vec<(usize, usize, Later)>,
 }
 
@@ -63,14 +63,14 @@ pub(super) struct Matches {
 pub(super) struct ModuleChanges {
     /// The index of the first new one.
     pub(super) first_new: usize,
-    /// Where those lay that are gone.
+    /// The ranges of modules that are gone.
     pub(super) gone: Vec<Range<u64>>,
     /// Files that cannot be read.
     pub(super) warnings: Vec<String>,
 }
 
 impl Known {
-    /// Nothing is read, and nothing matched.
+    /// A process of which nothing is read or matched yet.
     pub(super) fn new(compiled: Rc<Compiled>, process: Option<Process>) -> Result<Known, SessionError> {
         let globals_offset = u32::try_from(compiled.layout.globals_offset).unwrap_or(u32::MAX);
         let perf_map = process.as_ref().map_or_else(PerfMap::default, |process| {
@@ -132,8 +132,8 @@ impl Known {
         self.probes.iter()
     }
 
-    /// How many probes the descriptions of a source matched. A clause that its
-    /// `if`s divided counts once: its parts share the span of what was written.
+    /// How many probes the descriptions of one source matched. A clause that was divided by its `if`s counts once:
+    /// its parts share one span of the text.
     pub fn matches(&self, source: u32) -> usize {
         let mut written = HashMap::new();
         let clauses = &self.program().clauses;
@@ -145,13 +145,13 @@ impl Known {
         written.values().sum()
     }
 
-    /// Whether all of the program that is there from the start is mapped: false between the start of a command and the
-    /// moment its libraries are there.
+    /// Whether the program and all the libraries that it starts with are mapped. False from the start of a command
+    /// until its libraries are loaded.
     pub fn is_loaded(&self) -> bool {
         self.loaded
     }
 
-    /// What could not be placed.
+    /// The probes that could not be placed.
     pub fn refused(&self) -> &[Refused] {
         &self.refused
     }
@@ -161,7 +161,7 @@ impl Known {
         modules.find(|module| module.kind() == ModuleKind::Executable)
     }
 
-    /// Those that are mapped now, with their indices.
+    /// The modules that are mapped now, with their indices.
     pub(super) fn loaded_modules(&self) -> impl Iterator<Item = (usize, &Module)> {
         let modules = self.modules.list().iter().enumerate();
         modules.filter(|(index, _)| self.modules.is_loaded(*index))
@@ -188,8 +188,8 @@ impl Known {
         })
     }
 
-    /// Looks at the program that the process executes by now, and at its
-    /// libraries. What was held of the process is of the program that is no more.
+    /// Looks at the program that the process executes now, and at its libraries. What was known before was of the
+    /// old program.
     pub(super) fn update_after_exec(&mut self) {
         let pid = self.process.as_ref().map(Process::pid);
         let Some(Ok(process)) = pid.map(Process::open) else {
@@ -216,8 +216,8 @@ impl Known {
         self.process.as_ref().filter(|process| process.is_child())
     }
 
-    /// What is wrong with a process that has ended meanwhile is that: it has no memory, no threads and no files.
-    /// Whatever is wrong with one that has executed another program meanwhile, may be wrong with the old one only.
+    /// Replaces the error where the process has ended meanwhile, since then every access fails for that reason.
+    /// Does the same where the process has executed another program, since the error may concern the old one only.
     pub(super) fn or_ended(&self, error: SessionError) -> SessionError {
         use SessionError::{AtDescription, Interrupted, Memory, Stop};
         if let Interrupted = error {
@@ -240,7 +240,7 @@ impl Known {
         }
     }
 
-    /// What was not found in a process that is being started may be there in a moment.
+    /// Marks the error as one that may go away, where the process is just being started.
     pub(super) fn or_starting(&self, error: SessionError) -> SessionError {
         match &self.process {
             Some(process)
@@ -258,7 +258,8 @@ impl Known {
     }
 }
 
-/// Nothing else has its number while it is not collected, and a process that has ended takes no harm.
+/// The command's number is not used again before it is collected, and a kill does not harm a process that has
+/// ended.
 impl Drop for Known {
     fn drop(&mut self) {
         if let Some(command) = self.command() {
@@ -267,7 +268,7 @@ impl Drop for Known {
     }
 }
 
-/// What clauses read of a process, the same for the whole session.
+/// What clauses read of a process and what does not change in a session.
 fn constants_of(process: &Process) -> SessionConstants {
     let pid = process.pid() as u32;
     let ids = identity::ids_of(pid);

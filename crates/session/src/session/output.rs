@@ -1,4 +1,4 @@
-//! What a session yields.
+//! The output of a session.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub enum Output {
     Fault {
         /// The enabling.
         epid: u32,
-        /// What, and in which action.
+        /// The fault, and the action in which it happened.
         fault: ClauseFault,
     },
     /// A library came, and probes were placed in it.
@@ -33,7 +33,7 @@ pub enum Output {
         /// How long the target's threads stood still.
         pauses: Pauses,
     },
-    /// What could not be placed, or read.
+    /// Something could not be placed, or read.
     Warning(String),
     /// The target ended.
     Exited(Exit),

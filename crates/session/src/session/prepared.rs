@@ -24,16 +24,16 @@ use crate::{interrupt, progress};
 
 /// See the module's description.
 pub struct Prepared {
-    /// The first to go: a command is killed before it may run.
+    /// Dropped first, so that a command is killed before it may run.
     known: Known,
-    /// A command that was started stands still until probes are in place.
+    /// A command that was started stays stopped until its probes are in place.
     starting: Starting,
     warnings: Vec<String>,
     clock_start: clock::Reading,
 }
 
-/// All of the program that is there from the start is mapped, so that its probes
-/// can be listed. A command for it does not run on, and is ended with this.
+/// The program and all the libraries that it starts with are mapped, so that their probes can be listed. A command
+/// that was started for this never runs on, and ends with this value.
 pub struct Listed(Stage);
 
 enum Stage {
@@ -42,8 +42,8 @@ enum Stage {
 }
 
 impl Prepared {
-    /// Looks at the target, matches, and makes the clauses' machine
-    /// code. The program was compiled for what was acquired.
+    /// Looks at the target, matches, and makes the clauses' machine code. The program was compiled for the acquired
+    /// process.
     ///
     /// # Errors
     /// [`SessionError`]; a running target was not touched, a command that was started is ended.
@@ -61,7 +61,7 @@ impl Prepared {
             warnings: Vec::new(),
             clock_start,
         };
-        // A provider that is not there does not come while a process is being started.
+        // A provider that does not exist will not appear later while a process is being started.
         prepared.known.match_tracer()?;
         let command = prepared.known.command().map(|command| command.pid());
         let looked = interrupt::harmless(command, || prepared.look_at_target());
@@ -70,7 +70,7 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// What is there to be probed.
+    /// Reads what can be probed.
     fn look_at_target(&mut self) -> Result<(), SessionError> {
         let _reading = progress::doing(progress::Work::Reading, 0);
         let known = &mut self.known;
@@ -116,7 +116,7 @@ impl Prepared {
             }
             attached.step()?;
         }
-        // It is to be listed, not to be run.
+        // The command will be listed, not run.
         if let Some(command) = attached.known().command() {
             command.suspend();
         }
@@ -168,7 +168,7 @@ impl Listed {
         }
     }
 
-    /// How the probes would be placed, for `-l -v`. Nothing of the target is touched; IFUNCs stay unresolved.
+    /// How the probes would be placed, for `-l -v`. Nothing is written into the target; IFUNCs stay unresolved.
     ///
     /// # Errors
     /// There is no target, or no room in its address space.

@@ -28,15 +28,15 @@ const RANGES_PERIOD: Duration = Duration::from_millis(500);
 pub(super) struct Presence {
     pub(super) attachment: Attachment,
     pub(super) placed: Placed,
-    /// Only looked at: nothing but the linker's hook is placed, no clause fires.
+    /// Only for a list: nothing but the linker's hook is placed, and no clause fires.
     listing: bool,
     ranges: Publisher,
     /// When the map of readable memory is next refreshed.
     next_ranges: Instant,
-    /// Where unwinders, and the linker, are hooked.
+    /// The places where unwinders, and the linker, are hooked.
     return_hooks: HashSet<u64>,
     warned_of_returns: bool,
-    /// Where errno is was found out, or that no library says so.
+    /// It has been found out where errno is, or that no library has it.
     errno_known: bool,
 }
 
@@ -61,12 +61,12 @@ impl Presence {
         }
     }
 
-    /// Signs of life for as long as the value lives.
+    /// Keeps the heartbeat going for as long as the value lives.
     pub(super) fn pulse(&self) -> Option<Pulse> {
         self.attachment.pulse()
     }
 
-    /// Now and then, when clauses read memory: what of it is readable.
+    /// Refreshes now and then, when clauses read memory, the map of what is readable.
     pub(super) fn refresh_ranges(&mut self) {
         let now = Instant::now();
         if now < self.next_ranges {
@@ -74,7 +74,7 @@ impl Presence {
         }
         self.next_ranges = now + RANGES_PERIOD;
         if self.attachment.parameters.reads_memory {
-            // A target that has just ended has no map; it is noticed at the next look.
+            // A target that has just ended has no map; the next look notices that.
             let _ = self.ranges.publish(&mut self.attachment);
         }
     }
@@ -84,8 +84,8 @@ impl Presence {
         if self.attachment.regions.is_empty() {
             return Ok(Detached::default());
         }
-        // A thread that has just loaded a library is not kept waiting for probes that do
-        // not come. An error: there is no arena yet, or no more, and no thread waits.
+        // A thread that has just loaded a library must not wait for probes that will not come. On an error there is
+        // no arena (yet or any more), so no thread waits.
         if let Ok(memory) = self.attachment.memory() {
             let _ = ControlBlock::open(memory).and_then(|control| control.beat(0));
         }

@@ -11,14 +11,14 @@ pub(super) struct Timer {
     pub(super) period: Duration,
     pub(super) next: Instant,
     pub(super) firings: usize,
-    /// Of a `profile`, where the target can be sampled.
+    /// For a `profile` of a target that can be sampled.
     pub(super) sampler: Option<Sampler>,
-    /// When that was read.
+    /// When the sampler was last read.
     pub(super) read: Instant,
 }
 
 impl Timer {
-    /// When something is to be done for it.
+    /// When the timer next needs work.
     pub(super) fn due(&self) -> Instant {
         match self.sampler {
             Some(_) => self.next.min(self.read + Sampler::READ_PERIOD),
@@ -27,11 +27,10 @@ impl Timer {
     }
 }
 
-/// A tracer that is late makes up for the firings of this time, as DTrace's cyclics do. Older ones are missed, and
-/// counted.
+/// A late tracer makes up for the firings of this time, as DTrace's cyclics do. Older ones are missed, and counted.
 const MADE_UP_FOR: Duration = Duration::from_secs(1);
 
-/// What a timer owes.
+/// How many firings a timer owes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Due {
     pub(super) firings: usize,
@@ -39,7 +38,7 @@ pub(super) struct Due {
     pub(super) next: Instant,
 }
 
-/// What a timer owes at `now`, which is not before its `next` time.
+/// How many firings a timer owes at `now`, which is not before its `next` time.
 pub(super) fn due(next: Instant, period: Duration, now: Instant) -> Due {
     let period_ns = period.as_nanos().max(1);
     let late = now.saturating_duration_since(next).as_nanos();

@@ -1,8 +1,8 @@
 //! `tick-...` and `profile-...`.
 //!
-//! A `tick` fires once each time. A `profile` fires once for each processor: for
-//! a thread of the target's that was on one, as a sample of it shows that thread
-//! ([`nanoprobe_target::Sampler`]), and for the other processors in the tracer.
+//! A `tick` fires once each time. A `profile` fires once for each processor. Where a thread of the target was on
+//! the processor it fires for a sample of that thread ([`nanoprobe_target::Sampler`]), and for the other processors
+//! it fires in the tracer.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::session::tracing::Tracing;
 use crate::stack::FrameRule;
 use crate::{sampled, stack};
 
-/// How often it is looked for code that samples have shown and no module has.
+/// How often to look for code that samples have shown and that no module has.
 const CODE_PERIOD: Duration = Duration::from_millis(100);
 
 /// The processors that we may run on.
@@ -34,8 +34,8 @@ fn processors() -> Vec<u32> {
     numbers.filter_map(|number| u32::try_from(number).ok()).collect()
 }
 
-/// For which processors a profile probe is still to fire, of so many firings,
-/// when these were sampled: as in DTrace once for each, so `cpu` is not ours.
+/// The processors for which a profile probe must still fire when `sampled` were sampled, for so many firings. As in
+/// DTrace it fires once for each processor, so `cpu` is not the tracer's own.
 fn idle(sampled: &[u32], firings: usize) -> Vec<Option<u32>> {
     let mut idle: Vec<u32> = processors().into_iter().cycle().take(firings).collect();
     for processor in sampled {
@@ -50,7 +50,7 @@ fn idle(sampled: &[u32], firings: usize) -> Vec<Option<u32>> {
 /// The timers of a program, and what samples need.
 pub(super) struct Timers {
     list: Vec<Timer>,
-    /// The process executes another program by now than the one that was instrumented, and is sampled.
+    /// The process executes another program now than the one that was instrumented, and is still sampled.
     executed_another: bool,
     code_looked_for: Instant,
     /// How to walk through each module's frames.
@@ -74,7 +74,7 @@ impl Timers {
         self.list.iter().map(Timer::due).min()
     }
 
-    /// From now on they are due.
+    /// Starts the timers.
     pub(super) fn start(&mut self, tracing: &mut Tracing) {
         let known = &tracing.known;
         let now = Instant::now();
@@ -116,7 +116,7 @@ impl Timers {
             }
             let walks = timer.enablings.iter().any(|enabling| walks_stack(known, *enabling));
             if walks {
-                // Read before the first sample comes, since it takes a while.
+                // Read before the first sample comes, since this takes a while.
                 for module in 0..known.modules.list().len() {
                     rows_of(&mut self.rows, &known.modules, module);
                 }
@@ -142,7 +142,7 @@ impl Timers {
         }
     }
 
-    /// Samples go on when the process executes another program, whose code this is from now on.
+    /// After the process executes another program, samples go on with that program's code.
     pub(super) fn sample_another_program(&mut self, known: &mut Known) {
         if self.list.iter().any(|timer| timer.sampler.is_some()) {
             self.executed_another = true;
@@ -150,13 +150,13 @@ impl Timers {
         }
     }
 
-    /// Of what comes to another program no dynamic linker tells us.
+    /// No dynamic linker reports what another program loads.
     fn look_for_code(&mut self, known: &mut Known) {
         self.code_looked_for = Instant::now();
         known.update_after_exec();
     }
 
-    /// Whether samples show code that no module has, and it is time to look for it.
+    /// Whether samples show code that no module has, and it is time to look for that code.
     fn shows_new_code(&self, known: &Known, samples: &[Sample]) -> bool {
         let is_unknown = |sample: &Sample| {
             let executed = sample.user.as_ref().map(|user| TargetAddress(user.register("ip")));
@@ -203,7 +203,7 @@ impl Timers {
         Ok(())
     }
 
-    /// What was sampled up to the end.
+    /// Fires for what was sampled up to the end.
     pub(super) fn end(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
         for index in 0..self.list.len() {
             self.fire_samples(tracing, index)?;
@@ -212,7 +212,7 @@ impl Timers {
         Ok(())
     }
 
-    /// Fires a probe for each sample that has come; yields the processors that they are of.
+    /// Fires a probe for each sample that has come; yields the processors of the samples.
     fn fire_samples(&mut self, tracing: &mut Tracing, index: usize) -> Result<Vec<u32>, SessionError> {
         let Some(sampler) = self.list.get_mut(index).and_then(|timer| timer.sampler.as_mut()) else {
             return Ok(Vec::new());

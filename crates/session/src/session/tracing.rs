@@ -30,7 +30,7 @@ pub struct Tracing {
     pub(super) tracer: TracerState,
     speculations: Speculations<Output>,
     exit_status: Option<i32>,
-    /// A clause that the tracer ran has said so.
+    /// A clause that the tracer ran has called `exit()`.
     handlers_stopped: Option<HandlersStopped>,
     pub(super) lost: Lost,
 }
@@ -38,11 +38,11 @@ pub struct Tracing {
 /// The memory in which a program keeps its variables and its records.
 pub(super) struct Arena {
     memory: Arc<ArenaMemory>,
-    /// None where no process is traced, and the memory is the tracer's own.
+    /// `None` where no process is traced, and the memory is the tracer's own.
     shared: Option<Shared>,
 }
 
-/// A process has the same memory.
+/// Shows that a process has the same memory.
 #[derive(Clone, Copy)]
 struct Shared {
     /// Where.
@@ -56,13 +56,13 @@ struct Shared {
 pub(super) struct Lost {
     /// Calls that were left without a return, or whose return was not seen.
     pub(super) calls: u64,
-    /// Samples of threads that found no room.
+    /// Samples of threads for which there was no room.
     pub(super) samples: u64,
-    /// Firings of `tick-` and `profile-` that the tracer was too late for.
+    /// Firings of `tick-` and `profile-` for which the tracer was too late.
     pub(super) ticks: u64,
 }
 
-/// When no handler was to begin any more.
+/// The moment from which no handler may begin.
 #[derive(Clone, Copy, Debug)]
 struct HandlersStopped {
     /// By the time stamp counter.
@@ -72,14 +72,14 @@ struct HandlersStopped {
 }
 
 impl HandlersStopped {
-    /// Whether a record was made after it. A record without a time counts as one from before.
+    /// Whether a record was made before that moment. A record without a time counts as made before.
     fn is_before(&self, record: &Record) -> bool {
         record.tsc > self.time
     }
 }
 
 impl Arena {
-    /// Of a program that traces no process.
+    /// The arena of a program that traces no process.
     pub(super) fn private(bytes: u64) -> Result<Arena, SessionError> {
         Ok(Arena {
             memory: Arc::new(ArenaMemory::private(bytes).map_err(SessionError::Arena)?),
@@ -102,7 +102,7 @@ impl Arena {
         self.memory.memory()
     }
 
-    /// The memory that a process has, too.
+    /// The memory, where a process has it, too.
     fn shared(&self) -> Option<(&Mapping, Shared)> {
         Some((self.memory.memory(), self.shared?))
     }

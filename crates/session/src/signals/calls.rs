@@ -1,4 +1,4 @@
-//! Signal actions, asked for and changed by system calls in a thread that stands.
+//! Signal actions, read and changed by system calls in a stopped thread.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::error::SessionError;
 /// Signal actions by their signals.
 pub(crate) type Known = BTreeMap<i32, SignalAction>;
 
-/// What the actions of some signals are.
+/// Reads the actions of some signals.
 pub(super) fn look_at(stopped: &mut Stopped, signals: Vec<i32>) -> Result<Known, SessionError> {
     if signals.is_empty() {
         return Ok(Known::new());
@@ -22,8 +22,8 @@ pub(super) fn look_at(stopped: &mut Stopped, signals: Vec<i32>) -> Result<Known,
     Ok(signals.into_iter().zip(found).collect())
 }
 
-/// Changes actions to what `change` makes of them, while all threads stand: in one go where they are as they are known
-/// to be, and once more for those that are not. What they were.
+/// Changes actions to what `change` makes of them, while all threads are stopped. Where the actions are as they
+/// were known, one pass is enough; the others take a second. Yields what they were.
 pub(super) fn exchange(
     stopped: &mut Stopped,
     signals: &[i32],
@@ -54,7 +54,7 @@ pub(super) fn exchange(
         let found = remote.signal_actions(&calls)?;
         let mut again = Vec::new();
         for (signal, found) in left.into_iter().zip(found) {
-            // Once we have changed an action, what is found is no longer the program's; and nobody else changes it.
+            // Once we have changed an action, the one that is found is ours; and no other code changes it.
             if before.contains_key(&signal) {
                 continue;
             }
@@ -69,7 +69,7 @@ pub(super) fn exchange(
     Ok(before)
 }
 
-/// A mask that the kernel tells of a thread.
+/// A mask that the kernel shows for a thread.
 pub(super) fn signals_of(pid: i32, tid: i32, field: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
     let text = status.lines().find_map(|line| line.strip_prefix(field))?;

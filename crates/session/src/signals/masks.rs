@@ -14,7 +14,7 @@ use crate::held::{Blocking, give_back};
 use crate::records::{action_place, blocked_place, recorded_actions, recorded_bits};
 use crate::thread_key;
 
-/// By what the agent knows this thread.
+/// The key by which the agent knows this thread.
 fn key_of(stopped: &Stopped, tid: i32, registers: &Registers) -> u64 {
     thread_key::of_pointer(stopped.process(), tid, registers.fs_base)
 }
@@ -23,8 +23,8 @@ fn key_of(stopped: &Stopped, tid: i32, registers: &Registers) -> u64 {
 /// [`super::install`].)
 pub(super) fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionError> {
     let threads: Vec<i32> = stopped.threads().collect();
-    // A thread that is just being created may have its creator's thread pointer still (Go's do), and blocks what that
-    // one blocked meanwhile. What only one of the two blocks is recorded for neither.
+    // A thread that is just being created may still have its creator's thread pointer (Go's do), and blocks what
+    // its creator blocked meanwhile. A signal that only one of the two blocks is recorded for neither.
     let mut believed: BTreeMap<u64, u64> = BTreeMap::new();
     let mut masks = Vec::new();
     let mut stacks = Vec::new();
@@ -34,14 +34,15 @@ pub(super) fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(),
         let bits = mask & SYNCHRONOUS;
         let registers = stopped.registers(tid)?;
         let key = key_of(stopped, tid, &registers);
-        // What a handler blocks ends with it, and nobody tells us when.
+        // What a handler blocks ends with the handler, and we do not see its end.
         let lasting = match &map {
             Some(map) if bits != 0 => bits & mask_after_handlers(stopped.process().memory(), map, registers.rsp),
             _ => bits,
         };
         *believed.entry(key).or_insert(lasting) &= lasting;
-        // Whoever waits under a mask of his own, as rt_sigsuspend does, would run the handler that ends it under that
-        // mask. He is to wait again, by way of the shims: setting what he blocks otherwise makes the kernel forget it.
+        // A thread that waits under a mask of its own, as in rt_sigsuspend, would run the handler that ends the
+        // wait under that mask. It must begin the wait again, by way of the shims: otherwise setting its mask makes
+        // the kernel forget the other one.
         let waits = Stopped::in_restart(&registers) && bits_of_wait(stopped, tid) != 0;
         masks.extend((bits != 0 || waits).then_some((tid, mask)));
         stacks.push(registers.rsp);
@@ -51,7 +52,7 @@ pub(super) fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(),
             stopped.process().memory().write(place, &(bits as u16).to_le_bytes())?;
         }
     }
-    // After the records: a tracer that is killed in between leaves what can be undone.
+    // After the records: if the tracer is killed in between, what is left can be undone.
     for (tid, mask) in masks {
         stopped.set_signal_mask(tid, mask & !SYNCHRONOUS)?;
     }
@@ -63,11 +64,11 @@ pub(super) fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(),
     Ok(())
 }
 
-/// Makes true what the program believes of its masks, in the moment in which the shims leave its text: from then on
-/// it changes them without us, and a record tells what was. A thread that is still in our code needs the signals
-/// there. When it has left, it may have unblocked them itself: so its record is not carried out later, either. What
-/// is not blocked and should be does no harm until somebody sends one of the four; what is blocked and should not be
-/// kills.
+/// Makes true what the program believes of its masks, in the stop in which the shims leave its text. From then on
+/// the program changes them without the agent, and the records are out of date. A thread that is still in our code
+/// needs the signals there. When it has left, it may have unblocked them itself, so its record is not applied
+/// later, either. A signal that should be blocked and is not does no harm until one of the four is sent. A signal
+/// that is blocked and should not be kills the process.
 pub(crate) fn restore_masks(
     control: &Control,
     table: u64,
@@ -75,7 +76,7 @@ pub(crate) fn restore_masks(
     stopped: &mut Stopped,
     is_ours: impl Fn(u64) -> bool,
 ) -> Result<(), SessionError> {
-    // A table may not be there yet, or no more: what cannot be read records nothing.
+    // A table may be missing, at the start or at the end: then nothing is recorded.
     if table == 0 || control.arena_address == 0 {
         return Ok(());
     }
@@ -93,8 +94,8 @@ pub(crate) fn restore_masks(
     let (mut blocking, mut all) = (Vec::new(), true);
     for tid in threads {
         let registers = stopped.registers(tid)?;
-        // Of two threads with one thread pointer one is just being created: nobody can tell whose record it is. Both
-        // set their masks next, and what is not blocked meanwhile harms less than what is.
+        // Of two threads with one thread pointer one is just being created, and it is not known whose the record
+        // is. Both set their masks next, and too small a mask does less harm meanwhile than too large a one.
         if is_ours(registers.rip)
             || keys
                 .get(&key_of(stopped, tid, &registers))
@@ -108,7 +109,7 @@ pub(crate) fn restore_masks(
         };
         let bits = recorded_bits(stopped, place);
         if bits != 0 {
-            // The record goes last: a tracer that is killed in between leaves what can be done again.
+            // The record is cleared last: if the tracer is killed in between, this can be done again.
             let mask = stopped.signal_mask(tid)?;
             stopped.set_signal_mask(tid, mask | bits)?;
             stopped.process().memory().write(place, &[0; 2])?;
@@ -129,7 +130,8 @@ pub(crate) fn restore_masks(
     Ok(())
 }
 
-/// Looks at the actions that [`restore_masks`] is going to change, while one thread is enough. `None`: there are none.
+/// Reads the actions that [`restore_masks`] is going to change, while one thread is stopped. `None`: there are
+/// none.
 pub(crate) fn look_at_recorded(
     table: TargetAddress,
     process: &Process,
@@ -145,7 +147,7 @@ pub(crate) fn look_at_recorded(
     Ok(Some((known, stopped.release())))
 }
 
-/// Which of the four a thread blocks this moment, be it only while it waits.
+/// Which of the four signals a thread blocks at this moment, even if only while it waits.
 fn bits_of_wait(stopped: &Stopped, tid: i32) -> u64 {
     signals_of(stopped.process().pid(), tid, "SigBlk:").unwrap_or(0) & SYNCHRONOUS
 }

@@ -10,7 +10,7 @@ use super::{Statics, names_provider};
 /// `arg0` to `arg9`.
 const ARGUMENTS: u8 = 10;
 
-/// The process may not be there yet: its number is the one that the description has.
+/// The process may not exist yet: its number is the one in the description.
 fn pid_of(probe: &ProbeDescription) -> i32 {
     let name = probe.provider.trim_end_matches(|last: char| last.is_ascii_digit());
     let digits = probe.provider.get(name.len()..).unwrap_or_default();

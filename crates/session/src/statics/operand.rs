@@ -1,5 +1,5 @@
-//! The arguments of a static probe, from the text of its note: assembler
-//! operands in AT&T's syntax, as the compiler wrote them, each with its size.
+//! The arguments of a static probe, from the text of its note: assembler operands in AT&T's syntax, as the compiler
+//! wrote them, each with its size.
 //!
 //! ```text
 //!    -4@%eax   8@-16(%rbp)   1@(%rax,%rbx,4)   -4@$7   8@counter(%rip)   8@16+table(%rip)   8@$main
@@ -8,8 +8,8 @@
 //!    size                                        behind it: floating-point; none: the operand's own
 //! ```
 //!
-//! A note may come from anybody: what is not understood is an argument
-//! that cannot be read, with its reason, and no harm to the others.
+//! Any tool may have written a note. An operand that is not understood becomes an argument that cannot be read,
+//! with the reason; the other arguments still work.
 
 use nanoprobe_codegen::{Argument, Location, Operand, Register, StaticArguments};
 
@@ -30,7 +30,7 @@ pub fn parse(text: &str, find: Find<'_>) -> StaticArguments {
     StaticArguments { list: list.collect() }
 }
 
-/// The operands: parted by blanks, but not within parentheses.
+/// The operands, separated by blanks that are not within parentheses.
 fn words(text: &str) -> Vec<&str> {
     let mut depth = 0_usize;
     let parts = text.split(|character| {
@@ -63,7 +63,7 @@ fn argument(word: &str, find: Find<'_>) -> Argument {
     let (location, own_bytes) = location(text, find).map_err(|reason| format!("{word}: {reason}"))?;
     Ok(Operand {
         location,
-        // What is larger than its register is the register, extended.
+        // An argument larger than its register is the register, extended.
         bytes: match location {
             Location::Register { .. } => bytes.unwrap_or(own_bytes).min(own_bytes),
             _ => bytes.unwrap_or(own_bytes),
@@ -78,7 +78,7 @@ fn is_size(text: &str) -> bool {
     (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Where, and the size that goes without saying.
+/// The location, and the size that it implies.
 fn location(text: &str, find: Find<'_>) -> Result<(Location, u8), String> {
     if let Some(immediate) = text.strip_prefix('$') {
         let sum = sum(immediate, find)?;
@@ -153,7 +153,7 @@ struct Named {
 }
 
 fn register(text: &str) -> Result<Named, String> {
-    // By their numbers in machine code.
+    // The registers by their numbers in machine code.
     const WIDE: [&str; 8] = ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di"];
     const LOW: [&str; 8] = ["al", "cl", "dl", "bl", "spl", "bpl", "sil", "dil"];
     const HIGH: [&str; 4] = ["ah", "ch", "dh", "bh"];
@@ -212,7 +212,7 @@ fn address_register(name: &str) -> Result<Register, String> {
     }
 }
 
-/// What stands in front of the parentheses, or behind the dollar.
+/// The text before the parentheses, or after the dollar.
 struct Sum {
     value: i64,
     has_symbol: bool,
@@ -327,7 +327,7 @@ mod tests {
         for (number, name) in (0..).zip(["ah", "ch", "dh", "bh"]) {
             assert_eq!(one(&format!("1@%{name}")), operand(in_register(number, 8), 1, false));
         }
-        // Less than the register is its low part; more is all of it.
+        // A size smaller than the register means its low part; a larger one means all of it.
         assert_eq!(one("2@%rax"), operand(in_register(0, 0), 2, false));
         assert_eq!(one("-8@%eax"), operand(in_register(0, 0), 4, true));
     }
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn no_text_is_too_odd() {
-        // Every text of up to four of these.
+        // Every text made of up to four of these pieces.
         let pieces = [
             "", "@", "8", "-", "$", "%", "rax", "(", ")", ",", "+", "x", " ", ":", "\u{e9}",
         ];

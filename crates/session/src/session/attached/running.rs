@@ -13,14 +13,14 @@ use crate::session::output::Output;
 
 /// How long a step waits at most.
 const STEP: Duration = Duration::from_millis(2);
-/// How long the end of a target is waited for that could not be detached from.
+/// How long to wait for the end of a target that could not be detached from.
 const LAST_WAIT: Duration = Duration::from_millis(200);
 
 impl Attached {
-    /// Takes what has happened since the last call; waits a little when nothing has.
+    /// Yields what has happened since the last call; waits a little when nothing has.
     ///
     /// # Errors
-    /// The session cannot go on; [`Attached::end`] is still to be called.
+    /// The session cannot go on; [`Attached::end`] must still be called.
     pub fn step(&mut self) -> Result<Vec<Output>, SessionError> {
         self.look()?;
         if self.tracing.outputs.is_empty() && !self.is_finished() {
@@ -79,7 +79,7 @@ impl Attached {
         Ok(())
     }
 
-    /// What the target asks for, and what has changed there.
+    /// Serves what the target asks for, and looks at what has changed there.
     fn look_at_target(&mut self) -> Result<(), SessionError> {
         let Some(presence) = &mut self.presence else {
             return Ok(());
@@ -100,7 +100,7 @@ impl Attached {
         self.tracing.take_records()
     }
 
-    /// Samples go on when the process executes another program, whose code this is from now on.
+    /// After the process executes another program, samples go on with that program's code.
     fn look_for_exec(&mut self) {
         if let Some(presence) = &mut self.presence
             && self.exited.is_none()
@@ -110,20 +110,20 @@ impl Attached {
         }
     }
 
-    /// Takes the patches out. What was recorded until then comes from [`Ended::remaining`]. A command that
-    /// was started for the session runs on until that has been told: it is killed when the session goes.
+    /// Takes the patches out. [`Ended::remaining`] yields what was recorded until then. A command that was started
+    /// for the session runs on until then, and is killed when the session is dropped.
     ///
     /// # Errors
     /// The target could not be restored: the message says what is left, and `nanoprobe restore` may try again.
     pub fn end(mut self) -> Result<(Ended, Detached), SessionError> {
-        // What the last samples meet, in a damaged arena say, keeps no probe in the text.
+        // An error in the last samples, for example from a damaged arena, must not keep probes in the text.
         let sampled = self.timers.end(&mut self.tracing);
         self.look_for_exec();
         let mut detached = match &mut self.presence {
             Some(presence) if self.exited.is_none() => presence.detach(),
             _ => Ok(Detached::default()),
         };
-        // It may have ended under our hands, which is no failure.
+        // The process may have ended meanwhile, which is no failure.
         if detached.is_err() && self.known().has_executed() {
             self.look_for_exec();
             detached = Ok(Detached::default());

@@ -1,4 +1,4 @@
-//! Which patches a probe fires in: what is asked before some are turned off ([`Attached::set_armed`]).
+//! The patches in which a probe fires, for turning some of them off ([`Attached::set_armed`]).
 
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_text::Patch;
@@ -8,7 +8,7 @@ use crate::probes::{Place, ProbeIndex, Spot};
 use crate::session::known::Known;
 
 impl Attached {
-    /// The patches in which a probe of the target fires now. Others may fire in the same ones.
+    /// The patches in which a probe of the target fires now. Other probes may fire in the same ones.
     pub fn patches_of(&self, probe: ProbeIndex) -> Vec<&Patch> {
         let mut found: Vec<&Patch> = Vec::new();
         let known = self.known();
@@ -23,8 +23,8 @@ impl Attached {
             let named: Vec<u64> = members.iter().filter_map(|(_, spot)| site_of(*spot)).collect();
             let fires = |patch: &&Patch| match site_of(*spot) {
                 Some(site) => patch.sites.contains(&TargetAddress(site)),
-                // A way out is a site that nobody has named; a function of a lone `ret` is
-                // left where it is entered, and a replaced return address is replaced there.
+                // An exit is a site without a name of its own. A function of a lone `ret` is left where it is
+                // entered, and a replaced return address is replaced there.
                 None => {
                     let here = patch.function.0 == *start;
                     here && (patch.takes_return || patch.sites.iter().any(|site| !named.contains(&site.0)))
@@ -62,7 +62,7 @@ impl Attached {
     }
 }
 
-/// How many bytes after its first instruction the function of a probe is entered.
+/// The distance from the first instruction of a probe's function to where it is entered.
 fn stack_check(known: &Known, probe: ProbeIndex, start: u64) -> u64 {
     let module = match known.probes.get(probe).map(|probe| &probe.place) {
         Some(Place::Function { module, .. }) => known.modules.list().get(*module),
@@ -73,7 +73,7 @@ fn stack_check(known: &Known, probe: ProbeIndex, start: u64) -> u64 {
     })
 }
 
-/// The one address of a spot of a function that is entered at `entered`; `None` for the ways out.
+/// The one address of a spot of a function that is entered at `entered`; `None` for the exits.
 fn site_of(start: u64, entered: u64, spot: Spot) -> Option<u64> {
     match spot {
         Spot::Entry => Some(entered),

@@ -1,5 +1,5 @@
-//! What the probes of a program ask of a process: how its threads are told apart,
-//! whether return addresses are replaced, which IFUNCs are to be resolved.
+//! What the probes of a program need in a process: how threads are told apart, whether return addresses are
+//! replaced, which IFUNCs must be resolved.
 
 use nanoprobe_arena::layout::{RING_FILL, RING_OVERWRITE, RING_SWITCH};
 use nanoprobe_lang::options::{BufferPolicy, ReturnForm};
@@ -17,7 +17,7 @@ use crate::probes::{Place, Spot};
 use crate::thread_key;
 use crate::thread_key::Seen;
 
-/// Of so many functions without a jump to another one it is likely that some function has one.
+/// Among so many functions it is likely that some function jumps to another one.
 const FUNCTIONS_MAX: usize = 1024;
 
 impl Known {
@@ -99,7 +99,7 @@ impl Known {
         let mut list = Vec::new();
         let mut last = None;
         for (module, function) in functions.chain(later) {
-            // Neighbours are mostly probes on one function.
+            // Neighbours in the list are mostly probes on one function.
             if last.replace((module, function)) == Some((module, function)) {
                 continue;
             }
@@ -149,7 +149,7 @@ impl Known {
         enablings.any(|enabling| spot(enabling) == Some(Spot::Exits))
     }
 
-    /// Whether it is certain or likely, before anything is planned, that return addresses are to be replaced.
+    /// Whether it is certain or likely, before anything is planned, that return addresses will be replaced.
     pub(in crate::session) fn takes_returns(&self) -> bool {
         self.wants_exits()
             && self.return_refusal().is_none()
@@ -160,7 +160,7 @@ impl Known {
             }
     }
 
-    /// Whether a function whose return is probed may be left by a jump to another one; as far as can be seen at once.
+    /// Whether a function whose return is probed may jump to another one at its end, as far as can be seen quickly.
     fn has_tail_calls(&self) -> bool {
         let returns = |enabling: &Enabling| match self.probes.get(enabling.probe)?.place {
             Place::Function {
@@ -172,7 +172,7 @@ impl Known {
         };
         let mut last = None;
         let functions = self.enablings.list().iter().filter_map(returns);
-        // Of one function there are often several clauses.
+        // Several clauses often have the same function.
         let mut functions = functions.filter(|function| last.replace(*function) != Some(*function));
         let looked_at = functions.by_ref().take(FUNCTIONS_MAX);
         let jumps = |(module, function): (usize, usize)| {
@@ -184,7 +184,7 @@ impl Known {
         looked_at.filter_map(jumps).any(|jumps| jumps) || functions.next().is_some()
     }
 
-    /// Whether no linker can bring further modules.
+    /// Whether the program has no linker that could load further modules.
     pub(in crate::session) fn is_static(&self) -> bool {
         self.executable()
             .is_some_and(|module| module.linkage().linking != Linking::Dynamic)

@@ -1,4 +1,4 @@
-//! What is said where a description matches nothing.
+//! Hints for descriptions that match nothing.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::probes::{Later, Line, describe, hint_for_elsewhere, hint_for_fields, 
 use crate::statics::{names_provider, provider_of};
 
 impl Known {
-    /// The descriptions that match nothing, with their clauses and their numbers in these.
+    /// The descriptions that match nothing, with their clauses and their numbers in the clauses.
     fn without_match(&self) -> impl Iterator<Item = (usize, usize, &ProbeDescription)> {
         let clauses = self.compiled.program.clauses.iter().enumerate();
         let all = clauses.flat_map(|(clause, found)| {
@@ -31,7 +31,7 @@ impl Known {
         })
     }
 
-    /// Modules with probes whose functions have lost their names: how many have one.
+    /// Modules with probes whose functions have lost their names, and how many functions have one.
     pub fn stripped(&self) -> Vec<(String, usize)> {
         let with_probes: BTreeSet<&str> = self.probes.iter().map(|probe| &*probe.module).collect();
         let modules = self.modules.list().iter();
@@ -90,7 +90,7 @@ impl Known {
         }
     }
 
-    /// For who has named a provider of static probes without the process's number.
+    /// The hint for a provider of static probes that is named without the process's number.
     fn static_hint(&self, description: &ProbeDescription) -> Option<String> {
         let pid = self.process.as_ref()?.pid();
         let mut providers = self.statics.providers().into_iter();
@@ -147,7 +147,7 @@ impl Known {
         Some(format!(" (did you mean {meant}?)"))
     }
 
-    /// For who names a function of a module whose functions have lost their names.
+    /// The hint for a function of a module whose functions have lost their names.
     fn stripped_hint(&self, description: &ProbeDescription) -> Option<String> {
         let is_named = |module: &&Module| {
             module
@@ -165,7 +165,7 @@ impl Known {
         ))
     }
 
-    /// For who names another provider than `pid`, none of whose probes is in this process.
+    /// The hint for a provider other than `pid` that has no probe in this process.
     fn provider_hint(&self, description: &ProbeDescription) -> String {
         let ProbeDescription {
             provider,

@@ -71,7 +71,7 @@ impl Known {
         Ok(())
     }
 
-    /// A clause's descriptions, with their numbers, but for those of other processes that the program traces.
+    /// A clause's descriptions, with their numbers, except those of other processes that the program traces.
     fn own_descriptions(&self, clause: usize) -> Vec<(usize, ProbeDescription)> {
         let mut descriptions: Vec<_> = self.descriptions(clause).into_iter().enumerate().collect();
         let pid = self.process.as_ref().map(Process::pid);
@@ -127,7 +127,7 @@ impl Known {
         wanted.into_iter().collect()
     }
 
-    /// Matches the instructions of IFUNCs, whose choices are known now as far as they ever will be.
+    /// Matches the instructions of IFUNCs, after all resolvers that can be asked have chosen.
     pub(in crate::session) fn match_choices(&mut self) -> Result<(), SessionError> {
         for (clause, number, later) in std::mem::take(&mut self.matches.later) {
             let Some((module, extent)) = self.chosen(&later) else {

@@ -1,4 +1,4 @@
-//! Names of the target's addresses, for who prints them.
+//! Names of the target's addresses, for printing.
 
 use nanoprobe_lang::options::Demangle;
 use nanoprobe_lang::program::SymbolKind;

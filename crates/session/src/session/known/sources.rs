@@ -1,7 +1,7 @@
-//! Matching what only debug information knows: lines of the source, and inlined copies of functions.
+//! Matching what is known from debug information only: lines of the source, and inlined copies of functions.
 //!
-//! Both are sites that are listed, as those of static probes are: one probe of each
-//! function (a line) or of each module (a function's copies), with all of its sites.
+//! Both are lists of sites, like static probes. A line is one probe in each function, the copies of a function are
+//! one probe in each module, each with all of its sites.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ impl Known {
             };
             let mut functions: BTreeMap<Cow<'_, str>, Vec<ImageAddress>> = BTreeMap::new();
             for address in addresses.into_iter().map(ImageAddress) {
-                // A line table may say what it likes: what is no code of a function is no site.
+                // A line table may hold anything: an address outside of all functions is no site.
                 if extent_around(module, address).is_none() {
                     continue;
                 }
@@ -91,7 +91,7 @@ impl Known {
                 continue;
             }
             let answers = |name: &str| answers_to(name, &description.function, demangle).map(Cow::into_owned);
-            // Without debug information, or with damaged one, there are no copies that anybody knows of.
+            // Without debug information, or with damaged one, no copies are known.
             let wanted = glob::literal(&description.function).unwrap_or_default();
             let functions = debug_info(module).and_then(|info| info.inlined(&wanted, answers));
             let copies = inlined::Copies::of(module);
@@ -123,7 +123,8 @@ impl Known {
         self.codegen.static_arguments.extend_from_slice(more);
     }
 
-    /// Keeps why a line was not found: what a file says of its lines counts more than that others do not know the file.
+    /// Keeps why a line was not found. An error of a file that has the source file counts more than those of files
+    /// that do not.
     fn note_no_line(&mut self, clause: usize, number: usize, description: &ProbeDescription, reason: NoLine) {
         let weight = |reason: &NoLine| match reason {
             NoLine::NoCode { .. } => 2,

@@ -1,5 +1,5 @@
-//! What the text needs while the program runs: others' breakpoints among our
-//! patches, and traps in restartable sequences that no section describes.
+//! What the text needs while the program runs: making room for foreign breakpoints, and taking traps out of
+//! restartable sequences that no section describes.
 
 use std::mem::offset_of;
 
@@ -12,13 +12,13 @@ use crate::beside::{Aborted, Extent};
 use crate::error::SessionError;
 use crate::session::tracing::Tracing;
 
-/// So many breakpoints of others are told of.
+/// At most so many foreign breakpoints are reported.
 const TOLD_MAX: usize = 8;
 
 impl Presence {
-    /// Looks whether others' breakpoints stand among our patches: see [`crate::beside`].
+    /// Looks for foreign breakpoints in our patches: see [`crate::beside`].
     pub(in crate::session) fn look_beside(&mut self, tracing: &mut Tracing) {
-        // What could not be changed is seen again by the next look; that the target has gone, others notice.
+        // The next look sees again what could not be changed, and other code notices that the target has gone.
         let Ok(changed) = self.attachment.look_beside(false) else {
             return;
         };
@@ -46,14 +46,14 @@ impl Presence {
     /// Gives back the room of libraries that are gone.
     pub(in crate::session) fn collect(&mut self, tracing: &Tracing) -> Result<(), SessionError> {
         match self.attachment.collect() {
-            // It is tried again. Where there is no room in the end, that is an error then.
+            // It is tried again later. If there is no room in the end, that is an error then.
             Err(SessionError::Stop(_) | SessionError::Remote(_)) => Ok(()),
             Err(_) if tracing.known.target_is_gone() => Ok(()),
             other => other,
         }
     }
 
-    /// Takes out traps that abort restartable sequences: the program would try these again for ever.
+    /// Takes out traps that abort restartable sequences. Otherwise the program would repeat these for ever.
     pub(in crate::session) fn look_for_aborted(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
         let load = |field: usize| tracing.memory().load_u64(field as u64);
         let count = load(offset_of!(Control, aborted))?;
@@ -85,7 +85,7 @@ impl Presence {
             }
             step = next;
         };
-        // Those that came while the traps were taken out are over with them.
+        // Aborts that came while the traps were taken out need no further work.
         let seen = load(offset_of!(Control, aborted))?;
         self.attachment.beside.aborted = Aborted { seen, step };
         if taken > 0 {

@@ -1,5 +1,5 @@
-//! The first step into a process: memory of ours is mapped there.
-//! Another tracer that does the same, or has just gone, is given way to.
+//! The first step into a process: our memory is mapped there. If another tracer does the same, or has just gone, we
+//! wait and try again.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ use crate::error::SessionError;
 use crate::session::known::Known;
 use crate::thread_key::Seen;
 
-/// For how long attaching gives way to other tracers that come or go.
+/// For how long attaching waits for other tracers that come or go.
 const PATIENCE_WITH_TRACERS: Duration = Duration::from_secs(2);
 
-/// Maps what is ours; the thread that did so, or all of a program that is being started, still
-/// stands. Where another tracer is about to do the same, or has just gone, this is begun again.
+/// Maps our memory. The thread that did so, or all threads of a program that is being started, stay stopped. Where
+/// another tracer is about to do the same, or has just gone, this begins again.
 pub(in crate::session) fn enter(
     known: &Known,
     process: &Process,
@@ -51,12 +51,12 @@ pub(in crate::session) fn enter(
             Ok(stopped) => return Ok((presence, stopped)),
             Err(error) => error,
         };
-        // The first error is the one that counts.
+        // Only the first error is reported.
         let _ = presence.detach();
         if !is_running || !error.is_another_tracers() || Instant::now() > deadline {
             return Err(presence.not_begun(known, error));
         }
-        // Its lock goes with it: what could not be taken back is a dead tracer's from here on.
+        // Its lock goes with it: what could not be taken back now counts as left by a dead tracer.
         drop(presence);
         give_way(process, deadline)?;
     }
@@ -95,8 +95,8 @@ impl Presence {
     }
 }
 
-/// All threads stand for as long as it takes to look at their thread pointers. Go's
-/// new threads share their creator's for a moment, so a shared one is looked at again.
+/// Stops all threads for as long as it takes to look at their thread pointers. Go's new threads share their
+/// creator's for a moment, so a shared one is looked at again.
 fn look_at_threads(process: &Process, pauses: &mut Pauses) -> Result<Seen, SessionError> {
     const LOOKS: u32 = 5;
     let mut look = 0;
@@ -113,13 +113,14 @@ fn look_at_threads(process: &Process, pauses: &mut Pauses) -> Result<Seen, Sessi
     }
 }
 
-/// Lets the one thread go that stood.
+/// Lets the one stopped thread go.
 pub(super) fn release_one(stopped: Stopped, pauses: &mut Pauses) {
     let tid = stopped.best_thread().unwrap_or(0);
     pauses.add_single(tid, stopped.release());
 }
 
-/// Waits until another tracer, which was as quick as we, has gone; not as long as it waits for us.
+/// Waits until another tracer that came at the same time has gone. Each waits for a time of its own, so that they
+/// do not meet again.
 fn give_way(process: &Process, deadline: Instant) -> Result<(), SessionError> {
     loop {
         let unlike_the_other = u64::from(std::process::id()).wrapping_mul(7) % 32;

@@ -11,13 +11,13 @@ use crate::error::SessionError;
 use crate::session::known::Known;
 use crate::session::tracing::Tracing;
 
-/// What libraries call the function that says so: glibc and musl, bionic.
+/// The functions that yield its address: in glibc and musl, and in bionic.
 const FUNCTIONS: [&str; 2] = ["__errno_location", "__errno"];
-/// Bytes of it that are read.
+/// Bytes of the function that are read.
 const FUNCTION_BYTES: u64 = 32;
 
 impl Presence {
-    /// Tells handlers that ask for it, once it is known.
+    /// Writes the address for handlers that need it, once it is known.
     pub(super) fn publish_errno(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
         if self.errno_known || !tracing.known.enablings.needs().reads_errno {
             return Ok(());

@@ -1,4 +1,4 @@
-//! IFUNCs: each function's own resolver says, in the target, which of its implementations is used.
+//! IFUNCs: each function's own resolver chooses, in the target, which of its implementations is used.
 
 use nanoprobe_patch::{TargetAddress, ThreadKey};
 use nanoprobe_target::Stopped;
@@ -10,8 +10,8 @@ use crate::session::tracing::Tracing;
 use crate::thread_key;
 
 impl Presence {
-    /// Asks each IFUNC's resolver, in the target, for its choice, as the dynamic linker has. Resolvers are pure
-    /// functions of the processor's features.
+    /// Calls each IFUNC's resolver in the target, as the dynamic linker has done. Resolvers are pure functions of
+    /// the processor's features.
     pub(super) fn resolve_ifuncs(
         &mut self,
         tracing: &mut Tracing,
@@ -24,7 +24,7 @@ impl Presence {
             return Ok(());
         }
         let attachment = &mut self.attachment;
-        // Once: libraries may come again and again.
+        // Reserved once, since libraries may come again and again.
         let stack = match attachment.resolvers_stack {
             Some(stack) => stack,
             None => *attachment

@@ -1,4 +1,4 @@
-//! Modules that come and go while the program runs: the dynamic linker's hook tells of them, and the program waits.
+//! Modules that come and go while the program runs: the dynamic linker's hook reports them, and the program waits.
 
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::ControlBlock;
@@ -13,7 +13,7 @@ use crate::session::output::Output;
 use crate::session::tracing::Tracing;
 
 impl Presence {
-    /// What fires at the linker's hook.
+    /// The enablings that fire at the linker's hook.
     pub(super) fn hooks(&self, known: &Known) -> Vec<Hook> {
         let Some((module, address)) = known.linker_hook() else {
             return Vec::new();
@@ -25,7 +25,7 @@ impl Presence {
         vec![Hook { module, address, fire }]
     }
 
-    /// A target that lives may have announced a change of its libraries, and then waits for our answer.
+    /// A live target may have announced a change of its libraries, and then waits for our answer.
     pub(in crate::session) fn take_libraries(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
         let control = ControlBlock::open(tracing.memory())?;
         let (event, answered) = control.library_events()?;
@@ -39,7 +39,7 @@ impl Presence {
         if let (Err(SessionError::AtDescription { .. }), Some(command)) = (&result, tracing.known.command())
             && !command.has_executed()
         {
-            // The command was started to be traced, and cannot be: it waits for our answer, and gets none.
+            // The command was started to be traced, and cannot be: it waits for an answer that will not come.
             command.kill();
         }
         ControlBlock::open(tracing.memory())?.acknowledge_library(event)?;
@@ -55,10 +55,10 @@ impl Presence {
         }
     }
 
-    /// Matches and places what has come.
+    /// Matches and places probes in the modules that have come.
     pub(super) fn update_libraries(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
         let changes = tracing.known.update_modules()?;
-        // Its patches went with it; what comes to lie there is somebody else's.
+        // Their patches are gone too; other mappings may take their place.
         for range in &changes.gone {
             self.placed.fired.retain(|start, _| !range.contains(start));
             self.return_hooks.retain(|address| !range.contains(address));
@@ -104,16 +104,16 @@ impl Presence {
         Ok(())
     }
 
-    /// A process that executes another program has a new address space: our patches went with the old one, and there is
-    /// nothing to be taken back. What was recorded is kept; the process is followed to its end. Yields whether that has
-    /// just been seen, of a process that lives.
+    /// Leaves a process that has executed another program. Our patches went with the old address space, and there
+    /// is nothing to take back. Records are kept, and the process is followed to its end. Yields whether a live
+    /// process was just found to have done so.
     pub(in crate::session) fn leave_after_exec(&mut self, tracing: &mut Tracing) -> bool {
         let Some(process) = tracing.known.process() else {
             return false;
         };
         let arena = self.attachment.addresses.arena;
         let is_gone = || matches!(process.memory().read_u64(arena), Err(MemoryError::Gone { .. }));
-        // One that has ended has no map either.
+        // A process that has ended has no map either.
         if self.attachment.regions.is_empty() || !is_gone() || process.map().is_err() {
             return false;
         }

@@ -25,10 +25,10 @@ use crate::small_stack::small_stacks;
 use crate::{interrupt, shims, unwinding};
 
 impl Presence {
-    /// Fires BEGIN, and places the probes. `stopped`: what stands still since the arena was mapped.
+    /// Fires BEGIN, and places the probes. `stopped`: the threads that are stopped since the arena was mapped.
     ///
     /// # Errors
-    /// [`SessionError`]; what was done to the target by then is still to be taken back.
+    /// [`SessionError`]; the caller must take back what was done to the target by then.
     pub(in crate::session) fn attach(
         &mut self,
         tracing: &mut Tracing,
@@ -37,9 +37,10 @@ impl Presence {
         mut pauses: Pauses,
     ) -> Result<Begun, SessionError> {
         let started = stopped.is_whole_process();
-        // A command that is let go finds a tracer that lives, however long its probes took.
+        // A command that is let go must find a fresh heartbeat, however long its probes took.
         let _pulse = self.pulse();
-        // Before a program's first instruction its resolvers would choose by features that nobody has looked up yet.
+        // Before a program's first instruction, resolvers would choose by processor features that have not been
+        // read yet.
         if !started {
             self.resolve_ifuncs(tracing, &mut stopped, 0)?;
         }
@@ -135,7 +136,7 @@ impl Presence {
                 map(attachment, &mut stopped)?;
                 let sites = || placement.patches.iter().flat_map(|patch| &patch.sites);
                 if takes_returns && knows_all && hooked.iter().all(|hook| sites().any(|site| site.0 == *hook)) {
-                    // No linker can bring more, so the program's first calls are seen, too.
+                    // No linker can bring more modules, so the program's first calls are seen, too.
                     let event = attachment.returns.events(process.memory())?;
                     attachment.returns.answer(process.memory(), event)?;
                     self.return_hooks.extend(hooked);
@@ -154,8 +155,8 @@ impl Presence {
         if interrupt::requested() {
             return Ok(Armed::default());
         }
-        // While a program that is being started still stands: it is let go by `arm`, may look at its
-        // semaphores with its first instructions, and may have ended before anything more is done here.
+        // A program that is being started is still stopped here. After `arm` it runs on, may read its semaphores
+        // with its first instructions, and may have ended.
         self.attachment.raise_semaphores(&tracing.known.semaphores(first))?;
         self.attachment.write(&placement.patches)?;
         let mut armed = self.attachment.arm(stopped, placement)?;
@@ -164,7 +165,7 @@ impl Presence {
         Ok(armed)
     }
 
-    /// The shims of modules that have come since the last ones.
+    /// Adds the shims of modules that have come since the last call.
     fn add_shims(&self, known: &Known, placement: &mut Placement) {
         let attachment = &self.attachment;
         let first = attachment.shimmed.unwrap_or(0);
@@ -174,9 +175,9 @@ impl Presence {
         shims::add(placement, modules, agent, interrupt::requested);
     }
 
-    /// What handlers read besides their arguments: unwinding tables (of the modules
-    /// from index `module` on), what memory is readable, errno. A command's first
-    /// handlers may come with a library, long after the parameters were made.
+    /// Publishes what handlers read besides their arguments: unwinding tables (of the modules from index `module`
+    /// on), readable memory, errno. A command's first handlers may come with a library, long after the parameters
+    /// were made.
     fn publish_needs(&mut self, tracing: &mut Tracing, module: usize) -> Result<(), SessionError> {
         let known = &tracing.known;
         let needs = known.enablings.needs();
@@ -195,7 +196,7 @@ impl Presence {
         self.publish_errno(tracing)
     }
 
-    /// From now on a placement holds: the one call that applies what was planned.
+    /// Commits a placement: the only call that applies a plan.
     fn commit(&mut self, placement: Placement) -> Changes {
         placement.commit(Holder {
             near: &mut self.attachment.room.near,
@@ -206,7 +207,8 @@ impl Presence {
         })
     }
 
-    /// A filter may have come between the first look and the shims: from now on none comes unseen.
+    /// A filter may have been installed between the first look and the shims. From now on the shims see every new
+    /// one.
     fn look_for_sandbox(&self) -> Result<(), SessionError> {
         let process = &self.attachment.process;
         if !process.has_seccomp() || process.facts().seccomp != Seccomp::Disabled {
@@ -217,7 +219,7 @@ impl Presence {
     }
 }
 
-/// Where the enablings from index `first` on would be placed, and the hooks. Changes nothing.
+/// Plans the enablings from index `first` on, and the hooks. Changes nothing.
 pub(super) fn planned(
     known: &Known,
     placed: &Placed,
@@ -261,7 +263,7 @@ pub(super) fn planned(
     Ok(planner.place(first, hooks))
 }
 
-/// How the probes would be placed, for `-l -v`. Nothing of the target is touched; IFUNCs stay unresolved.
+/// How the probes would be placed, for `-l -v`. Nothing is written into the target; IFUNCs stay unresolved.
 ///
 /// # Errors
 /// There is no target, or no room in its address space.

@@ -1,5 +1,5 @@
-//! Return addresses that are replaced: the session's part. What must be hooked
-//! is hooked before the first is replaced, and whenever libraries come.
+//! Replaced return addresses: the session's part. Unwinders and the linker are hooked before the first address is
+//! replaced, and whenever libraries come.
 
 use std::collections::HashSet;
 
@@ -18,13 +18,13 @@ use crate::returns::ReturnPolicy;
 use crate::session::known::Known;
 use crate::session::tracing::Tracing;
 
-/// How often libraries may come while the unwinders of others are being hooked.
+/// How often libraries may come while the unwinders of earlier ones are being hooked.
 const ROUNDS_MAX: usize = 16;
 
 impl Presence {
-    /// Hooks all that could meet a replaced address, with `hooks`, and lets them be
-    /// replaced, before the first probe is in the text: a function that is called
-    /// every few nanoseconds would otherwise miss a million returns until then.
+    /// Places `hooks` on all code that could meet a replaced address, and then allows replacing. This happens
+    /// before the first probe is in the text: otherwise a function that is called every few nanoseconds would miss
+    /// a million returns.
     pub(super) fn prepare_returns(
         &mut self,
         tracing: &mut Tracing,
@@ -40,14 +40,14 @@ impl Presence {
         hooks.extend(returns.iter().copied());
         let armed = self.place_hooks(tracing, &hooks)?;
         pauses.add(&armed.pauses);
-        // What could not be hooked is said in a moment, and whenever libraries come.
+        // A hook that could not be placed is reported later, whenever libraries come.
         self.note_return_hooks(&tracing.known, &returns);
         self.serve_returns(tracing)?;
         Ok(pauses)
     }
 
-    /// Lets return addresses be replaced, when all that could meet one is hooked. To
-    /// be called whenever libraries may have come; until it has succeeded none is.
+    /// Allows return addresses to be replaced when all code that could meet one is hooked. Must be called whenever
+    /// libraries may have come; until it has succeeded none is replaced.
     pub(super) fn serve_returns(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
         for _ in 0..ROUNDS_MAX {
             let attachment = &self.attachment;
@@ -85,7 +85,7 @@ impl Presence {
         }
     }
 
-    /// Whether it is certain or likely, before anything is planned, that return addresses are to be replaced.
+    /// Whether it is certain or likely, before anything is planned, that return addresses will be replaced.
     pub(super) fn takes_returns(&self, known: &Known) -> bool {
         !self.listing && known.takes_returns()
     }
@@ -128,7 +128,7 @@ impl Presence {
         hooks
     }
 
-    /// Notes those that are in the text; yields whether all are.
+    /// Notes the hooks that are in the text; yields whether all of them are.
     fn note_return_hooks(&mut self, known: &Known, hooks: &[Hook]) -> bool {
         let patches = self.attachment.patches.iter();
         let patched: HashSet<u64> = patches.flat_map(|patch| &patch.sites).map(|site| site.0).collect();
@@ -143,7 +143,7 @@ impl Presence {
     }
 }
 
-/// What planning has to know.
+/// What planning must know.
 pub(super) fn return_policy<'a>(
     known: &Known,
     attachment: &Attachment,

@@ -1,9 +1,9 @@
-//! Calls of ours into the program are no hits.
+//! Calls that the tracer makes in the program are not counted as hits.
 //!
-//! An IFUNC's resolver is called in a thread of the program's, whose code may have its probes
-//! already: the linker's own, when it has just loaded a library. Such calls are not the
-//! program's, and nobody is to see them: while the thread is borrowed its context says that a
-//! handler runs, so that no other one does, and what it has counted meanwhile is put back.
+//! An IFUNC's resolver is called in a thread of the program's, whose code may have its probes already: the linker's
+//! own, when it has just loaded a library. Such calls are not the program's, so they must not fire. While the
+//! thread is borrowed, its context says that a handler runs, so that no other handler starts; afterwards its counts
+//! are set back.
 
 use core::mem::offset_of;
 
@@ -16,7 +16,7 @@ use crate::layout::ArenaLayout;
 
 const FIELDS: [usize; 2] = [offset_of!(Context, busy), offset_of!(Context, missed)];
 
-/// What the contexts of a thread said before it was borrowed.
+/// The state of a thread's contexts before it was borrowed.
 pub(super) struct Unseen {
     thread_key: u64,
     /// Bytes of static slots that are in use.
@@ -31,7 +31,7 @@ struct Before {
 }
 
 impl Unseen {
-    /// The thread stands still, and is about to be borrowed. `thread_key`: its thread pointer.
+    /// Saves the state of a stopped thread that is about to be borrowed. `thread_key`: its thread pointer.
     ///
     /// # Errors
     /// The arena is damaged.
@@ -59,8 +59,8 @@ impl Unseen {
         Ok(unseen)
     }
 
-    /// The thread stands still again, and goes its own way after this. A context that it has got meanwhile has seen
-    /// nothing.
+    /// Puts the state back, before the stopped thread goes on by itself. A context that the thread got meanwhile is
+    /// set to zero hits.
     ///
     /// # Errors
     /// The arena is damaged.
@@ -79,7 +79,7 @@ impl Unseen {
         Ok(())
     }
 
-    /// Those of a thread that has ended may have the same key; nothing changes them.
+    /// Contexts of an ended thread may have the same key; they are not in use.
     fn contexts(&self, memory: &Mapping, layout: &ArenaLayout) -> Result<Vec<u64>, SessionError> {
         let count = nanoprobe_arena::ControlBlock::open(memory)?.contexts_in_use()?;
         let mut contexts = Vec::new();

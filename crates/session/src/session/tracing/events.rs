@@ -1,4 +1,4 @@
-//! What happens while tracing: records, faults, timers, the clauses that fire in the tracer.
+//! Events while tracing: records, faults, timers, the clauses that fire in the tracer.
 
 use nanoprobe_arena::layout::ErrorRecord;
 use nanoprobe_arena::{Memory as _, Record, Structure as _};
@@ -21,7 +21,7 @@ impl Tracing {
         self.take_records_until(clock::tsc()).map(drop)
     }
 
-    /// One round of records; whether there was any.
+    /// One round of records; yields whether there was any.
     pub(in crate::session) fn take_records_until(&mut self, horizon: u64) -> Result<bool, SessionError> {
         let Some((memory, shared)) = self.arena.shared() else {
             return Ok(false);
@@ -58,7 +58,7 @@ impl Tracing {
         Ok(any)
     }
 
-    /// A record for the user, now or when its speculation is committed.
+    /// Hands a record to the user, now or when its speculation is committed.
     fn recorded(&mut self, output: Output, time: u64) -> Result<(), SessionError> {
         let Output::Record { epid, ref bytes, .. } = output else {
             return Ok(());
@@ -108,7 +108,7 @@ impl Tracing {
             probe.is_some_and(|probe| probe.place == Place::Error)
         });
         if is_error_clause {
-            // As in DTrace: what goes wrong while something wrong is told is only counted.
+            // As in DTrace, a fault in an ERROR clause is only counted.
             self.tracer.errors_in_error += 1;
             return Ok(());
         }
@@ -136,7 +136,7 @@ impl Tracing {
         Ok(())
     }
 
-    /// Runs one clause in the tracer; `thread`: about a thread of the target's.
+    /// Runs one clause in the tracer. `thread`: the thread of the target that it fires for.
     pub(in crate::session) fn fire(
         &mut self,
         index: usize,
@@ -149,7 +149,7 @@ impl Tracing {
             return Ok(());
         };
         let (epid, clause) = (enabling.epid, enabling.clause);
-        // After an exit() there are END and, for what failed before it or in END, ERROR.
+        // After an exit() only END fires, and ERROR for what failed before it or in END.
         let place = known.probe(enabling.probe).map(|probe| &probe.place);
         let is_end = place == Some(&Place::End);
         if self.exit_status.is_some() && !is_end && place != Some(&Place::Error) {
@@ -180,7 +180,7 @@ impl Tracing {
         };
         match run_clause(clause, &compiled.program, compiled.limits, &mut world) {
             Ok(outcome) => {
-                // What DTrace has no room for in its buffer is lost here, too.
+                // What DTrace's buffer has no room for is lost here, too.
                 const EPID_BYTES: u64 = 8;
                 let room = compiled.options.recording.buffer_bytes;
                 let fits = |payload: &Vec<u8>| EPID_BYTES + payload.len() as u64 <= room;
@@ -197,7 +197,7 @@ impl Tracing {
                     };
                     self.recorded(output, clock::tsc())?;
                 }
-                // Theirs is the last word.
+                // The status that the tracer's own clauses give is the last, and counts.
                 if let Some(status) = outcome.exit {
                     let was_running = self.exit_status.replace(status).is_none();
                     if was_running && !is_end {

@@ -1,19 +1,18 @@
-//! `exit()` in a clause that the tracer runs: what a handler's own does, from outside.
+//! `exit()` in a clause that the tracer runs: it stops the handlers in the process from outside.
 //!
-//! A handler's `exit()` takes all contexts out of the thread table, so that no detour finds one
-//! any more. The table is the target's own memory, where the tracer cannot change a pointer
-//! while threads may load it: what it writes there comes byte by byte. So it says in the
-//! contexts, which lie in the arena, that a handler runs in each thread, for ever. A detour
-//! that finds that asks `np_enter` (agent/enter.c), which looks at `exit_requested` first:
+//! A handler's `exit()` takes all contexts out of the thread table, so that no detour finds one any more. The table
+//! is the target's own memory. The tracer cannot change a pointer there while threads may load it, since its writes
+//! arrive byte by byte. So it marks each context, which lies in the arena, as if a handler ran in that thread for
+//! ever. A detour that finds the mark calls `np_enter` (agent/enter.c), which looks at `exit_requested` first:
 //!
 //! ```text
 //! tracer   exit_requested = 1; each context: busy 0 -> BUSY_FOR_EVER   a handler that runs is waited for
 //! hit      busy? missed++, np_enter: exit_requested: no handler        misses from then on are not reported
 //! ```
 //!
-//! A clause that only counts has no handler: it counts until its probe is gone, some
-//! milliseconds later. A handler that does not end soon, since its thread has no processor,
-//! is not waited for; what it goes on to record is behind the exit, and is passed over.
+//! A clause that only counts has no handler: it counts until its probe is gone, some milliseconds later. A handler
+//! that does not end soon, since its thread has no processor, is not waited for; what it goes on to record comes
+//! after the exit, and is ignored.
 
 use core::mem::offset_of;
 use std::time::{Duration, Instant};
@@ -26,13 +25,13 @@ use crate::clock;
 use crate::consume::context_offset;
 use crate::error::SessionError;
 
-/// Deeper in the stack than any hit is: nobody takes that handler for one that was left.
+/// Deeper in the stack than any hit is, so the mark is not mistaken for a handler that was left by a longjmp.
 const BUSY_FOR_EVER: u64 = u64::MAX;
-/// How long handlers that run are waited for, all together.
+/// How long to wait for running handlers, all together.
 const WAIT: Duration = Duration::from_millis(2);
 
 impl Tracing {
-    /// From here on no handler begins, though the probes are still there.
+    /// Keeps handlers from beginning, though the probes are still there.
     ///
     /// # Errors
     /// The arena is damaged.
@@ -41,7 +40,7 @@ impl Tracing {
             return Ok(());
         };
         let layout = &self.known.compiled.layout;
-        // Now: the contexts that are closed below miss all hits, some ten in each microsecond.
+        // Read before the contexts are closed, because closed ones miss all hits, some ten in each microsecond.
         let missed = self.consumer.losses(memory, layout)?.missed;
         let time = clock::tsc();
         memory.store_u32(offset_of!(Control, exit_requested) as u64, 1)?;
@@ -57,7 +56,7 @@ impl Tracing {
     }
 }
 
-/// Whether no handler runs there from now on.
+/// Marks a context; whether no handler runs in its thread from now on.
 fn close(memory: &Mapping, busy: u64) -> Result<bool, SessionError> {
     Ok(memory.load_u64(busy)? == BUSY_FOR_EVER || memory.compare_exchange_u64(busy, 0, BUSY_FOR_EVER)?)
 }

@@ -11,7 +11,7 @@ use crate::consume::Losses;
 use crate::error::SessionError;
 
 impl Tracing {
-    /// What was aggregated since this was last asked.
+    /// What was aggregated since the last call.
     ///
     /// # Errors
     /// The arena is damaged.
@@ -21,7 +21,7 @@ impl Tracing {
         Ok(self.aggregations.take())
     }
 
-    /// Minima and maxima that were cleared begin anew in the target.
+    /// Makes cleared minima and maxima begin anew in the target.
     ///
     /// # Errors
     /// The arena is damaged.
@@ -29,7 +29,7 @@ impl Tracing {
         self.read_aggregations(|aggregations, memory, source| aggregations.read(memory, source, epochs))
     }
 
-    /// Takes over what threads have left, and lets them leave what is due.
+    /// Takes over the tables that threads have left, and asks threads to leave those that are due.
     pub(in crate::session) fn turn_aggregations(&mut self, is_alive: bool) -> Result<(), SessionError> {
         let now = Instant::now();
         let period = Duration::from_nanos(self.known.compiled.options.recording.aggregation_ns);
@@ -42,7 +42,7 @@ impl Tracing {
         self.read_aggregations(|aggregations, memory, source| aggregations.turn(memory, source, now))
     }
 
-    /// What the tracer's clauses have aggregated has a buffer of its own, which is empty now.
+    /// Takes what the tracer's clauses have aggregated; their own buffer is empty afterwards.
     fn take_own_aggregations(&mut self) {
         let own = std::mem::take(&mut self.tracer.aggregates);
         self.tracer.aggregated_bytes = 0;
