@@ -5,6 +5,7 @@
 
 mod common;
 
+use nanoprobe_lang::check::subroutine_lines;
 use nanoprobe_lang::diagnostic::OWN_TAGS;
 use nanoprobe_lang::options;
 use nanoprobe_lang::program::{AGGREGATING, BUILTINS};
@@ -202,37 +203,44 @@ fn the_tables_of_options_are_their_rows() {
     }
 }
 
-/// Around the rows that are made from those of the variables.
-const VARIABLES: [&str; 2] = [
-    "<!-- The rows from here are made of crates/lang/src/program/builtin.rs by BLESS. -->\n",
-    "<!-- The rows up to here. -->\n",
-];
-
-#[test]
-fn the_table_of_variables_is_their_rows() {
-    let path = root().join("docs/d/variables.md");
+/// The table of a chapter between the two lines that say where it comes from, or writes it.
+fn compare_table(chapter: &str, rows: &str, expected: &str) {
+    let path = root().join("docs/d").join(chapter);
     let document = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = document.split_once(VARIABLES[0]).unwrap();
-    let (table, after) = rest.split_once(VARIABLES[1]).unwrap();
-    let mut expected = "\n| variable | type | |\n|---|---|---|\n".to_owned();
-    for row in BUILTINS {
-        let names: Vec<String> = row.names.iter().map(|name| format!("`{name}`")).collect();
-        writeln!(
-            expected,
-            "| {} | `{}` | {} |",
-            names.join(", "),
-            row.shown_type,
-            row.line
-        )
-        .unwrap();
-    }
-    expected += "\n";
+    let first = format!("<!-- The rows from here are made of crates/lang/src/{rows} by BLESS. -->\n");
+    let last = "<!-- The rows up to here. -->\n";
+    let (before, rest) = document.split_once(&first).unwrap();
+    let (table, after) = rest.split_once(last).unwrap();
     if std::env::var_os("BLESS").is_some() {
-        let text = format!("{before}{}{expected}{}{after}", VARIABLES[0], VARIABLES[1]);
-        std::fs::write(&path, text).unwrap();
+        std::fs::write(&path, format!("{before}{first}{expected}{last}{after}")).unwrap();
     } else {
         assert_eq!(table, expected, "set BLESS to write the table");
     }
+}
+
+/// Code words, in a row.
+fn code(words: &[&str]) -> String {
+    let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    words.join(", ")
+}
+
+#[test]
+fn the_table_of_variables_is_their_rows() {
+    let mut expected = "\n| variable | type | |\n|---|---|---|\n".to_owned();
+    for row in BUILTINS {
+        let names = code(row.names);
+        writeln!(expected, "| {names} | `{}` | {} |", row.shown_type, row.line).unwrap();
+    }
+    compare_table("variables.md", "program/builtin.rs", &(expected + "\n"));
+}
+
+#[test]
+fn the_table_of_subroutines_is_their_rows() {
+    let mut expected = "\n| subroutine | |\n|---|---|\n".to_owned();
+    for (shown, meaning) in subroutine_lines() {
+        writeln!(expected, "| {} | {meaning} |", code(&shown)).unwrap();
+    }
+    compare_table("actions.md", "check/subroutine_table/rows.rs", &(expected + "\n"));
 }
 
 /// Each is a variable of the language, of the type that the reference names.

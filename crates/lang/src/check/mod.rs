@@ -67,6 +67,8 @@ mod translators;
 mod variables;
 mod void_operand;
 
+pub use subroutine_table::subroutine_lines;
+
 use crate::diagnostic::Diagnostic;
 use crate::lower::variables::Variables;
 use crate::macros::MacroValues;

@@ -1,10 +1,13 @@
-//! The subroutines, one row each. The checker, the messages and the tests of the reference follow
-//! from these rows.
+//! The subroutines, one row each. The checker, the messages and the reference's table follow from
+//! these rows.
 //!
-//! A new subroutine has its row here, its function in [`Function`], its code in the interpreter and
-//! in the code generator, and its line in `docs/d`.
+//! A new subroutine has its row in `rows`, its function in [`Function`], and its code in the interpreter
+//! and in the code generator.
+
+mod rows;
 
 use crate::program::{Function, IntegerType, Type};
+use rows::SUBROUTINES;
 
 /// What a subroutine takes, as in DTrace's prototypes.
 #[derive(Clone, Copy, Debug)]
@@ -43,13 +46,25 @@ impl Yields {
     }
 }
 
+/// A line of the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// What the subroutine does.
+    Own(&'static str),
+    /// The line of the subroutine of this name.
+    Of(&'static str),
+    /// It stands among the actions that change something.
+    Elsewhere,
+}
+
 /// A subroutine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subroutine {
     pub(super) name: &'static str,
-    /// Its name in the reference, in the first column of a table.
-    #[cfg_attr(not(test), allow(dead_code, reason = "a test compares it with the reference"))]
+    /// How it is called, as the reference shows it.
     pub(super) shown: &'static str,
+    /// What the reference says of it.
+    pub(super) line: Line,
     pub(super) function: Function,
     pub(super) parameters: &'static [Kind],
     /// How many of the last parameters may be left out.
@@ -64,11 +79,27 @@ impl Subroutine {
         Subroutine {
             name,
             shown,
+            line: Line::Elsewhere,
             function,
             parameters,
             optional: 0,
             yields: Yields::Nothing,
             since_1_1: false,
+        }
+    }
+
+    const fn line(self, meaning: &'static str) -> Self {
+        Subroutine {
+            line: Line::Own(meaning),
+            ..self
+        }
+    }
+
+    /// It shares the line of another.
+    const fn line_of(self, name: &'static str) -> Self {
+        Subroutine {
+            line: Line::Of(name),
+            ..self
         }
     }
 
@@ -89,6 +120,16 @@ impl Subroutine {
     }
 }
 
+/// The lines of the reference: the subroutines of a line as they are called, and what they do.
+pub fn subroutine_lines() -> impl Iterator<Item = (Vec<&'static str>, &'static str)> {
+    SUBROUTINES.iter().filter_map(|row| {
+        let Line::Own(meaning) = row.line else { return None };
+        let others = SUBROUTINES.iter().filter(|other| other.line == Line::Of(row.name));
+        let shown = std::iter::once(row).chain(others).map(|row| row.shown).collect();
+        Some((shown, meaning))
+    })
+}
+
 /// The names of all.
 pub(super) fn subroutine_names() -> impl Iterator<Item = &'static str> {
     SUBROUTINES.iter().map(|row| row.name)
@@ -98,180 +139,6 @@ pub(super) fn subroutine_names() -> impl Iterator<Item = &'static str> {
 pub(super) fn subroutine(name: &str) -> Option<Subroutine> {
     SUBROUTINES.iter().find(|row| row.name == name).copied()
 }
-
-const fn integer(bytes: u8, signed: bool) -> IntegerType {
-    IntegerType { bytes, signed }
-}
-
-const fn signed(bytes: u8) -> Yields {
-    Yields::Integer(integer(bytes, true))
-}
-
-const fn unsigned(bytes: u8) -> Yields {
-    Yields::Integer(integer(bytes, false))
-}
-
-use Kind::{Address, Pointer, Size, Text};
-const INT: Kind = Kind::Integer(integer(4, true));
-const LONG: Kind = Kind::Integer(integer(8, true));
-const CHARACTER: Kind = Kind::Integer(integer(1, true));
-const SHORT: Kind = Kind::Integer(integer(2, false));
-const WORD: Kind = Kind::Integer(integer(4, false));
-const QUAD: Kind = Kind::Integer(integer(8, false));
-
-/// All of them, by their names.
-const SUBROUTINES: &[Subroutine] = &[
-    Subroutine::new("alloca", "alloca(size)", Function::Allocate, &[Size]).yields(Yields::Pointer),
-    Subroutine::new("basename", "basename(path)", Function::BaseName, &[Text]).yields(Yields::String),
-    Subroutine::new(
-        "bcopy",
-        "bcopy(source, destination, size)",
-        Function::CopyInTo,
-        &[Pointer(None), Pointer(None), Size],
-    ),
-    Subroutine::new("cleanpath", "cleanpath(path)", Function::CleanPath, &[Text]).yields(Yields::String),
-    Subroutine::new("copyin", "copyin(address, size)", Function::CopyIn, &[Address, Size]),
-    Subroutine::new(
-        "copyinstr",
-        "copyinstr(address[, size])",
-        Function::CopyInString,
-        &[Address, Size],
-    )
-    .yields(Yields::String)
-    .optional(),
-    Subroutine::new(
-        "copyinto",
-        "copyinto(address, size, destination)",
-        Function::CopyInTo,
-        &[Address, Size, Pointer(None)],
-    ),
-    Subroutine::new(
-        "copyout",
-        "copyout(buffer, address, size)",
-        Function::CopyOut,
-        &[Pointer(None), Address, Size],
-    ),
-    Subroutine::new(
-        "copyoutstr",
-        "copyoutstr(string, address, size)",
-        Function::CopyOutString,
-        &[Text, Address, Size],
-    ),
-    Subroutine::new("dirname", "dirname(path)", Function::DirectoryName, &[Text]).yields(Yields::String),
-    Subroutine::new("htonl", "htonl", Function::Swap32, &[WORD]).yields(unsigned(4)),
-    Subroutine::new("htonll", "htonll", Function::Swap64, &[QUAD]).yields(unsigned(8)),
-    Subroutine::new("htons", "htons", Function::Swap16, &[SHORT]).yields(unsigned(2)),
-    Subroutine::new(
-        "index",
-        "index(string, wanted[, position])",
-        Function::Index,
-        &[Text, Text, INT],
-    )
-    .yields(signed(4))
-    .optional()
-    .since_1_1(),
-    Subroutine::new(
-        "inet_ntoa",
-        "inet_ntoa(address)",
-        Function::AddressToString,
-        &[Pointer(Some(4))],
-    )
-    .yields(Yields::String),
-    Subroutine::new(
-        "inet_ntoa6",
-        "inet_ntoa6(address[, strict])",
-        Function::AddressToString6,
-        &[Pointer(Some(16)), INT],
-    )
-    .yields(Yields::String)
-    .optional(),
-    Subroutine::new(
-        "inet_ntop",
-        "inet_ntop(family, address)",
-        Function::AddressToString,
-        &[INT, Pointer(None)],
-    )
-    .yields(Yields::String),
-    Subroutine::new("json", "json(text, path)", Function::Json, &[Text, Text]).yields(Yields::String),
-    Subroutine::new(
-        "link_ntop",
-        "link_ntop(type, address)",
-        Function::LinkToString,
-        &[INT, Pointer(None)],
-    )
-    .yields(Yields::String),
-    Subroutine::new(
-        "lltostr",
-        "lltostr(number[, base])",
-        Function::NumberToString,
-        &[LONG, INT],
-    )
-    .yields(Yields::String)
-    .optional(),
-    Subroutine::new("ntohl", "ntohl", Function::Swap32, &[WORD]).yields(unsigned(4)),
-    Subroutine::new("ntohll", "ntohll", Function::Swap64, &[QUAD]).yields(unsigned(8)),
-    Subroutine::new("ntohs", "ntohs", Function::Swap16, &[SHORT]).yields(unsigned(2)),
-    Subroutine::new("progenyof", "progenyof(pid)", Function::ProgenyOf, &[INT]).yields(signed(4)),
-    Subroutine::new("rand", "rand()", Function::Random, &[]).yields(signed(4)),
-    Subroutine::new("rindex", "rindex(...)", Function::LastIndex, &[Text, Text, INT])
-        .yields(signed(4))
-        .optional()
-        .since_1_1(),
-    Subroutine::new("speculation", "speculation()", Function::Speculation, &[]).yields(signed(4)),
-    Subroutine::new(
-        "strchr",
-        "strchr(string, character)",
-        Function::StringCharacter,
-        &[Text, CHARACTER],
-    )
-    .yields(Yields::String)
-    .since_1_1(),
-    Subroutine::new("strjoin", "strjoin(left, right)", Function::StringJoin, &[Text, Text]).yields(Yields::String),
-    Subroutine::new("strlen", "strlen(string)", Function::StringLength, &[Text]).yields(unsigned(8)),
-    Subroutine::new(
-        "strrchr",
-        "strrchr(...)",
-        Function::StringLastCharacter,
-        &[Text, CHARACTER],
-    )
-    .yields(Yields::String)
-    .since_1_1(),
-    Subroutine::new(
-        "strstr",
-        "strstr(string, wanted)",
-        Function::StringSearch,
-        &[Text, Text],
-    )
-    .yields(Yields::String)
-    .since_1_1(),
-    Subroutine::new(
-        "strtok",
-        "strtok(string, separators)",
-        Function::StringToken,
-        &[Text, Text],
-    )
-    .yields(Yields::String)
-    .since_1_1(),
-    Subroutine::new(
-        "strtoll",
-        "strtoll(string[, base])",
-        Function::StringToNumber,
-        &[Text, INT],
-    )
-    .yields(signed(8))
-    .optional(),
-    Subroutine::new(
-        "substr",
-        "substr(string, index[, length])",
-        Function::Substring,
-        &[Text, INT, INT],
-    )
-    .yields(Yields::String)
-    .optional()
-    .since_1_1(),
-    Subroutine::new("tolower", "tolower(string)", Function::LowerCase, &[Text]).yields(Yields::String),
-    Subroutine::new("toupper", "toupper(string)", Function::UpperCase, &[Text]).yields(Yields::String),
-];
 
 #[cfg(test)]
 mod tests {
