@@ -169,7 +169,7 @@ mod tests {
         for row in SUBROUTINES.iter().filter(|row| row.function.name() == row.name) {
             let (parameters, _) = row.function.parameters();
             let texts = parameters.iter().filter(|kind| matches!(kind, Parameter::Text)).count();
-            let wanted = row.parameters.iter().filter(|kind| matches!(kind, Text)).count();
+            let wanted = row.parameters.iter().filter(|kind| matches!(kind, Kind::Text)).count();
             assert_eq!(texts, wanted, "{}", row.name);
         }
     }
