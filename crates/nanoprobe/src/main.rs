@@ -6,6 +6,7 @@
 mod arguments;
 mod attempts;
 mod bench;
+mod commands;
 mod compile;
 mod cost;
 mod interrupt;
@@ -13,6 +14,7 @@ mod libraries;
 mod list;
 mod losses;
 mod macros;
+mod manual;
 mod memory;
 mod output;
 mod own_probes;
@@ -27,6 +29,7 @@ mod words;
 
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use request::Request;
@@ -80,6 +83,7 @@ fn run() -> ExitCode {
         Request::Version => print(concat!("nanoprobe: ", env!("CARGO_PKG_VERSION"), ", Sun D 1.13\n")),
         Request::Print(text) => print(&text),
         Request::Restore { pid } => restore(pid),
+        Request::Manual(folder) => write_manual(&folder),
         Request::Bench(arguments) => bench::run(&arguments),
         Request::Cost(arguments) => cost::run(&arguments),
         Request::Provide(product, arguments) => provide::run(product, &arguments),
@@ -99,6 +103,19 @@ fn print(text: &str) -> ExitCode {
             ExitCode::FAILURE
         }
         _ => ExitCode::SUCCESS,
+    }
+}
+
+fn write_manual(folder: &Path) -> ExitCode {
+    match manual::write(folder) {
+        Ok(pages) => print(&format!("{pages} pages in {}\n", folder.display())),
+        Err(error) => {
+            output::message(format_args!(
+                "cannot write the manual into {}: {error}",
+                folder.display()
+            ));
+            ExitCode::FAILURE
+        }
     }
 }
 

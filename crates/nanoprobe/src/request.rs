@@ -1,11 +1,16 @@
 //! What the command is asked to do: to trace, or something smaller.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
+use nanoprobe_lang::bytes::bytes_of;
 use nanoprobe_lang::spelling;
 
 use crate::arguments::{Arguments, Flags, parse_trace};
-use crate::{processes, tools};
+use crate::{commands, manual, processes, tools};
 
 /// What to make of provider definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +33,8 @@ pub enum Request {
     },
     /// With the arguments after the word `bench`.
     Bench(Vec<String>),
+    /// Writes the manual into this folder.
+    Manual(PathBuf),
     /// A text to print.
     Print(String),
     Version,
@@ -46,6 +53,8 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
         "tools" => return Ok(Request::Print(tools::list())),
         "tool" => return tool(rest),
         "help" => return help(rest),
+        "completions" => return completions(rest),
+        "manual" => return manual(rest),
         "version" | "--version" => return Ok(Request::Version),
         _ => {}
     }
@@ -98,9 +107,6 @@ pub fn misuse(error: &clap::Error) -> String {
     format!("{what}{meant}\n{usage}")
 }
 
-/// What the command can be asked for by its first word, besides the tools.
-const WORDS: [&str; 7] = ["bench", "cost", "help", "restore", "tool", "tools", "version"];
-
 /// Whether a first word may be meant as what to do: no flag, no number, no path.
 fn is_word(word: &str) -> bool {
     let mut letters = word.chars();
@@ -109,7 +115,7 @@ fn is_word(word: &str) -> bool {
 
 /// Nothing has the name that the command line begins with.
 fn unknown(word: &str) -> clap::Error {
-    let meant = spelling::nearest(word, WORDS.into_iter().chain(tools::names()));
+    let meant = spelling::nearest(word, commands::words().chain(tools::names()));
     let meant = meant
         .map(|meant| format!("; did you mean {meant}?"))
         .unwrap_or_default();
@@ -137,11 +143,29 @@ fn restore(words: &[String]) -> Result<Request, clap::Error> {
     Ok(Request::Restore { pid })
 }
 
+fn completions(words: &[String]) -> Result<Request, clap::Error> {
+    let text = match words {
+        [shell] => manual::completions(shell),
+        _ => None,
+    };
+    text.map(Request::Print)
+        .ok_or_else(|| misused(&format!("which shell? nanoprobe completions {}", manual::shells())))
+}
+
+fn manual(words: &[String]) -> Result<Request, clap::Error> {
+    let [folder] = words else {
+        return Err(misused("which folder? nanoprobe manual FOLDER"));
+    };
+    Ok(Request::Manual(PathBuf::from(OsString::from_vec(
+        bytes_of(folder).into_owned(),
+    ))))
+}
+
 /// `help`, `help TOOL`
 fn help(words: &[String]) -> Result<Request, clap::Error> {
     match words.first() {
         Some(name) if tools::is_one(name) => tool(&[name.clone(), "--help".to_owned()]),
-        Some(name) if !WORDS.contains(&name.as_str()) => Err(unknown(name)),
+        Some(name) if commands::words().all(|word| word != name) => Err(unknown(name)),
         _ => Ok(Request::Print(Flags::command().render_help().to_string())),
     }
 }

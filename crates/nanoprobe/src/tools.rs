@@ -110,7 +110,7 @@ pub enum Wanted {
 
 impl Tool {
     /// The comment at the begin of the script.
-    fn help(&self) -> String {
+    pub fn help(&self) -> String {
         let comment = self.text.split("*/").next().unwrap_or_default();
         let lines = comment.lines().filter(|line| !line.starts_with("/*"));
         let lines = lines.map(|line| line.trim_start_matches(" *").strip_prefix(' ').unwrap_or_default());
@@ -121,6 +121,14 @@ impl Tool {
     /// One line about it.
     fn summary(&self) -> String {
         self.help().lines().next().unwrap_or_default().to_owned()
+    }
+
+    /// The same without the name.
+    pub fn purpose(&self) -> String {
+        let summary = self.summary();
+        summary
+            .split_once(" - ")
+            .map_or(summary.clone(), |(_, purpose)| purpose.to_owned())
     }
 
     /// The script's arguments, with defaults.

@@ -1,0 +1,30 @@
+//! The words that the command line may begin with.
+
+/// What the command can be asked for by its first word, besides the tools: the word, and what it does.
+pub const COMMANDS: [(&str, &str); 9] = [
+    (
+        "bench",
+        "measures what a probe costs on this machine, beside other tools",
+    ),
+    (
+        "completions",
+        "prints what a shell reads to complete command lines: bash, zsh or fish",
+    ),
+    (
+        "cost",
+        "takes the flags of tracing, and says what the probes cost the process",
+    ),
+    ("help", "prints how the command, or a tool, is used"),
+    ("manual", "writes the pages of the manual into a folder"),
+    (
+        "restore",
+        "takes away what a tracer that was killed has left in a process",
+    ),
+    ("tool", "runs a tool; the word may be left out"),
+    ("tools", "lists the tools"),
+    ("version", "prints the versions of nanoprobe and of its D"),
+];
+
+pub fn words() -> impl Iterator<Item = &'static str> {
+    COMMANDS.into_iter().map(|(word, _)| word)
+}
