@@ -216,8 +216,30 @@ impl Elf {
 
     /// What the loader maps from the file at `address`, up to the end of the segment.
     pub fn rest_at(&self, address: u64) -> Option<&[u8]> {
+        self.some_at(address, u64::MAX)
+    }
+
+    /// The same, at most `bytes` bytes.
+    pub fn some_at(&self, address: u64, bytes: u64) -> Option<&[u8]> {
         let (offset, rest) = self.mapped_from(address)?;
-        self.image.rest(offset, rest)
+        self.image.rest(offset, rest.min(bytes))
+    }
+
+    /// Hands on every aligned word of a segment that is in the file, with its address; none where not all are.
+    pub fn each_word(&self, segment: &Segment, take: &mut dyn FnMut(u64, u64)) {
+        let skipped = segment.address.wrapping_neg() & 7;
+        let Some(bytes) = segment.file_bytes.checked_sub(skipped) else {
+            return;
+        };
+        let start = segment.offset.saturating_add(skipped);
+        self.image.scan(start, bytes, &mut |offset, piece| {
+            let first = segment.address.wrapping_add(offset.wrapping_sub(segment.offset));
+            let slots = (0..).step_by(8).map(|skip| first.wrapping_add(skip));
+            let values = piece.chunks_exact(8).filter_map(|word| word.first_chunk());
+            slots
+                .zip(values)
+                .for_each(|(slot, value)| take(slot, u64::from_le_bytes(*value)));
+        });
     }
 
     /// The contents of a section; `None` when it has none in the file, or compressed ones.

@@ -81,9 +81,18 @@ impl Image {
         };
         let (part, offset) = match &self.0 {
             Contents::Whole(bytes) => ((**bytes).as_ref(), offset),
-            Contents::Parts(parts) => parts.part_at(offset)?,
+            Contents::Parts(parts) => parts.part_at(offset, bytes)?,
         };
         part.get(of(part, offset)?).filter(|found| !found.is_empty())
+    }
+
+    /// Hands on `bytes` bytes from `offset` on in pieces of whole words, ascending, with their offsets; nothing where the
+    /// file does not have all of them. For what is looked through once: it need not be held.
+    pub fn scan(&self, offset: u64, bytes: u64, take: &mut dyn FnMut(u64, &[u8])) {
+        match &self.0 {
+            Contents::Whole(_) => take(offset, self.at(offset, bytes).unwrap_or_default()),
+            Contents::Parts(parts) => parts.scan(offset, bytes, take),
+        }
     }
 
     /// Whether [`Image::at`] would find the bytes. Reads nothing.

@@ -8,6 +8,8 @@
 //!
 //! Nothing leads to a landing pad but the unwinder, so control flow does not find it.
 
+use std::ops::Range;
+
 use gimli::{BaseAddresses, FrameDescriptionEntry, Pointer, Reader, UnwindSection};
 
 use crate::elf::Elf;
@@ -19,6 +21,8 @@ const CALL_SITES_MAX: usize = 1 << 16;
 /// Collects the landing pads of frames.
 pub(crate) struct LandingPads<'e> {
     pub elf: &'e Elf,
+    /// Where they lie as a rule; what lies elsewhere may go on to the end of its segment.
+    pub table: Range<u64>,
     pub frames: &'e [Frame],
     pub found: Vec<u64>,
 }
@@ -34,7 +38,11 @@ impl Visitor for LandingPads<'_> {
         let (Some(Pointer::Direct(address)), Some(frame)) = (description.lsda(), self.frames.get(index)) else {
             return;
         };
-        if let Some(bytes) = self.elf.rest_at(address) {
+        let rest = match self.table.contains(&address) {
+            true => self.table.end - address,
+            false => u64::MAX,
+        };
+        if let Some(bytes) = self.elf.some_at(address, rest) {
             // What is malformed ends the list.
             let _ = self.read(Slice::new(bytes, gimli::LittleEndian), frame.start);
         }

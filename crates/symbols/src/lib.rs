@@ -48,6 +48,7 @@ mod static_probes;
 mod symbol_table;
 mod table;
 mod unwind;
+mod windows;
 
 pub use address::{AddressRange, Bias, FileOffset, ImageAddress};
 pub use error::Error;

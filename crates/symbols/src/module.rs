@@ -3,6 +3,7 @@
 mod code;
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -28,8 +29,8 @@ use crate::static_probes::{self, StaticProbe};
 use crate::symbol_table::{self, Symbol, SymbolKind};
 
 /// One ELF image. Immutable but for the bias; cheap to ask, costly to make: 1 ms for a libc, 0.1 s
-/// for a program of 100 MB with all its symbols. It keeps the image's bytes.
-#[derive(Debug)]
+/// for a program of 100 MB with all its symbols. It keeps the image's bytes; copies share them.
+#[derive(Clone, Debug)]
 pub struct Module {
     name: String,
     path: PathBuf,
@@ -47,8 +48,8 @@ pub struct Module {
     functions: Functions,
     index: Index,
     full_symbols: bool,
-    /// Some function has a language-specific data area.
-    has_landing_pads: bool,
+    /// Where functions' language-specific data areas lie; `None`: no function has one.
+    landing_pads: Option<Range<u64>>,
     /// See [`Module::code_pointers`]: made when it is asked for.
     pointers: OnceLock<Vec<u64>>,
     /// Where static probes are, ascending.
@@ -83,7 +84,10 @@ impl Module {
         let kind = ModuleKind::guess(&name, &elf, &linkage);
         let full_symbols = symbol_table::has_full_table(&elf);
         // Without sections that is not known.
-        let has_landing_pads = elf.sections.is_empty() || elf.section(".gcc_except_table").is_some();
+        let landing_pads = match elf.section(".gcc_except_table") {
+            None => elf.sections.is_empty().then_some(0..u64::MAX),
+            Some(table) => Some(table.address..table.address.saturating_add(table.bytes)),
+        };
         Ok(Self {
             name,
             path,
@@ -98,7 +102,7 @@ impl Module {
             functions,
             index,
             full_symbols,
-            has_landing_pads,
+            landing_pads,
             pointers: OnceLock::new(),
             static_sites: OnceLock::new(),
             restartable: OnceLock::new(),
@@ -173,6 +177,10 @@ impl Module {
         self.functions.list.retain(|function| is_mapped(function.extent()));
         self.functions.orphans.retain(|fragment| is_mapped(fragment.range));
         self.elf.executable = left;
+        // What was found in the whole of it.
+        self.pointers = OnceLock::new();
+        self.restartable = OnceLock::new();
+        self.deferreturn = OnceLock::new();
         self.index = Index::of(&self.elf, &self.frames, &self.functions);
         self
     }
@@ -370,8 +378,8 @@ impl Module {
     /// left, from which it begins anew when it has got more. 0: at the entry.
     pub fn stack_check_bytes(&self, entry: ImageAddress) -> u64 {
         const BYTES_MAX: u64 = 48;
-        let bytes = self.elf.rest_at(entry.0).filter(|_| self.go_call(entry).is_some());
-        let code = bytes.map(|bytes| bytes.get(..BYTES_MAX as usize).unwrap_or(bytes));
+        let is_go = self.go_call(entry).is_some();
+        let code = is_go.then(|| self.elf.some_at(entry.0, BYTES_MAX)).flatten();
         code.map_or(0, |code| stack_check::bytes_of(code) as u64)
     }
 

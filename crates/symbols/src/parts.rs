@@ -7,6 +7,9 @@
 //!        |
 //!        v   overlapping ranges are one; what lies in a long hole of the file is left out
 //!   parts            each is read once: at once, or (large sections that are not mapped: DWARF) when it is asked for
+//!        |
+//!        v   of the largest, when they are asked for
+//!   windows          its sections; of a large one without code (snapshots, tables of Unicode) a piece
 //! ```
 //!
 //! So memory and time are bounded by what the file's owner has really stored, not by what its length or its headers
@@ -26,6 +29,7 @@ use rustix::fs::SeekFrom;
 
 use crate::error::Error;
 use crate::table::{SECTIONS_MAX, SEGMENTS_MAX, table};
+use crate::windows::{SectionRange, Windows};
 
 /// Larger files are refused: browsers with their debugging information have 1 to 2 GiB.
 pub(crate) const FILE_BYTES_MAX: u64 = 4 << 30;
@@ -35,6 +39,10 @@ const HEADER_BYTES: u64 = 64;
 const PAGE: u64 = 4096;
 /// Sections that are not mapped are read at once up to this size.
 const SMALL_BYTES: u64 = 64 << 10;
+/// Larger parts are read by windows: less than all of them may be needed.
+const LARGE_BYTES: u64 = 16 << 20;
+/// How much is read at once of what is only looked through.
+const SCANNED_BYTES: usize = 1 << 20;
 /// How many files are kept open because of parts that were not read. Others are read as a whole at once.
 const OPEN_FILES_MAX: usize = 128;
 /// Holes are read as zeros as long as they have no more bytes than the data so far and these.
@@ -52,6 +60,8 @@ struct Part {
     range: Range<u64>,
     /// Nothing where it could not be read.
     contents: OnceLock<Vec<u8>>,
+    /// What is read of it when less is asked for.
+    windows: Windows,
 }
 
 /// A file, counted.
@@ -109,7 +119,8 @@ impl Parts {
         if metadata.len() > FILE_BYTES_MAX {
             return Err(unreadable("larger than 4 GiB"));
         }
-        let wanted = merged(wanted(&file, &header, metadata.len()));
+        let (wanted, sections) = wanted(&file, &header, metadata.len());
+        let wanted = merged(wanted);
         let pieces = pieces(&file, metadata.len());
         let mut parts = Parts {
             file: None,
@@ -117,14 +128,18 @@ impl Parts {
             data_bytes: pieces.iter().map(|piece| piece.end - piece.start).sum(),
             list: Vec::new(),
         };
-        let is_kept = wanted.iter().any(|wanted| wanted.is_put_off) && may_keep_one_more();
+        let is_large = |range: &Range<u64>| range.end - range.start >= LARGE_BYTES;
+        let is_put_off = |wanted: &Wanted| wanted.is_put_off || is_large(&wanted.range);
+        let is_kept = wanted.iter().any(is_put_off) && may_keep_one_more();
         for wanted in wanted {
             for range in present(&wanted.range, &pieces) {
+                let has_windows = is_kept && is_large(&range);
                 let part = Part {
+                    windows: has_windows.then(|| Windows::of(&range, &sections)).unwrap_or_default(),
                     range,
                     contents: OnceLock::new(),
                 };
-                if !(is_kept && wanted.is_put_off) {
+                if !(is_kept && wanted.is_put_off || has_windows) {
                     let _first = part.contents.set(read(&file, part.range.clone()).unwrap_or_default());
                 }
                 parts.list.push(part);
@@ -146,8 +161,11 @@ impl Parts {
 
     /// What was read.
     pub fn held_bytes(&self) -> u64 {
-        let read = self.list.iter().filter_map(|part| part.contents.get());
-        read.map(|contents| contents.len() as u64).sum()
+        let whole = |part: &Part| part.contents.get().map_or(0, |contents| contents.len() as u64);
+        self.list
+            .iter()
+            .map(|part| whole(part) + part.windows.held_bytes())
+            .sum()
     }
 
     fn find(&self, offset: u64) -> Option<&Part> {
@@ -155,15 +173,41 @@ impl Parts {
         self.list.get(index).filter(|part| part.range.start <= offset)
     }
 
-    /// The part around an offset, and where in the part that is.
-    pub fn part_at(&self, offset: u64) -> Option<(&[u8], u64)> {
+    /// What holds `bytes` bytes from an offset on, or as many of them as there are; and where in it they begin.
+    pub fn part_at(&self, offset: u64, bytes: u64) -> Option<(&[u8], u64)> {
         let part = self.find(offset)?;
         let file = self.file.as_ref();
-        let read = || {
-            file.and_then(|kept| read(&kept.0, part.range.clone()))
-                .unwrap_or_default()
+        let read = |range: Range<u64>| file.and_then(|kept| read(&kept.0, range)).unwrap_or_default();
+        let end = offset.saturating_add(bytes).min(part.range.end);
+        if part.contents.get().is_none()
+            && let Some((window, start)) = part.windows.around(&(offset..end), read)
+        {
+            return Some((window, offset - start));
+        }
+        let contents = part.contents.get_or_init(|| read(part.range.clone()));
+        Some((contents, offset - part.range.start))
+    }
+
+    /// Hands on all of these bytes in pieces of whole words, ascending, with their offsets. What is not held is read
+    /// for that alone. Nothing where no part has all of them.
+    pub fn scan(&self, offset: u64, bytes: u64, take: &mut dyn FnMut(u64, &[u8])) {
+        let Some(part) = self.find(offset).filter(|_| self.has(offset, bytes)) else {
+            return;
         };
-        Some((part.contents.get_or_init(read), offset - part.range.start))
+        let range = offset..offset + bytes;
+        let (Some(file), None) = (&self.file, part.contents.get()) else {
+            let (contents, start) = self.part_at(offset, bytes).unwrap_or_default();
+            let end = start.saturating_add(bytes);
+            let inside = usize::try_from(start).ok().zip(usize::try_from(end).ok());
+            return take(offset, inside.and_then(|(start, end)| contents.get(start..end)).unwrap_or_default());
+        };
+        for start in range.clone().step_by(SCANNED_BYTES) {
+            let end = range.end.min(start + SCANNED_BYTES as u64);
+            match read(&file.0, start..end) {
+                Some(piece) => take(start, &piece),
+                None => return,
+            }
+        }
     }
 
     /// Whether a part holds all of these bytes.
@@ -192,9 +236,10 @@ fn read(file: &File, range: Range<u64>) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What the headers of a file say is in it.
-fn wanted(file: &File, header: &[u8], file_bytes: u64) -> Vec<Wanted> {
+/// What the headers of a file say is in it, and its sections.
+fn wanted(file: &File, header: &[u8], file_bytes: u64) -> (Vec<Wanted>, Vec<SectionRange>) {
     let mut found = Vec::new();
+    let mut ranges = Vec::new();
     let mut want = |offset: u64, bytes: u64, is_put_off: bool| {
         let end = offset.saturating_add(bytes).min(file_bytes);
         if offset < end {
@@ -204,7 +249,7 @@ fn wanted(file: &File, header: &[u8], file_bytes: u64) -> Vec<Wanted> {
     };
     want(0, HEADER_BYTES, false);
     let Ok(header) = FileHeader64::<LittleEndian>::parse(header) else {
-        return found;
+        return (found, ranges);
     };
     let in_file = |offset: u64, bytes: u64| {
         let end = offset.checked_add(bytes).filter(|end| *end <= file_bytes)?;
@@ -235,7 +280,7 @@ fn wanted(file: &File, header: &[u8], file_bytes: u64) -> Vec<Wanted> {
     };
     // A table of more cannot be a program's: then there are no sections.
     if sections_at == 0 || count > u64::from(u16::MAX) {
-        return found;
+        return (found, ranges);
     }
     want(sections_at, count * 64, false);
     let sections = in_file(sections_at, count.min(SECTIONS_MAX as u64) * 64).unwrap_or_default();
@@ -248,8 +293,12 @@ fn wanted(file: &File, header: &[u8], file_bytes: u64) -> Vec<Wanted> {
         let is_mapped = section.sh_flags(ENDIAN).0 & elf::SHF_ALLOC.0 != 0;
         let is_put_off = kind == elf::SHT_PROGBITS && !is_mapped && bytes > SMALL_BYTES;
         want(section.sh_offset(ENDIAN), bytes, is_put_off);
+        ranges.push(SectionRange {
+            range: section.sh_offset(ENDIAN)..section.sh_offset(ENDIAN).saturating_add(bytes),
+            has_code: section.sh_flags(ENDIAN).0 & elf::SHF_EXECINSTR.0 != 0,
+        });
     }
-    found
+    (found, ranges)
 }
 
 /// Overlapping ranges as one: each byte of the file is held once.

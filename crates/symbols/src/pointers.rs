@@ -26,16 +26,11 @@ pub(crate) fn find(elf: &Elf) -> Vec<u64> {
         words.extend(relative.map(|raw| (raw.r_offset.get(LittleEndian), raw.r_addend.get(LittleEndian) as u64)));
     } else {
         for segment in elf.segments.iter().filter(|segment| !segment.executable) {
-            let bytes = elf.at_offset(segment.offset, segment.file_bytes).unwrap_or_default();
-            let skipped = segment.address.wrapping_neg() & 7;
-            let values = bytes.get(skipped as usize..).unwrap_or_default().chunks_exact(8);
-            let values = values.filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)));
-            let slots = (segment.address.wrapping_add(skipped)..).step_by(8);
-            words.extend(
-                slots
-                    .zip(values)
-                    .filter(|(_, value)| elf.executable_at(*value).is_some()),
-            );
+            elf.each_word(segment, &mut |slot, value| {
+                if elf.executable_at(value).is_some() {
+                    words.push((slot, value));
+                }
+            });
         }
     }
     words.retain(|(_, value)| elf.executable_at(*value).is_some());

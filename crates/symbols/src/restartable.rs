@@ -45,7 +45,7 @@ pub struct RestartableSequence {
 }
 
 /// All of an image.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sequences {
     /// By start, each with the highest end up to it.
     by_start: Vec<(RestartableSequence, u64)>,
@@ -206,15 +206,11 @@ impl<'a> Words<'a> {
         let filled = self.filled.iter().filter(|(_, value)| aborts.contains(value));
         let mut slots: Vec<u64> = filled.map(|(slot, _)| *slot).collect();
         for segment in self.elf.segments.iter().filter(|segment| !segment.executable) {
-            let bytes = self
-                .elf
-                .at_offset(segment.offset, segment.file_bytes)
-                .unwrap_or_default();
-            let skipped = segment.address.wrapping_neg() & 7;
-            let values = bytes.get(skipped as usize..).unwrap_or_default().chunks_exact(8);
-            let values = values.map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
-            let words = (segment.address.wrapping_add(skipped)..).step_by(8).zip(values);
-            slots.extend(words.filter(|(_, value)| aborts.contains(value)).map(|(slot, _)| slot));
+            self.elf.each_word(segment, &mut |slot, value| {
+                if aborts.contains(&value) {
+                    slots.push(slot);
+                }
+            });
         }
         slots.into_iter().filter_map(|slot| slot.checked_sub(LAST_WORD))
     }

@@ -5,12 +5,13 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_symbols::{AddressRange, Bias, FileOffset, ImageAddress, Module, ModuleKind, files};
+use nanoprobe_symbols::{AddressRange, Bias, FileIdentity, FileOffset, ImageAddress, Module, ModuleKind, files};
 use nanoprobe_target::{Image, Map, MappingKind, Memory, Process, ProcessId};
 
 use crate::mapped;
@@ -40,6 +41,8 @@ struct Extent {
     file: Option<((u32, u32), u64)>,
     /// Its code's mappings.
     code: Vec<(TargetAddress, TargetAddress)>,
+    /// The file is mapped as a whole elsewhere.
+    is_part: bool,
     loaded: bool,
 }
 
@@ -145,9 +148,9 @@ impl Modules {
                 }
                 continue;
             }
-            match read(pid, image, is_part(image, &images), memory, executable) {
+            let is_part = is_part(image, &images);
+            match self.read(pid, image, is_part, memory, executable) {
                 Ok(Some(module)) => {
-                    self.held_bytes += module.image().held_bytes();
                     self.list.push(module);
                     self.extents.push(Extent {
                         base: image.base,
@@ -156,6 +159,7 @@ impl Modules {
                         file: file_of(image),
                         code: image.executable().map(|mapping| (mapping.start, mapping.end)).collect(),
                         path,
+                        is_part,
                         loaded: true,
                     });
                 }
@@ -275,41 +279,68 @@ fn is_part(image: &Image, images: &[Image]) -> bool {
     file.is_some() && !is_whole(image) && images.iter().any(|other| is_whole(other) && file_of(other) == file)
 }
 
-/// Reads the file that an image shows; `None` for a file that is mapped executable but is no program.
-fn read(
-    pid: ProcessId,
-    image: &Image,
-    is_part: bool,
-    memory: &Memory,
-    executable: &Path,
-) -> Result<Option<Module>, String> {
-    let module = match image.kind() {
-        Some(MappingKind::Vdso) => {
-            let bytes = image.end().0.saturating_sub(image.base.0).min(VDSO_BYTES_MAX);
-            let mut contents = vec![0; bytes as usize];
-            memory
-                .read(image.base, &mut contents)
-                .map_err(|error| format!("the vDSO: {error}"))?;
-            Module::parse_vdso(Arc::new(contents)).map_err(|error| error.to_string())?
-        }
-        Some(MappingKind::File { path, deleted }) => {
-            let root = PathBuf::from(format!("/proc/{pid}/root"));
-            let file = mapped::open(pid, image, path, *deleted, memory)?;
-            let module = match files::module_of(file, &root, path) {
-                Ok(module) => module,
+impl Modules {
+    /// Reads the file that an image shows; `None` for a file that is mapped executable but is no program.
+    fn read(
+        &mut self,
+        pid: ProcessId,
+        image: &Image,
+        is_part: bool,
+        memory: &Memory,
+        executable: &Path,
+    ) -> Result<Option<Module>, String> {
+        let (path, deleted) = match image.kind() {
+            Some(MappingKind::Vdso) => {
+                let module = read_vdso(image, memory)?;
+                self.held_bytes += module.image().held_bytes();
+                return Ok(Some(placed(module, image, is_part)));
+            }
+            Some(MappingKind::File { path, deleted }) => (path, *deleted),
+            _ => return Ok(None),
+        };
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        let file = mapped::open(pid, image, path, deleted, memory)?;
+        let module = match self.known_of(&file, path) {
+            Some(known) => known.clone().with_root(&root),
+            None => match files::module_of(file, &root, path) {
+                Ok(module) => {
+                    self.held_bytes += module.image().held_bytes();
+                    module
+                }
                 Err(nanoprobe_symbols::Error::NotElf { .. } | nanoprobe_symbols::Error::NotLoadable { .. }) => {
                     return Ok(None);
                 }
                 Err(error) => return Err(error.to_string()),
-            };
-            if path == executable {
-                module.with_kind(ModuleKind::Executable)
-            } else {
-                module
-            }
-        }
-        _ => return Ok(None),
-    };
+            },
+        };
+        let module = if path == executable {
+            module.with_kind(ModuleKind::Executable)
+        } else {
+            module
+        };
+        Ok(Some(placed(module, image, is_part)))
+    }
+
+    /// The module of a file that is mapped elsewhere, too: its bytes are held once.
+    fn known_of(&self, file: &File, path: &Path) -> Option<&Module> {
+        let identity = FileIdentity::of(&file.metadata().ok()?);
+        let known = self.list.iter().zip(&self.extents);
+        let mut whole = known.filter(|(_, extent)| extent.loaded && !extent.is_part && extent.path == path);
+        whole.find_map(|(module, _)| Some(module).filter(|module| module.identity() == Some(identity)))
+    }
+}
+
+fn read_vdso(image: &Image, memory: &Memory) -> Result<Module, String> {
+    let bytes = image.end().0.saturating_sub(image.base.0).min(VDSO_BYTES_MAX);
+    let mut contents = vec![0; bytes as usize];
+    memory
+        .read(image.base, &mut contents)
+        .map_err(|error| format!("the vDSO: {error}"))?;
+    Module::parse_vdso(Arc::new(contents)).map_err(|error| error.to_string())
+}
+
+/// A module where an image shows it.
+fn placed(module: Module, image: &Image, is_part: bool) -> Module {
     let bias = image
         .executable()
         .next()
@@ -317,12 +348,12 @@ fn read(
         .unwrap_or(Bias(image.base.0));
     let module = module.with_bias(bias);
     if !is_part {
-        return Ok(Some(module));
+        return module;
     }
     let parts = image.executable().map(|mapping| {
         let [start, end] = [mapping.start, mapping.end].map(|address| bias.to_image(address));
         AddressRange::new(start.0, end.0)
     });
     let parts: Vec<AddressRange> = parts.collect();
-    Ok(Some(module.of_parts(&parts)))
+    module.of_parts(&parts)
 }

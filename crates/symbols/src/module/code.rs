@@ -48,15 +48,16 @@ impl Module {
         let mut found = self.index.spans_starting_in(range);
         let frames = self.frames.overlapping(range.start.0..range.end.0);
         found.extend(frames.iter().map(|frame| frame.start));
-        let mut pads = LandingPads {
-            elf: &self.elf,
-            frames,
-            found,
-        };
-        if self.has_landing_pads {
+        if let Some(table) = self.landing_pads.clone() {
+            let mut pads = LandingPads {
+                elf: &self.elf,
+                table,
+                frames,
+                found,
+            };
             self.frames.with_descriptions(&self.elf, frames, &mut pads);
+            found = pads.found;
         }
-        let mut found = pads.found;
         let sites = self.static_sites.get_or_init(|| {
             let mut sites: Vec<u64> = self.static_probes().iter().map(|probe| probe.address.0).collect();
             sites.sort_unstable();

@@ -1,0 +1,139 @@
+//! What is read of a large part of a file when less than all of it is asked for. A program of 100 MB may have 50 MB of
+//! data of which nothing is looked at but a few tables of jumps.
+//!
+//! ```text
+//!   section with code, or small     one window
+//!   large section without           windows of 256 KiB, each with the beginning of the next one
+//!   between sections                none
+//! ```
+//!
+//! What no window has as a whole is for the part to read, as a whole.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+/// Larger sections without code have several windows.
+const SECTION_BYTES_MAX: u64 = 4 << 20;
+/// From one window of a section to the next.
+const STRIDE_BYTES: u64 = 256 << 10;
+/// How far a window goes on where the next one has begun.
+const OVERLAP_BYTES: u64 = 16 << 10;
+/// How far it goes on behind its section: to the end of the page, which is mapped with it.
+const PAGE_BYTES: u64 = 4096;
+
+/// Where a section lies in the file.
+#[derive(Clone, Debug)]
+pub(crate) struct SectionRange {
+    pub range: Range<u64>,
+    pub has_code: bool,
+}
+
+/// The windows of a part.
+#[derive(Default)]
+pub(crate) struct Windows(
+    /// Ascending by where they begin.
+    Vec<Window>,
+);
+
+struct Window {
+    range: Range<u64>,
+    /// Nothing where it could not be read.
+    contents: OnceLock<Vec<u8>>,
+}
+
+impl Windows {
+    /// Those of a part, none of them read. Sections that overlap, as no linker makes them, have none.
+    pub fn of(part: &Range<u64>, sections: &[SectionRange]) -> Windows {
+        let mut inside: Vec<&SectionRange> = sections
+            .iter()
+            .filter(|section| part.start <= section.range.start && section.range.end <= part.end)
+            .filter(|section| !section.range.is_empty())
+            .collect();
+        inside.sort_by_key(|section| section.range.start);
+        let overlap = |pair: &[&SectionRange]| matches!(pair, [one, next] if next.range.start < one.range.end);
+        if inside.windows(2).any(overlap) {
+            return Windows::default();
+        }
+        let ranges = inside.iter().flat_map(|section| {
+            let Range { start, end } = section.range.clone();
+            let is_one = section.has_code || end - start <= SECTION_BYTES_MAX;
+            let (stride, more) = match is_one {
+                true => (end - start, PAGE_BYTES),
+                false => (STRIDE_BYTES, OVERLAP_BYTES),
+            };
+            let stop = end.saturating_add(PAGE_BYTES).min(part.end);
+            let starts = (start..end).step_by(usize::try_from(stride).unwrap_or(usize::MAX));
+            starts.map(move |from| from..from.saturating_add(stride + more).min(stop))
+        });
+        let window = |range| Window {
+            range,
+            contents: OnceLock::new(),
+        };
+        Windows(ranges.map(window).collect())
+    }
+
+    /// The window that has all of a range, and where it begins; `read` reads one for the first time.
+    pub fn around(&self, wanted: &Range<u64>, read: impl FnOnce(Range<u64>) -> Vec<u8>) -> Option<(&[u8], u64)> {
+        let behind = self.0.partition_point(|window| window.range.start <= wanted.start);
+        let window = self.0.get(behind.checked_sub(1)?)?;
+        let has_all = wanted.start < window.range.end && wanted.end <= window.range.end;
+        has_all.then(|| {
+            let contents = window.contents.get_or_init(|| read(window.range.clone()));
+            (contents.as_slice(), window.range.start)
+        })
+    }
+
+    /// What was read.
+    pub fn held_bytes(&self) -> u64 {
+        let read = self.0.iter().filter_map(|window| window.contents.get());
+        read.map(|contents| contents.len() as u64).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(range: Range<u64>, has_code: bool) -> SectionRange {
+        SectionRange { range, has_code }
+    }
+
+    /// A file whose bytes tell where they are.
+    fn bytes_at(range: Range<u64>) -> Vec<u8> {
+        range.map(|at| (at / 4096) as u8).collect()
+    }
+
+    #[test]
+    fn what_a_window_has_is_read_of_the_file_alone() {
+        const DATA: u64 = 8 << 20;
+        let code = section(0x1000..0x40_0000, true);
+        let data = section(0x40_0000..0x40_0000 + DATA, false);
+        let end = data.range.end + PAGE_BYTES / 2;
+        let windows = Windows::of(&(0..end), &[data, code]);
+        assert_eq!(windows.0.len() as u64, 1 + DATA / STRIDE_BYTES);
+        for wanted in [
+            0x1000..0x40_0000,
+            0x1234..0x1235,
+            0x3f_fff8..0x40_0000,
+            0x40_0000..0x40_0008,
+            0x40_0000 + STRIDE_BYTES - 4..0x40_0000 + STRIDE_BYTES + 4,
+            end - 8..end,
+        ] {
+            let (bytes, start) = windows.around(&wanted, bytes_at).expect("a window has it");
+            let from = (wanted.start - start) as usize;
+            let found = &bytes[from..from + (wanted.end - wanted.start) as usize];
+            assert_eq!(found, bytes_at(wanted.clone()), "{wanted:x?}");
+        }
+        let windows = Windows::of(&(0..end), &[section(0x1000..end, false)]);
+        for nowhere in [0..8, 0xff8..0x1008, 0x1000..0x1000 + 2 * STRIDE_BYTES, 0..end] {
+            assert!(windows.around(&nowhere, |_| panic!("not to be read")).is_none(), "{nowhere:x?}");
+        }
+        assert_eq!(windows.held_bytes(), 0);
+    }
+
+    #[test]
+    fn sections_that_overlap_have_none() {
+        let both = [section(0..0x2000, true), section(0x1000..0x3000, false)];
+        assert!(Windows::of(&(0..0x10_0000), &both).0.is_empty());
+    }
+}
