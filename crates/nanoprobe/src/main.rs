@@ -42,6 +42,7 @@ const STACK_ENOUGH: u64 = 4 << 20;
 const STACK_BYTES: usize = 8 << 20;
 
 fn main() -> ExitCode {
+    memory::tune();
     interrupt::survive_file_limit();
     let mut limit = libc::rlimit {
         rlim_cur: 0,

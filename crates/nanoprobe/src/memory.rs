@@ -19,6 +19,16 @@ static RESERVE: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 /// The system's allocator, with a reserve.
 pub struct Reserving;
 
+/// Has the C library give back each small block at once. By default it keeps those of up to 128 bytes apart, and looks
+/// through all of them whenever a large one is asked for: with a hundred thousand sites an eighth of planning's time.
+pub fn tune() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: no other thread runs yet; the option takes a number of bytes.
+    unsafe {
+        libc::mallopt(libc::M_MXFAST, 0);
+    }
+}
+
 fn reserve_layout() -> Option<Layout> {
     Layout::from_size_align(RESERVE_BYTES, 4096).ok()
 }

@@ -60,6 +60,7 @@ mod live;
 mod text;
 mod writes;
 
+use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::mem::offset_of;
 
@@ -78,7 +79,7 @@ use nanoprobe_text::reader::Reader;
 use nanoprobe_text::together::Links;
 
 use self::live::{ProcessText, exchange, move_threads};
-use self::text::{expected, pages, springboards};
+use self::text::{are_few_pages, holds_original, of_kind, springboards};
 use self::writes::Writes;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
@@ -87,10 +88,7 @@ use crate::layout::SITES_MAX;
 use crate::placement::{Changes, Refused, RefusedBecause};
 use crate::progress::{self, Work};
 use crate::signals;
-use crate::site_table::{sites, springboard_sites};
-
-/// At most so many pages of text are written while all threads are stopped for another reason.
-const PAGES_IN_STOP: usize = 8;
+use crate::site_table::{site_of, springboard_sites};
 
 pub use self::text::ranges;
 
@@ -113,14 +111,6 @@ impl Armed {
             reason: reason.clone(),
         }));
     }
-}
-
-/// Which patches are written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    All,
-    Shims,
-    Sites,
 }
 
 impl Attachment {
@@ -159,9 +149,7 @@ impl Attachment {
                 self.patches.truncate(before);
                 break;
             }
-            let text = ranges(&patch);
-            let mut all = patch.built.springboard.iter().chain(&text);
-            if all.all(|range| reader.holds(range.address, &expected(range, &now))) {
+            if holds_original(&patch, &now, &mut reader) {
                 self.patches.push(patch);
             } else {
                 armed.refuse(std::slice::from_ref(&patch), &RefusedBecause::TextDiffers);
@@ -212,12 +200,6 @@ impl Attachment {
         first: usize,
         pauses: &mut Pauses,
     ) -> Result<Groups, SessionError> {
-        let new = |patches: &[Patch], part: Part| -> Vec<Patch> {
-            let new = patches.get(first..).unwrap_or_default().iter();
-            new.filter(|patch| part == Part::All || patch.shim == (part == Part::Shims))
-                .cloned()
-                .collect()
-        };
         let is_empty = self.patches.len() == first;
         if is_empty && old.is_empty() {
             if let Some(stopped) = stopped {
@@ -227,14 +209,14 @@ impl Attachment {
         }
         let policy = self.parameters.stop;
         let stands = stopped.is_some() || policy == StopPolicy::Always || !self.actions.are_installed();
-        let all = new(&self.patches, Part::All);
-        let few = policy == StopPolicy::Auto && pages(old, &all) <= PAGES_IN_STOP;
+        let new = self.patches.get(first..).unwrap_or_default();
+        let few = policy == StopPolicy::Auto && are_few_pages(old, new.iter());
         let whole = stands && (stopped.is_some() || policy == StopPolicy::Always || few);
         let mut groups = Groups::default();
         // While all threads are stopped, nothing is computed that can be computed before, and nothing is freed.
         let at_once = stands.then(|| match whole {
-            true => Writes::new(old, all),
-            false => Writes::new(&[], new(&self.patches, Part::Shims)),
+            true => Writes::new(old, new),
+            false => Writes::new(&[], &of_kind(new, true)),
         });
         // Nothing is written yet, so an end requested now needs neither this work nor its reversal.
         if old.is_empty() && interrupt::requested() {
@@ -262,7 +244,8 @@ impl Attachment {
             pauses.add_whole(stopped.release());
         }
         if !whole {
-            let later = new(&self.patches, if stands { Part::Sites } else { Part::All });
+            let new = self.patches.get(first..).unwrap_or_default();
+            let later = if stands { of_kind(new, false) } else { new.into() };
             let springboards = springboards(&later);
             let is_written = self.write_by_protocol(old, &later, &springboards, &mut groups, pauses)?;
             if !is_written {
@@ -301,17 +284,16 @@ impl Attachment {
             .patches
             .iter()
             .filter(|patch| !patch.stays() && self.is_disarmed(patch) == armed);
-        let chosen: Vec<Patch> = candidates.filter(|patch| selected(patch)).cloned().collect();
+        let chosen: Vec<&Patch> = candidates.filter(|patch| selected(patch)).collect();
         let mut unused = Pauses::default();
         let text = ProcessText::new(&self.process, &mut unused);
         let mut reader = Reader::new(&text);
         let mut holds = |patch: &Patch| {
-            ranges(patch).iter().all(|range| {
-                let wanted = if armed { &range.original } else { &range.patched };
-                reader.holds(range.address, wanted)
-            })
+            let built = &patch.built;
+            let wanted = if armed { &built.original } else { &built.patched };
+            reader.holds(built.address, wanted)
         };
-        let mut chosen: Vec<Patch> = chosen.into_iter().filter(|patch| holds(patch)).collect();
+        let mut chosen: Vec<&Patch> = chosen.into_iter().filter(|patch| holds(patch)).collect();
         self.keep_together(armed, &mut chosen);
         let mut done = Armed {
             patches: chosen.len(),
@@ -324,8 +306,11 @@ impl Attachment {
         for patch in &chosen {
             self.disarmed.remove(&patch.built.address);
         }
-        let ranges: Vec<TextRange> = chosen.iter().flat_map(ranges).collect();
-        let (old, new): (&[TextRange], &[Patch]) = if armed { (&[], &chosen) } else { (&ranges, &[]) };
+        let (old, new): (Vec<TextRange>, Vec<Patch>) = match armed {
+            true => (Vec::new(), chosen.iter().copied().cloned().collect()),
+            false => (chosen.iter().flat_map(|patch| ranges(patch)).collect(), Vec::new()),
+        };
+        let (old, new) = (old.as_slice(), new.as_slice());
         let mut is_written = true;
         // A place that is gone, or changed by another program, stays as it is: detaching looks at each.
         let mut groups = Groups::default();
@@ -346,8 +331,9 @@ impl Attachment {
     }
 
     /// Leaves out what cannot be written, or taken back, without the patch that it shares bytes with.
-    pub(crate) fn keep_together(&self, armed: bool, chosen: &mut Vec<Patch>) {
-        let changes: HashSet<TargetAddress> = chosen.iter().map(|patch| patch.built.address).collect();
+    pub(crate) fn keep_together<P: Borrow<Patch>>(&self, armed: bool, chosen: &mut Vec<P>) {
+        let address = |patch: &P| patch.borrow().built.address;
+        let changes: HashSet<TargetAddress> = chosen.iter().map(address).collect();
         let there = self.patches.iter().filter(|patch| !self.is_disarmed(patch));
         let there: HashSet<TargetAddress> = there.map(|patch| patch.built.address).collect();
         let links = Links::of(&self.patches);
@@ -356,7 +342,7 @@ impl Attachment {
         } else {
             links.held(|patch| there.contains(&patch) && !changes.contains(&patch))
         };
-        chosen.retain(|patch| !left.contains(&patch.built.address));
+        chosen.retain(|patch| !left.contains(&address(patch)));
     }
 
     /// Takes back what can be taken back before all threads are stopped: all sites, unless they are few.
@@ -364,8 +350,8 @@ impl Attachment {
     /// # Errors
     /// The target cannot be stopped or written; the rest is taken back in the stop.
     pub(crate) fn disarm_before_stop(&mut self, pauses: &mut Pauses) -> Result<usize, SessionError> {
-        let sites: Vec<Patch> = self.patches.iter().filter(|patch| !patch.shim).cloned().collect();
-        let few = self.parameters.stop == StopPolicy::Auto && pages(&[], &sites) <= PAGES_IN_STOP;
+        let sites = self.patches.iter().filter(|patch| !patch.shim);
+        let few = self.parameters.stop == StopPolicy::Auto && are_few_pages(&[], sites);
         if few || self.parameters.stop == StopPolicy::Always {
             return Ok(0);
         }
@@ -409,6 +395,7 @@ impl Attachment {
         let ranges = new.iter().flat_map(ranges).chain(springboards.iter().cloned());
         let ranges: Vec<TextRange> = ranges.collect();
         let change = Change::new(old, &ranges).with_moves(Moves::new(new));
+        drop(ranges);
         if old.is_empty() && interrupt::requested() {
             return Ok(false);
         }
@@ -422,12 +409,9 @@ impl Attachment {
     fn publish_sites(&mut self, first: usize) -> Result<(), SessionError> {
         let memory = self.memory()?;
         let before = self.tables.sites;
-        let sites: Vec<Site> = self
-            .patches
-            .get(first..)
-            .unwrap_or_default()
-            .iter()
-            .flat_map(|patch| [springboard_sites(patch), sites(patch)].concat())
+        let patches = self.patches.get(first..).unwrap_or_default().iter();
+        let sites: Vec<Site> = patches
+            .flat_map(|patch| springboard_sites(patch).chain([site_of(patch)]))
             .collect();
         if before + sites.len() as u64 > u64::from(SITES_MAX) {
             return Err(SessionError::TooManySites);

@@ -17,6 +17,7 @@ mod mapping;
 mod places;
 mod published;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::mem::offset_of;
 use std::ops::Range;
@@ -320,11 +321,13 @@ impl Attachment {
         self.room
             .code
             .place(self.tables.published.tables(row), tables.to_bytes());
-        let mut pieces = self.room.code.take_written();
+        let mut pieces: Vec<(TargetAddress, Cow<'_, [u8]>)> = Vec::with_capacity(patches.len() + 8);
+        let written = self.room.code.take_written().into_iter();
+        pieces.extend(written.map(|(address, bytes)| (address, bytes.into())));
         if self.returns.mapped && !self.returns.written {
             let thunks = self.returns.thunks;
             let bytes = nanoprobe_agent::thunks(self.addresses.code.0, thunks.0, RETURN_INSTANCES);
-            pieces.push((thunks, bytes));
+            pieces.push((thunks, bytes.into()));
             self.returns.written = true;
         }
         if first {
@@ -342,14 +345,18 @@ impl Attachment {
                 thunks: self.returns.thunks.0,
                 stacks: self.addresses.stacks.map_or(0, |stacks| stacks.0),
             };
-            pieces.push((self.addresses.code, image_with(header)));
+            pieces.push((self.addresses.code, image_with(header).into()));
         }
-        pieces.extend(patches.iter().map(|patch| (patch.detour, patch.built.detour.clone())));
+        pieces.extend(
+            patches
+                .iter()
+                .map(|patch| (patch.detour, patch.built.detour.as_slice().into())),
+        );
         self.write_code(&pieces)?;
         if !first {
             // The tables and their addresses are there already. One byte makes them current, and a thread sees
             // either its old or its new value.
-            self.write_code(&[(self.tables.published.byte(row), vec![1])])?;
+            self.write_code(&[(self.tables.published.byte(row), vec![1].into())])?;
         }
         self.write_growth()
     }
@@ -418,11 +425,8 @@ impl Attachment {
         self.process.facts().seccomp != nanoprobe_target::Seccomp::Disabled
     }
 
-    fn write_code(&self, pieces: &[(TargetAddress, Vec<u8>)]) -> Result<(), SessionError> {
-        let pieces: Vec<(TargetAddress, &[u8])> = pieces
-            .iter()
-            .map(|(address, bytes)| (*address, bytes.as_slice()))
-            .collect();
+    fn write_code(&self, pieces: &[(TargetAddress, Cow<'_, [u8]>)]) -> Result<(), SessionError> {
+        let pieces: Vec<(TargetAddress, &[u8])> = pieces.iter().map(|(address, bytes)| (*address, &**bytes)).collect();
         Ok(self.process.memory().write_text(&pieces)?)
     }
 

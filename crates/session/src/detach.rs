@@ -35,7 +35,7 @@ use crate::attachment::Attachment;
 use crate::error::SessionError;
 use crate::progress::{self, Work};
 use crate::returns::{PutBack, put_back as put_back_returns};
-use crate::site_table::{sites, springboard_sites};
+use crate::site_table::{site_of, springboard_sites};
 use crate::{records, semaphores, signals};
 
 pub use rehearsal::{Standing, rehearse_restore};
@@ -117,7 +117,7 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
         detached.restored += restored;
     }
     let left = attachment.patches.iter().filter(|patch| !attachment.is_disarmed(patch));
-    let left = left.chain(&attachment.retired).flat_map(sites);
+    let left = left.chain(&attachment.retired).map(site_of);
     let (hosts, left): (Vec<Site>, Vec<Site>) = left.partition(is_host);
     let with_springboards = attachment.patches.iter().chain(&attachment.retired);
     let springboards: Vec<Site> = with_springboards.flat_map(springboard_sites).collect();

@@ -3,40 +3,37 @@
 use nanoprobe_arena::layout::{
     Site, TACTIC_EVICT, TACTIC_HOST, TACTIC_JUMP, TACTIC_PUN, TACTIC_RUN, TACTIC_SHIM, TACTIC_SPRINGBOARD, TACTIC_TRAP,
 };
-use nanoprobe_patch::{Tactic, TextRange};
+use nanoprobe_patch::{Tactic, TargetAddress};
 use nanoprobe_text::Patch;
 
 /// A patch without its springboard, as an entry of the arena's site table.
-pub fn sites(patch: &Patch) -> Vec<Site> {
+pub fn site_of(patch: &Patch) -> Site {
     let number = match patch.built.carries {
         Some(_) => TACTIC_HOST,
         None if patch.shim => TACTIC_SHIM,
         None => tactic_number(patch.tactic),
     };
-    patch.built.ranges().iter().map(|range| site(range, number)).collect()
+    let built = &patch.built;
+    site(built.address, &built.original, &built.patched, number)
 }
 
 /// The springboard of a patch, as an entry of the arena's site table.
-pub fn springboard_sites(patch: &Patch) -> Vec<Site> {
-    patch
-        .built
-        .springboard
-        .iter()
-        .map(|range| site(range, TACTIC_SPRINGBOARD))
-        .collect()
+pub fn springboard_sites(patch: &Patch) -> impl Iterator<Item = Site> {
+    let springboard = patch.built.springboard.iter();
+    springboard.map(|range| site(range.address, &range.original, &range.patched, TACTIC_SPRINGBOARD))
 }
 
-fn site(range: &TextRange, tactic: u32) -> Site {
+fn site(address: TargetAddress, original: &[u8], patched: &[u8], tactic: u32) -> Site {
     let mut site = Site {
-        address: range.address.0,
-        length: range.original.len() as u32,
+        address: address.0,
+        length: original.len() as u32,
         tactic,
         ..Site::default()
     };
-    for (to, from) in site.original.iter_mut().zip(&range.original) {
+    for (to, from) in site.original.iter_mut().zip(original) {
         *to = *from;
     }
-    for (to, from) in site.patched.iter_mut().zip(&range.patched) {
+    for (to, from) in site.patched.iter_mut().zip(patched) {
         *to = *from;
     }
     site

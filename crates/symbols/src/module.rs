@@ -306,9 +306,9 @@ impl Module {
     /// Searches the whole table.
     pub fn symbol(&self, name: &str) -> Option<Symbol<'_>> {
         let mut best: Option<Symbol<'_>> = None;
-        symbol_table::for_each(&self.elf, |symbol| {
+        symbol_table::for_each_named(&self.elf, name, |symbol| {
             let rank = |symbol: &Symbol<'_>| (symbol.global, symbol.default_version);
-            if symbol.name == name && best.as_ref().is_none_or(|best| rank(best) < rank(&symbol)) {
+            if best.as_ref().is_none_or(|best| rank(best) < rank(&symbol)) {
                 best = Some(symbol);
             }
             best.as_ref().is_none_or(|best| rank(best) != (true, true))

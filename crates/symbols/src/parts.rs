@@ -199,7 +199,12 @@ impl Parts {
             let (contents, start) = self.part_at(offset, bytes).unwrap_or_default();
             let end = start.saturating_add(bytes);
             let inside = usize::try_from(start).ok().zip(usize::try_from(end).ok());
-            return take(offset, inside.and_then(|(start, end)| contents.get(start..end)).unwrap_or_default());
+            return take(
+                offset,
+                inside
+                    .and_then(|(start, end)| contents.get(start..end))
+                    .unwrap_or_default(),
+            );
         };
         for start in range.clone().step_by(SCANNED_BYTES) {
             let end = range.end.min(start + SCANNED_BYTES as u64);

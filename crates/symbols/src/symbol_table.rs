@@ -57,7 +57,16 @@ pub struct Symbol<'a> {
 }
 
 /// Calls `visit` with every defined symbol of the file, .symtab's first; stops when it returns false.
-pub(crate) fn for_each<'a>(elf: &'a Elf, mut visit: impl FnMut(Symbol<'a>) -> bool) {
+pub(crate) fn for_each<'a>(elf: &'a Elf, visit: impl FnMut(Symbol<'a>) -> bool) {
+    for_each_of(elf, None, visit);
+}
+
+/// The same, with those of one name alone.
+pub(crate) fn for_each_named<'a>(elf: &'a Elf, name: &str, visit: impl FnMut(Symbol<'a>) -> bool) {
+    for_each_of(elf, Some(name.as_bytes()), visit);
+}
+
+fn for_each_of<'a>(elf: &'a Elf, wanted: Option<&[u8]>, mut visit: impl FnMut(Symbol<'a>) -> bool) {
     let mut found = false;
     for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
         for (index, section) in elf
@@ -83,6 +92,7 @@ pub(crate) fn for_each<'a>(elf: &'a Elf, mut visit: impl FnMut(Symbol<'a>) -> bo
                 table(symbols),
                 strings.unwrap_or(b""),
                 versions.unwrap_or(b""),
+                wanted,
                 &mut visit,
             ) {
                 return;
@@ -91,7 +101,7 @@ pub(crate) fn for_each<'a>(elf: &'a Elf, mut visit: impl FnMut(Symbol<'a>) -> bo
     }
     if !found {
         let (symbols, strings) = DynamicEntries::of(elf).symbols(elf);
-        walk(table(symbols), strings, b"", &mut visit);
+        walk(table(symbols), strings, b"", wanted, &mut visit);
     }
 }
 
@@ -108,6 +118,7 @@ fn walk<'a>(
     symbols: &'a [RawSymbol],
     strings: &'a [u8],
     versions: &'a [u8],
+    wanted: Option<&[u8]>,
     visit: &mut impl FnMut(Symbol<'a>) -> bool,
 ) -> bool {
     let mut budget = strings
@@ -115,7 +126,12 @@ fn walk<'a>(
         .saturating_mul(NAME_BUDGET_FACTOR)
         .saturating_add(NAME_BYTES_MAX);
     for (index, raw) in symbols.iter().enumerate() {
-        if let Some(mut symbol) = read(raw, strings) {
+        // Nearly all names are others: their first bytes tell.
+        if wanted.is_some_and(|wanted| !may_be(raw, strings, wanted)) {
+            continue;
+        }
+        let symbol = read(raw, strings).filter(|symbol| wanted.is_none_or(|wanted| symbol.name.as_bytes() == wanted));
+        if let Some(mut symbol) = symbol {
             let version = versions.get(index * 2..index * 2 + 2);
             // The top bit hides a version from the linker.
             symbol.default_version &= version.is_none_or(|version| version.last().is_some_and(|high| high & 0x80 == 0));
@@ -129,6 +145,12 @@ fn walk<'a>(
         }
     }
     true
+}
+
+/// Whether a symbol's name begins so.
+fn may_be(raw: &RawSymbol, strings: &[u8], name: &[u8]) -> bool {
+    let rest = strings.get(raw.st_name.get(ENDIAN) as usize..);
+    rest.is_some_and(|rest| rest.starts_with(name))
 }
 
 fn read<'a>(raw: &'a RawSymbol, strings: &'a [u8]) -> Option<Symbol<'a>> {

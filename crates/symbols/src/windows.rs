@@ -126,7 +126,10 @@ mod tests {
         }
         let windows = Windows::of(&(0..end), &[section(0x1000..end, false)]);
         for nowhere in [0..8, 0xff8..0x1008, 0x1000..0x1000 + 2 * STRIDE_BYTES, 0..end] {
-            assert!(windows.around(&nowhere, |_| panic!("not to be read")).is_none(), "{nowhere:x?}");
+            assert!(
+                windows.around(&nowhere, |_| panic!("not to be read")).is_none(),
+                "{nowhere:x?}"
+            );
         }
         assert_eq!(windows.held_bytes(), 0);
     }

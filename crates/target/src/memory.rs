@@ -5,8 +5,8 @@
 //! opened: after an execve it reaches nothing, so bytes meant for the old program can never land in the new one.
 //! Reads use process_vm_readv, which respects the process's own protection, and fall back to the same descriptor.
 
-use std::collections::HashMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use nanoprobe_patch::TargetAddress;
@@ -163,15 +163,18 @@ impl Memory {
     /// # Errors
     /// [`MemoryError::Overlap`]: nothing was written. [`MemoryError::Unwritable`]: all below the address was.
     pub fn write_text(&self, pieces: &[(TargetAddress, &[u8])]) -> Result<(), MemoryError> {
-        for cluster in clusters(self.pid, pieces)? {
-            match cluster.as_slice() {
+        let place = |(address, bytes): &(TargetAddress, &[u8])| (*address, bytes.len());
+        let pieces = sorted(pieces, place);
+        for cluster in clusters(self.pid, pieces.iter().map(place))? {
+            let cluster = pieces.get(cluster).unwrap_or_default();
+            match cluster {
                 [] => {}
                 [(address, bytes)] => self.write(*address, bytes)?,
                 [(start, _), .., (last, last_bytes)] => {
                     let length = (last.0 - start.0) as usize + last_bytes.len();
                     let mut merged = vec![0; length];
                     self.read(*start, &mut merged)?;
-                    for (address, bytes) in &cluster {
+                    for (address, bytes) in cluster {
                         let from = (address.0 - start.0) as usize;
                         if let Some(part) = merged.get_mut(from..from + bytes.len()) {
                             part.copy_from_slice(bytes);
@@ -192,17 +195,16 @@ impl Memory {
     /// # Errors
     /// As [`Memory::write_text`].
     pub fn exchange_text(&self, exchanges: &[Exchange]) -> Result<Vec<TargetAddress>, MemoryError> {
-        let after: Vec<Piece> = exchanges.iter().map(|(address, _, after)| (*address, *after)).collect();
-        let before: HashMap<u64, &[u8]> = exchanges
-            .iter()
-            .map(|(address, before, _)| (address.0, *before))
-            .collect();
+        let place = |(address, _, after): &Exchange| (*address, after.len());
+        let exchanges = sorted(exchanges, place);
         let mut skipped = Vec::new();
-        for cluster in clusters(self.pid, &after)? {
-            let together = self.exchange(&cluster, &before, &mut skipped);
+        let mut merged = Vec::new();
+        for cluster in clusters(self.pid, exchanges.iter().map(place))? {
+            let cluster = exchanges.get(cluster).unwrap_or_default();
+            let together = self.exchange(cluster, &mut merged, &mut skipped);
             if matches!(together, Err(MemoryError::Unreadable { .. })) {
-                for piece in &cluster {
-                    match self.exchange(std::slice::from_ref(piece), &before, &mut skipped) {
+                for piece in cluster {
+                    match self.exchange(std::slice::from_ref(piece), &mut merged, &mut skipped) {
                         Err(MemoryError::Unreadable { .. }) => skipped.push(piece.0),
                         other => other?,
                     }
@@ -216,34 +218,33 @@ impl Memory {
 
     fn exchange(
         &self,
-        cluster: &[Piece],
-        before: &HashMap<u64, &[u8]>,
+        cluster: &[Exchange],
+        merged: &mut Vec<u8>,
         skipped: &mut Vec<TargetAddress>,
     ) -> Result<(), MemoryError> {
-        let (Some((start, _)), Some((last, last_bytes))) = (cluster.first(), cluster.last()) else {
+        let (Some((start, ..)), Some((last, _, last_bytes))) = (cluster.first(), cluster.last()) else {
             return Ok(());
         };
-        let mut merged = vec![0; (last.0 - start.0) as usize + last_bytes.len()];
-        self.read(*start, &mut merged)?;
+        merged.clear();
+        merged.resize((last.0 - start.0) as usize + last_bytes.len(), 0);
+        self.read(*start, merged)?;
         let mut differs = Vec::new();
-        for (address, bytes) in cluster {
+        for (address, before, after) in cluster {
             let from = (address.0 - start.0) as usize;
-            match merged.get_mut(from..from + bytes.len()) {
-                Some(part) if before.get(&address.0).is_some_and(|before| *before == part) => {
-                    part.copy_from_slice(bytes);
-                }
+            match merged.get_mut(from..from + after.len()) {
+                Some(part) if *before == part => part.copy_from_slice(after),
                 _ => differs.push(*address),
             }
         }
         if differs.len() < cluster.len() {
-            match self.write(*start, &merged) {
+            match self.write(*start, merged) {
                 // Unmapped since it was read.
                 Err(MemoryError::Unwritable {
                     pid,
                     address,
                     bytes,
                     errno,
-                }) if self.read(*start, &mut merged).is_err() => {
+                }) if self.read(*start, merged).is_err() => {
                     return Err(MemoryError::Unreadable {
                         pid,
                         address,
@@ -263,31 +264,34 @@ impl Memory {
 /// Where, the bytes that are there, and those that are to be.
 pub type Exchange<'bytes> = (TargetAddress, &'bytes [u8], &'bytes [u8]);
 
-type Piece<'bytes> = (TargetAddress, &'bytes [u8]);
+/// Those that have bytes, ascending. `place`: where each lies, and how many bytes it has.
+fn sorted<T: Copy>(pieces: &[T], place: impl Fn(&T) -> (TargetAddress, usize)) -> Vec<T> {
+    let mut sorted: Vec<T> = pieces.iter().copied().filter(|piece| place(piece).1 > 0).collect();
+    sorted.sort_by_key(|piece| place(piece).0);
+    sorted
+}
 
-/// Sorts the pieces and groups those that one write can carry.
-fn clusters<'bytes>(pid: ProcessId, pieces: &[Piece<'bytes>]) -> Result<Vec<Vec<Piece<'bytes>>>, MemoryError> {
-    let mut sorted: Vec<Piece> = pieces.iter().copied().filter(|(_, bytes)| !bytes.is_empty()).collect();
-    sorted.sort_by_key(|(address, _)| *address);
-    let mut clusters: Vec<Vec<Piece>> = Vec::new();
+/// Groups sorted places, by index, into those that one write can carry.
+fn clusters(
+    pid: ProcessId,
+    places: impl Iterator<Item = (TargetAddress, usize)>,
+) -> Result<Vec<Range<usize>>, MemoryError> {
+    let mut clusters: Vec<Range<usize>> = Vec::new();
+    let mut first = TargetAddress(0);
     let mut last_byte: Option<u64> = None;
-    for (address, bytes) in sorted {
+    for (index, (address, bytes)) in places.enumerate() {
         if last_byte.is_some_and(|last| address.0 <= last) {
             return Err(MemoryError::Overlap { pid, address });
         }
         let joins = last_byte.is_some_and(|last| last / PAGE == address.0 / PAGE);
         match clusters.last_mut() {
-            Some(cluster)
-                if joins
-                    && cluster
-                        .first()
-                        .is_some_and(|first| address.0 - first.0.0 < CLUSTER_LIMIT) =>
-            {
-                cluster.push((address, bytes));
+            Some(cluster) if joins && address.0 - first.0 < CLUSTER_LIMIT => cluster.end = index + 1,
+            _ => {
+                clusters.push(index..index + 1);
+                first = address;
             }
-            _ => clusters.push(vec![(address, bytes)]),
         }
-        last_byte = Some(address.0.saturating_add(bytes.len() as u64 - 1));
+        last_byte = Some(address.0.saturating_add(bytes as u64 - 1));
     }
     Ok(clusters)
 }
@@ -297,14 +301,11 @@ mod tests {
     use super::*;
 
     fn shape(pieces: &[(u64, usize)]) -> Result<Vec<Vec<u64>>, MemoryError> {
-        let bytes = [0u8; 64];
-        let pieces: Vec<Piece> = pieces
-            .iter()
-            .map(|&(at, length)| (TargetAddress(at), &bytes[..length]))
-            .collect();
-        Ok(clusters(1, &pieces)?
-            .iter()
-            .map(|cluster| cluster.iter().map(|piece| piece.0.0).collect())
+        let place = |(at, length): &(u64, usize)| (TargetAddress(*at), *length);
+        let pieces = sorted(pieces, place);
+        Ok(clusters(1, pieces.iter().map(place))?
+            .into_iter()
+            .map(|cluster| pieces[cluster].iter().map(|piece| piece.0).collect())
             .collect())
     }
 

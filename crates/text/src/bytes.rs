@@ -12,6 +12,11 @@ impl Bytes {
         self.0.get(index).map(|(_, byte)| *byte)
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Each byte with its address.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u8)> + '_ {
         self.0.iter().copied()

@@ -10,14 +10,14 @@
 //! An offset counts from the function's entry, modulo 2^64: a cold part may lie below its function, and the offsets of
 //! its instructions are then very large (`ffffffffffffff80` is 128 bytes below the entry).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, Padding, RunPlan, TargetAddress, analyze, follow};
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 
-use crate::decoded::Decoded;
+use crate::decoded::{Decoded, KnownPadding};
 use crate::image::Image;
 
 /// Functions larger than this are not analysed: no compiler emits them, and a damaged symbol table may claim them.
@@ -152,7 +152,7 @@ pub fn extent_around(module: &Module, address: ImageAddress) -> Option<(Range<u6
 /// What is known of neighbouring functions: their padding, by their extents.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
-    padding: HashMap<(u64, u64), Vec<Padding>>,
+    padding: KnownPadding,
     /// Functions that were decoded because of the functions before them, and are mostly planned next.
     decoded: Decoded,
     /// Springboards that are in use: start and end.
@@ -200,7 +200,7 @@ impl Neighbours {
         let (start, end) = (part.start().0, part.start().0.saturating_add(part.size()));
         let own = part.padding();
         part.show_padding(own.iter().cloned());
-        self.padding.insert((start, end), own);
+        self.padding.know(start..end, own);
         part.show_padding(self.padding_around(module, &(start..end)));
         self.show_next(module, part, 0);
         (start, end)
@@ -268,10 +268,9 @@ impl Neighbours {
             if extent == *text {
                 continue;
             }
-            let known = self.padding.entry((extent.start, extent.end));
-            padding.extend_from_slice(
-                known.or_insert_with(|| self.decoded.padding_of(&extent, || parts(module, &extent))),
-            );
+            let decoded = &mut self.decoded;
+            let find = |extent: &Range<u64>| decoded.padding_of(extent, || parts(module, extent));
+            padding.extend_from_slice(self.padding.of(extent, find));
         }
         padding
     }

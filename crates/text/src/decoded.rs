@@ -1,7 +1,7 @@
 //! Decoded functions that are kept for a short time. Functions are planned in ascending order, and planning looks
 //! at the padding of the next functions. So these are decoded early, and planned soon after.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use nanoprobe_patch::{FunctionMap, Padding};
@@ -55,5 +55,71 @@ impl Decoded {
             self.put(extent.clone(), parts);
         }
         padding
+    }
+}
+
+/// Of how many functions the padding is kept, at most: those around the one that is planned are asked for again.
+const PADDING_KEPT_MAX: usize = 256;
+
+/// The padding of functions, by their extents. The oldest is forgotten; whoever asks for it again finds it again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KnownPadding {
+    padding: BTreeMap<(u64, u64), Vec<Padding>>,
+    /// The extents, the oldest first.
+    order: VecDeque<(u64, u64)>,
+}
+
+impl KnownPadding {
+    /// Keeps what is known.
+    pub fn know(&mut self, extent: Range<u64>, padding: Vec<Padding>) {
+        let key = (extent.start, extent.end);
+        if self.padding.insert(key, padding).is_some() {
+            return;
+        }
+        self.order.push_back(key);
+        if self.order.len() > PADDING_KEPT_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.padding.remove(&oldest);
+        }
+    }
+
+    /// What is known, else what is found.
+    pub fn of(&mut self, extent: Range<u64>, find: impl FnOnce(&Range<u64>) -> Vec<Padding>) -> &[Padding] {
+        let key = (extent.start, extent.end);
+        if !self.padding.contains_key(&key) {
+            let found = find(&extent);
+            self.know(extent, found);
+        }
+        self.padding.get(&key).map_or(&[], Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nanoprobe_patch::TargetAddress;
+
+    use super::*;
+
+    #[test]
+    fn what_is_forgotten_is_found_again() {
+        let at = |start: u64| Padding {
+            start: TargetAddress(start),
+            bytes: vec![0x90; 6],
+            nops: Vec::new(),
+        };
+        let mut known = KnownPadding::default();
+        let count = 2 * PADDING_KEPT_MAX as u64;
+        for start in 0..count {
+            known.know(start..start + 1, vec![at(start)]);
+            known.know(start..start + 1, vec![at(start)]);
+        }
+        assert_eq!(
+            (known.padding.len(), known.order.len()),
+            (PADDING_KEPT_MAX, PADDING_KEPT_MAX)
+        );
+        let last = count - 1;
+        assert_eq!(known.of(last..count, |_| panic!("it is known")), [at(last)]);
+        assert_eq!(known.of(0..1, |extent| vec![at(extent.start)]), [at(0)]);
     }
 }

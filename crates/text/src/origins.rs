@@ -1,49 +1,38 @@
 //! What the agent looks up: where traps lead, and which original address a fault in a detour has.
 
-use std::collections::BTreeMap;
-
 use nanoprobe_arena::layout::ORIGIN_PUSHED_SHIFT;
 use nanoprobe_patch::{Built, Origin, TargetAddress};
 
 use crate::Patch;
 
-/// Where every trapping byte of these patches leads, including those that trap only during the protocol. Of two
-/// patches at one place the later counts: it has replaced the earlier one.
-pub fn redirects<'a>(patches: impl Iterator<Item = &'a Patch>) -> BTreeMap<u64, u64> {
-    let mut redirects = BTreeMap::new();
+/// Where every trapping byte of these patches leads, including those that trap only during the protocol; ascending. Of
+/// two patches at one place the later counts: it has replaced the earlier one.
+pub fn redirects<'a>(patches: impl Iterator<Item = &'a Patch>) -> Vec<(u64, u64)> {
+    let mut all = Vec::new();
     for patch in patches {
         // The head traps while the rest of its jump is not whole.
-        redirects.insert(patch.built.address.0, patch.detour.0);
-        redirects.extend(
-            patch
-                .built
-                .redirects
-                .iter()
-                .map(|redirect| (redirect.from.0, redirect.to.0)),
-        );
+        all.push((patch.built.address.0, patch.detour.0));
+        let redirects = patch.built.redirects.iter();
+        all.extend(redirects.map(|redirect| (redirect.from.0, redirect.to.0)));
     }
-    redirects
+    sort(&mut all, |_, later| later);
+    all
 }
 
 /// Which original address a relocated one stands for, sorted for the agent's binary search; an entry applies up to
 /// the next, and 0 means no address ([`nanoprobe_patch::Built::origins`]). The number of extra words on the stack
 /// is in the top byte, which addresses do not use.
 pub fn origins<'a>(patches: impl Iterator<Item = &'a Patch>) -> Vec<(u64, u64)> {
-    let mut origins = BTreeMap::new();
-    for patch in patches {
-        for (relocated, original) in origins_of(patch.detour, &patch.built) {
-            // One detour may begin where another one ends.
-            let entry = origins.entry(relocated).or_insert(0);
-            if original != 0 {
-                *entry = original;
-            }
-        }
-    }
-    origins.into_iter().collect()
+    let mut all: Vec<(u64, u64)> = patches
+        .flat_map(|patch| origins_of(patch.detour, &patch.built))
+        .collect();
+    // One detour may begin where another one ends.
+    sort(&mut all, |earlier, later| if later == 0 { earlier } else { later });
+    all
 }
 
 /// The same of one detour.
-pub fn origins_of(detour: TargetAddress, built: &Built) -> BTreeMap<u64, u64> {
+pub fn origins_of(detour: TargetAddress, built: &Built) -> impl Iterator<Item = (u64, u64)> + use<> {
     let origin = |origin: Origin| {
         let original = origin.original.map_or(0, |original| original.0);
         (
@@ -51,5 +40,18 @@ pub fn origins_of(detour: TargetAddress, built: &Built) -> BTreeMap<u64, u64> {
             original | u64::from(origin.pushed) << ORIGIN_PUSHED_SHIFT,
         )
     };
-    built.origins(detour).into_iter().map(origin).collect()
+    built.origins(detour).into_iter().map(origin)
+}
+
+/// Sorts by address. Of several entries at one address that is left which `of` makes of the earlier and the later.
+fn sort(all: &mut Vec<(u64, u64)>, of: impl Fn(u64, u64) -> u64) {
+    // Stable, and quick where most is in order.
+    all.sort_by_key(|(address, _)| *address);
+    all.dedup_by(|later, earlier| {
+        let is_same = later.0 == earlier.0;
+        if is_same {
+            earlier.1 = of(earlier.1, later.1);
+        }
+        is_same
+    });
 }

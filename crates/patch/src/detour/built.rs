@@ -1,7 +1,5 @@
 //! What is built of a run: the bytes, and where each original instruction lives on.
 
-use std::collections::BTreeMap;
-
 use crate::{TargetAddress, TextRange, TrapForm};
 
 /// Where a trap sends a thread (`struct np_redirect`).
@@ -80,24 +78,24 @@ impl Built {
     /// up to the next. A relocated instruction stands for its original up to its end. A place before fires, or where
     /// the detour is left, does so only until its first instruction has run.
     pub fn origins(&self, detour: TargetAddress) -> Vec<Origin> {
-        let mut origins = BTreeMap::new();
-        for departure in &self.departures {
-            origins.insert(TargetAddress(departure.relocated.0.saturating_add(1)), (None, 0));
-        }
-        let code_bytes = self.detour.len().saturating_sub(8 * self.literals) as u64;
-        origins.insert(TargetAddress(detour.0.saturating_add(code_bytes)), (None, 0));
-        for entry in self.moves.iter().chain(&self.departures) {
-            origins.insert(entry.relocated, (Some(entry.original), 0));
-        }
-        for partial in &self.partial {
-            origins.insert(partial.relocated, (partial.original, partial.pushed));
-        }
-        let origin = |(relocated, (original, pushed))| Origin {
+        let mut origins: Vec<Origin> = Vec::with_capacity(2 * self.departures.len() + self.moves.len() + 2);
+        let origin = |relocated, original| Origin {
             relocated,
             original,
-            pushed,
+            pushed: 0,
         };
-        origins.into_iter().map(origin).collect()
+        let after = |departure: &Move| origin(TargetAddress(departure.relocated.0.saturating_add(1)), None);
+        origins.extend(self.departures.iter().map(after));
+        let code_bytes = self.detour.len().saturating_sub(8 * self.literals) as u64;
+        origins.push(origin(TargetAddress(detour.0.saturating_add(code_bytes)), None));
+        let moves = self.moves.iter().chain(&self.departures);
+        origins.extend(moves.map(|entry| origin(entry.relocated, Some(entry.original))));
+        origins.extend(&self.partial);
+        // Of several at one place the last counts.
+        origins.reverse();
+        origins.sort_by_key(|origin| origin.relocated);
+        origins.dedup_by_key(|origin| origin.relocated);
+        origins
     }
 }
 

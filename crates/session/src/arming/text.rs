@@ -1,12 +1,18 @@
 //! Patches as text: the ranges that they change.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 
-use nanoprobe_patch::TextRange;
+use nanoprobe_patch::{TargetAddress, TextRange};
 use nanoprobe_text::Patch;
 use nanoprobe_text::bytes::Bytes;
+use nanoprobe_text::live::LiveText;
+use nanoprobe_text::reader::Reader;
 
 use crate::layout::PAGE_BYTES;
+
+/// Up to how many pages of text are written while all threads stand, where they stand anyway.
+const PAGES_IN_STOP: usize = 8;
 
 /// The text that a patch changes, its head first.
 pub fn ranges(patch: &Patch) -> Vec<TextRange> {
@@ -19,24 +25,44 @@ pub(super) fn springboards(patches: &[Patch]) -> Vec<TextRange> {
     parts.cloned().collect()
 }
 
-/// What a range should hold now, where `now` has the bytes of the patches in it.
-pub(super) fn expected(range: &TextRange, now: &Bytes) -> Vec<u8> {
-    let original = (range.address.0..).zip(&range.original);
+/// The shims among patches, or the others. A list may have a hundred thousand, with the shims at its end: it is not
+/// copied then.
+pub(super) fn of_kind(patches: &[Patch], shims: bool) -> Cow<'_, [Patch]> {
+    let first = patches.iter().position(|patch| patch.shim).unwrap_or(patches.len());
+    let (sites, rest) = patches.split_at(first);
+    if rest.iter().all(|patch| patch.shim) {
+        return if shims { rest } else { sites }.into();
+    }
+    patches.iter().filter(|patch| patch.shim == shims).cloned().collect()
+}
+
+/// Whether the text of a patch is the one that it was made for, where `now` tells of patches that are in it.
+pub(super) fn holds_original<T: LiveText>(patch: &Patch, now: &Bytes, reader: &mut Reader<'_, T>) -> bool {
+    let head = (patch.built.address, &patch.built.original);
+    let springboard = patch.built.springboard.iter();
+    let mut parts = springboard.map(|range| (range.address, &range.original)).chain([head]);
+    parts.all(|(address, original)| match now.is_empty() {
+        true => reader.holds(address, original),
+        false => reader.holds(address, &expected(address, original, now)),
+    })
+}
+
+/// What a part of the text should hold now, where `now` has the bytes of the patches in it.
+fn expected(address: TargetAddress, original: &[u8], now: &Bytes) -> Vec<u8> {
+    let original = (address.0..).zip(original);
     original
         .map(|(address, byte)| now.get(address).unwrap_or(*byte))
         .collect()
 }
 
-/// How many pages these changes touch.
-pub(super) fn pages(old: &[TextRange], new: &[Patch]) -> usize {
-    let ranges = new.iter().flat_map(ranges);
-    let touched = old.iter().cloned().chain(ranges).flat_map(|range| {
-        let last = range
-            .address
-            .0
-            .saturating_add(range.original.len() as u64)
-            .saturating_sub(1);
-        [range.address.0 / PAGE_BYTES, last / PAGE_BYTES]
-    });
-    touched.collect::<HashSet<u64>>().len()
+/// Whether these touch so few pages that all may be written in one stop.
+pub(super) fn are_few_pages<'a>(old: &[TextRange], mut new: impl Iterator<Item = &'a Patch>) -> bool {
+    let mut pages = BTreeSet::new();
+    let mut touch = |start: u64, bytes: usize| {
+        let last = start.saturating_add(bytes as u64).saturating_sub(1);
+        pages.extend([start / PAGE_BYTES, last / PAGE_BYTES]);
+        pages.len() <= PAGES_IN_STOP
+    };
+    old.iter().all(|range| touch(range.address.0, range.original.len()))
+        && new.all(|patch| touch(patch.built.address.0, patch.built.original.len()))
 }

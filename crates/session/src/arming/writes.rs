@@ -18,13 +18,13 @@ pub(super) struct Writes {
 
 impl Writes {
     /// `new` in place of `old`.
-    pub fn new(old: &[TextRange], new: Vec<Patch>) -> Writes {
-        let springboards = springboards(&new);
+    pub fn new(old: &[TextRange], new: &[Patch]) -> Writes {
+        let springboards = springboards(new);
         let padding: Bytes = bytes_of(&springboards, |range| &range.original).collect();
         let filled: Bytes = bytes_of(&springboards, |range| &range.patched).collect();
         Writes {
             springboards: Pieces::new(filled.iter(), &padding),
-            ..Writes::without_springboards(old, &new)
+            ..Writes::without_springboards(old, new)
         }
     }
 

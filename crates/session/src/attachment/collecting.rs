@@ -117,10 +117,10 @@ impl Attachment {
             redirects: redirects.0,
             origins: origins.0,
         };
-        let mut pieces = vec![(self.tables.published.tables(first), tables.to_bytes())];
-        self.write_code(&pieces)?;
-        pieces = vec![(self.tables.published.byte(first), vec![0; taken as usize])];
-        self.write_code(&pieces)?;
+        let tables = (self.tables.published.tables(first), tables.to_bytes().into());
+        self.write_code(&[tables])?;
+        let bytes = (self.tables.published.byte(first), vec![0; taken as usize].into());
+        self.write_code(&[bytes])?;
         stopped.release();
         self.tables.published.begin_again();
         for (address, bytes) in std::mem::take(&mut self.tables.tabled.replaced).into_iter().flatten() {
