@@ -19,13 +19,23 @@ static RESERVE: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 /// The system's allocator, with a reserve.
 pub struct Reserving;
 
-/// Has the C library give back each small block at once. By default it keeps those of up to 128 bytes apart, and looks
-/// through all of them whenever a large one is asked for: with a hundred thousand sites an eighth of planning's time.
+/// Blocks of so many bytes are mapped, and unmapped when they are freed.
+#[cfg(target_env = "gnu")]
+const MAPPED_BYTES_MIN: i32 = 1 << 20;
+/// So much is kept at the heap's end for what comes next.
+#[cfg(target_env = "gnu")]
+const SPARE_BYTES: i32 = 8 << 20;
+
+/// Has the C library give back memory. By default it keeps freed blocks of up to 128 bytes apart, and looks through all
+/// of them whenever a large one is asked for: with a hundred thousand sites an eighth of planning's time. And once
+/// large blocks were freed it puts the next ones among the small ones, where they leave holes.
 pub fn tune() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: no other thread runs yet; the option takes a number of bytes.
+    // SAFETY: no other thread runs yet; the options take numbers of bytes.
     unsafe {
         libc::mallopt(libc::M_MXFAST, 0);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, SPARE_BYTES);
     }
 }
 

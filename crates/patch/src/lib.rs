@@ -85,6 +85,6 @@ pub use refusal::Refusal;
 pub use replacement::{RESTART, Replacement};
 pub use tactic::Tactic;
 pub use thread_local::thread_local_offset;
-pub use transition::{BREAKPOINT, Steps, TextRange, instruction_starts, transition};
+pub use transition::{BREAKPOINT, Step, Steps, TextRange, instruction_starts, transition};
 pub use trap::{REDIRECT_EMULATION, TrapForm};
 pub use untouched::{PROOF_INSTRUCTIONS_MAX, VectorUse, vector_use};

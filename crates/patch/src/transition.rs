@@ -32,8 +32,6 @@
 //! that still sees the old byte does not mind either. A transition that would begin or end with step 2 has an empty
 //! step there instead, for the sake of its synchronisation.
 
-use std::collections::BTreeMap;
-
 use iced_x86::{Decoder, DecoderError, DecoderOptions};
 
 use crate::{TargetAddress, is_trapping_byte};
@@ -58,14 +56,83 @@ pub struct TextRange {
 /// What to write, in this order, with a synchronisation of all processors between one step and the next. An empty step
 /// is there for the sake of the synchronisation after it. Before the first step every start that is to trap must have
 /// its redirect, the head included. The redirects must stay until no thread can be on its way from a trap.
-pub type Steps = Vec<BTreeMap<TargetAddress, u8>>;
+pub type Steps = Vec<Step>;
+
+/// What one step writes: each byte with its address, ascending. A list: there may be half a million of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step(Vec<(TargetAddress, u8)>);
+
+impl Step {
+    /// Each byte with its address, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (&TargetAddress, &u8)> {
+        self.0.iter().map(|(address, byte)| (address, byte))
+    }
+
+    /// The addresses, ascending.
+    pub fn keys(&self) -> impl Iterator<Item = &TargetAddress> {
+        self.0.iter().map(|(address, _)| address)
+    }
+
+    /// What is written at an address.
+    pub fn get(&self, address: &TargetAddress) -> Option<&u8> {
+        let index = self.0.binary_search_by_key(address, |(known, _)| *known).ok()?;
+        self.0.get(index).map(|(_, byte)| byte)
+    }
+
+    /// Whether something is written at an address.
+    pub fn contains_key(&self, address: &TargetAddress) -> bool {
+        self.get(address).is_some()
+    }
+
+    /// How many bytes are written.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nothing is written: it is there for the sake of the synchronisation after it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl IntoIterator for Step {
+    type Item = (TargetAddress, u8);
+    type IntoIter = std::vec::IntoIter<(TargetAddress, u8)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Step {
+    type Item = (&'a TargetAddress, &'a u8);
+    type IntoIter = std::vec::IntoIter<Self::Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter().collect::<Vec<_>>().into_iter()
+    }
+}
 
 /// How the text goes from the patches `old` to the patches `new`. Either of them, or both, may be empty. The ranges
 /// within each are disjoint, but for those whose bytes agree.
 pub fn transition(old: &[TextRange], new: &[TextRange]) -> Steps {
+    let mut sorted: Vec<(bool, &TextRange)> = old.iter().map(|range| (false, range)).collect();
+    sorted.extend(new.iter().map(|range| (true, range)));
+    sorted.sort_by_key(|(_, range)| range.address);
     let mut all = Changes::default();
-    for (old, new) in clusters(old, new) {
-        all.add(&old, &new);
+    let (mut olds, mut news) = (Vec::new(), Vec::new());
+    for cluster in clusters(&sorted) {
+        let of = |is_new: bool| {
+            cluster
+                .iter()
+                .filter(move |range| range.0 == is_new)
+                .map(|range| range.1)
+        };
+        olds.clear();
+        news.clear();
+        olds.extend(of(false));
+        news.extend(of(true));
+        all.add(&olds, &news);
     }
     let mut steps = Steps::new();
     for traps in all.traps.into_iter().rev() {
@@ -73,14 +140,14 @@ pub fn transition(old: &[TextRange], new: &[TextRange]) -> Steps {
     }
     let has_inside = !all.inside.is_empty();
     if steps.is_empty() && has_inside {
-        steps.push(BTreeMap::new());
+        steps.push(Step::default());
     }
     push(&mut steps, all.inside);
     for live in all.live {
         push(&mut steps, live);
     }
     if !all.has_ups && has_inside {
-        steps.push(BTreeMap::new());
+        steps.push(Step::default());
     }
     steps
 }
@@ -88,26 +155,60 @@ pub fn transition(old: &[TextRange], new: &[TextRange]) -> Steps {
 /// No instruction is longer, nor any jump of ours: ranges that lie further apart know nothing of each other.
 const INSTRUCTION_BYTES_MAX: u64 = 15;
 
-/// The ranges by neighbourhood: each cluster of `old` and `new` is a text of its own. Half a million bytes in one map
+/// The ranges, which are sorted, by neighbourhood: each cluster is a text of its own. Half a million bytes in one map
 /// are much slower to look at than five in each of many.
-fn clusters<'a>(old: &'a [TextRange], new: &'a [TextRange]) -> Vec<(Vec<&'a TextRange>, Vec<&'a TextRange>)> {
-    let mut sorted: Vec<(bool, &TextRange)> = old.iter().map(|range| (false, range)).collect();
-    sorted.extend(new.iter().map(|range| (true, range)));
-    sorted.sort_by_key(|(_, range)| range.address);
-    let mut clusters: Vec<(Vec<&TextRange>, Vec<&TextRange>)> = Vec::new();
-    let mut end = 0;
-    for (is_new, range) in sorted {
-        let start = range.address.0;
-        if clusters.is_empty() || start > u64::saturating_add(end, INSTRUCTION_BYTES_MAX) {
-            clusters.push(Default::default());
-        }
-        let bytes = range.original.len().max(range.patched.len()) as u64;
-        end = end.max(start.saturating_add(bytes));
-        if let Some((olds, news)) = clusters.last_mut() {
-            if is_new { news.push(range) } else { olds.push(range) }
-        }
+fn clusters<'a, 'r>(mut sorted: &'a [(bool, &'r TextRange)]) -> impl Iterator<Item = &'a [(bool, &'r TextRange)]> {
+    std::iter::from_fn(move || {
+        let mut end = 0;
+        let behind = sorted.iter().enumerate().position(|(index, (_, range))| {
+            let start = range.address.0;
+            let is_apart = index > 0 && start > u64::saturating_add(end, INSTRUCTION_BYTES_MAX);
+            let bytes = range.original.len().max(range.patched.len()) as u64;
+            end = end.max(start.saturating_add(bytes));
+            is_apart
+        });
+        let (cluster, rest) = sorted.split_at(behind.unwrap_or(sorted.len()));
+        sorted = rest;
+        (!cluster.is_empty()).then_some(cluster)
+    })
+}
+
+/// Values by address, ascending: a few, as a rule.
+#[derive(Default)]
+struct Few<V>(Vec<(u64, V)>);
+
+impl<V: Copy> Few<V> {
+    fn get(&self, address: u64) -> Option<V> {
+        let index = self.0.binary_search_by_key(&address, |(known, _)| *known).ok()?;
+        self.0.get(index).map(|(_, value)| *value)
     }
-    clusters
+
+    /// The last one below an address.
+    fn before(&self, address: u64) -> Option<(u64, V)> {
+        let behind = self.0.partition_point(|(known, _)| *known < address);
+        self.0.get(behind.checked_sub(1)?).copied()
+    }
+
+    fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, V)> {
+        self.0.iter().copied()
+    }
+
+    fn keys(&self) -> impl Iterator<Item = u64> {
+        self.iter().map(|(address, _)| address)
+    }
+}
+
+impl<V> FromIterator<(u64, V)> for Few<V> {
+    /// Of several at one address the last counts.
+    fn from_iter<I: IntoIterator<Item = (u64, V)>>(values: I) -> Few<V> {
+        let mut all: Vec<(u64, V)> = values.into_iter().collect();
+        if !all.is_sorted_by(|one, next| one.0 < next.0) {
+            all.reverse();
+            all.sort_by_key(|(address, _)| *address);
+            all.dedup_by_key(|(address, _)| *address);
+        }
+        Few(all)
+    }
 }
 
 /// What changes, by step; each ascending.
@@ -125,51 +226,47 @@ struct Changes {
 impl Changes {
     /// Adds one cluster, which lies above all others.
     fn add(&mut self, old: &[&TextRange], new: &[&TextRange]) {
-        let original: BTreeMap<u64, u8> = bytes(old, |range| &range.original)
+        let original: Few<u8> = bytes(old, |range| &range.original)
             .chain(bytes(new, |range| &range.original))
             .collect();
-        let mut starts: BTreeMap<u64, u64> = BTreeMap::new();
-        for range in old.iter().chain(new).filter(|range| range.is_head) {
-            for (start, length) in decoded(range.address.0, &range.original) {
-                // The shorter of two ranges may cut an instruction off.
-                let known = starts.entry(start).or_insert(length);
-                *known = length.max(*known);
-            }
-        }
+        let heads = old.iter().chain(new).filter(|range| range.is_head);
+        let mut starts: Vec<(u64, u64)> = heads
+            .flat_map(|range| decoded(range.address.0, &range.original))
+            .collect();
+        // The shorter of two ranges may cut an instruction off: the longest counts, which is the last.
+        starts.sort_unstable();
+        let starts: Few<u64> = starts.into_iter().collect();
         let before = Text::new(&original, &starts, old);
         let after = Text::new(&original, &starts, new);
         let changes = |byte: u64| before.byte(byte) != after.byte(byte);
         // A start that is live in both, and the same instruction, needs nothing.
-        let changed_in = |text: &Text| -> BTreeMap<u64, u64> {
-            let live = starts.keys().filter_map(|start| Some((*start, text.live(*start)?)));
+        let changed_in = |text: &Text| -> Few<u64> {
+            let live = starts.keys().filter_map(|start| Some((start, text.live(start)?)));
             live.filter(|(start, length)| (*start..start.saturating_add(*length)).any(changes))
                 .collect()
         };
         let (downs, ups) = (changed_in(&before), changed_in(&after));
-        for (start, level) in levels(&downs) {
+        for (start, level) in levels(&downs).iter() {
             if before.byte(start) != Some(BREAKPOINT) {
                 at_level(&mut self.traps, level).push((start, BREAKPOINT));
             }
         }
-        let trapped = |start: u64| {
-            if downs.contains_key(&start) {
-                Some(BREAKPOINT)
-            } else {
-                before.byte(start)
-            }
+        let trapped = |start: u64| match downs.get(start) {
+            Some(_) => Some(BREAKPOINT),
+            None => before.byte(start),
         };
-        let inside = original.keys().filter(|byte| !ups.contains_key(byte));
-        let inside = inside.filter(|byte| trapped(**byte) != after.byte(**byte));
+        let inside = original.keys().filter(|byte| ups.get(*byte).is_none());
+        let inside = inside.filter(|byte| trapped(*byte) != after.byte(*byte));
         self.inside
-            .extend(inside.filter_map(|byte| Some((*byte, after.byte(*byte)?))));
-        for (start, level) in levels(&ups) {
+            .extend(inside.filter_map(|byte| Some((byte, after.byte(byte)?))));
+        for (start, level) in levels(&ups).iter() {
             if trapped(start) != after.byte(start)
                 && let Some(byte) = after.byte(start)
             {
                 at_level(&mut self.live, level).push((start, byte));
             }
         }
-        self.has_ups |= !ups.is_empty();
+        self.has_ups |= !ups.0.is_empty();
     }
 }
 
@@ -209,16 +306,16 @@ fn decoded(address: u64, original: &[u8]) -> impl Iterator<Item = (u64, u64)> {
 
 /// A state of the text.
 struct Text<'a> {
-    original: &'a BTreeMap<u64, u8>,
+    original: &'a Few<u8>,
     /// Instructions of the original, by start, with their lengths.
-    starts: &'a BTreeMap<u64, u64>,
-    patched: BTreeMap<u64, u8>,
+    starts: &'a Few<u64>,
+    patched: Few<u8>,
     /// Our jumps, by start, with their lengths.
-    jumps: BTreeMap<u64, u64>,
+    jumps: Few<u64>,
 }
 
 impl<'a> Text<'a> {
-    fn new(original: &'a BTreeMap<u64, u8>, starts: &'a BTreeMap<u64, u64>, ranges: &[&TextRange]) -> Text<'a> {
+    fn new(original: &'a Few<u8>, starts: &'a Few<u64>, ranges: &[&TextRange]) -> Text<'a> {
         let heads = ranges.iter().filter(|range| range.is_head);
         let jump = |range: &&TextRange| Some((range.address.0, jump_bytes(*range.patched.first()?)?));
         Text {
@@ -230,30 +327,22 @@ impl<'a> Text<'a> {
     }
 
     fn byte(&self, address: u64) -> Option<u8> {
-        self.patched
-            .get(&address)
-            .or_else(|| self.original.get(&address))
-            .copied()
+        self.patched.get(address).or_else(|| self.original.get(address))
     }
 
     /// How long the live instruction at a start is; `None` when there is none: then the byte there traps.
     fn live(&self, start: u64) -> Option<u64> {
-        if let Some(length) = self.jumps.get(&start) {
-            return Some(*length);
+        if let Some(length) = self.jumps.get(start) {
+            return Some(length);
         }
         let byte = self.byte(start)?;
-        let is_original = self.original.get(&start) == Some(&byte);
-        let covered = || {
-            self.jumps
-                .range(..start)
-                .next_back()
-                .is_some_and(|(at, length)| at + length > start)
-        };
+        let is_original = self.original.get(start) == Some(byte);
+        let covered = || self.jumps.before(start).is_some_and(|(at, length)| at + length > start);
         // Padding of `int3` under a jump: the byte is the original one, and is the jump's.
         if !is_original || is_trapping_byte(byte) && covered() {
             return None;
         }
-        self.starts.get(&start).copied()
+        self.starts.get(start)
     }
 }
 
@@ -267,14 +356,19 @@ fn jump_bytes(first: u8) -> Option<u64> {
 }
 
 /// 0 for a start that covers none of the others, else one more than the highest that it covers.
-fn levels(live: &BTreeMap<u64, u64>) -> BTreeMap<u64, u32> {
-    let mut levels: BTreeMap<u64, u32> = BTreeMap::new();
+fn levels(live: &Few<u64>) -> Few<u32> {
+    let mut levels: Vec<(u64, u32)> = Vec::with_capacity(live.0.len());
     for (start, length) in live.iter().rev() {
-        let covered = levels.range(start + 1..(start + length).max(start + 1));
+        // Descending so far: those that it covers are the last.
+        let covered = levels
+            .iter()
+            .rev()
+            .take_while(|(other, _)| *other < start.saturating_add(length));
         let level = covered.map(|(_, level)| level + 1).max().unwrap_or(0);
-        levels.insert(*start, level);
+        levels.push((start, level));
     }
-    levels
+    levels.reverse();
+    Few(levels)
 }
 
 fn bytes<'a>(
@@ -287,11 +381,16 @@ fn bytes<'a>(
 }
 
 fn push(steps: &mut Steps, writes: Vec<(u64, u8)>) {
-    let writes = writes.into_iter();
-    let step: BTreeMap<TargetAddress, u8> = writes.map(|(address, byte)| (TargetAddress(address), byte)).collect();
-    if !step.is_empty() {
-        steps.push(step);
+    if writes.is_empty() {
+        return;
     }
+    let step: Vec<(TargetAddress, u8)> = writes
+        .into_iter()
+        .map(|(address, byte)| (TargetAddress(address), byte))
+        .collect();
+    // It is in order: clusters are, and what is in them.
+    debug_assert!(step.is_sorted_by(|one, next| one.0 < next.0));
+    steps.push(Step(step));
 }
 
 #[cfg(test)]

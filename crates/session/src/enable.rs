@@ -170,6 +170,11 @@ impl Enablings {
         &self.list
     }
 
+    /// Those that are wanted are there, as far as is known.
+    pub fn shrink_to_fit(&mut self) {
+        self.list.shrink_to_fit();
+    }
+
     /// The enabling of an epid.
     pub fn get(&self, epid: u32) -> Option<&Enabling> {
         self.list.get((epid as usize).checked_sub(1)?)

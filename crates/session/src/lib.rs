@@ -56,6 +56,7 @@ mod shims;
 mod signals;
 mod site_table;
 mod small_stack;
+mod spare;
 mod stack;
 mod statics;
 mod thread_key;

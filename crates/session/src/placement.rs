@@ -20,9 +20,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use nanoprobe_patch::{
-    Built, Fire, NearSpace, PlanOptions, Refusal, RunPlan, Runtime, Tactic, TargetAddress, TextRange,
-};
+use nanoprobe_patch::{Built, Fire, NearSpace, PlanOptions, RunPlan, Runtime, Tactic, TargetAddress, TextRange};
 use nanoprobe_symbols::{ImageAddress, Module};
 use nanoprobe_text::code::Neighbours;
 use nanoprobe_text::planning::{Planning, build_all};
@@ -30,10 +28,11 @@ use nanoprobe_text::space::Space;
 use nanoprobe_text::{Ahead, Patch, without};
 
 use crate::enable::Enablings;
-use crate::probes::{ProbeList, Spot};
+use crate::probes::{ProbeIndex, ProbeList, Spot};
 use crate::progress::{self, Work};
 use crate::returns::ReturnPolicy;
 use crate::small_stack::SmallStack;
+use crate::spare;
 use crate::statics::Statics;
 
 use groups::Group;
@@ -178,10 +177,19 @@ pub const EXPLANATIONS_MAX: usize = 64;
 pub type Fired = HashMap<u64, (Vec<(usize, Spot)>, Vec<Fire>)>;
 
 /// The function that a run belongs to.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Function {
     start: TargetAddress,
-    name: Arc<str>,
+    named: Option<Named>,
+}
+
+/// What a function is called after: hardly any name is ever asked for.
+#[derive(Clone, Copy, Debug)]
+enum Named {
+    /// A probe in it.
+    Probe(ProbeIndex),
+    /// The linker's hook of a module.
+    Hook(usize),
 }
 
 /// What is planned so far.
@@ -210,16 +218,18 @@ impl Planner<'_> {
         let planning_work = progress::doing(Work::Planning, groups.len());
         let planned = self.plan_groups(groups, &free, &mut changes);
         let Planned { planning, runs, parts } = planned;
-        let of_parts = parts.iter().map(|(start, part)| (*start, part.function.clone()));
-        let functions: BTreeMap<TargetAddress, Function> = of_parts.chain(runs).collect();
+        let functions = functions(&parts, runs);
         let function_of = |site: TargetAddress| {
-            functions
-                .range(..=site)
-                .next_back()
-                .map(|(_, function)| function.clone())
-                .unwrap_or_default()
+            let behind = functions.partition_point(|(start, _)| *start <= site);
+            let function = behind.checked_sub(1).and_then(|index| functions.get(index));
+            function.map(|(_, function)| *function).unwrap_or_default()
         };
-        let name_of = |site: TargetAddress| function_of(site).name.to_string();
+        let (probes, modules) = (self.probes, self.modules);
+        let name_of = |function: Function| {
+            function
+                .named
+                .map_or_else(String::new, |named| named.name(probes, modules))
+        };
         let taken = self.taken(&changes.replaced);
         let options = self.options();
         let settled = planning.settle(&taken, &mut |range| {
@@ -229,20 +239,34 @@ impl Planner<'_> {
                 .part_again(self.modules.get(part.module)?, &part.extent, range.start)?;
             Some(self.shown(map, &free))
         });
+        drop(parts);
+        self.neighbours = Neighbours::default();
+        spare::give_back(settled.runs.len());
         let placed = self.room.near.place_with_fallbacks(settled.runs, &options);
         drop(planning_work);
         let _building = progress::doing(Work::Building, placed.runs.len());
-        let mut add =
-            |run: RunPlan, detour, built| add_built(&run, detour, built, function_of(run.start), &mut changes);
+        changes.patches.reserve_exact(placed.runs.len());
+        let mut add = |run: RunPlan, detour, built| {
+            let function = function_of(run.start);
+            match built {
+                Ok(built) => changes.patches.push(patch(&run, detour, built, function)),
+                Err(reason) => changes.refused.push(Refused {
+                    site: Some(run.start),
+                    function: name_of(function),
+                    reason: RefusedBecause::Patch(reason),
+                }),
+            }
+        };
         build_all(placed.runs, &self.runtime, &options, &mut progress::done, &mut add);
         let refusals = settled.refusals.into_iter().chain(placed.refusals);
         changes.refused.extend(refusals.map(|(site, reason)| Refused {
             site: Some(site),
-            function: name_of(site),
+            function: name_of(function_of(site)),
             reason: RefusedBecause::Patch(reason),
         }));
         let regions = self.room.near.regions().into_iter();
         changes.regions = regions.flat_map(|region| without(region, &known)).collect();
+        spare::give_back(changes.patches.len());
         Placement {
             changes,
             room: self.room,
@@ -258,7 +282,7 @@ impl Planner<'_> {
         if self.has_host(start) {
             changes.refused.push(Refused {
                 site: Some(TargetAddress(start)),
-                function: group.name.clone(),
+                function: self.name_of(group),
                 reason: RefusedBecause::Host,
             });
             return false;
@@ -338,38 +362,49 @@ impl Planner<'_> {
     }
 }
 
-/// Adds a run that was built at its place, or the reason why it could not be.
-fn add_built(
-    run: &RunPlan,
-    detour: TargetAddress,
-    built: Result<Built, Refusal>,
-    function: Function,
-    changes: &mut Changes,
-) {
-    let refuse = |reason: Refusal| Refused {
-        site: Some(run.start),
-        function: function.name.to_string(),
-        reason: RefusedBecause::Patch(reason),
-    };
-    match built {
-        Ok(built) => {
-            let sites = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
-            let sites = sites.map(|displaced| displaced.address).collect();
-            changes.patches.push(Patch {
-                tactic: run.tactic,
-                obstacle: run.obstacle.filter(|_| run.tactic == Tactic::Trap),
-                detour,
-                room: run.detour_length,
-                built: built.into(),
-                sites,
-                entered: run.entered.clone(),
-                function: function.start,
-                shim: false,
-                takes_return: fires(run).any(|fire| matches!(fire, Fire::TakeReturn { .. })),
-                guards_returns: fires(run).any(|fire| matches!(fire, Fire::Unconditional { .. })),
-            });
-        }
-        Err(refusal) => changes.refused.push(refuse(refusal)),
+impl Named {
+    fn name(self, probes: &ProbeList, modules: &[Module]) -> String {
+        let name = match self {
+            Named::Probe(probe) => probes
+                .get(probe)
+                .map(|probe| format!("{}`{}", probe.module, probe.function)),
+            Named::Hook(module) => modules.get(module).map(|module| format!("{}`(hook)", module.name())),
+        };
+        name.unwrap_or_default()
+    }
+}
+
+/// Whose the code is from an address on: what begins at parts of functions, and at runs; ascending.
+fn functions(
+    parts: &BTreeMap<TargetAddress, Part>,
+    runs: Vec<(TargetAddress, Function)>,
+) -> Vec<(TargetAddress, Function)> {
+    let mut all = runs;
+    // Of two at one place the last run counts, and a part least.
+    all.reverse();
+    all.extend(parts.iter().map(|(start, part)| (*start, part.function)));
+    all.sort_by_key(|(start, _)| *start);
+    all.dedup_by_key(|(start, _)| *start);
+    all.shrink_to_fit();
+    all
+}
+
+/// A run that was built at its place.
+fn patch(run: &RunPlan, detour: TargetAddress, built: Built, function: Function) -> Patch {
+    let sites = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
+    let sites = sites.map(|displaced| displaced.address).collect();
+    Patch {
+        tactic: run.tactic,
+        obstacle: run.obstacle.filter(|_| run.tactic == Tactic::Trap),
+        detour,
+        room: run.detour_length,
+        built: built.into(),
+        sites,
+        entered: run.entered.clone(),
+        function: function.start,
+        shim: false,
+        takes_return: fires(run).any(|fire| matches!(fire, Fire::TakeReturn { .. })),
+        guards_returns: fires(run).any(|fire| matches!(fire, Fire::Unconditional { .. })),
     }
 }
 

@@ -149,8 +149,13 @@ impl ProbeList {
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Probe> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Probe> {
         self.probes.iter()
+    }
+
+    /// Those that are wanted are there, as far as is known.
+    pub fn shrink_to_fit(&mut self) {
+        self.probes.shrink_to_fit();
     }
 
     fn add_target(&mut self, labels: &Labels, place: Place) -> ProbeIndex {

@@ -97,16 +97,19 @@ impl Planning {
 /// Builds runs at their places, on two processors where there are many. `progress` gets the number that comes next.
 /// A result that was cancelled is incomplete.
 pub fn build_all(
-    runs: Vec<(RunPlan, TargetAddress)>,
+    mut runs: Vec<(RunPlan, TargetAddress)>,
     runtime: &Runtime,
     options: &PlanOptions,
     progress: &mut dyn FnMut(usize),
     take: &mut dyn FnMut(RunPlan, TargetAddress, Result<Built, Refusal>),
 ) {
-    let mut runs = runs.into_iter();
-    loop {
-        let some: Vec<(RunPlan, TargetAddress)> = runs.by_ref().take(BUILT_AT_ONCE).collect();
-        if some.is_empty() || options.is_cancelled.is_some_and(|is_cancelled| is_cancelled()) {
+    // The first ones last, so that the memory of those that are built can be given back.
+    runs.reverse();
+    while !runs.is_empty() {
+        let mut some = runs.split_off(runs.len().saturating_sub(BUILT_AT_ONCE));
+        some.reverse();
+        runs.shrink_to_fit();
+        if options.is_cancelled.is_some_and(|is_cancelled| is_cancelled()) {
             break;
         }
         progress(some.len());

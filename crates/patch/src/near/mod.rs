@@ -169,6 +169,7 @@ impl NearSpace {
     /// a place. With a forced tactic nothing falls back.
     pub fn place_with_fallbacks(&mut self, runs: Vec<RunPlan>, options: &PlanOptions) -> Placed {
         let mut placed = Placed::default();
+        placed.runs.reserve_exact(runs.len());
         let mut pending = runs;
         while !pending.is_empty() && !options.cancelled() {
             let neighbour::Sorted {

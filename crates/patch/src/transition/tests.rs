@@ -112,9 +112,8 @@ fn run() -> Vec<TextRange> {
 #[test]
 fn a_run_comes_and_goes_in_three_steps() {
     let to = transition(&[], &run());
-    let offsets = |step: &BTreeMap<TargetAddress, u8>| -> Vec<(u64, u8)> {
-        step.iter().map(|(address, byte)| (address.0 - BASE, *byte)).collect()
-    };
+    let offsets =
+        |step: &Step| -> Vec<(u64, u8)> { step.iter().map(|(address, byte)| (address.0 - BASE, *byte)).collect() };
     let to: Vec<_> = to.iter().map(offsets).collect();
     assert_eq!(
         to,

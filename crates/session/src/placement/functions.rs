@@ -23,9 +23,10 @@ impl Planner<'_> {
         planned: &mut Planned,
         refused: &mut Vec<Refused>,
     ) {
+        let (probes, modules) = (self.probes, self.modules);
         let refuse = |site, reason| Refused {
             site,
-            function: group.name.clone(),
+            function: group.named.name(probes, modules),
             reason,
         };
         let module = self.modules.get(group.module);
@@ -200,30 +201,27 @@ impl Planner<'_> {
         let entry = TargetAddress(group.extent.start);
         // The linker's hook takes the tactic that fits, also where another one is to be measured.
         let force = self.force.filter(|_| group.hooks.is_empty());
-        let name: Arc<str> = group.name.as_str().into();
         for (part, points) in parts.iter().zip(points) {
             if points.is_empty() {
                 continue;
             }
             let function = Function {
                 start: entry,
-                name: name.clone(),
+                named: Some(group.named),
             };
             let whole = Part {
                 module: group.module,
                 extent: group.extent.clone(),
-                function: function.clone(),
+                function,
             };
             planned.parts.insert(part.start(), whole);
             let runs = planned.planning.add(part, points, force);
             self.neighbours.take(runs);
-            planned
-                .runs
-                .extend(runs.iter().map(|run| (run.start, function.clone())));
+            planned.runs.extend(runs.iter().map(|run| (run.start, function)));
             let reasons = planned.planning.take_refusals().into_iter();
             refused.extend(reasons.map(|(site, reason)| Refused {
                 site: Some(site),
-                function: group.name.clone(),
+                function: self.name_of(group),
                 reason: RefusedBecause::Patch(reason),
             }));
         }

@@ -7,7 +7,7 @@ use nanoprobe_patch::{Fire, TargetAddress};
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 use nanoprobe_text::code::extent_around;
 
-use super::{Choices, Hook, Planner, Refused, RefusedBecause};
+use super::{Choices, Hook, Named, Planner, Refused, RefusedBecause};
 use crate::probes::{Place, Spot};
 
 /// A module, code of it, whether that begins at a function's entry, and a spot in it.
@@ -16,7 +16,7 @@ type Located = (usize, Range<u64>, bool, Spot);
 /// A function in which something fires.
 pub(super) struct Group {
     pub(super) module: usize,
-    pub(super) name: String,
+    pub(super) named: Named,
     pub(super) extent: Range<u64>,
     /// Whether the extent begins at a function's entry, where nothing below the stack pointer is live.
     pub(super) is_function: bool,
@@ -48,10 +48,11 @@ impl Planner<'_> {
                 };
                 let group = groups.entry(extent.start).or_insert_with(|| Group {
                     module,
-                    name: format!("{}`{}", probe.module, probe.function),
+                    named: Named::Probe(enabling.probe),
                     extent,
                     is_function,
-                    members: Vec::new(),
+                    // One, as a rule.
+                    members: Vec::with_capacity(1),
                     hooks: Vec::new(),
                 });
                 group.is_function |= is_function;
@@ -71,7 +72,7 @@ impl Planner<'_> {
             let start = module.bias().to_target(extent.start).0;
             let group = groups.entry(start).or_insert_with(|| Group {
                 module: hook.module,
-                name: format!("{}`(hook)", module.name()),
+                named: Named::Hook(hook.module),
                 extent: start..module.bias().to_target(extent.end).0,
                 is_function: true,
                 members: Vec::new(),
@@ -80,6 +81,11 @@ impl Planner<'_> {
             group.hooks.push(hook.fire);
         }
         groups
+    }
+
+    /// What messages call it.
+    pub(super) fn name_of(&self, group: &Group) -> String {
+        group.named.name(self.probes, self.modules)
     }
 
     /// Several probes of one description may be one place under several names, as for an IFUNC and the function

@@ -20,7 +20,7 @@ use crate::acquire::{Acquired, Starting, check_acquired, open_named};
 use crate::clock::{self, Clock};
 use crate::error::SessionError;
 use crate::placement::Changes;
-use crate::{interrupt, progress};
+use crate::{interrupt, progress, spare};
 
 /// See the module's description.
 pub struct Prepared {
@@ -67,6 +67,10 @@ impl Prepared {
         let looked = interrupt::harmless(command, || prepared.look_at_target());
         let known = &prepared.known;
         looked.map_err(|error| known.or_starting(known.or_ended(error)))?;
+        let known = &mut prepared.known;
+        known.probes.shrink_to_fit();
+        known.enablings.shrink_to_fit();
+        spare::give_back(known.probes.iter().len());
         Ok(prepared)
     }
 
