@@ -86,8 +86,8 @@ impl Image {
         part.get(of(part, offset)?).filter(|found| !found.is_empty())
     }
 
-    /// Hands on `bytes` bytes from `offset` on in pieces of whole words, ascending, with their offsets; nothing where the
-    /// file does not have all of them. For what is looked through once: it need not be held.
+    /// Hands on `bytes` bytes from `offset` on in pieces of whole words, ascending, with their offsets. Nothing where
+    /// the file does not have all of them. It is for what is looked through once, and need not be held.
     pub fn scan(&self, offset: u64, bytes: u64, take: &mut dyn FnMut(u64, &[u8])) {
         match &self.0 {
             Contents::Whole(_) => take(offset, self.at(offset, bytes).unwrap_or_default()),
