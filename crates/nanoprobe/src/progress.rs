@@ -30,6 +30,29 @@ static LINE: Mutex<bool> = Mutex::new(false);
 /// The same, for a signal handler.
 static STANDS: AtomicBool = AtomicBool::new(false);
 
+/// Whether a person reads standard error, and wants messages.
+static IS_READ: AtomicBool = AtomicBool::new(false);
+
+/// What a person reads once the probes are in place: that nothing more has to happen first, and how it ends.
+pub fn begun(sites: usize) {
+    if sites > 0 && IS_READ.load(Ordering::Relaxed) {
+        crate::output::message(began(sites));
+    }
+}
+
+fn began(sites: usize) -> String {
+    let digits = sites.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    let things = if sites == 1 { "site" } else { "sites" };
+    format!("tracing {grouped} {things}; Ctrl-C ends")
+}
+
 /// The text for a state, in so many columns; one column stays free for the cursor.
 pub fn line(state: State, columns: usize) -> String {
     let (verb, things) = match state.work {
@@ -60,6 +83,7 @@ pub struct Shown {
 impl Shown {
     /// Only on a terminal that can clear a line, and only if messages are wanted.
     pub fn start(quiet: bool) -> Option<Shown> {
+        IS_READ.store(!quiet && std::io::stderr().is_terminal(), Ordering::Relaxed);
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         if quiet || is_dumb || !std::io::stderr().is_terminal() {
             return None;
@@ -171,6 +195,14 @@ mod tests {
         ] {
             assert_eq!(shown(work, done, of, 100), expected);
         }
+    }
+
+    #[test]
+    fn sites_are_counted_in_thousands() {
+        assert_eq!(began(1), "tracing 1 site; Ctrl-C ends");
+        assert_eq!(began(745), "tracing 745 sites; Ctrl-C ends");
+        assert_eq!(began(1_745), "tracing 1,745 sites; Ctrl-C ends");
+        assert_eq!(began(1_234_567), "tracing 1,234,567 sites; Ctrl-C ends");
     }
 
     #[test]

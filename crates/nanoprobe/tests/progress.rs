@@ -80,6 +80,12 @@ fn a_terminal_shows_the_progress_of_long_steps() {
         text.contains("nanoprobe: description 'pid$target:a.out::entry ' matched "),
         "{text:?}"
     );
+    let begun = lines.iter().flat_map(|line| line.lines());
+    let begun: Vec<&str> = begun.filter(|line| line.starts_with("nanoprobe: tracing ")).collect();
+    assert!(
+        matches!(begun[..], [line] if line.ends_with(" sites; Ctrl-C ends")),
+        "{text:?}"
+    );
 }
 
 #[test]
@@ -93,6 +99,12 @@ fn without_a_wanting_terminal_no_progress_is_shown() {
         let text = told(term, arguments, &format!("{} -V", env!("CARGO_BIN_EXE_nanoprobe")));
         assert!(
             !text.contains('\u{1b}') && !text.contains(" ..."),
+            "{term} {arguments:?}: {text:?}"
+        );
+        // A terminal that cannot clear a line is still read.
+        assert_eq!(
+            text.contains("Ctrl-C ends"),
+            arguments.is_empty(),
             "{term} {arguments:?}: {text:?}"
         );
     }

@@ -15,8 +15,8 @@ use super::nothing::Seen;
 use super::telling::{Told, milliseconds, stood, unplaced};
 use crate::arguments::Arguments;
 use crate::cost::limit::Limit;
-use crate::interrupt;
 use crate::output::{Names, Stream, detached, ended, message, printer, probe_name};
+use crate::{interrupt, progress};
 
 /// How often lost records are reported.
 const LOSSES_PERIOD: Duration = Duration::from_secs(1);
@@ -71,6 +71,7 @@ impl<'a> Trace<'a> {
             stood(&begun.pauses),
             begun.patches
         ));
+        progress::begun(begun.patches);
         let result = self.events(&mut attached);
         self.was_placed |= attached.has_places();
         self.seen.look(attached.known());
