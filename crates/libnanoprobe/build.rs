@@ -51,14 +51,14 @@ fn main() {
         .std("gnu11")
         .pic(true)
         .opt_level(2)
-        // What the program has in SIMD registers stays there until it is saved.
+        // Keeps the program's values in SIMD registers until they are saved.
         .flag("-mgeneral-regs-only")
         .flag("-fvisibility=hidden")
         .flag("-fno-stack-protector")
         .warnings_into_errors(true)
         .compile("nanoprobe_hit");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnanoprobe.so.0");
-    // The bounds of the hit path are nobody else's.
+    // No other module may use the symbols around the hit path.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,start-stop-visibility=hidden");
     // Detours, thunks and thread keys lead here for ever.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");

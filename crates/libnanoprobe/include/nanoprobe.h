@@ -115,16 +115,15 @@ struct np_regs {
 
 struct np_probe;
 
-/* Runs before the probed instruction. 0: go on with it. Not 0: do not; the thread goes on at
- * regs->rip with the registers as they are now: to skip a function at its entry, pop its return
- * address into rip and set rax. (With rip unchanged the instruction is executed all the same.) The
- * post-handler does not run then. */
+/* Runs before the probed instruction. 0: the instruction is executed. Not 0: it is not executed, and the thread
+ * goes on at regs->rip with the registers as they are now. To skip a function at its entry, pop its return address
+ * into rip and set rax. (With rip unchanged the instruction is executed all the same.) The post-handler does not
+ * run then. */
 typedef int (*np_pre_handler)(struct np_probe *probe, struct np_regs *regs);
 
-/* Runs behind the probed instruction, whatever it was: regs->rip is where the thread goes on,
- * behind a call the callee's entry. `flags` is 0. (Branches, calls and returns are emulated for
- * it; one that faults has none. NP_ERROR_UNMOVABLE: nobody but the processor can carry it out, as
- * a far jump.) */
+/* Runs after the probed instruction, whatever it was. regs->rip is where the thread goes on; after a call that is
+ * the callee's entry. `flags` is 0. (Branches, calls and returns are emulated for it; it does not run after one
+ * that faults. NP_ERROR_UNMOVABLE: only the processor can execute the instruction, for example a far jump.) */
 typedef void (*np_post_handler)(struct np_probe *probe, struct np_regs *regs, unsigned long flags);
 
 /* Runs when a handler of this probe, or the probed instruction, raised `signal` (SIGSEGV, SIGBUS,
@@ -158,28 +157,28 @@ struct np_probe {
 	void *reserved[4];           /* the library's */
 };
 
-/* Any number of probes may stand on one instruction; their handlers run in the order of
- * registration. From the return of this function on every thread that comes by fires. */
+/* Any number of probes may stand on one instruction; their handlers run in the order of registration. Once this
+ * function has returned, every thread that reaches the instruction fires. */
 NP_API int np_register_probe(struct np_probe *probe);
 /* All of them, or none: the first error is returned and nothing stays registered. Costs hardly more than one. */
 NP_API int np_register_probes(struct np_probe *const *probes, size_t count);
-/* When it returns no thread is in a handler of the probe any more, nor will be; the structure may
- * go. The instruction is as it was, byte for byte, unless another probe stands on it. With
- * NP_ERROR_BLOCKED or NP_ERROR_SYSTEM all this holds but the last: the text follows with the next
- * change that can be made. */
+/* When it returns, no thread is in a handler of the probe, nor will be, so the structure may be freed. The
+ * instruction is as it was, byte for byte, unless another probe stands on it. With NP_ERROR_BLOCKED or
+ * NP_ERROR_SYSTEM the instruction is not restored yet, and the rest is true: the text follows with the next change
+ * that can be made. */
 NP_API int np_unregister_probe(struct np_probe *probe);
 NP_API int np_unregister_probes(struct np_probe *const *probes, size_t count);
-/* The same without the wait: handlers begin no more, `done` is called (by some thread, from a later
- * call of any function of this header or by np_synchronize) when none runs any more. */
+/* The same without the wait: no handler begins any more. `done` is called when no handler runs any more, by some
+ * thread, from a later call of any function of this header or from np_synchronize. */
 NP_API int np_unregister_probe_async(struct np_probe *probe, void (*done)(struct np_probe *probe));
 /* Waits until everything that np_unregister_probe_async began is done. */
 NP_API int np_synchronize(void);
 NP_API int np_disable_probe(struct np_probe *probe);
 NP_API int np_enable_probe(struct np_probe *probe);
 
-/* How often its handlers ran, and how often they were left out: hits inside of handlers. 0 in a
- * handler. When the probe was unregistered: its last counts, of the last NP_PROBES_MAX that were,
- * until the structure is registered again. */
+/* How often its handlers ran, and how often they were left out because the hit was inside of a handler. 0 when
+ * called in a handler. For an unregistered probe: its last counts, which are kept for the last NP_PROBES_MAX
+ * unregistered ones, until the structure is registered again. */
 NP_API uint64_t np_probe_hits(const struct np_probe *probe);
 NP_API uint64_t np_probe_nmissed(const struct np_probe *probe);
 
@@ -197,10 +196,9 @@ NP_API const char *np_tactic_name(enum np_tactic tactic);
 
 /* ---- jumper probes -------------------------------------------------------------------------------------------- */
 
-/* `entry` is a function of the probed function's prototype. It is called in front of it with all
- * its arguments, those in floating-point registers and those on the stack (NP_JPROBE_STACK bytes
- * of them), too. What it does to its arguments stays with it. It ends by np_jprobe_return(), or
- * by returning. */
+/* `entry` is a function with the probed function's prototype. It is called before the function, with all its
+ * arguments, including those in floating-point registers and those on the stack (NP_JPROBE_STACK bytes of them).
+ * Its changes to the arguments are not seen by the function. It ends by np_jprobe_return(), or by returning. */
 struct np_jprobe {
 	struct np_probe probe; /* addr or symbol; its pre- and post-handlers are the library's */
 	void *entry;
@@ -225,14 +223,14 @@ struct np_retprobe_instance {
 	void *data;           /* data_size bytes, zero at first: from the entry handler to the handler; aligned to 16 */
 };
 
-/* The function is left: regs->rip is the return address, regs->rsp is frame + 8, and changes of
- * these two have no effect. regs->rax is the value returned; it and all other registers may be
- * changed. What the handler returns means nothing yet: return 0. */
+/* The function is left: regs->rip is the return address, regs->rsp is frame + 8, and changes of these two have no
+ * effect. regs->rax is the returned value; it and all other registers may be changed. The handler's own result has
+ * no meaning yet: return 0. */
 typedef int (*np_retprobe_handler)(struct np_retprobe_instance *instance, struct np_regs *regs);
 
-/* Both forms see the same calls and the same values; but whoever unwinds the stack during a call (a
- * backtrace, an exception) meets real addresses only, and by ADDRESS that call's return is not seen
- * then: it is abandoned. */
+/* Both forms see the same calls and the same values, with one exception. An unwinder that runs during a call (a
+ * backtrace, an exception) must meet real addresses only, so by ADDRESS that call's return is not seen: it is
+ * abandoned. */
 enum np_retprobe_form {
 	NP_RETPROBE_AUTO = 0,   /* exits, where that can be and all of them can be jumps; else the address; else exits */
 	NP_RETPROBE_EXITS = 1,  /* every ret of the function is a probe; the stack is not touched. NP_ERROR_EXITS where
@@ -258,18 +256,17 @@ struct np_retprobe {
 
 NP_API int np_register_retprobe(struct np_retprobe *probe);
 NP_API int np_register_retprobes(struct np_retprobe *const *probes, size_t count);
-/* Calls that are active go on and return to where they came from; their handlers do not run. */
+/* Active calls go on and return to their callers; their handlers do not run. */
 NP_API int np_unregister_retprobe(struct np_retprobe *probe);
 NP_API int np_unregister_retprobes(struct np_retprobe *const *probes, size_t count);
-/* Calls whose return was seen: np_probe_hits(&probe->probe). Those whose return will not be, since
- * maxactive others were active or the call was inside of a handler: nmissed. Those that were begun
- * and left by longjmp, an exception or the end of their thread are neither, but abandoned, as soon
- * as that is noticed: when their place is needed, or the thread ends. So calls = hits + nmissed +
- * abandoned + active + left out. np_disable_probe(&probe->probe) stops calls from being followed;
- * those that are active are followed to their end. */
+/* np_probe_hits(&probe->probe) counts calls whose return was seen. nmissed counts calls whose return will not be
+ * seen, because maxactive others were active or the call was inside of a handler. Calls that were begun and left by
+ * longjmp, an exception or the end of their thread are abandoned. They are counted as soon as that is noticed: when
+ * their place is needed, or the thread ends. So calls = hits + nmissed + abandoned + active + left out. After
+ * np_disable_probe(&probe->probe) new calls are not followed; active ones are followed to their end. */
 NP_API uint64_t np_retprobe_nmissed(const struct np_retprobe *probe);
 NP_API uint64_t np_retprobe_abandoned(const struct np_retprobe *probe);
-/* What AUTO has chosen; NP_RETPROBE_AUTO: it is not registered. */
+/* The form that AUTO has chosen; NP_RETPROBE_AUTO: the probe is not registered. */
 NP_API enum np_retprobe_form np_retprobe_form(const struct np_retprobe *probe);
 
 /* ---- hooks ---------------------------------------------------------------------------------------------------- */
@@ -290,7 +287,7 @@ NP_API enum np_retprobe_form np_retprobe_form(const struct np_retprobe *probe);
  * backtraces go through. */
 #define NP_HOOK_STACK 512
 NP_API int np_hook(void *function, void *replacement, void **original);
-/* The function is itself again. *original stays callable for ever. */
+/* Removes the hook. *original stays callable for ever. */
 NP_API int np_unhook(void *function);
 
 /* ---- watchpoints ---------------------------------------------------------------------------------------------- */
@@ -304,16 +301,14 @@ enum np_watch {
 
 struct np_watchpoint;
 
-/* Runs in the thread that made the access, as other handlers do, not in a signal handler: behind
- * the access, regs->rip is the next instruction (in a nanoprobe detour: where it is there); in
- * front of an instruction that is watched for execution. What is changed in regs holds when the
- * program goes on. */
+/* Runs in the thread that made the access, like other handlers and not in a signal handler. It runs after the
+ * access, and regs->rip is the next instruction (in a nanoprobe detour: its original address). For an instruction
+ * that is watched for execution it runs before it. Changes of regs take effect when the program goes on. */
 typedef void (*np_watch_handler)(struct np_watchpoint *watchpoint, struct np_regs *regs);
 
-/* The processor's debug registers watch `length` bytes for all threads of the process, those that
- * come as well. There are four; one is taken from registration to removal. What the kernel writes
- * in the program's name (read(2)) is not seen, nor are accesses in children of vfork. A child of
- * fork has its own. */
+/* The processor's debug registers watch `length` bytes for all threads of the process, later ones included. There
+ * are four; a watchpoint takes one from registration to removal. Accesses that the kernel makes for the program
+ * (read(2)) are not seen, nor are accesses in children of vfork. A child of fork has its own watchpoints. */
 struct np_watchpoint {
 	size_t size;
 	void *addr;
@@ -329,14 +324,13 @@ struct np_watchpoint {
  * bytes. NP_ERROR_UNSUPPORTED: the machine has none, or the kernel is older than 5.13.
  * NP_ERROR_PERMISSION. NP_ERROR_LIMIT: threads came faster than they could be watched. */
 NP_API int np_register_watchpoint(struct np_watchpoint *watchpoint);
-/* When it returns no thread is in its handler any more. */
+/* When it returns, no thread is in its handler any more. */
 NP_API int np_unregister_watchpoint(struct np_watchpoint *watchpoint);
 NP_API int np_disable_watchpoint(struct np_watchpoint *watchpoint);
 NP_API int np_enable_watchpoint(struct np_watchpoint *watchpoint);
-/* How often the handler ran (without one: accesses), and how often the processor saw an access
- * and it did not: in handlers, with SIGTRAP blocked, and when one instruction meets two
- * watchpoints, which is one signal for the first of them. hits + nmissed are the accesses, as the
- * kernel counts them. */
+/* How often the handler ran (without a handler: accesses), and how often it did not run though the processor saw an
+ * access: in handlers, with SIGTRAP blocked, and when one instruction meets two watchpoints, for which the first
+ * one gets the only signal. hits + nmissed are the accesses, as the kernel counts them. */
 NP_API uint64_t np_watchpoint_hits(const struct np_watchpoint *watchpoint);
 NP_API uint64_t np_watchpoint_nmissed(const struct np_watchpoint *watchpoint);
 
@@ -355,8 +349,8 @@ struct np_info {
 	size_t offset;
 };
 
-/* Calls `visit` for everything that is registered, ascending by address and then in the order of registration, until it
- * returns non-zero: that is returned. `nanoprobe -l -p PID` shows the same from outside. */
+/* Calls `visit` for every registered probe, by ascending address and then in the order of registration. Stops when
+ * `visit` returns non-zero, and returns that. `nanoprobe -l -p PID` shows the same from outside. */
 NP_API int np_list(int (*visit)(const struct np_info *info, void *user), void *user);
 
 /* How many probes there may be at a time. */

@@ -1,4 +1,4 @@
-//! What can go wrong, typed; the codes of `enum np_error`, and the details for `np_last_error`.
+//! Errors as types, the codes of `enum np_error`, and the details for `np_last_error`.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -9,13 +9,13 @@ use nanoprobe_patch::{Refusal, TargetAddress};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A structure that cannot be meant.
+    /// The contents of a structure make no sense.
     #[error("{0}")]
     Argument(&'static str),
-    /// No module defines it.
+    /// No module defines the symbol.
     #[error("no module of the program defines `{0}`")]
     Symbol(String),
-    /// Not an instruction of any mapped file.
+    /// The address is no instruction of a mapped file.
     #[error("{0} lies in no code of the program or its libraries")]
     NotCode(TargetAddress),
     /// Within an instruction.
@@ -34,7 +34,7 @@ pub enum Error {
     /// Twice.
     #[error("this structure is registered already")]
     Registered,
-    /// Never, or no more.
+    /// The structure was never registered, or is not any more.
     #[error("this structure is not registered")]
     NotRegistered,
     /// dlclose.
@@ -49,21 +49,21 @@ pub enum Error {
     /// Not all exits are known.
     #[error("not all exits of the function at {0} are known")]
     Exits(TargetAddress),
-    /// A figure of invariant I10.
+    /// One of the limits of invariant I10 is reached.
     #[error("{0}")]
     Limit(&'static str),
-    /// A resource limit. Its text needs no memory.
+    /// A resource limit is in the way. This error's text needs no memory.
     #[error("{}", .0.to_string_lossy())]
     NoRoom(&'static CStr),
     /// The kernel's answer.
     #[error("{call}: {error}")]
     System {
-        /// What was asked for.
+        /// The system call that failed.
         call: &'static str,
         /// The answer.
         error: std::io::Error,
     },
-    /// It would wait for itself.
+    /// The caller is a handler, which would wait for itself.
     #[error("called from a handler")]
     InHandler,
     /// All debug registers are taken.
@@ -80,7 +80,7 @@ pub enum Error {
     /// Somebody watches there.
     #[error("another watchpoint is on some of the bytes at {0}")]
     Watched(TargetAddress),
-    /// The machine or the kernel lacks it.
+    /// The machine or the kernel does not support it.
     #[error("{0}")]
     Unsupported(&'static str),
     /// `NP_RETPROBE_ADDRESS`.
@@ -91,7 +91,7 @@ pub enum Error {
         /// Why.
         because: nanoprobe_text::ReturnRefusal,
     },
-    /// A breakpoint would kill the program.
+    /// A thread blocks the signals, so that a breakpoint would kill the program.
     #[error(
         "thread {} (`{}`) blocks {}: a breakpoint that it meets while the text changes would end the program; have it \
          unblock these signals, or register something before it blocks them", .0.tid, .0.name, .0.names()
@@ -104,7 +104,7 @@ pub enum Error {
     Ambiguous {
         /// The symbol.
         name: String,
-        /// How many have it.
+        /// How many functions have the name.
         count: usize,
         /// Where.
         module: String,
@@ -182,8 +182,8 @@ const SENTENCES: [&CStr; 23] = [
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
-    /// The last error's text, where that needs no memory: there may be none; and
-    /// a handler may have interrupted malloc. (It has no destructor, either.)
+    /// The last error's text, where it must need no memory: there may be none, or a handler may have interrupted
+    /// malloc. (For the same reason it has no destructor.)
     static FIXED: Cell<Option<&'static CStr>> = const { Cell::new(None) };
 }
 
@@ -207,7 +207,7 @@ pub extern "C" fn np_last_error() -> *const c_char {
     LAST.with(|last| last.try_borrow().map_or(c"".as_ptr(), |text| text.as_ptr()))
 }
 
-/// A result as C wants it; the details are kept for this thread.
+/// A result in C's form; the details are kept for this thread.
 pub(crate) fn answer(result: Result<(), Error>) -> c_int {
     let Err(error) = &result else { return 0 };
     FIXED.set(match error {

@@ -1,9 +1,9 @@
-//! fork: the child has one thread, and its own copies of all that is registered.
+//! fork: the child has one thread, and its own copies of all registered probes.
 //!
-//! The locks are taken before, in the order in which they nest, and let go behind, so that
-//! the child finds nothing half done. A handler that forks does not wait for them for ever:
-//! somebody may hold the engine while waiting for that very handler. Then the child's probes
-//! fire, but it can register none; nor where the system refuses it what patching needs.
+//! The locks are taken before the fork, in the order in which they nest, and released after it, so that the child
+//! finds nothing half done. A handler that forks waits only for a bounded time, since the thread that holds the
+//! engine may be waiting for that very handler. After that the child's probes fire, but it can register none. The
+//! same is true where the system refuses what patching needs.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -18,7 +18,7 @@ use crate::{hit, own};
 /// How long a handler waits for each lock.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// The last first: dropped in this order.
+/// The locks, in reverse order: fields are dropped in the order in which they stand.
 struct Held {
     _pending: Option<MutexGuard<'static, Vec<Pending>>>,
     _registered: Option<MutexGuard<'static, ReturnProbes>>,
@@ -28,25 +28,25 @@ struct Held {
 }
 
 thread_local! {
-    // No destructor: a thread's first fork must not need memory of the dynamic linker's.
+    // It has no destructor: a thread's first fork must not need memory from the dynamic linker.
     static HELD: RefCell<ManuallyDrop<Option<Held>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
-/// Called when the library is loaded: a thread may fork while another one makes the engine.
+/// Called when the library is loaded, because a thread may fork while another one makes the engine.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = watch;
 
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// Has the three functions called around every fork from now on.
+/// Arranges that the three functions are called around every fork from now on.
 pub extern "C" fn watch() {
     if IS_WATCHED.swap(true, Ordering::SeqCst) {
         return;
     }
-    // SAFETY: the functions live as long as the process: the library is never unloaded. Without
-    // memory for it, forks go on as before. An allocator that has locks of its own registers
-    // itself at its first use, which is in front of ours then; so it is locked after us.
+    // SAFETY: the functions live as long as the process, since the library is never unloaded. If there is no memory
+    // for this, forks go on as before. An allocator with its own locks registers at its first use, which comes
+    // before ours then, so it is locked after us.
     unsafe {
         libc::free(libc::malloc(1));
         libc::pthread_atfork(Some(prepare), Some(parent), Some(child));
@@ -57,7 +57,7 @@ fn put(new: Option<Held>) -> Option<Held> {
     HELD.with(|held| std::mem::replace(&mut **held.try_borrow_mut().ok()?, new))
 }
 
-/// `None`: a handler has waited for long enough.
+/// `None`: a handler has waited long enough.
 fn lock<T>(mutex: &'static Mutex<T>) -> Option<MutexGuard<'static, T>> {
     let begun = Instant::now();
     loop {
@@ -96,7 +96,7 @@ unsafe extern "C" fn child() {
     if let Some(mut engine) = held.engine.take()
         && engine.forked().is_err()
     {
-        // To write now might be to write into the parent: the lock is never let go again.
+        // A write now might go to the parent's memory, so the lock is never released.
         std::mem::forget(engine);
     }
 }

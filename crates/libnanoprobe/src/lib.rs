@@ -1,10 +1,10 @@
 //! kprobes for a program's own code: the C library `libnanoprobe` and its Rust face. `include/nanoprobe.h` is the
-//! interface; here is how it is kept.
+//! interface, and this crate implements it.
 //!
 //! | | |
 //! |---|---|
 //! | [`api`] | the C functions: check, ask the engine, answer |
-//! | [`engine`] | what is registered; the text that follows from it |
+//! | [`engine`] | the registered probes; the text that follows from them |
 //! | [`own`] | this process as a target: modules, memory, barriers, the agent's image |
 //! | [`hit`] | the hit path: C and assembly, what runs in the program's own threads |
 //! | [`c`] | the header's types |

@@ -1,8 +1,8 @@
-//! Programs under ThreadSanitizer: what orders a handler behind its probe's registration is told to it.
+//! Programs under ThreadSanitizer: it is told that a handler runs after its probe's registration.
 //!
-//! ThreadSanitizer sees what instrumented code does and what it calls of the C library. That a thread which is hit
-//! finds what another one has registered is the work of patched text and barriers, of which it sees nothing: it
-//! would take every handler that reads what was written before the registration for a race. So where it is there,
+//! ThreadSanitizer sees what instrumented code does and what it calls of the C library. It does not see the patched
+//! text and the barriers that order a registration before a hit in another thread. So it would report a race for
+//! every handler that reads data from before the registration. Where it is present, the library tells it:
 //!
 //! ```text
 //!   np_register_*      acquires the engine,  releases the structure, then publishes it
@@ -10,9 +10,9 @@
 //!   np_unregister_*    acquires it when no thread is in a handler any more,  releases the engine
 //! ```
 //!
-//! Nowhere else does a hit take any of this. Handlers that are instrumented call the
-//! sanitizer, which may use SIMD registers, so these are saved whatever the flags say.
-//! Mirrors of jumper probes and replacements of functions are entered as they are.
+//! Without the sanitizer a hit does none of this. Instrumented handlers call the sanitizer, which may use SIMD
+//! registers, so these are saved whatever the flags say. Mirrors of jumper probes and replacements of functions are
+//! called directly.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::OnceLock;
@@ -44,12 +44,12 @@ fn sanitizer() -> Option<&'static Sanitizer> {
     FOUND.get_or_init(both).as_ref()
 }
 
-/// Whether the program runs under it.
+/// Whether the program runs under ThreadSanitizer.
 pub fn is_there() -> bool {
     sanitizer().is_some()
 }
 
-/// Whether an address lies in the module that has its runtime.
+/// Whether an address lies in the module with its runtime.
 pub fn is_in_runtime(address: u64) -> bool {
     let base = |address: *const c_void| {
         // SAFETY: a structure of pointers; all zeros are NULL.
@@ -62,23 +62,23 @@ pub fn is_in_runtime(address: u64) -> bool {
     runtime.is_some() && base(address as *const c_void) == runtime
 }
 
-/// Whoever registers may be given memory that belonged to what was unregistered before.
+/// A new structure may lie in memory that belonged to one that was unregistered before.
 static ENGINE: u8 = 0;
 
-/// A structure is about to be registered: what the calling thread has done is seen by who is hit.
+/// Called before a structure is registered: a hit will see what the calling thread has done.
 pub fn registers<T>(structure: *const T) {
     acquire(&raw const ENGINE);
     release(structure);
 }
 
-/// A structure is registered no more, and no thread is in its
-/// handlers: what they have done is seen by the calling thread.
+/// Called when a structure is unregistered, and no thread is in its handlers: the calling thread will see what they
+/// have done.
 pub fn unregistered<T>(structure: *const T) {
     acquire(structure);
     release(&raw const ENGINE);
 }
 
-/// What the calling thread has done is seen by who acquires the structure from now on.
+/// Makes what the calling thread has done visible to later acquires of the structure.
 fn release<T>(structure: *const T) {
     if let Some(sanitizer) = sanitizer() {
         // SAFETY: it takes any address.
@@ -86,7 +86,7 @@ fn release<T>(structure: *const T) {
     }
 }
 
-/// What was done before the structure was released is seen by the calling thread from now on.
+/// Makes what was done before the structure was released visible to the calling thread.
 fn acquire<T>(structure: *const T) {
     if let Some(sanitizer) = sanitizer() {
         // SAFETY: it takes any address.

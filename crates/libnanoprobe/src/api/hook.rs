@@ -1,4 +1,4 @@
-//! `np_hook`: a function takes another's place.
+//! `np_hook`: a replacement runs in place of a function.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -17,8 +17,8 @@ pub(crate) static HOOKS: Mutex<Hooks> = Mutex::new(None);
 /// The same.
 pub(crate) type Hooks = Option<HashMap<u64, Spot>>;
 
-/// The function's own code is handed out before anybody comes to the replacement: other threads call
-/// the function all the time, and so does this library (malloc, memcpy) while it writes the text.
+/// `*original` is written before any thread reaches the replacement. Other threads call the function all the time,
+/// and so does this library (malloc, memcpy) while it writes the text.
 ///
 /// # Safety
 /// `original` is NULL or may be written.
@@ -36,7 +36,7 @@ unsafe fn hook(function: u64, replacement: *mut c_void, original: *mut *mut c_vo
     }
     let mut engine = engine_to_register()?;
     let address = engine.resolve(function, None, 0)?;
-    // Until it has a replacement the hook lets everybody go on.
+    // Until it has a replacement, the hook lets every call go on.
     let member = Member::new(Kind::Hook, null_mut(), Some(np_hook_hit), null_mut());
     let spots = engine.register(vec![(address, member, Demand::Any)])?;
     let spot = *spots.first().ok_or(Error::NotRegistered)?;
@@ -55,7 +55,7 @@ unsafe fn hook(function: u64, replacement: *mut c_void, original: *mut *mut c_vo
     Ok(())
 }
 
-/// A handler may have interrupted this very thread with the lock held.
+/// A handler may have interrupted this very thread while it holds the lock.
 fn lock() -> Result<MutexGuard<'static, Hooks>, Error> {
     if hit::in_handler() {
         return Err(Error::InHandler);
@@ -68,7 +68,7 @@ fn unhook(function: u64) -> Result<(), Error> {
     let mut hooks = lock()?;
     let spot = hooks.as_mut().and_then(|hooks| hooks.remove(&function));
     let spot = spot.ok_or(Error::NotRegistered)?;
-    // Without the wait: handlers of others may take long.
+    // Does not wait, since handlers of other probes may take long.
     let mut withdrawn = engine()?.withdraw(&[spot], false);
     drop(hooks);
     withdrawn.wait();

@@ -69,13 +69,13 @@ pub unsafe extern "C" fn np_unregister_jprobes(probes: *const *mut JumperProbe, 
 /// `np_jprobe_return`.
 #[unsafe(no_mangle)]
 pub extern "C" fn np_jprobe_return() -> ! {
-    // SAFETY: it looks at the calling thread's own block.
+    // SAFETY: it reads the calling thread's own block.
     let left = unsafe { np_jprobe_end() };
     if left != 0 {
-        // SAFETY: the stack pointer that the mirror's caller has left. A jump: the processor's
-        // count of calls and returns is what `np_jprobe_leave` relies on for speed.
+        // SAFETY: the stack pointer that the mirror's caller has left. It is a jump and no call, since
+        // `np_jprobe_leave` is only fast when the processor's count of calls and returns matches.
         unsafe { std::arch::asm!("jmp {leave}", leave = sym np_jprobe_leave, in("rdi") left, options(noreturn)) };
     }
-    // Not in a mirror: there is nothing to return to.
+    // Not called in a mirror, so there is nothing to return to.
     std::process::abort()
 }

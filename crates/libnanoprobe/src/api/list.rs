@@ -31,7 +31,7 @@ pub struct Info {
 /// What `np_list` calls.
 pub type Visit = unsafe extern "C" fn(info: *const Info, user: *mut c_void) -> c_int;
 
-/// What is said of one, before there are pointers.
+/// What a row shows, before it is turned into pointers.
 struct Found {
     address: u64,
     kind: c_int,
@@ -45,7 +45,7 @@ struct Found {
 
 /// Hits and missed.
 enum Counts {
-    /// Of these counters, read when they are told.
+    /// The index of the counters, which are read when the row is shown.
     Index(u32),
     /// Known.
     Known(u64, u64),
@@ -92,7 +92,7 @@ fn all(engine: &Engine) -> Vec<Found> {
         symbol: CString::default(),
         offset: 0,
     }));
-    // Stable: what is at one address stays in the order of registration.
+    // A stable sort keeps rows at one address in the order of registration.
     found.sort_by_key(|one| one.address);
     found
 }
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn np_list(visit: Visit, user: *mut c_void) -> c_int {
         Ok(engine) => all(&engine),
         Err(error) => return answer(Err(error)),
     };
-    // Without the lock: the visitor may ask for more.
+    // Called without the lock, since the visitor may call the library.
     for one in &found {
         let (hits, nmissed) = match one.counts {
             Counts::Index(index) => hit::counts(index),

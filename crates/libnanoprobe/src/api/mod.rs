@@ -1,4 +1,4 @@
-//! The C interface: `nanoprobe.h`, function by function. Each checks what it is given, asks the engine, and answers.
+//! The C interface: `nanoprobe.h`, function by function. Each checks its arguments, asks the engine, and answers.
 
 mod hook;
 mod jprobe;
@@ -27,10 +27,10 @@ pub extern "C" fn np_version() -> u32 {
     MAJOR << 16 | MINOR
 }
 
-/// A name from C; NULL and the empty one are none.
+/// A name from C; `None` for NULL and the empty string.
 ///
 /// # Safety
-/// NULL, or a string.
+/// `text` is NULL, or a string.
 unsafe fn name<'a>(text: *const c_char) -> Result<Option<&'a str>, Error> {
     if text.is_null() {
         return Ok(None);
@@ -43,18 +43,18 @@ unsafe fn name<'a>(text: *const c_char) -> Result<Option<&'a str>, Error> {
     Ok((!text.is_empty()).then_some(text))
 }
 
-/// A structure of a newer header, larger than ours: what is behind the
-/// fields that we know must be zero, since we could not do what it asks for.
+/// Checks a structure of a newer header, which is larger than ours. The bytes after the known fields must be zero,
+/// since this library does not know what they ask for.
 ///
 /// # Safety
-/// `size` bytes.
+/// `structure` has `size` bytes.
 unsafe fn check_rest<T>(structure: *const T, size: usize) -> Result<(), Error> {
     const LARGEST: usize = 4096;
     if size > LARGEST {
         return Err(Error::Argument("its size is no structure's: begin it with NP_SIZE"));
     }
     let rest = size.saturating_sub(size_of::<T>());
-    // SAFETY: the caller's word: so many bytes are there behind those that we know.
+    // SAFETY: the caller promises this many bytes after the known fields.
     let rest = unsafe { std::slice::from_raw_parts(structure.add(1).cast::<u8>(), rest) };
     match rest.iter().all(|byte| *byte == 0) {
         true => Ok(()),
@@ -67,7 +67,7 @@ unsafe fn check_rest<T>(structure: *const T, size: usize) -> Result<(), Error> {
 /// The structures of an array of pointers.
 ///
 /// # Safety
-/// `count` pointers at `array`, which nobody writes meanwhile.
+/// There are `count` pointers at `array`, and no thread writes them meanwhile.
 unsafe fn array<'a, T>(array: *const *mut T, count: usize) -> Result<&'a [*mut T], Error> {
     if count == 0 {
         return Ok(&[]);

@@ -19,10 +19,10 @@ use crate::engine::{
 use crate::error::{Error, answer};
 use crate::{hit, tsan};
 
-/// What `done` is told when an asynchronous removal is over.
+/// `done`, which is called when an asynchronous removal is complete.
 pub type Done = unsafe extern "C" fn(probe: *mut Probe);
 
-/// Asynchronous removals that may not be over.
+/// Asynchronous removals that may not be complete.
 pub(crate) static PENDING: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
 
 /// One of them.
@@ -33,7 +33,7 @@ pub(crate) struct Pending {
     done: Option<Done>,
 }
 
-/// The member that a probe's structure describes, and where it stands.
+/// The member that a probe's structure describes, and its address.
 ///
 /// # Safety
 /// A whole `struct np_probe`, registered nowhere.
@@ -99,7 +99,7 @@ unsafe fn register(probes: &[*mut Probe]) -> Result<(), Error> {
     unsafe { register_as(probes, &mut adapt) }
 }
 
-/// Registers structures that begin with a `struct np_probe`; `adapt` makes of each member what its kind is.
+/// Registers structures that begin with a `struct np_probe`; `adapt` changes each member as its kind requires.
 ///
 /// # Safety
 /// As [`describe`], each.
@@ -122,7 +122,7 @@ pub(super) unsafe fn register_as(
     let spots = engine.register(members)?;
     for (probe, spot) in probes.iter().zip(spots) {
         engine.remember(*probe as usize, spot);
-        // SAFETY: the caller's word: the structure is theirs to fill in.
+        // SAFETY: the caller lets this function fill in the structure.
         unsafe {
             (**probe).addr = (spot.address.wrapping_sub(offset_of(*probe))) as *mut c_void;
         }
@@ -139,7 +139,7 @@ pub(super) unsafe fn offset_of(probe: *const Probe) -> u64 {
     unsafe { (*probe).offset as u64 }
 }
 
-/// Where they stand; one that is named twice is not registered the second time.
+/// Where the probes stand. A probe that is listed twice is an error, since it is not registered the second time.
 fn spots_of(engine: &Engine, probes: &[*mut Probe]) -> Result<Vec<Spot>, Error> {
     let mut seen = HashSet::with_capacity(probes.len());
     let spot = |probe: &*mut Probe| {
@@ -158,7 +158,7 @@ pub(super) fn unregister(probes: &[*mut Probe]) -> Result<(), Error> {
     for probe in probes {
         engine.forget(*probe as usize);
     }
-    // Without the wait: handlers may take long, and others may register meanwhile.
+    // Does not wait: handlers may take long, and other threads may register meanwhile.
     let mut withdrawn = engine.withdraw(&spots, false);
     drop(engine);
     withdrawn.wait();
@@ -195,7 +195,7 @@ fn unregister_async(probe: *mut Probe, done: Option<Done>) -> Result<(), Error> 
     done_so_far
 }
 
-/// Ends the asynchronous removals that are over.
+/// Finishes the asynchronous removals that are complete.
 pub(super) fn finish_pending() {
     let mut over = Vec::new();
     {
@@ -217,7 +217,7 @@ pub(super) fn finish_pending() {
         }
         tsan::unregistered(one.probe as *const Probe);
         if let Some(done) = one.done {
-            // SAFETY: the caller's function, for the structure that they gave.
+            // SAFETY: the caller's own function, called with the structure that belongs to it.
             unsafe { done(one.probe as *mut Probe) };
         }
     }
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn np_unregister_probes(probes: *const *mut Probe, count: 
 /// `np_unregister_probe_async`.
 ///
 /// # Safety
-/// `done` may be called with the structure until it was.
+/// `done` may be called with the structure until it has been called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_unregister_probe_async(probe: *mut Probe, done: Option<Done>) -> c_int {
     answer(unregister_async(probe, done))

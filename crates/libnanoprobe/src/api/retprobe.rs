@@ -18,7 +18,7 @@ use crate::error::{Error, answer};
 use crate::hit::{self, CallPlan, Calls, np_retprobe_entry, np_retprobe_exit};
 use crate::tsan;
 
-/// By the caller's structure.
+/// By the address of the caller's structure.
 pub(crate) static REGISTERED: Mutex<ReturnProbes> = Mutex::new(None);
 /// The same.
 pub(crate) type ReturnProbes = Option<HashMap<usize, Registered>>;
@@ -30,7 +30,7 @@ pub(crate) struct Registered {
     calls: Arc<Calls>,
 }
 
-/// What a structure says, checked.
+/// The contents of a structure, checked.
 struct Wanted {
     address: TargetAddress,
     member: Member,
@@ -75,7 +75,7 @@ unsafe fn check(engine: &mut Engine, probe: *mut ReturnProbe) -> Result<Wanted, 
     })
 }
 
-/// Registers one, in the form that is wanted and possible.
+/// Registers one, in the form that is requested and possible.
 ///
 /// # Safety
 /// As [`check`].
@@ -122,7 +122,7 @@ unsafe fn place(
     };
     // SAFETY: the caller's word.
     let given = unsafe { &*probe };
-    // What is told to it was released when the structure was described.
+    // What ThreadSanitizer must know of the structure was released when it was described.
     let told = |handler: Option<ReturnHandler>, instead: ReturnHandler| match tsan::is_there() {
         true => handler.map(|_| instead),
         false => handler,
@@ -149,7 +149,7 @@ unsafe fn place(
         member.calls = Some(Arc::clone(&calls));
         member
     };
-    // The rets first: no call is seen whose return is not.
+    // The exits come first, so that no call is seen whose return is not.
     let exits = rets
         .iter()
         .map(|ret| (*ret, member(Kind::Exit, np_retprobe_exit as hit::Function), demand));
@@ -196,7 +196,7 @@ unsafe fn register(probes: &[*mut ReturnProbe]) -> Result<(), Error> {
     let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
     let registered = registered.get_or_insert_default();
     for (probe, one) in done {
-        // SAFETY: the caller's word: the structure is theirs to fill in.
+        // SAFETY: the caller lets this function fill in the structure.
         unsafe { (*probe).probe.addr = (one.entry.address.wrapping_sub(offset_of(probe.cast()))) as *mut _ };
         registered.insert(probe as usize, one);
     }
@@ -204,7 +204,7 @@ unsafe fn register(probes: &[*mut ReturnProbe]) -> Result<(), Error> {
     Ok(())
 }
 
-/// No new calls, then no more returns, then nobody is in a handler.
+/// First no new calls, then no more returns, then no thread in a handler.
 fn withdraw(probe: *mut ReturnProbe, registered: &Registered) -> Result<(), Error> {
     let mut all = vec![registered.entry];
     all.extend(&registered.exits);
@@ -222,7 +222,7 @@ fn withdraw(probe: *mut ReturnProbe, registered: &Registered) -> Result<(), Erro
 }
 
 fn unregister(probes: &[*mut ReturnProbe]) -> Result<(), Error> {
-    // A handler must not wait for itself.
+    // Checked first, since a handler must not wait for itself.
     drop(engine_to_change()?);
     let found: Vec<_> = {
         let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,7 +10,7 @@ use crate::error::{Error, answer};
 use crate::own::{EXECUTE, Place};
 use crate::{hit, tsan};
 
-/// Where the program's half of the addresses ends.
+/// The end of the program's half of the address space.
 const ADDRESSES_END: u64 = 1 << 56;
 
 /// # Safety
@@ -75,7 +75,7 @@ unsafe fn register(watchpoint: *mut Watchpoint) -> Result<(), Error> {
 
 fn unregister(watchpoint: *mut Watchpoint) -> Result<(), Error> {
     let withdrawn = engine()?.withdraw_watch(watchpoint as usize)?;
-    // Without the lock: the handler may take long.
+    // Waits without the lock, since the handler may take long.
     let index = withdrawn.wait();
     tsan::unregistered(watchpoint);
     engine()?.reclaim_watch(index);

@@ -1,4 +1,4 @@
-//! The last counts of what was unregistered: its caller may ask for them then, when no more can come.
+//! The last counts of unregistered probes. The caller may read them after the removal, when they are final.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,7 +6,7 @@ use super::Engine;
 use crate::hit;
 use crate::hit::PROBES_MAX;
 
-/// What is known of so many at most.
+/// The counts of at most this many are kept.
 const ENDED_MAX: usize = PROBES_MAX;
 
 /// Of one.
@@ -20,11 +20,11 @@ pub struct Counts {
     pub abandoned: u64,
 }
 
-/// By the address of the caller's structure.
+/// The counts by the address of the caller's structure.
 #[derive(Default)]
 pub struct Ended {
     counts: HashMap<usize, (u64, Counts)>,
-    /// In the order in which they ended, each with its number.
+    /// The structures in the order in which they were unregistered, each with its number.
     order: VecDeque<(usize, u64)>,
     number: u64,
 }
@@ -44,14 +44,15 @@ impl Ended {
         }
     }
 
-    /// It is registered again.
+    /// Drops the old counts of a structure that is registered again.
     pub fn forget(&mut self, owner: usize) {
         self.counts.remove(&owner);
     }
 }
 
 impl Engine {
-    /// No thread is in a handler of this any more: its counts are final. In front of [`Engine::reclaim`].
+    /// Keeps the final counts of a member when no thread is in its handler any more. Called before
+    /// [`Engine::reclaim`].
     pub fn end(&mut self, owner: usize, index: u32, abandoned: u64) {
         let (hits, missed) = hit::counts(index);
         let counts = Counts {
@@ -64,7 +65,7 @@ impl Engine {
         }
     }
 
-    /// The counts of what is registered, or was last.
+    /// The counts of the structure, as it is or was last registered.
     pub fn counts(&self, owner: usize) -> Counts {
         match self.spots.get(&owner) {
             Some(spot) => {

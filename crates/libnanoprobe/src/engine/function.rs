@@ -21,19 +21,19 @@ pub struct Function {
     pub module: usize,
     /// Its decoded parts: the main one first, then the cold ones.
     pub parts: Vec<FunctionMap>,
-    /// What is registered, by address.
+    /// What is registered there, by address.
     pub sites: BTreeMap<u64, SiteState>,
-    /// What is in the text.
+    /// The patches that are in the text.
     pub patches: Vec<Patch>,
-    /// All that was ever built: detours are for ever, so the same run finds its own again.
+    /// All patches that were ever built. Detours are kept for ever, so the same run finds its old one again.
     pub known: Vec<Patch>,
-    /// Whether its parts were shown the padding of the functions around it.
+    /// Whether its parts have the padding of the functions around it.
     pub sees_neighbours: bool,
-    /// The sites that it had before its module came again.
+    /// The sites that it had before its module was loaded again.
     pub retired: HashMap<u64, &'static Site>,
 }
 
-/// What outlives a function whose module is gone.
+/// What is kept of a function whose module is gone.
 #[derive(Default)]
 pub struct Retired {
     /// As [`Function::known`].
@@ -43,10 +43,10 @@ pub struct Retired {
 }
 
 impl Function {
-    /// The start of the instruction behind the one at `address`.
+    /// The start of the instruction after the one at `address`.
     ///
     /// # Errors
-    /// None starts there.
+    /// No instruction starts at `address`.
     pub fn next(&self, address: u64) -> Result<u64, Error> {
         let part = self.parts.iter().find(|part| {
             let start = part.start().0;
@@ -73,10 +73,10 @@ impl Function {
         Err(Error::NotCode(TargetAddress(address)))
     }
 
-    /// What is registered at an instruction.
+    /// The site at an instruction.
     ///
     /// # Errors
-    /// None starts there.
+    /// No instruction starts at `address`.
     pub fn site(&mut self, address: u64) -> Result<&mut SiteState, Error> {
         let next = self.next(address)?;
         let retired = self.retired.get(&address).filter(|site| site.next == next);
@@ -92,8 +92,8 @@ impl Function {
     /// What fires at a site.
     pub fn points(&self, state: &SiteState) -> Vec<Point> {
         let address = state.site.address;
-        // A call that is emulated writes its return address where an entry's frame would be; and a detour may be hit
-        // when the first post-handler has come already, and its own detour has not.
+        // An emulated call writes its return address where the frame of an entry would be. Also a detour may be hit
+        // after the first post-handler was registered, but before its own detour exists.
         let position = if address == self.extent.start && state.site.emulation == 0 {
             Position::Entry
         } else {

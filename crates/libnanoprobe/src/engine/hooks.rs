@@ -1,4 +1,4 @@
-//! Hooks: what stands in a function's place must leave alone what the function's callers rely on.
+//! Hooks: a replacement must not change what the function's callers rely on.
 
 use std::ffi::c_void;
 
@@ -9,10 +9,10 @@ use crate::error::Error;
 use crate::hit;
 
 impl Engine {
-    /// A hook of the function that a spot is at, which lives for ever.
+    /// A hook at a spot's function; it is never freed.
     ///
     /// # Errors
-    /// The spot is gone; or its code cannot be written.
+    /// The spot is gone, or the hook's code cannot be written.
     pub fn make_hook(&mut self, spot: &Spot, replacement: *mut c_void) -> Result<&'static hit::Hook, Error> {
         let kept = kept_registers(TargetAddress(spot.address), &mut |address| self.original_text(address));
         let site = self.state_mut(spot).ok_or(Error::NotRegistered)?.site;
@@ -22,7 +22,7 @@ impl Engine {
         Ok(hook)
     }
 
-    /// The bytes that a file has for an address, whatever patches are there.
+    /// The bytes in the file for an address, without any patches.
     fn original_text(&self, address: TargetAddress) -> Vec<u8> {
         const LONGEST: u64 = 15;
         let modules = self.own.modules();

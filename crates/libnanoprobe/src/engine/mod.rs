@@ -1,4 +1,4 @@
-//! The engine: what is registered, and the text that follows from it.
+//! The engine: the registered probes, and the text that follows from them.
 //!
 //! ```text
 //!   register -> entry -> site's list (published: hits see it)
@@ -7,12 +7,11 @@
 //!
 //! One lock orders registrations; hits never take it. The text is changed by the breakpoint protocol
 //! ([`nanoprobe_patch::transition`]): between two of its steps every processor of this process is synchronised by
-//! membarrier(2). Functions that the engine itself calls (malloc, pwrite, syscall, memcpy) may be those whose text
-//! changes: at every step every instruction is right or traps, and traps are ours.
+//! membarrier(2). The engine itself calls functions (malloc, pwrite, syscall, memcpy) whose text may be changing.
+//! That is safe because at every step every instruction is right or traps, and the agent handles the traps.
 //!
-//! Detours stay mapped for ever, since nobody can say of a thread that does not run handlers whether it is in one; a
-//! run that comes again finds the detour that it had. So memory grows with the number of different runs, not with
-//! time.
+//! Detours stay mapped for ever: of a thread that runs no handler it is not known whether it is in one. The same
+//! run, built again, finds its old detour. So memory grows with the number of different runs, not with time.
 
 mod ended;
 mod function;
@@ -48,7 +47,7 @@ use crate::error::Error;
 use crate::hit::{self};
 use crate::own::{self, Agent, Own};
 
-/// How long a thread is waited for that blocks what a breakpoint raises.
+/// How long to wait for a thread that blocks the signals of a breakpoint.
 const MASKS_WAIT: Duration = Duration::from_millis(500);
 
 /// Where a member is registered.
@@ -58,7 +57,7 @@ pub struct Spot {
     pub function: u64,
     /// The instruction.
     pub address: u64,
-    /// Of its counters; 0: it has none of its own.
+    /// The index of its counters; 0: it has none of its own.
     pub index: u32,
     /// Which member.
     pub id: u64,
@@ -73,41 +72,42 @@ pub struct Engine {
     functions: BTreeMap<u64, Function>,
     has_actions: bool,
     has_shims: bool,
-    /// Functions whose text could not be made what it should be.
+    /// Functions whose text could not be brought up to date yet.
     late: Vec<u64>,
     springboards: springboards::Springboards,
     torn: Option<text::Torn>,
-    /// Threads that were waited for in vain.
+    /// Threads that still blocked the signals at the end of a wait.
     known_to_block: Vec<i32>,
     free: Vec<u32>,
     next: u32,
     ids: u64,
-    /// Lists that were replaced, and that threads may still be reading, with the members of them that went.
+    /// Lists that were replaced, and that threads may still be reading, with the members that were removed from
+    /// them.
     replaced: Vec<(Epochs, Vec<OldList>, Vec<Member>)>,
-    /// By their ids, members whose module is gone.
+    /// Members whose module is gone, by their ids.
     unloaded: HashMap<u64, Member>,
-    /// By their start, what was built for functions whose module is gone: it may come again.
+    /// What was built for functions whose module is gone, by their start. The module may be loaded again.
     retired: HashMap<u64, Retired>,
     returns: Returns,
     proofs: proof::Proofs,
-    /// In front of the program's own signal calls.
+    /// Patches before the program's own signal calls.
     shims: Vec<Patch>,
     watches: Watchpoints,
     shown: shown::Shown,
-    /// By the address of the caller's structure.
+    /// The spots by the address of the caller's structure.
     spots: HashMap<usize, Spot>,
     ended: ended::Ended,
 }
 
-/// Held while the engine is being made: a fork waits for it, or the child would find an engine that nobody goes on to
-/// make.
+/// Held while the engine is being made, so that a fork waits for it. Otherwise the child would find a half-made
+/// engine.
 pub(crate) static MAKING: Mutex<()> = Mutex::new(());
 static ENGINE: OnceLock<Mutex<Engine>> = OnceLock::new();
 
 /// The engine, locked; made on first use.
 ///
 /// # Errors
-/// From a handler; or the system refuses what the engine needs.
+/// The caller is a handler, or the system refuses what the engine needs.
 pub fn engine() -> Result<MutexGuard<'static, Engine>, Error> {
     if hit::in_handler() {
         return Err(Error::InHandler);
@@ -125,11 +125,11 @@ pub fn engine() -> Result<MutexGuard<'static, Engine>, Error> {
             }
         }
     };
-    // A panic is a bug of ours; the state is still the best there is.
+    // A panic is a bug of ours; the old state is still the best there is.
     Ok(engine.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The same, to register something: what the dynamic linker has loaded is asked before.
+/// The same, to register something: asks the dynamic linker first what it has loaded.
 ///
 /// # Errors
 /// As above.
@@ -144,7 +144,7 @@ pub fn engine_to_register() -> Result<MutexGuard<'static, Engine>, Error> {
     Ok(engine)
 }
 
-/// The same, to change something that is registered.
+/// The same, to change what is registered.
 ///
 /// # Errors
 /// As above; or there is too little memory.
@@ -182,7 +182,7 @@ impl Engine {
             torn: None,
             known_to_block: Vec::new(),
             free: Vec::new(),
-            // 0 is everybody's who needs no counters.
+            // Index 0 is shared by all members that need no counters.
             next: 1,
             ids: 0,
             replaced: Vec::new(),
@@ -204,7 +204,7 @@ impl Engine {
         state.members.iter().find(|member| member.id == spot.id)
     }
 
-    /// As what the member at a spot was registered.
+    /// The kind with which the member at a spot was registered.
     pub fn kind(&self, spot: &Spot) -> Option<Kind> {
         self.member(spot).map(|member| member.kind)
     }
@@ -218,8 +218,8 @@ impl Engine {
         self.functions.get(&spot.function)?.tactic_at(spot.address)
     }
 
-    /// Code that executes the instruction at a spot, and what follows it in the text, without firing what stands
-    /// there. It stays what it is for ever. `None`: nothing is patched there.
+    /// Code that executes the instruction at a spot, and the text after it, without firing any probe there. It is
+    /// never freed. `None`: the spot is not patched.
     pub fn original(&self, spot: &Spot) -> Option<TargetAddress> {
         let function = self.functions.get(&spot.function)?;
         let moves = function.patches.iter().flat_map(|patch| &patch.built.moves);
@@ -227,18 +227,18 @@ impl Engine {
         found.map(|entry| entry.relocated)
     }
 
-    /// Remembers which structure of the caller's stands where.
+    /// Remembers the spot of a caller's structure.
     pub fn remember(&mut self, owner: usize, spot: Spot) {
         self.ended.forget(owner);
         self.spots.insert(owner, spot);
     }
 
-    /// Where a structure of the caller's stands.
+    /// The spot of a caller's structure.
     pub fn spot(&self, owner: usize) -> Option<Spot> {
         self.spots.get(&owner).copied()
     }
 
-    /// It stands nowhere any more.
+    /// Forgets the spot of a caller's structure.
     pub fn forget(&mut self, owner: usize) -> Option<Spot> {
         self.spots.remove(&owner)
     }
@@ -253,13 +253,13 @@ impl Engine {
         &self.own
     }
 
-    /// A child of fork begins: it has its own memory, and must register for barriers of its own.
+    /// Called in a new child of fork, which has its own memory, and must register for its own barriers.
     ///
     /// # Errors
-    /// The system refuses either: nothing may be registered then.
+    /// The system refuses one of them, and then nothing may be registered.
     pub fn forked(&mut self) -> Result<(), Error> {
         self.agent.forked();
-        // Of the parent's other threads none is here.
+        // None of the parent's other threads is in the child.
         self.known_to_block.clear();
         self.own.forked()?;
         own::register()?;

@@ -1,5 +1,5 @@
-//! What the program has loaded, and what of it may be probed: symbols and addresses to functions, decoded; libraries
-//! that come and go.
+//! What the program has loaded, and what may be probed in it: from symbols and addresses to decoded functions, and
+//! libraries that come and go.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,9 +16,8 @@ use crate::own::Own;
 use crate::{hit, own};
 
 impl Engine {
-    /// Where an address or a symbol is, with the offset added. What is known of the modules is brought up to date
-    /// where it may not be: when the dynamic linker has loaded something or let it go, and for what it has not
-    /// loaded.
+    /// Where an address or a symbol is, with the offset added. Updates the list of modules where it may be out of
+    /// date: after the dynamic linker has loaded or unloaded something, and for code that it has not loaded.
     ///
     /// # Errors
     /// No such symbol, or the map cannot be read.
@@ -36,7 +35,7 @@ impl Engine {
         Ok(TargetAddress(find(&mut self.own)?.0.wrapping_add(offset)))
     }
 
-    /// What the program has mapped and unmapped meanwhile is known again.
+    /// Updates the list of modules after the program has mapped or unmapped something.
     pub(super) fn refresh(&mut self) -> Result<(), Error> {
         let map = self.update_modules()?;
         self.set_holes(&map);
@@ -49,14 +48,14 @@ impl Engine {
             .set_holes(holes.iter().map(|hole| hole.start.0..hole.end.0).collect());
     }
 
-    /// Where near memory may lie is known again.
+    /// Updates the holes in which near memory may lie.
     pub(super) fn refresh_holes(&mut self) -> Result<(), Error> {
         let map = self.own.map()?;
         self.set_holes(&map);
         Ok(())
     }
 
-    /// Brings the modules up to date with the map, and yields that.
+    /// Brings the modules up to date with the map, and yields the map.
     pub(super) fn update_modules(&mut self) -> Result<Map, Error> {
         let map = self.own.map()?;
         let changes = self.own.update(&map);
@@ -70,7 +69,7 @@ impl Engine {
         Ok(map)
     }
 
-    /// A module is gone, and its text with all patches. Nobody may be executing it.
+    /// Forgets a module that is gone, with its text and all patches. No thread may be executing it.
     fn unload(&mut self, module: usize) -> Result<(), Error> {
         let range = self.own.modules().range(module).unwrap_or_default();
         let starts = self.functions.iter().filter(|(_, function)| function.module == module);
@@ -97,7 +96,7 @@ impl Engine {
             self.retired.insert(function.extent.start, retired);
         }
         lists.extend(self.doubt(&range));
-        // Another module may come to lie there, whose breakpoints are not ours.
+        // Another module may be loaded there, whose breakpoints are not ours.
         self.agent.redirects.retain(|from| !range.contains(&from));
         self.returns.forget(&range);
         self.shims.retain(|shim| !range.contains(&shim.built.address.0));
@@ -111,10 +110,10 @@ impl Engine {
         Ok(())
     }
 
-    /// The function around an address, decoded; a probe may stand there.
+    /// The decoded function around an address where a probe may stand.
     ///
     /// # Errors
-    /// No code, the black list, or no instruction's start.
+    /// The address is not code, or on the black list, or no instruction starts there.
     pub fn function_at(&mut self, address: TargetAddress) -> Result<&mut Function, Error> {
         if self.is_forbidden(address.0) {
             return Err(Error::Forbidden(address));
@@ -153,11 +152,11 @@ impl Engine {
         Ok(function)
     }
 
-    /// This library's own code, the agent, the detours: whatever a hit runs through.
+    /// Whether the address is in code that a hit runs through: this library's own, the agent, the detours.
     fn is_forbidden(&self, address: u64) -> bool {
         let ours = self.own.modules().find(TargetAddress(hit::dispatch_address()));
         let is_library = |(index, module): (usize, &nanoprobe_symbols::Module)| {
-            // Linked into the program, only the hit path itself is ours.
+            // When it is linked statically into the program, only the hit path itself is ours.
             let range = self.own.modules().range(index);
             let is_shared = module.name().starts_with("libnanoprobe.so");
             is_shared && range.is_some_and(|range| range.contains(&address)) || hit::is_path(address)

@@ -5,7 +5,7 @@ use nanoprobe_patch::{Built, RunPlan, TargetAddress};
 /// A patch of the text.
 #[derive(Clone, Debug)]
 pub struct Patch {
-    /// From what it was built.
+    /// The run from which it was built.
     pub run: RunPlan,
     /// Where its detour is.
     pub detour: TargetAddress,

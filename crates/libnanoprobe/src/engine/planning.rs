@@ -1,12 +1,12 @@
-//! The runs for what is active in some functions: planned together, as the tracer plans them
-//! ([`nanoprobe_text::planning`]), and the same as before where the same is active.
+//! The runs for the active sites of some functions. They are planned together, as the tracer plans them
+//! ([`nanoprobe_text::planning`]). The same active sites yield the same runs as before.
 //!
-//! Detours stay mapped, and springboards stay in padding for good. So a function is planned as if all padding were
-//! whole first: then the same sites find the springboards and detours that they had. Where other springboards are in
-//! the way, it is planned with the rest of the padding, and what needs their bytes for itself traps.
+//! Detours stay mapped, and springboards stay in padding for good. So a function is first planned as if all padding
+//! were unused: then the same sites find their old springboards and detours. Where other springboards are in the
+//! way, it is planned with the rest of the padding, and a site that needs the springboards' bytes traps.
 //!
-//! A function is shown the padding of its neighbours only when a site of it would trap without: to look around costs,
-//! and hardly any function needs it.
+//! A function gets the padding of its neighbours only when one of its sites would trap without: looking at the
+//! neighbours takes time, and hardly any function needs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,14 +20,14 @@ use super::function::Function;
 use super::springboards::Springboards;
 use crate::error::Error;
 
-/// How far from a function padding is of use to it: what a short jump reaches, and the padding's own length.
+/// How far from a function padding is useful: as far as a short jump reaches, and the padding's own length.
 const NEIGHBOURHOOD_BYTES: u64 = 192;
 
 /// Runs, by the start of their function.
 type Runs = BTreeMap<u64, Vec<RunPlan>>;
 
 impl Engine {
-    /// The runs for what is active now in some functions.
+    /// The runs for the sites of some functions that are active now.
     ///
     /// # Errors
     /// The first refusal.
@@ -47,7 +47,8 @@ impl Engine {
         Ok(good)
     }
 
-    /// As if all padding were whole. Functions of which a site would trap without are shown what lies around them.
+    /// Plans as if all padding were unused. A function with a site that would trap gets the padding of its
+    /// neighbours.
     fn runs_that_see_enough(&mut self, functions: &[u64]) -> Result<Runs, Error> {
         let others = self.text_of_others(functions);
         let planned = self.plan_together(functions, &others, &Springboards::default(), &BTreeSet::new())?;
@@ -77,7 +78,7 @@ impl Engine {
         }
     }
 
-    /// The runs of a function whose padding has others' springboards.
+    /// The runs of a function whose padding holds springboards of other functions.
     fn runs_of_crowded(&self, start: u64, others: &[Range<TargetAddress>]) -> Result<Vec<RunPlan>, Error> {
         let mut traps = BTreeSet::new();
         loop {
@@ -100,7 +101,7 @@ impl Engine {
         }
     }
 
-    /// Plans functions where some text is taken, also by springboards, and some sites must trap.
+    /// Plans functions where some text is in use, also by springboards, and some sites must trap.
     fn plan_together(
         &self,
         functions: &[u64],
@@ -136,7 +137,8 @@ impl Engine {
                         shown.show_taken(taken);
                         planning.add(&shown, &points, force);
                     }
-                    // A part with sites that must trap is not planned once more: these would be forgotten.
+                    // A part with sites that must trap is not planned again, since the new plan would not know
+                    // about them.
                     match trap {
                         true => parts.remove(&part.start()),
                         false => parts.insert(part.start(), part),
@@ -157,10 +159,10 @@ impl Engine {
         Ok(runs)
     }
 
-    /// The one function, of some, whose sites are in a run.
+    /// The one of these functions whose sites are in a run.
     ///
     /// # Errors
-    /// Functions overlap, and sites of two have come into one run: then one would go with the other.
+    /// Two functions overlap, and a run has sites of both, so that removing one would remove the other.
     fn function_of(&self, run: &RunPlan, functions: &[u64]) -> Result<u64, Error> {
         let points = run.instructions.iter().flat_map(|displaced| &displaced.points);
         let sites: Vec<u64> = points.map(|point| point.site.0).collect();
@@ -175,12 +177,12 @@ impl Engine {
             .ok_or(nanoprobe_patch::Refusal::Breakpoint { site: run.start }.into())
     }
 
-    /// What patches of other functions than these have now, as far as it matters to these.
+    /// The text that patches of other functions use, as far as it matters to these functions.
     fn text_of_others(&self, functions: &[u64]) -> Vec<Range<TargetAddress>> {
         let mut starts = BTreeSet::new();
         for function in functions.iter().filter_map(|start| self.functions.get(start)) {
             for around in function.parts.iter().map(around) {
-                // The last function in front may reach into what lies around.
+                // The last function before may reach into the neighbourhood.
                 let first = self.functions.range(..around.start).next_back();
                 let first = first.map_or(around.start, |(start, _)| *start);
                 starts.extend(self.functions.range(first..around.end).map(|(start, _)| *start));
@@ -194,7 +196,7 @@ impl Engine {
 }
 
 impl Function {
-    /// The points of the sites in a part that are to trap, or of the others.
+    /// The points of those sites in a part that must trap, or of the others.
     fn points_in(&self, part: &FunctionMap, traps: &BTreeSet<u64>, trap: bool) -> Vec<Point> {
         let range = part.start().0..part.start().0.saturating_add(part.size());
         let sites = self.sites.range(range).map(|(_, state)| state);
@@ -205,7 +207,7 @@ impl Function {
         active.flat_map(|state| self.points(state)).collect()
     }
 
-    /// Whether a run traps, though nobody asked for it.
+    /// Whether a run traps although no probe asks for a trap.
     fn could_jump(&self, run: &RunPlan) -> bool {
         let mut displaced = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
         run.tactic == Tactic::Trap
@@ -216,13 +218,13 @@ impl Function {
     }
 }
 
-/// Where padding is of use to a part.
+/// Where padding is useful to a part.
 fn around(part: &FunctionMap) -> Range<u64> {
     let end = part.start().0.saturating_add(part.size());
     part.start().0.saturating_sub(NEIGHBOURHOOD_BYTES)..end.saturating_add(NEIGHBOURHOOD_BYTES)
 }
 
-/// The text that a run needs for itself.
+/// The text that a run needs exclusively.
 fn claims(run: &RunPlan) -> impl Iterator<Item = Range<TargetAddress>> + use<> {
     let springboard = run.springboard().map(nanoprobe_patch::Springboard::range);
     std::iter::once(run.start..run.claimed_end()).chain(springboard)

@@ -1,14 +1,14 @@
-//! Handlers that provably leave the SIMD registers alone, or all but xmm0-15: nothing else is saved around them.
-//! Nor is errno, around those that make no calls of other modules and write to variables of their own alone.
+//! Handlers that provably do not change SIMD registers, or only xmm0-15: nothing else is saved around them. errno
+//! is not saved either around handlers that call no other module and write only to their own variables.
 //!
-//! The proof ([`nanoprobe_patch::vector_use`]) rests on the handler's code, and on that of the
-//! functions which it calls directly, as it is in memory at the registration. It holds whatever is
-//! registered there later: a handler's own probes and hooks are missed hits, which run the original
-//! instructions and nothing of anybody's; what traps is a signal, around which the kernel saves
-//! all. Where something stands there already the code leads to a detour, and nothing is proven.
+//! The proof ([`nanoprobe_patch::vector_use`]) rests on the handler's code, and on that of the functions which it
+//! calls directly, as it is in memory at the registration. It remains valid when something is registered in this
+//! code later. Hits of probes and hooks inside of a handler are missed, and run the original instructions only. A
+//! trap is a signal, around which the kernel saves all registers. Where a probe stands in this code already, the
+//! code leads to a detour, and nothing is proven.
 //!
-//! It is over when the module goes that has the code: another may come in its place. So nothing is
-//! proven of a library's handlers where the dynamic linker does not tell when that is unloaded.
+//! The proof ends when the module with the code is unloaded, since another may be loaded in its place. So nothing
+//! is proven of a library's handlers where the dynamic linker does not report its unloading.
 
 use std::collections::HashMap;
 
@@ -18,12 +18,12 @@ use super::Engine;
 use super::site::{Member, OldList};
 use crate::tsan;
 
-/// By handler, what was found.
+/// What was found out, by handler.
 #[derive(Default)]
 pub struct Proofs(HashMap<u64, VectorUse>);
 
 impl Engine {
-    /// Spares a member the saving of SIMD registers and of errno, where that changes nothing.
+    /// Spares a member the saving of SIMD registers and errno, where that is proven to change nothing.
     pub(super) fn prove(&mut self, member: &mut Member) {
         if tsan::is_there() {
             return;
@@ -45,8 +45,8 @@ impl Engine {
         }
     }
 
-    /// Whether the handler's module is what is known of it, and will be
-    /// noticed to go; with `asks`, after something has been done for that.
+    /// Whether the handler's module is the known one, and its unloading will be noticed. With `asks`, it may first
+    /// arrange for that.
     fn is_watched(&mut self, handler: u64, asks: bool) -> bool {
         let handler = TargetAddress(handler);
         if !self.own.is_sure_of(handler) && (!asks || self.refresh().is_err()) {
@@ -84,7 +84,7 @@ impl Engine {
         proven
     }
 
-    /// A module is gone: what was proven of it is not any more. Yields the lists that were replaced.
+    /// Drops the proofs for a module that is gone. Yields the lists that were replaced.
     pub(super) fn doubt(&mut self, range: &std::ops::Range<u64>) -> Vec<OldList> {
         self.proofs.0.clear();
         let sites = self

@@ -1,4 +1,4 @@
-//! Members come and go: each change is published to the hits first, then the text follows.
+//! Registering and unregistering members: hits see each change first, then the text follows.
 
 use nanoprobe_patch::{Tactic, TargetAddress};
 
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::hit::PROBES_MAX;
 use crate::{hit, own};
 
-/// What must be true of a probe's patch.
+/// What a probe demands of its patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// Any tactic will do.
@@ -17,20 +17,20 @@ pub enum Demand {
     Jump,
 }
 
-/// What was unregistered and may still be in use.
+/// Members that were unregistered and may still be in use.
 pub struct Withdrawn {
     lists: Vec<OldList>,
     members: Vec<Member>,
     indices: Vec<u32>,
     epochs: Option<Epochs>,
-    /// The module of some is gone.
+    /// The module of some of them is gone.
     unloaded: bool,
-    /// Why the text is not what it should be.
+    /// Why the text could not be brought up to date.
     failed: Option<Error>,
 }
 
 impl Withdrawn {
-    /// Waits until no thread is in a handler of it, and frees it.
+    /// Waits until no thread is in a handler of these members, and frees them.
     pub fn wait(&mut self) {
         if let Some(mut epochs) = self.epochs.take() {
             epochs.wait();
@@ -39,7 +39,7 @@ impl Withdrawn {
         self.members.clear();
     }
 
-    /// What the caller is to know.
+    /// Reports what the caller must know.
     ///
     /// # Errors
     /// A module is gone, or the text could not be written.
@@ -51,14 +51,14 @@ impl Withdrawn {
         }
     }
 
-    /// Whether no thread is in a handler of it any more.
+    /// Whether no thread is in a handler of these members any more.
     pub fn is_over(&mut self) -> bool {
         self.epochs.as_mut().is_none_or(Epochs::are_over)
     }
 }
 
 impl Engine {
-    /// Registers members, all or none. Yields where each stands, in their order.
+    /// Registers all members or none. Yields their spots, in the same order.
     ///
     /// # Errors
     /// The first reason; nothing is changed then.
@@ -113,7 +113,7 @@ impl Engine {
         Ok(spots)
     }
 
-    /// Yields the start of the function.
+    /// Adds a member, and yields the start of its function.
     fn add(&mut self, address: TargetAddress, member: Member) -> Result<u64, Error> {
         let function = self.function_at(address)?;
         function.site(address.0)?.add(member);
@@ -129,8 +129,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Unregisters members. With `wait`: until no thread is in their handlers. Where the text cannot be written the
-    /// handlers do not run any more all the same, and the text follows with the next change ([`Withdrawn::check`]).
+    /// Unregisters members. With `wait`: until no thread is in their handlers. Where the text cannot be written,
+    /// the handlers do not run any more all the same, and the text follows with the next change
+    /// ([`Withdrawn::check`]).
     pub fn withdraw(&mut self, spots: &[Spot], wait: bool) -> Withdrawn {
         let mut withdrawn = Withdrawn {
             lists: Vec::new(),
@@ -169,7 +170,7 @@ impl Engine {
         withdrawn
     }
 
-    /// What [`Engine::withdraw`] left is over: its indices may be used again.
+    /// Frees what [`Engine::withdraw`] has left: the indices may be used again.
     pub fn reclaim(&mut self, mut withdrawn: Withdrawn) {
         self.free.append(&mut withdrawn.indices);
     }
@@ -201,7 +202,7 @@ impl Engine {
         Ok(self.next - 1)
     }
 
-    /// Publishes the sites' lists, then has the text follow.
+    /// Publishes the sites' lists, then brings the text up to date.
     fn follow(&mut self, spots: &[Spot]) -> Result<(), Error> {
         let mut old = Vec::new();
         for spot in spots {
@@ -209,12 +210,12 @@ impl Engine {
         }
         let done = self.repatch(spots);
         own::synchronise_memory();
-        // Handlers may take long, and may wait for a lock that the calling thread holds: nothing is waited for here.
+        // This never waits: handlers may take long, and may need a lock that the calling thread holds.
         self.bury(old, Vec::new());
         done
     }
 
-    /// Keeps what threads may still be reading, and frees what none does any more.
+    /// Keeps what threads may still be reading, and frees what no thread reads any more.
     pub(super) fn bury(&mut self, lists: Vec<OldList>, members: Vec<Member>) {
         self.replaced.retain_mut(|(epochs, ..)| !epochs.are_over());
         self.replaced.push((Epochs::now(), lists, members));

@@ -1,8 +1,8 @@
-//! Return probes: where a function is left, and what the return-address form needs before the first one is replaced.
+//! Return probes: the exits of a function, and what must be done before the first return address is replaced.
 //!
-//! What a session does for its target (`nanoprobe_text::returns`), a process does for itself, by the same rules:
-//! unwinders with names are hooked, so that they meet real addresses only; where one may hide, or a runtime
-//! reads return addresses, the form is refused. New libraries come through the dynamic linker's debugger hook:
+//! The rules are those of a session for its target (`nanoprobe_text::returns`). Unwinders with names are hooked, so
+//! that they meet real addresses only. Where an unwinder may be hidden, or a runtime reads return addresses, the
+//! form is refused. New libraries are seen through the dynamic linker's debugger hook:
 //!
 //! ```text
 //!   _dl_debug_state  ->  library_changed, in its place, in the thread that loads, in no handler
@@ -11,8 +11,8 @@
 //!                          and none is replaced until the next registration has looked
 //! ```
 //!
-//! That function runs with the linker's lock held. So it waits for
-//! the engine's lock only for a bounded time, and for no handler.
+//! That function runs with the linker's lock held. So it waits for the engine's lock only for a bounded time, and
+//! for no handler.
 
 use std::sync::TryLockError;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,40 +30,40 @@ use crate::error::Error;
 use crate::hit::{Thread, np_replaced_hit, np_unwinder_hit};
 use crate::{hit, own};
 
-/// How long the linker is kept waiting.
+/// How long the linker may have to wait.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
-/// How often libraries may come while those before are being looked at.
+/// How often further libraries may be loaded while the earlier ones are being looked at.
 const ROUNDS_MAX: usize = 16;
 
-/// What is ready for the return-address form.
+/// What has been prepared for the return-address form.
 #[derive(Default)]
 pub struct Returns {
     prepared: bool,
     watched: bool,
-    /// Unwinders' entries, and the linker's.
+    /// The entries of unwinders and of the linker.
     hooked: Vec<u64>,
     /// The linker's alone.
     linker: Option<u64>,
-    /// How many modules were known when none was found, and whether the program needs none.
+    /// How many modules were known when no linker was found, and whether the program needs none.
     without_linker: Option<(usize, bool)>,
     /// The last event that was answered, and how many modules were known then.
     answered: Option<(u32, usize)>,
 }
 
 impl Returns {
-    /// A module is gone.
+    /// Forgets the hooks in a module that is gone.
     pub fn forget(&mut self, range: &std::ops::Range<u64>) {
         self.hooked.retain(|address| !range.contains(address));
         self.linker = self.linker.filter(|address| !range.contains(address));
     }
 }
 
-/// How a function is left.
+/// How a function can be left.
 pub struct Ways {
-    /// Its rets; `None`: it is also left otherwise, or may be.
+    /// Its `ret` instructions; `None`: it is, or may be, left in other ways, too.
     pub rets: Option<Vec<TargetAddress>>,
-    /// A jump of its own leads to its entry: that is no new call.
-    /// (A call of its own, or another function's jump, is one.)
+    /// A jump of its own leads to its entry, which is no new call. (A call of its own, or another function's jump,
+    /// is one.)
     pub loops: bool,
 }
 
@@ -71,7 +71,7 @@ pub struct Ways {
 static SUSPEND: AtomicU64 = AtomicU64::new(0);
 
 impl Engine {
-    /// How the function at an entry is left.
+    /// How the function at an entry can be left.
     ///
     /// # Errors
     /// No function begins there.
@@ -88,7 +88,7 @@ impl Engine {
         })
     }
 
-    /// Whether the calls that threads leave are noticed at their ends.
+    /// Makes the end of a thread end the calls that it has begun.
     ///
     /// # Errors
     /// The C library has no key left.
@@ -103,11 +103,11 @@ impl Engine {
         Ok(())
     }
 
-    /// The site of a function's entry, which its thunks' instances name, when
-    /// its return address may be replaced; all that could notice is hooked then.
+    /// The site of a function's entry, if its return address may be replaced. Instances of its thunks refer to it.
+    /// All code that could meet a replaced address is hooked by then.
     ///
     /// # Errors
-    /// It may not.
+    /// Why it may not be replaced.
     pub fn return_site(&mut self, entry: TargetAddress) -> Result<u64, Error> {
         let refused = |because| Error::ReturnAddress { at: entry, because };
         self.check_return_address(entry).map_err(refused)?;
@@ -149,7 +149,8 @@ impl Engine {
         }
     }
 
-    /// The linker calls us in place of its debugger hook, which does nothing. Yields whether it does, or need not.
+    /// Makes the linker call us in place of its debugger hook, which does nothing. Yields whether it does so, or
+    /// need not.
     pub(super) fn hook_linker(&mut self) -> Result<bool, Error> {
         if self.returns.linker.is_some() {
             return Ok(true);
@@ -170,7 +171,7 @@ impl Engine {
             self.returns.without_linker = Some((count, needs_none));
             return Ok(needs_none);
         };
-        // First: what is registered below comes here again.
+        // Noted before the registration below, which comes back here.
         self.returns.hooked.push(address.0);
         self.returns.linker = Some(address.0);
         let mut member = Member::new(
@@ -188,8 +189,8 @@ impl Engine {
         Ok(hooked.is_ok())
     }
 
-    /// What is registered in a library must be forgotten when that is unloaded.
-    /// Where the linker cannot be hooked, that is noticed by the next registration.
+    /// Members in a library must be forgotten when the library is unloaded. Where the linker cannot be hooked, the
+    /// next registration notices it.
     pub(super) fn watch_libraries(&mut self, spots: &[Spot]) -> Result<(), Error> {
         let executable = self.own.executable();
         let module = |spot: &Spot| self.own.modules().find(TargetAddress(spot.address));
@@ -200,7 +201,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The linker's list has changed.
+    /// Called after the linker's list has changed.
     fn libraries_changed(&mut self) -> Result<(), Error> {
         self.own.begin(own::Loaded::default());
         if self.returns.prepared {
@@ -210,7 +211,7 @@ impl Engine {
         }
     }
 
-    /// Hooks the unwinders that have come; return addresses are replaced from then on.
+    /// Hooks the unwinders that have been loaded; return addresses are replaced from then on.
     fn serve_returns(&mut self, entry: TargetAddress) -> Result<(), Error> {
         let served = (self.agent.return_events(), self.own.modules().list().len());
         if self.own.is_current() && self.returns.answered == Some(served) {
@@ -255,7 +256,7 @@ impl Engine {
         })
     }
 
-    /// What a thread leaves on its stack is over.
+    /// Ends the calls that a thread has left on its stack.
     fn thread_ends(&self, life: u64, low: u64, high: u64) {
         let sites = self.functions.values().flat_map(|function| function.sites.values());
         let members = sites.flat_map(|state| &state.members);
@@ -268,7 +269,7 @@ impl Engine {
     }
 }
 
-/// In place of the linker's debugger hook.
+/// Runs in place of the linker's debugger hook.
 extern "C" fn library_changed() {
     let suspend = SUSPEND.load(Ordering::Acquire);
     let begun = Instant::now();
@@ -295,7 +296,7 @@ extern "C" fn library_changed() {
     }
 }
 
-/// The destructor of the key that every thread with a block has set.
+/// The destructor of the key, which every thread with a block has set.
 unsafe extern "C" fn thread_ends(thread: *mut Thread) {
     // SAFETY: the thread's own block, which lives for ever.
     let Some(thread) = (unsafe { thread.as_ref() }) else {
@@ -315,7 +316,8 @@ unsafe extern "C" fn thread_ends(thread: *mut Thread) {
 fn own_stack() -> Option<std::ops::Range<u64>> {
     let mut start = std::ptr::null_mut();
     let mut bytes = 0;
-    // SAFETY: the calls fill in what they are given, and the attributes are destroyed once they were made.
+    // SAFETY: the calls fill in the values behind the pointers that they get, and the attributes are destroyed
+    // after they were made.
     unsafe {
         let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
         if libc::pthread_getattr_np(libc::pthread_self(), &mut attributes) != 0 {

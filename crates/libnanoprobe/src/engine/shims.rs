@@ -1,11 +1,11 @@
-//! The agent in front of the program's own calls of rt_sigaction and
-//! rt_sigprocmask (and those that may be), as `nanoprobe_text::shims` finds them.
+//! The agent's shims before the program's own calls of rt_sigaction and rt_sigprocmask (and those that may be), as
+//! `nanoprobe_text::shims` finds them.
 //!
-//! Our traps and the agent's guarded loads raise signals anywhere, and the kernel kills a process that
-//! blocks a signal which its own instruction raises. And a program that sets its own SIGSEGV handler later
-//! than us must not take ours away: the agent keeps what it wants, and hands on what is its
-//! (`agent/shims.c`). So from the first patch on these calls go through the agent, in whatever module makes
-//! them. Each place is a patch of its own, for good; what a probe would displace there is refused to it.
+//! Our traps and the agent's guarded loads raise signals anywhere, and the kernel kills a process that blocks a
+//! signal which its own instruction raises. And a program that sets its own SIGSEGV handler after us must not
+//! replace ours: the agent keeps the program's handler, and hands its signals on (`agent/shims.c`). So from the
+//! first patch on these calls go through the agent, in every module. Each shim is a patch of its own, and is never
+//! taken back. A probe that would displace it is refused.
 
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_patch::Replacement;
@@ -17,8 +17,7 @@ use super::{Engine, patch};
 use crate::error::Error;
 
 impl Engine {
-    /// Puts the agent in front of the calls of all modules from an
-    /// index on. Where that cannot be, the call stays as it is.
+    /// Places the shims of all modules from an index on. Where one cannot be placed, the call stays as it is.
     pub(super) fn place_shims(&mut self, first: usize) -> Result<(), Error> {
         let modules = self.own.modules();
         let loaded = modules.list().iter().enumerate().skip(first);
@@ -37,7 +36,7 @@ impl Engine {
                 built,
             }));
         }
-        // Somebody's breakpoint, or a probe that was there before: the call stays as it is.
+        // Another program's breakpoint or an earlier probe is there, so the call stays as it is.
         patches.retain(|patch| self.is_untouched(patch));
         if !self.map_near()? {
             patches.retain(|patch| self.mapped.iter().any(|region| region.contains(&patch.detour)));
@@ -57,7 +56,7 @@ impl Engine {
         read.is_ok() && bytes == patch.built.original && !taken.into_iter().any(|other| overlap(other, patch))
     }
 
-    /// Whether a patch would displace what the agent stands in front of.
+    /// Checks that no patch would displace a shim.
     pub(super) fn check_shims(&self, patches: &[Patch]) -> Result<(), Error> {
         let taken = |patch: &&Patch| self.shims.iter().any(|shim| overlap(shim, patch));
         match patches.iter().find(taken) {

@@ -1,6 +1,6 @@
-//! What is registered, as `nanoprobe -l -p PID` finds it from outside: rows in a mapping that has a name
-//! ([`nanoprobe_arena::registry`]). A fork copies it, as it copies the probes. A program in which it cannot be made has
-//! probes all the same.
+//! The registered probes, as `nanoprobe -l -p PID` finds them from outside: rows in a mapping with a name
+//! ([`nanoprobe_arena::registry`]). A fork copies it with the probes. Without the mapping the probes work all the
+//! same.
 
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +48,7 @@ impl Shown {
         let Some([address, order, state]) = words else { return };
         let now = row.address == address.load(Ordering::Relaxed) && row.order == order.load(Ordering::Relaxed);
         if !now {
-            // Whoever looks meanwhile sees a free row, or nothing twice.
+            // A reader at this moment sees a free row, and no row twice.
             state.store(0, Ordering::SeqCst);
             address.store(row.address, Ordering::SeqCst);
             order.store(row.order, Ordering::SeqCst);
@@ -56,12 +56,12 @@ impl Shown {
         state.store(row.state, Ordering::SeqCst);
     }
 
-    /// Nobody is there any more.
+    /// Frees a row.
     pub fn clear(&self, index: u32) {
         self.set(index, Row::default());
     }
 
-    /// All that is registered in a function.
+    /// Shows all that is registered in a function.
     pub fn function(&self, function: &Function) {
         for (address, state) in &function.sites {
             let tactic = function.tactic_at(*address);
@@ -88,7 +88,7 @@ impl Shown {
 }
 
 fn map() -> Option<&'static [AtomicU64]> {
-    // A file beyond the limit would cost the program a signal that ends it.
+    // A file beyond the limit would raise a signal that ends the program.
     if !own::may_have_file_of(BYTES as u64) {
         return None;
     }
@@ -111,6 +111,7 @@ fn map() -> Option<&'static [AtomicU64]> {
     if mapped == libc::MAP_FAILED {
         return None;
     }
-    // SAFETY: a new mapping of that many bytes, aligned to a page, that is never unmapped and nobody else writes.
+    // SAFETY: a new mapping of that many bytes, aligned to a page. It is never unmapped, and only this code writes
+    // it.
     Some(unsafe { std::slice::from_raw_parts(mapped.cast::<AtomicU64>(), BYTES / 8) })
 }

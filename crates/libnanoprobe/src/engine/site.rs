@@ -1,7 +1,7 @@
 //! A probed instruction: its entries in the order of registration, and the list of them that hits read.
 //!
-//! Lists never change. A new one takes the place of the old one by one store; the old one, and the entries that are in
-//! no list any more, are freed when every thread has been seen outside of the handlers ([`Epochs`]).
+//! Lists never change. One store replaces the old list by a new one. The old list, and entries that are in no list
+//! any more, are freed when every thread has been seen outside of the handlers ([`Epochs`]).
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ffi::c_void;
@@ -15,11 +15,11 @@ use crate::hit::{self, Calls, Entry, ListHeader, Site};
 /// What a site's patch must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Somebody is enabled there.
+    /// An enabled member is there.
     pub active: bool,
-    /// Somebody wants a breakpoint.
+    /// Some member asks for a breakpoint.
     pub trap: bool,
-    /// Somebody has a post-handler, which runs in the detour.
+    /// Some member has a post-handler, which runs in the detour.
     pub behind: bool,
 }
 
@@ -35,48 +35,48 @@ pub enum Kind {
     Retprobe = b'r',
     /// `np_hook`.
     Hook = b'h',
-    /// A ret of a function with a return probe: part of that.
+    /// A `ret` of a function with a return probe: it belongs to that probe.
     Exit = 0,
-    /// The library's own: in front of all others.
+    /// A member of the library itself: it comes before all others.
     Own = 1,
 }
 
-/// An entry with what the engine alone knows of it.
+/// An entry, with the facts that only the engine needs.
 pub struct Member {
     /// What hits read.
     pub entry: Box<Entry>,
-    /// Its handlers leave SIMD registers alone: somebody says so, or it was proven.
+    /// Its handlers do not change SIMD registers, by the caller's word or by proof.
     pub no_simd: bool,
-    /// It is proven that of SIMD registers it touches xmm0-15 and MXCSR alone.
+    /// It is proven that of SIMD registers it touches only xmm0-15 and MXCSR.
     pub xmm_only: bool,
-    /// It is proven that it leaves errno alone, besides.
+    /// It is proven that it does not change errno either.
     pub no_errno: bool,
-    /// The handlers of which it was proven.
+    /// The handlers that were proven.
     pub proven: Vec<u64>,
-    /// A breakpoint, though a jump may fit.
+    /// It asks for a breakpoint, even where a jump fits.
     pub trap: bool,
     /// As what.
     pub kind: Kind,
-    /// Tells it from all others that were ever registered.
+    /// Distinguishes it from all members that were ever registered.
     pub id: u64,
-    /// Of a return probe.
+    /// The calls of a return probe.
     pub calls: Option<Arc<Calls>>,
-    /// Called where handlers are left out (`Site::otherwise`); 0: nothing is.
+    /// Called where handlers are left out (`Site::otherwise`); 0: no function.
     pub otherwise: u64,
 }
 
 /// All that is registered at one instruction.
 pub struct SiteState {
-    /// What detours point at; lives for ever, since a thread may always be on its way there.
+    /// The structure that detours point at. It is never freed, since a thread may always be on its way there.
     pub site: &'static Site,
     /// In the order of registration.
     pub members: Vec<Member>,
 }
 
-/// A list that nobody finds any more.
+/// A list that was replaced, and that no new hit finds.
 pub struct OldList(*mut ListHeader);
 
-// SAFETY: an old list is reached by its owner alone, and by threads that `Epochs` waits for.
+// SAFETY: an old list is reached only by its owner, and by threads that `Epochs` waits for.
 unsafe impl Send for OldList {}
 
 impl Drop for OldList {
@@ -84,7 +84,7 @@ impl Drop for OldList {
         if self.0.is_null() {
             return;
         }
-        // SAFETY: made by `list_of` with the layout of its count; `Epochs::wait` has seen that nobody reads it.
+        // SAFETY: made by `list_of` with the layout of its count; `Epochs::wait` has seen that no thread reads it.
         unsafe { dealloc(self.0.cast(), layout((*self.0).count as usize)) };
     }
 }
@@ -96,8 +96,8 @@ fn layout(count: usize) -> Layout {
         .map_or(Layout::new::<ListHeader>(), |(layout, _)| layout)
 }
 
-/// A site that nobody has seen. `next`: the instruction behind it.
-/// `transfer`: of a branch, call or return.
+/// A new site, which no hit has reached. `next`: the instruction after it. `transfer`: the bytes of a branch, call
+/// or return.
 pub fn new_site(address: u64, next: u64, transfer: Option<[u8; 64]>) -> &'static Site {
     // Aligned as the agent's structure is.
     let words = transfer.map(|bytes| {
@@ -118,7 +118,7 @@ pub fn new_site(address: u64, next: u64, transfer: Option<[u8; 64]>) -> &'static
 }
 
 impl SiteState {
-    /// Nothing is registered there yet.
+    /// A site at which nothing is registered yet.
     pub fn of(site: &'static Site) -> SiteState {
         SiteState {
             site,
@@ -126,7 +126,7 @@ impl SiteState {
         }
     }
 
-    /// What its patch must be now.
+    /// What its patch must do now.
     pub fn wanted(&self) -> Wanted {
         let enabled = || self.members.iter().filter(|member| member.is_enabled());
         Wanted {
@@ -136,14 +136,14 @@ impl SiteState {
         }
     }
 
-    /// What its patch asks first, with less saved: where a return probe is all that fires.
+    /// What its detour tries first, with fewer registers saved, where a return probe is the only member.
     pub fn quick(&self) -> Option<Quick> {
         let [member] = &self.members[..] else { return None };
         let calls = member.calls.as_ref().filter(|_| member.entry.fault.is_none())?;
         calls.quick(member.entry.function?)
     }
 
-    /// What its patch calls.
+    /// The function that its detour calls.
     pub fn dispatch(&self) -> u64 {
         let is_exit = match &self.members[..] {
             [member] if member.kind == Kind::Exit => member.calls.as_ref().is_some_and(|calls| calls.has_handler()),
@@ -174,7 +174,7 @@ impl SiteState {
         self.members.insert(place, member);
     }
 
-    /// Publishes the members as they are now; yields the list that was.
+    /// Publishes the members as they are now; yields the replaced list.
     #[must_use]
     pub fn publish(&self) -> OldList {
         OldList(self.site.list.swap(self.list_of(), Ordering::AcqRel))
@@ -185,8 +185,8 @@ impl SiteState {
             return std::ptr::null_mut();
         }
         let layout = layout(self.members.len());
-        // SAFETY: the layout has room for the header and a pointer for each member; all of it is written before
-        // anybody sees it.
+        // SAFETY: the layout has room for the header and a pointer for each member; all of it is written before any
+        // thread sees it.
         unsafe {
             let list = alloc(layout).cast::<ListHeader>();
             if list.is_null() {
@@ -222,7 +222,7 @@ impl SiteState {
 }
 
 impl Member {
-    /// A member of its own, that fires.
+    /// A member that fires by a function of the library.
     pub fn new(kind: Kind, owner: *mut c_void, function: Option<hit::Function>, data: *mut c_void) -> Member {
         Member {
             entry: Box::new(Entry {
@@ -247,8 +247,8 @@ impl Member {
         }
     }
 
-    /// The caller's functions that a hit calls; `None`: not all of
-    /// them are known. (A fault handler is called by a signal's.)
+    /// The caller's functions that a hit calls; `None`: not all of them are known. (A fault handler is called in a
+    /// signal handler.)
     pub fn handlers(&self) -> Option<Vec<u64>> {
         match (self.kind, &self.calls) {
             (Kind::Probe, _) => {
@@ -261,7 +261,7 @@ impl Member {
         }
     }
 
-    /// Whether it is what somebody registered, and has counters of its own.
+    /// Whether a caller has registered it, so that it has its own counters.
     pub fn is_counted(&self) -> bool {
         !matches!(self.kind, Kind::Exit | Kind::Own)
     }
@@ -272,11 +272,11 @@ impl Member {
     }
 }
 
-/// Where the threads were when something was withdrawn: those inside of handlers, with their epochs.
+/// The threads that were inside of handlers when something was withdrawn, with their epochs.
 pub struct Epochs(Vec<(&'static hit::Thread, u64)>);
 
 impl Epochs {
-    /// After a barrier in every thread: who is not inside now sees what is published now.
+    /// Taken after a barrier in every thread: a thread that is not inside now will see what is published now.
     pub fn now() -> Epochs {
         let inside = hit::threads().filter(|thread| thread.depth.load(Ordering::Acquire) != 0);
         Epochs(
@@ -286,7 +286,7 @@ impl Epochs {
         )
     }
 
-    /// Whether all of them have left.
+    /// Whether all of these threads have left their handlers.
     pub fn are_over(&mut self) -> bool {
         self.0.retain(|(thread, epoch)| {
             thread.depth.load(Ordering::Acquire) != 0
@@ -296,7 +296,7 @@ impl Epochs {
         self.0.is_empty()
     }
 
-    /// Waits until they have.
+    /// Waits until they have left.
     pub fn wait(&mut self) {
         while !self.are_over() {
             std::thread::sleep(std::time::Duration::from_micros(50));

@@ -6,12 +6,13 @@
 //!   nops   e9 b0 b1 b2 b3    jmp detour         written once, before the first short jump leads there
 //! ```
 //!
-//! No look tells whether a thread stands between the two jumps. So a springboard stays when its patch goes; nothing
-//! leads there then. The same patch finds it again. Its bytes are no other springboard's, and no other patch's: a site
-//! that would need them traps.
+//! It cannot be seen whether a thread stands between the two jumps. So a springboard stays when its patch is taken
+//! back, although nothing leads there then. The same patch finds it again. No other springboard and no other patch
+//! may use its bytes: a site that would need them traps.
 //!
-//! Springboards lie in padding only, a function's own or that of the functions around it. In a displaced instruction
-//! they would forbid that another patch changes while threads run, and here threads always run.
+//! Springboards lie in padding only, a function's own or that of the functions around it. A springboard in a
+//! displaced instruction would keep the other patch from being changed while threads run, and here threads always
+//! run.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,16 +24,16 @@ use super::patch::Patch;
 use crate::error::Error;
 use crate::own;
 
-/// The longest one: a nop in front of the jump, and the jump.
+/// The longest springboard: a nop before the jump, and the jump.
 const BYTES_MAX: u64 = 32;
 
-/// What padding has become, by its start.
+/// The springboards in padding, by start.
 #[derive(Default)]
 pub struct Springboards(BTreeMap<u64, Board>);
 
 struct Board {
     end: u64,
-    /// Where it leads; `None`: somebody else has changed the padding.
+    /// Where it leads; `None`: another program has changed the padding.
     detour: Option<TargetAddress>,
 }
 
@@ -46,8 +47,8 @@ impl Springboards {
             .collect()
     }
 
-    /// Whether a run needs no bytes that are a springboard's, but for the one that it has already. `known`: what was
-    /// built.
+    /// Whether a run needs no bytes of a springboard, except for the one that it has already. `known`: the patches
+    /// that were built.
     pub fn leave_room_for(&self, run: &RunPlan, known: &[Patch]) -> bool {
         let text = run.start.0..run.claimed_end().0;
         let Some(springboard) = run.springboard() else {
@@ -59,8 +60,8 @@ impl Springboards {
         there.is_empty() || there == [wanted] && own().is_some_and(|patch| self.is_there(patch))
     }
 
-    /// Whether the springboards of some patches can be written: the padding is what it was. What is not is left alone
-    /// from now on.
+    /// Whether the springboards of some patches can be written, because the padding is unchanged. Changed padding
+    /// is not used from now on.
     pub fn check(&mut self, patches: &[Patch], memory: &Memory) -> bool {
         let mut are_whole = true;
         for patch in patches {
@@ -85,7 +86,7 @@ impl Springboards {
             if patch.built.springboard.is_empty() || self.is_there(patch) {
                 continue;
             }
-            // Should it be written in part, nobody else has it.
+            // If it is written only in part, no other patch may use the bytes.
             self.note(patch, None);
             for range in &patch.built.springboard {
                 own::write(memory, range.address.0, &range.patched)?;
@@ -95,7 +96,7 @@ impl Springboards {
         Ok(())
     }
 
-    /// A module is gone.
+    /// Forgets the springboards of a module that is gone.
     pub fn forget(&mut self, range: &Range<u64>) {
         self.0.retain(|start, _| !range.contains(start));
     }

@@ -1,5 +1,5 @@
-//! The text follows what is registered: planned function by function, detours written first, then the text itself, by
-//! the breakpoint protocol, while all threads run.
+//! Brings the text up to date with the registered probes. It is planned function by function; detours are written
+//! first, then the text, by the breakpoint protocol, while all threads run.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::{Engine, MASKS_WAIT, Spot, patch};
 use crate::error::Error;
 use crate::own;
 
-/// How many springboards are tried whose padding somebody else has changed.
+/// How many springboards to try whose padding another program has changed.
 const SPRINGBOARDS_MAX: usize = 16;
 
 /// What [`Engine::plan_text`] says.
@@ -21,25 +21,25 @@ const SPRINGBOARDS_MAX: usize = 16;
 struct TextChanges {
     old: Vec<TextRange>,
     new: Vec<TextRange>,
-    /// Of `new`: their detours.
+    /// The patches of `new`, with their detours.
     patches: Vec<Patch>,
-    /// All of each function, by its start.
+    /// All patches of each function, by its start.
     planned: Vec<(u64, Vec<Patch>)>,
 }
 
-/// A text that a change has left between the old one and the new one ([`nanoprobe_text::change`]).
+/// Text that a failed change has left between the old and the new state ([`nanoprobe_text::change`]).
 #[derive(Default)]
 pub struct Torn {
     /// What is there.
     ranges: Vec<TextRange>,
-    /// Whose text it is.
+    /// The functions to which it belongs.
     functions: Vec<u64>,
     /// The shims', besides.
     shims: bool,
 }
 
 impl Engine {
-    /// Brings the text of the spots' functions to what is active in them.
+    /// Brings the text of the spots' functions up to date with their active members.
     pub(super) fn repatch(&mut self, spots: &[Spot]) -> Result<(), Error> {
         let mut functions: Vec<u64> = spots.iter().map(|spot| spot.function).collect();
         functions.extend(&self.late);
@@ -57,7 +57,7 @@ impl Engine {
     fn repatch_functions(&mut self, functions: &[u64]) -> Result<(), Error> {
         let mut changes = self.plan_text(functions)?;
         if !self.map_near()? {
-            // Somebody has mapped something there meanwhile.
+            // The program has mapped something there meanwhile.
             self.refresh_holes()?;
             changes = self.plan_text(functions)?;
             if !self.map_near()? {
@@ -91,7 +91,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What is to stand in the text of some functions, and what of it is not there, or is there and to go.
+    /// Plans the text of some functions, and yields the difference to what is there.
     fn plan_text(&mut self, functions: &[u64]) -> Result<TextChanges, Error> {
         let runtime = self.runtime();
         let mut changes = TextChanges::default();
@@ -134,7 +134,7 @@ impl Engine {
         Ok(changes)
     }
 
-    /// From now on the signals that probes raise are the agent's, and no thread blocks them.
+    /// Makes the agent handle the signals that probes raise, and makes sure that no thread blocks them.
     ///
     /// # Errors
     /// A thread blocks them; the system refuses what is needed.
@@ -144,7 +144,8 @@ impl Engine {
         }
         Self::wait_for_masks(&mut self.known_to_block, false)?;
         self.take_actions()?;
-        // What the calling thread itself blocks it goes on to believe. Past here it may meet the shims as they change.
+        // The calling thread goes on to believe that it blocks what it blocked. After this it may meet the shims
+        // while they change.
         let own = own::set_own_mask(libc::SIG_UNBLOCK, SYNCHRONOUS);
         let placed = self.place_shims(0);
         if placed.is_err() {
@@ -157,7 +158,7 @@ impl Engine {
         placed
     }
 
-    /// From now on the signals that probes raise are the agent's.
+    /// Makes the agent handle the signals that probes raise.
     pub(super) fn take_actions(&mut self) -> Result<(), Error> {
         if !self.has_actions {
             self.agent.install_actions()?;
@@ -166,15 +167,16 @@ impl Engine {
         Ok(())
     }
 
-    /// No thread but this one blocks what a breakpoint raises: a thread may execute any text at any moment.
+    /// Waits until no thread but this one blocks the signals of a breakpoint: any thread may execute any text at
+    /// any moment.
     ///
-    /// A thread that is being made blocks all signals for a moment, so one that does is waited for. One that was
-    /// waited for in vain is not waited for again.
+    /// A new thread blocks all signals for a moment, so this waits. A thread that still blocked them at the end of
+    /// a wait is not waited for again.
     fn wait_for_masks(known_to_block: &mut Vec<i32>, has_shims: bool) -> Result<(), Error> {
         let begun = Instant::now();
         loop {
             let blocking = match own::blocking_threads() {
-                // Under seccomp. Nobody blocks them past the shims.
+                // Under seccomp. No thread can block the signals without passing the shims.
                 Err(_) if has_shims => return Ok(()),
                 blocking => blocking?,
             };
@@ -194,7 +196,7 @@ impl Engine {
         }
     }
 
-    /// Rewrites the text while all threads run. `functions`: whose it is; none: it is the shims'.
+    /// Rewrites the text while all threads run. `functions`: those to which the text belongs; empty for shims.
     pub(super) fn write_text(&mut self, old: &[TextRange], new: &[TextRange], functions: &[u64]) -> Result<(), Error> {
         if old.is_empty() && new.is_empty() {
             return Ok(());
@@ -211,7 +213,7 @@ impl Engine {
         own::set_own_mask(libc::SIG_BLOCK, own);
         drop(text);
         let Err((is_undone, error)) = done? else {
-            // Of functions it is part of what was changed; the shims' own changes know nothing of it.
+            // The torn text belongs to functions, so a change of the shims leaves it alone.
             self.torn.take_if(|_| !functions.is_empty());
             return Ok(());
         };
@@ -224,7 +226,7 @@ impl Engine {
     fn note_torn(&mut self, old: &[TextRange], new: &[TextRange], functions: &[u64]) {
         let mut torn = self.torn.take().unwrap_or_default();
         torn.ranges.extend(old.iter().chain(new).cloned());
-        // What cannot be read now cannot be written, either.
+        // Text that cannot be read now cannot be written, either.
         let memory = self.own.memory();
         torn.ranges
             .retain_mut(|range| memory.read(range.address, &mut range.patched).is_ok());
@@ -233,7 +235,8 @@ impl Engine {
         self.torn = Some(torn);
     }
 
-    /// What is to be replaced must be what is there: a debugger's breakpoint is not ours to lose.
+    /// Checks that the text is what it should be before it is replaced: a debugger's breakpoint must not be
+    /// overwritten.
     fn check_text(&self, old: &[TextRange], new: &[TextRange]) -> Result<(), Error> {
         let now: HashMap<u64, u8> = old
             .iter()
@@ -268,7 +271,8 @@ impl Engine {
         }
     }
 
-    /// Maps what near memory has grown by. False: something is there already, and what was placed there has no place.
+    /// Maps the new parts of near memory. False: something is mapped there already, so what was placed there needs
+    /// another place.
     pub(super) fn map_near(&mut self) -> Result<bool, Error> {
         let mut is_mapped = true;
         for region in self.near.regions() {
@@ -284,7 +288,8 @@ impl Engine {
                 }
                 let error = std::io::Error::last_os_error();
                 if found != libc::MAP_FAILED {
-                    // A kernel before 4.17, to which the address is a hint. SAFETY: what it has just mapped for us.
+                    // Kernels before 4.17 take the address as a hint only. SAFETY: unmaps what the call above has
+                    // just mapped for us.
                     unsafe { libc::munmap(found, bytes) };
                 }
                 self.near.forget(&part);
@@ -307,8 +312,8 @@ impl Engine {
         for patch in patches {
             let built = &patch.built;
             own::write(self.own.memory(), patch.detour.0, &built.detour)?;
-            // An instruction that the text will execute again in place still traps while the text changes: it goes on
-            // in the detour that it had last.
+            // An instruction that will be executed in place again still traps while the text changes. Then the
+            // thread goes on in the last detour that the instruction had.
             let mut redirects: BTreeMap<u64, u64> = built
                 .moves
                 .iter()
@@ -323,7 +328,7 @@ impl Engine {
                 self.agent.redirects.insert(from, to);
             }
             for (relocated, original) in nanoprobe_text::origins_of(patch.detour, built) {
-                // The end of one detour may be the start of another one.
+                // The end of one detour may be the start of another.
                 if original != 0 || self.agent.origins.get(relocated).is_none() {
                     self.agent.origins.insert(relocated, original);
                 }
@@ -339,7 +344,7 @@ pub(super) fn ranges(patches: &[Patch]) -> Vec<TextRange> {
 }
 
 impl Torn {
-    /// A module is gone.
+    /// Forgets a module that is gone.
     pub fn forget(&mut self, range: &std::ops::Range<u64>) {
         self.ranges.retain(|torn| !range.contains(&torn.address.0));
         self.functions.retain(|start| !range.contains(start));

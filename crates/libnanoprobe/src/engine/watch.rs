@@ -1,7 +1,8 @@
-//! Watchpoints: which there are, and what has counted their hits.
+//! The registered watchpoints, and the counts of their hits.
 //!
-//! They have no part in the text: a debug register watches, and its signal leads to the hit path (`hit/watch.c`).
-//! Of each the kernel counts the accesses, the hit path the handlers that ran; the difference is what was missed.
+//! They change no text: a debug register watches, and its signal leads to the hit path (`hit/watch.c`). For each
+//! watchpoint the kernel counts accesses, and the hit path counts handlers that ran. The difference is what was
+//! missed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -21,18 +22,18 @@ pub struct Watchpoint {
     breakpoint: Breakpoint,
     place: Place,
     enabled: bool,
-    /// The order of registration.
+    /// Its number in the order of registration.
     id: u64,
 }
 
-/// By the caller's structure.
+/// The watchpoints by the address of the caller's structure.
 #[derive(Default)]
 pub struct Watchpoints {
     all: BTreeMap<usize, Watchpoint>,
     has_tried: bool,
 }
 
-/// What was unregistered: no thread may be in its handler when it is dropped.
+/// A watchpoint that was unregistered. It may be dropped only when no thread is in its handler.
 pub struct WithdrawnWatch {
     watch: Box<hit::Watch>,
     epochs: Epochs,
@@ -46,20 +47,20 @@ impl WithdrawnWatch {
     }
 }
 
-/// What is known of one.
+/// The state of a watchpoint.
 pub struct WatchState {
     /// What is watched.
     pub place: Place,
-    /// Whether it is at work.
+    /// Whether it is enabled.
     pub enabled: bool,
     /// How often its handler ran.
     pub hits: u64,
-    /// How often the processor saw an access and it did not.
+    /// How often the processor saw an access and the handler did not run.
     pub missed: u64,
 }
 
 impl Watchpoint {
-    /// As it is told from outside.
+    /// Its row for `nanoprobe -l`.
     pub(super) fn row(&self) -> (u32, Row) {
         let flags = [(self.enabled, ENABLED), (self.watch.handler.is_none(), UNCOUNTED)];
         let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag);
@@ -73,7 +74,7 @@ impl Watchpoint {
 
     fn state(&self) -> WatchState {
         let counted = self.breakpoint.count() + self.watch.lost.load(Ordering::Relaxed);
-        // A hit whose handler is running is in the kernel's count already, or nobody could have been told of it.
+        // The kernel has counted an access before its handler runs.
         let hits = match self.watch.handler {
             Some(_) => hit::counts(self.watch.index).0,
             None => counted,
@@ -91,7 +92,7 @@ impl Engine {
     /// Registers one. `watch.key` is 0.
     ///
     /// # Errors
-    /// It is registered; somebody watches these bytes; no debug register is to be had.
+    /// It is registered already; another watchpoint is on these bytes; no debug register is free.
     pub fn register_watch(&mut self, mut watch: Box<hit::Watch>, mut place: Place) -> Result<(), Error> {
         let owner = watch.owner as usize;
         if self.watches.all.contains_key(&owner) {
@@ -112,7 +113,8 @@ impl Engine {
         }
         self.refresh()?;
         match self.take_signals() {
-            // The processor's signal is no breakpoint: an access of a thread that blocks it is missed, and nobody dies.
+            // The signal of a watchpoint comes from no breakpoint: a thread that blocks it misses the access, and
+            // the process goes on.
             Err(Error::Blocked(_)) => self.take_actions()?,
             taken => taken?,
         }
@@ -149,7 +151,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Unregisters one: its handler begins no more.
+    /// Unregisters one: its handler does not begin any more.
     ///
     /// # Errors
     /// It is not registered.
@@ -166,7 +168,7 @@ impl Engine {
         })
     }
 
-    /// The index of a watchpoint that is gone may be used again.
+    /// Frees the index of a watchpoint that is gone.
     pub fn reclaim_watch(&mut self, index: u32) {
         self.free.push(index);
     }
@@ -177,7 +179,8 @@ impl Engine {
     /// It is not registered.
     pub fn enable_watch(&mut self, owner: usize, enabled: bool) -> Result<(), Error> {
         let found = self.watches.all.get_mut(&owner).ok_or(Error::NotRegistered)?;
-        // On: the handler first; off: the processor first. So nothing is seen for which no handler runs.
+        // The handler is switched on before the processor, and off after it, so that no access is seen without its
+        // handler.
         if enabled {
             found.watch.enabled.store(1, Ordering::Release);
         }
@@ -202,7 +205,7 @@ impl Engine {
         states
     }
 
-    /// A child of fork has its own.
+    /// Opens the watchpoints of a child of fork, which has its own.
     pub(super) fn watches_forked(&mut self) -> Result<(), Error> {
         for watchpoint in self.watches.all.values_mut() {
             let counted = watchpoint.state().hits;

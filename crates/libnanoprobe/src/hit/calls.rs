@@ -42,8 +42,8 @@ pub struct Calls {
     looked: AtomicU64,
 }
 
-// SAFETY: what changes behind the pointers is changed by atomics, or by the
-// thread that has claimed it; `owner` is handed through to handlers only.
+// SAFETY: fields behind the pointers are changed by atomics, or by the thread that has claimed them; `owner` is
+// only passed on to handlers.
 unsafe impl Send for Calls {}
 // SAFETY: as above.
 unsafe impl Sync for Calls {}
@@ -60,9 +60,9 @@ pub struct CallPlan {
     pub capacity: u64,
     /// Bytes of each call.
     pub data_size: u64,
-    /// The form; with it the site.
+    /// The site, for the form by the return address; `None`: the form by exits.
     pub site: Option<u64>,
-    /// A branch of the function's own leads to its entry.
+    /// A branch of the function itself leads to its entry.
     pub loops: bool,
 }
 
@@ -70,13 +70,13 @@ impl Calls {
     /// A table without calls.
     ///
     /// # Errors
-    /// No memory.
+    /// There is no memory.
     pub fn new(plan: &CallPlan) -> Result<Calls, Error> {
         const CACHE_LINE: u64 = 64;
         let stride = (size_of::<Call>() as u64 + plan.data_size).next_multiple_of(CACHE_LINE);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping, wherever there is room.
+        // SAFETY: a new mapping at an address of the kernel's choice.
         let calls = unsafe { libc::mmap(null_mut(), (stride * plan.capacity) as usize, protection, flags, -1, 0) };
         if calls == libc::MAP_FAILED {
             return Err(Error::last_os("mmap of a return probe's calls"));
@@ -100,12 +100,12 @@ impl Calls {
         })
     }
 
-    /// The calls that were left without a return, as far as that was noticed.
+    /// How many calls were left without a return, as far as that was noticed.
     pub fn abandoned(&self) -> u64 {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Those that are called, of both.
+    /// The handlers that are set, of entry and return.
     pub fn handlers(&self) -> Vec<u64> {
         let both = [self.handler, self.entry_handler].into_iter().flatten();
         both.map(|handler| handler as *const () as u64).collect()
@@ -116,12 +116,12 @@ impl Calls {
         self.by_address != 0
     }
 
-    /// Whether returns are told of, and not only counted.
+    /// Whether a handler runs at returns, which otherwise are only counted.
     pub fn has_handler(&self) -> bool {
         self.handler.is_some()
     }
 
-    /// What np_hit's short way calls in place of `function`, where there is such.
+    /// The function that np_hit's short way calls in place of `function`, if there is one.
     pub fn short(&self, function: super::Function) -> Option<u64> {
         let is = |other: super::Function| function as usize == other as usize;
         let instead: unsafe extern "C" fn() = match (self.is_long != 0, self.by_address != 0) {
@@ -133,7 +133,7 @@ impl Calls {
         Some(instead as *const () as u64)
     }
 
-    /// What a detour at the entry may ask first (`short.S`), where there is such.
+    /// The code that a detour at the entry may try first (`short.S`), if there is one.
     pub fn quick(&self, function: super::Function) -> Option<Quick> {
         let address = |quick: unsafe extern "C" fn()| TargetAddress(quick as *const () as u64);
         let is_entry = function as usize == np_retprobe_entry as super::Function as usize;
@@ -144,15 +144,15 @@ impl Calls {
         }
     }
 
-    /// Its counters' index, before anybody hits it.
+    /// Sets the index of its counters, before any thread can hit it.
     pub fn set_index(&self, index: u32) {
         self.index.store(index, Ordering::Release);
     }
 
-    /// A thread ends: what it has begun on its stack is over.
+    /// Ends the calls that an ending thread has begun on its stack.
     ///
     /// # Safety
-    /// The calling thread's own stack, and it is ending.
+    /// The range is the calling thread's own stack, and the thread is ending.
     pub unsafe fn thread_ends(&self, life: u64, low: u64, high: u64) {
         // SAFETY: the caller's word; C changes what is atomic here.
         unsafe { np_retprobe_thread_ends(std::ptr::from_ref(self).cast_mut(), life, low, high) };
@@ -166,7 +166,7 @@ impl Drop for Calls {
     }
 }
 
-/// `struct np_hit_returns`: what is needed of the agent once a return address is to be replaced.
+/// `struct np_hit_returns`: the agent's parts that a replaced return address needs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Returns {
@@ -212,11 +212,11 @@ pub fn set_sandboxed(address: u64) {
     unsafe { np_hit_sandboxed = address };
 }
 
-/// Bytes in front of the first thunk: its call.
+/// Bytes before the first thunk: the call of that thunk.
 pub const CALL_BYTES: u64 = 4;
 
-/// Thunks that are returned to from a call in front of each of them (`returned.S`), and the hop to what they
-/// lead to, which is at `hop`. What is yielded begins [`CALL_BYTES`] in front of `at`, where the first thunk is.
+/// Thunks, each with a call before it from which the thread returns to it (`returned.S`). All jump to the code at
+/// `hop`. The bytes begin [`CALL_BYTES`] before `at`, where the first thunk is.
 ///
 /// ```text
 ///   -4   ff 54 24 f0             call [rsp - 16]
@@ -239,7 +239,7 @@ pub fn thunks(at: u64, count: u32, hop: u64) -> Vec<u8> {
     bytes
 }
 
-/// What thunks jump to, wherever it is written.
+/// The code that thunks jump to, which works at any address.
 pub fn hop() -> Vec<u8> {
     let mut code = vec![0xff, 0x25, 0, 0, 0, 0]; // jmp [rip]
     code.extend_from_slice(&(np_hit_arrive as *const () as u64).to_le_bytes());

@@ -92,11 +92,11 @@ np_hit:
 	ret
 3:	cmpl	$PAIR, %eax
 	je	5f
-	/* With rip as it was the instruction is executed: its copy. */
+	/* With rip unchanged the instruction is executed: its copy. */
 33:	movq	%rdx, REGS_RIP(%rbx)
 4:	movl	$1, %eax
 	ret
-	/* No other answer than 0, but a return address was replaced. */
+	/* The only answer besides 0: a return address was replaced. */
 5:	cmpq	%rbp, REGS_RSP(%rbx)
 	jne	33b
 	orl	REGS_FLAGS(%rbx), %r15d
@@ -146,7 +146,7 @@ np_hit:
 9:	jmp	np_hit_in_full
 	.size	np_hit, . - np_hit
 
-	/* What a probe without a pre-handler calls. */
+	/* Called for a probe without a pre-handler. */
 	.globl	np_hit_nothing
 	.hidden	np_hit_nothing
 	.type	np_hit_nothing, @function

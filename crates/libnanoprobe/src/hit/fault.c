@@ -53,7 +53,7 @@ static NP_PATH int in_handler(struct np_hit_thread *self, int signal, ucontext_t
 	struct np_regs regs;
 	load(&regs, context);
 	uint64_t rip = regs.rip;
-	/* Should the fault handler fault, there is nobody to ask. */
+	/* If the fault handler itself faults, no other handler is asked. */
 	self->recoverable = 0;
 	int dealt_with = entry->fault((struct np_probe *)entry->owner, &regs, signal);
 	self->recoverable = 1;
@@ -90,7 +90,7 @@ static NP_PATH int at_site(struct np_hit_thread *self, struct np_hit_site *site,
 	__atomic_store_n(&self->depth, 0, __ATOMIC_RELEASE);
 	if (!dealt_with)
 		return 0;
-	/* Once more: the copy, so that nothing fires twice, unless it has done half of its work. */
+	/* Again: goes on with the copy, so that nothing fires twice, unless the copy has done half of its work. */
 	if (regs.rip == site->address && regs.rsp == rsp && !pushed)
 		regs.rip = copy;
 	store(context, &regs);

@@ -5,7 +5,7 @@ enum { DIRECTION = 0x400, TRAP = 0x100, ALIGNMENT = 0x40000, IDENTIFICATION = 0x
 /* What the detour's sahf does not restore. */
 #define RARE_FLAGS ((uint64_t)(DIRECTION | TRAP | ALIGNMENT | IDENTIFICATION))
 
-/* What `run` says, besides 0 and a handler's own answer: the instruction was emulated. */
+/* A result of `run` besides 0 and a handler's own answer: the instruction was emulated. */
 enum { EMULATED = -0x7fffffff };
 
 int (*np_hit_emulate)(const void *emulation, void *ucontext) NP_HIDDEN;
@@ -31,7 +31,7 @@ _Static_assert(NP_HIT_PAIR == 0x70616972, "PAIR");
 
 #define compiler_barrier() __asm__ volatile("" ::: "memory")
 
-/* Kinds other than plain probes count for themselves: a call that is seen is not a return that is seen. */
+/* Kinds other than plain probes count for themselves, since a call that is seen is not yet a return that is seen. */
 static inline NP_PATH int call(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
 {
 	if (np_unlikely(entry->function != NULL))
@@ -46,7 +46,7 @@ static NP_PATH __attribute__((noinline)) void abandoned(struct np_hit_thread *se
 	np_retprobe_abandoned_handler(self);
 }
 
-/* A fault in the handler may abandon it: this is where it goes on then. */
+/* Where the thread goes on if a fault in the handler abandons the handler. */
 static NP_PATH __attribute__((noinline)) int fire_guarded(struct np_hit_thread *self, struct np_hit_entry *entry,
 						  struct np_regs *regs)
 {
@@ -62,7 +62,7 @@ static NP_PATH __attribute__((noinline)) int fire_guarded(struct np_hit_thread *
 	return skip;
 }
 
-/* One entry. Not 0: the instruction is not executed. */
+/* Fires one entry. Not 0: the instruction is not executed. */
 static inline NP_PATH int fire(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
 {
 	self->current = entry;
@@ -87,7 +87,7 @@ static NP_PATH __attribute__((noinline)) void fire_behind(struct np_hit_thread *
 
 static NP_PATH __attribute__((noinline)) void miss(struct np_hit_thread *self, const struct np_hit_site *site)
 {
-	/* Inside of a handler, so no list that is seen here is freed before this thread has left it. */
+	/* The thread is inside of a handler from here on, so no list that it sees is freed before it has left. */
 	const struct np_hit_list *list = __atomic_load_n(&site->list, __ATOMIC_ACQUIRE);
 	for (uint64_t index = 0; list && index < list->count; index++)
 		if (list->entries[index]->enabled)
@@ -96,7 +96,7 @@ static NP_PATH __attribute__((noinline)) void miss(struct np_hit_thread *self, c
 		site->otherwise();
 }
 
-/* Carries out the branch, call or return at a site, on `regs`. Not 0: done. */
+/* Emulates the branch, call or return at a site, on `regs`. Not 0: done. */
 static NP_PATH __attribute__((noinline)) int emulate(const struct np_hit_site *site, struct np_regs *regs)
 {
 	/* struct np_ucontext of agent/chain.h, up to its flags. */
@@ -107,14 +107,14 @@ static NP_PATH __attribute__((noinline)) int emulate(const struct np_hit_site *s
 	};
 	if (!np_hit_emulate(site->emulation, context))
 		return 0;
-	/* Of registers a branch changes no other. */
+	/* A branch changes no other register. */
 	regs->rcx = context[19];
 	regs->rsp = context[20];
 	regs->rip = context[21];
 	return 1;
 }
 
-/* The emulated instruction, and the post-handlers behind it. Not 0: the thread goes on where `regs` say. */
+/* The emulated instruction, and the post-handlers after it. Not 0: the thread goes on where `regs` say. */
 static NP_PATH __attribute__((noinline)) int run_emulated(struct np_hit_thread *self, const struct np_hit_site *site,
 						  const struct np_hit_list *list, struct np_regs *regs)
 {
@@ -126,7 +126,7 @@ static NP_PATH __attribute__((noinline)) int run_emulated(struct np_hit_thread *
 	return EMULATED;
 }
 
-/* Runs the handlers of one side; yields whether one of them said that the instruction is not to be executed. */
+/* Runs the handlers of one side; yields whether one of them wants the instruction skipped. */
 static inline __attribute__((always_inline)) int run(struct np_hit_thread *self, const struct np_hit_site *site,
 						     const struct np_hit_list *list, struct np_regs *regs, int behind)
 {
@@ -194,7 +194,7 @@ static inline __attribute__((always_inline)) uint32_t hit(struct np_hit_site *si
 	if (np_likely(!skip && regs->rip == rip && regs->rsp == rsp && !((regs->rflags ^ flags) & RARE_FLAGS) &&
 		      !(flags & DIRECTION)))
 		return pair ? np_hit_pair(regs, on) : 0;
-	/* With rip as it was the instruction is executed: its relocated copy is at `on`. */
+	/* With rip unchanged the instruction is executed: its relocated copy is at `on`. */
 	if (regs->rip == rip && skip != EMULATED)
 		regs->rip = on;
 	return 1;

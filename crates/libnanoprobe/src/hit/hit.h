@@ -38,7 +38,7 @@ struct np_hit_entry;
 struct np_hit_call;
 struct np_hit_thread;
 
-/* What an entry does: np_probe's own handlers, or the library's for other kinds of probes. 0 goes on. */
+/* What an entry runs: np_probe's own handlers, or the library's for other kinds of probes. 0: go on. */
 typedef int (*np_hit_function)(struct np_hit_entry *entry, struct np_regs *regs);
 
 /* One registered probe at a site. Mirrored in src/hit/mod.rs. */
@@ -58,7 +58,7 @@ struct np_hit_list {
 	uint64_t count;
 	uint64_t saved;           /* enum np_hit_saved: what some handler may use */
 	uint64_t emulates;        /* post-handlers run in front of the detour's copy: the instruction is emulated */
-	/* There is one, it is called and nothing else is done: the short way (dispatch.S). NULL: more is to be done. */
+	/* The only entry, where nothing else is done than calling it: the short way (dispatch.S). NULL: more must be done. */
 	struct np_hit_entry *only;
 	int (*call)(void *argument, struct np_regs *regs); /* what is called then */
 	void *argument;
@@ -67,7 +67,7 @@ struct np_hit_list {
 	struct np_hit_entry *entries[];
 };
 
-/* One probed instruction; lives for ever, since a thread may always be on its way here. */
+/* One probed instruction. It is never freed, since a thread may always be on its way here. */
 struct np_hit_site {
 	uint64_t address;
 	struct np_hit_list *list; /* NULL: nobody is registered any more */
@@ -82,7 +82,7 @@ struct np_hit_counters {
 	uint64_t hits, missed;
 };
 
-/* A place for a call of one return probe's that a thread holds: places.h. */
+/* A place for a call of one return probe, held by a thread: places.h. */
 struct np_hit_held {
 	uint64_t frame;           /* as in struct np_hit_call */
 	struct np_hit_call *call; /* NULL: none is held here */
@@ -93,8 +93,8 @@ struct np_hit_holds {
 	struct np_hit_held held[NP_HELD_MAX];
 } __attribute__((aligned(64)));
 
-/* What the agent must know of a thread that has return addresses replaced: struct np_context of
- * agent/contract.h, of which np_return_take uses three fields. */
+/* What the agent must know of a thread whose return addresses are replaced: struct np_context of agent/contract.h,
+ * of which np_return_take uses three fields. */
 struct np_hit_context {
 	uint64_t before[10];
 	uint32_t tid, index;      /* unique for each block */
@@ -103,7 +103,8 @@ struct np_hit_context {
 	uint64_t behind[28];
 };
 
-/* One thread's own. Found through np_hit_self; never freed, but handed on to another thread when its own is dead. */
+/* The block of one thread, found through np_hit_self. It is never freed, but handed on to another thread after its
+ * own has died. */
 struct np_hit_thread {
 	uint64_t depth;               /* not 0 while handlers run */
 	uint64_t epoch;               /* counts the ends of it */
@@ -131,10 +132,10 @@ struct np_hit_thread {
 	struct np_hit_holds holds[NP_PROBES_MAX]; /* of return probes, by the index of their counters */
 };
 
-/* The answer of an np_hit_function, besides 0 and 1: 0, but a return address was replaced (returned.S). */
+/* An answer of an np_hit_function besides 0 and 1: go on, but a return address was replaced (returned.S). */
 enum { NP_HIT_PAIR = 0x70616972 };
-/* The answer 0 is to be given, but the rest of the function is to be called by the thunk that is in
- * its slot. Yields the answer. */
+/* Called when the answer would be 0, but the rest of the function must be called by the thunk that is in its slot.
+ * Yields the answer. */
 NP_HIDDEN uint32_t np_hit_pair(struct np_regs *regs, uint64_t on);
 
 /* Bytes that np_simd_save may write. */
@@ -143,16 +144,16 @@ NP_HIDDEN uint32_t np_hit_pair(struct np_regs *regs, uint64_t on);
 #define NP_SIMD_XGETBV1 1
 #define NP_SIMD_AVX 2
 #define NP_SIMD_AVX512 4
-/* In place of them: only xmm0-15 and mxcsr are touched (enum np_hit_saved). */
+/* Instead of these: only xmm0-15 and mxcsr are touched (enum np_hit_saved). */
 #define NP_SIMD_XMM 8
 enum np_hit_saved { NP_HIT_SAVED_NOTHING = 0, NP_HIT_SAVED_ERRNO = 1, NP_HIT_SAVED_XMM = NP_SIMD_XMM, NP_HIT_SAVED_ALL = 16 };
 extern NP_HIDDEN uint32_t np_simd_features, np_simd_live;
 
-/* Every register that is live is stored; `live` stands in where the processor cannot tell which are. */
+/* Stores every live register; `live` is used where the processor cannot tell which are. */
 NP_HIDDEN void np_simd_save(void *area, uint32_t features, uint32_t live);
 NP_HIDDEN void np_simd_restore(const void *area, uint32_t features);
 
-/* Around the handlers of a list. */
+/* Called before and after the handlers of a list. */
 static inline NP_PATH uint32_t np_hit_save(void *area, const struct np_hit_list *list)
 {
 	uint32_t features = np_likely(list->saved != NP_HIT_SAVED_XMM) ? np_simd_features : NP_SIMD_XMM;
@@ -160,13 +161,14 @@ static inline NP_PATH uint32_t np_hit_save(void *area, const struct np_hit_list 
 	return features;
 }
 
-/* The detours' entry (dispatch.S): keeps no register but rbx and rsp, and wants `regs` in rbx, too. */
+/* The detours' entry (dispatch.S): keeps only rbx and rsp, and expects `regs` in rbx, too. */
 NP_HIDDEN uint32_t np_hit(struct np_hit_site *site, struct np_regs *regs, uint64_t on);
 /* The same for every kind of site, as a function of C. */
 NP_HIDDEN uint32_t np_hit_in_full(struct np_hit_site *site, struct np_regs *regs, uint64_t on);
-/* The same behind the instruction, for post-handlers. */
+/* The same after the instruction, for post-handlers. */
 NP_HIDDEN uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs, uint64_t behind);
-/* np_hit_function of jumper probes; where the calling thread leaves its mirror, or 0; and what leaves it (mirror.S). */
+/* The np_hit_function of jumper probes; where the calling thread leaves its mirror, or 0; and the code that leaves
+ * it (mirror.S). */
 NP_HIDDEN int np_jprobe_hit(struct np_hit_entry *entry, struct np_regs *regs);
 NP_HIDDEN uint64_t np_jprobe_end(void);
 NP_HIDDEN void np_jprobe_leave(uint64_t left) __attribute__((noreturn));
@@ -186,7 +188,7 @@ struct np_hit_watch {
 };
 enum { NP_HIT_WATCHES = 16 };
 extern NP_HIDDEN struct np_hit_watch *np_hit_watches[NP_HIT_WATCHES];
-/* What all keys have in common, but for their last three bytes. */
+/* The part that all keys have in common: all but their last three bytes. */
 extern NP_HIDDEN uint64_t np_hit_watch_cookie;
 /* np_event_hook of agent/contract.h. */
 NP_HIDDEN int np_hit_event(const void *siginfo, void *ucontext, uint64_t original, uint64_t pushed);
@@ -194,11 +196,11 @@ NP_HIDDEN int np_hit_event(const void *siginfo, void *ucontext, uint64_t origina
 extern NP_HIDDEN struct np_hit_site *np_hit_sites_with_fault;
 /* np_fault_hook of agent/contract.h. */
 NP_HIDDEN int np_hit_fault(int signal, void *ucontext, uint64_t original, uint64_t pushed);
-/* A handler was abandoned: what it held is given back. */
+/* Gives back what an abandoned handler held. */
 NP_HIDDEN void np_retprobe_abandoned_handler(struct np_hit_thread *self);
 /* np_hit_function of unwinders' entries. */
 NP_HIDDEN int np_unwinder_hit(struct np_hit_entry *entry, struct np_regs *regs);
-/* A hook; lives for ever, since a thread may always be in its replacement. Mirrored in src/hit/hook.rs. */
+/* A hook. It is never freed, since a thread may always be in its replacement. Mirrored in src/hit/hook.rs. */
 struct np_hit_hook {
 	void *replacement;
 	void (*call)(void);       /* np_hook_call */
@@ -207,26 +209,26 @@ struct np_hit_hook {
 	uint32_t is_called;       /* whatever the stack is, and the return probes are */
 	uint32_t keeps;           /* enum np_hit_keeps */
 };
-/* What the function provably leaves alone, so that it returns nothing there. */
+/* What the function provably does not change, so that it returns nothing there. */
 enum np_hit_keeps { NP_KEEPS_RAX = 1, NP_KEEPS_RDX = 2, NP_KEEPS_VECTORS = 4 };
 /* np_hit_function of hooks, the last of their sites; entry->data is a struct np_hit_hook; NULL:
  * there is no replacement yet. */
 NP_HIDDEN int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs);
-/* np_hit_function of the dynamic linker's debugger hook; entry->data is the code in its place. */
+/* The np_hit_function of the dynamic linker's debugger hook; entry->data is the code that replaces it. */
 NP_HIDDEN int np_replaced_hit(struct np_hit_entry *entry, struct np_regs *regs);
 /* Loads everything from the struct np_regs at rsp. */
 NP_HIDDEN void np_resume(void);
 
-/* Whether the hit that a thread was inside of was left by siglongjmp, by who is at `rsp` now: if
- * so, it is over. `alternate`: where the thread's alternate stack is, if that is known; NULL: the
- * kernel is asked, about the stack that is in use now. */
+/* Whether the thread has left its last hit by siglongjmp, given its stack pointer `rsp` now. If so, that hit is
+ * over. `alternate`: where the thread's alternate stack is, if that is known; NULL: the kernel is asked about the
+ * stack in use. */
 struct np_hit_stack {
 	uint64_t start, bytes;
 };
 NP_HIDDEN int np_hit_is_left(struct np_hit_thread *self, uint64_t rsp, const struct np_hit_stack *alternate);
 
-/* The calling thread's block; NULL: it has none yet. In the static block of thread-local storage
- * (initial-exec): no call, no allocation by the dynamic linker in the midst of a hit. */
+/* The calling thread's block; NULL: it has none yet. In the static block of thread-local storage (initial-exec), so
+ * that reading it makes no call, and the dynamic linker allocates nothing in the middle of a hit. */
 extern NP_HIDDEN __thread struct np_hit_thread *np_hit_self __attribute__((tls_model("initial-exec")));
 /* Takes over or maps a block for the calling thread; NULL: no memory. Async-signal-safe. */
 NP_HIDDEN struct np_hit_thread *np_hit_join(void);
@@ -234,19 +236,19 @@ NP_HIDDEN struct np_hit_thread *np_hit_join(void);
 NP_HIDDEN int np_hit_is_inside(void);
 /* The block that owns the region of this address; NULL: none does. */
 NP_HIDDEN struct np_hit_thread *np_hit_owner(uint64_t address);
-/* Whether `self` owns it, from now on; then it is its home. */
+/* Whether `self` owns the region from now on; then it is its home. */
 NP_HIDDEN int np_hit_settle(struct np_hit_thread *self, uint64_t address);
-/* Of a probe that is gone: nobody holds anything of the one that gets this index. */
+/* Frees all places that threads hold for a removed probe, before another gets this index. */
 NP_HIDDEN void np_hit_clear_holds(uint32_t index);
 /* The first of all blocks. */
 NP_HIDDEN struct np_hit_thread *np_hit_threads(void);
-/* Where the address of the first is kept: for who looks from outside. */
+/* The address of the variable that holds the first block, for readers in other processes. */
 NP_HIDDEN struct np_hit_thread **np_hit_threads_address(void);
-/* From now on `ends` is called with its block by every thread that ends, in the thread. 0, or an errno. */
+/* Arranges that every ending thread calls `ends` with its block from now on. 0, or an errno. */
 NP_HIDDEN int np_hit_watch_threads(void (*ends)(void *));
-/* Whether the thread that had this life is gone. */
+/* Whether the thread with this life has ended. */
 NP_HIDDEN int np_hit_is_over(uint64_t life);
-/* A child of fork has one thread: all other blocks are free. */
+/* Frees all other blocks in a child of fork, which has one thread. */
 NP_HIDDEN void np_hit_forked(void);
 
 #endif

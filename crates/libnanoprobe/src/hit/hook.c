@@ -32,8 +32,8 @@ NP_PATH int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs)
 	return 1;
 }
 
-/* Of the library's own at a function whose callers need no more than the ABI says: the thread goes
- * on at entry->data. */
+/* For the library's own replacement of a function whose callers need no more than the ABI says: the thread goes on
+ * at entry->data. */
 NP_PATH int np_replaced_hit(struct np_hit_entry *entry, struct np_regs *regs)
 {
 	void *replacement = __atomic_load_n(&entry->data, __ATOMIC_ACQUIRE);
@@ -44,9 +44,8 @@ NP_PATH int np_replaced_hit(struct np_hit_entry *entry, struct np_regs *regs)
 	return 1;
 }
 
-/* The arguments that are on the stack, as far as there is a stack: it may end in a page behind the
- * return address, and what is mapped there is nobody's argument. So the kernel is asked for what
- * lies beyond the return address's page. */
+/* Copies the arguments on the stack, as far as the stack reaches. It may end in the page after the return address,
+ * and what is mapped there is no argument. So the kernel is asked before reading beyond the return address's page. */
 NP_PATH void np_hook_arguments(char *to, const char *from)
 {
 	uint64_t behind = ((uint64_t)from + NP_HOOK_STACK - 1) & ~(uint64_t)(PAGE - 1);
@@ -61,8 +60,8 @@ NP_PATH void np_hook_arguments(char *to, const char *from)
 	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
 }
 
-/* The replacement has returned, with these two: what the caller finds in its registers is in `regs`
- * then. Yields what of vectors is to be as it was. */
+/* Called after the replacement has returned these two values. Stores in `regs` what the caller must find in its
+ * registers. Yields which vector registers must be restored. */
 NP_PATH uint32_t np_hook_returned(const struct np_hit_hook *hook, struct np_regs *regs, uint64_t rax, uint64_t rdx)
 {
 	if (!(hook->keeps & NP_KEEPS_RAX))

@@ -9,13 +9,13 @@ NP_HIDDEN void np_jprobe_call(void *mirror, struct np_regs *regs, uint64_t *left
 
 enum { PAGE = 4096 };
 
-/* How many bytes of arguments are on the stack, as far as there is a stack: it may end in a page
- * behind the return address. The kernel is asked only when the thread comes to another such page
- * than the last time. That the page may have gone since is for np_hit_fault. */
+/* How many bytes of arguments are on the stack, as far as the stack reaches: it may end in the page after the
+ * return address. The kernel is asked only when the thread comes to another such page than the last time. If the
+ * page has gone since, np_hit_fault deals with the fault. */
 static inline NP_PATH uint64_t bytes_of_arguments(struct np_hit_thread *self, uint64_t rsp)
 {
 	uint64_t from = rsp + 8, behind = (from + NP_JPROBE_STACK - 1) & ~(uint64_t)(PAGE - 1);
-	/* Where the return address ends there is a page: the call has just written it. */
+	/* The page that holds the end of the return address exists: the call has just written there. */
 	if (np_likely(behind <= from - 1 || behind == self->readable))
 		return NP_JPROBE_STACK;
 	char byte;
@@ -38,7 +38,7 @@ NP_PATH int np_jprobe_hit(struct np_hit_entry *entry, struct np_regs *regs)
 	return 0;
 }
 
-/* Where the calling thread leaves the mirror that it is in; 0: it is in none. */
+/* Where the calling thread leaves its current mirror; 0: it is in none. */
 NP_PATH uint64_t np_jprobe_end(void)
 {
 	struct np_hit_thread *self = np_hit_self;

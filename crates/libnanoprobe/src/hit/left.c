@@ -15,8 +15,8 @@
 
 extern NP_HIDDEN const char __start_np_hit_path[], __stop_np_hit_path[];
 
-/* What a handler calls itself is deeper than this, by the saved registers, and by return addresses.
- * Sites of one function, or of several that are called from one place, are about as deep. */
+/* Calls that a handler makes are deeper than this, because of the saved registers and return addresses. Sites of
+ * one function, or of several functions called from one place, are about equally deep. */
 enum { ABOUT = 128 };
 
 static NP_PATH int may_be_on_alternate_stack(void)
@@ -53,7 +53,7 @@ NP_PATH __attribute__((noinline)) int np_hit_is_left(struct np_hit_thread *self,
 	return 1;
 }
 
-/* The calls that the thread is in, from here up. */
+/* The calls that the thread is in, from here upwards. */
 struct chain {
 	int is_in_path;  /* one of them is the hit path's */
 	int is_whole;    /* they were followed to the thread's first */
@@ -65,15 +65,15 @@ static _Unwind_Reason_Code look(struct _Unwind_Context *context, void *argument)
 	uint64_t address = _Unwind_GetIP(context);
 	chain->is_in_path = address - (uint64_t)__start_np_hit_path <
 			    (uint64_t)__stop_np_hit_path - (uint64_t)__start_np_hit_path;
-	/* A call that no table describes ends the chain, too, but has an address. */
+	/* A call without unwinding information ends the chain, too, but has an address. */
 	chain->is_whole = address == 0;
 	return chain->is_in_path ? _URC_NORMAL_STOP : _URC_NO_REASON;
 }
 
-/* Whether the calling thread is inside of a handler, asked by who calls the library, not by a hit.
- * How deep the stack is tells nothing then: a function that was called since may be as deep as a
- * handler. So the calls are followed: a handler's lead to the hit path. Where they cannot be
- * followed to their end the thread counts as inside. */
+/* Whether the calling thread is inside of a handler, when it calls the library (and is not in a hit). The depth of
+ * the stack says nothing then: a function that was called since may be as deep as a handler. So the chain of calls
+ * is followed, and a handler's chain leads to the hit path. Where the chain cannot be followed to its end, the
+ * thread counts as inside. */
 int np_hit_is_inside(void)
 {
 	struct np_hit_thread *self = np_hit_self;

@@ -1,6 +1,6 @@
 //! The hit path, seen from Rust: what `hit.h` declares, field by field.
 //!
-//! Everything a hit reads is built here and published by one store; everything a hit writes lies in its thread's block.
+//! All that a hit reads is built here and published by one store. All that a hit writes lies in its thread's block.
 
 mod calls;
 mod hook;
@@ -29,7 +29,7 @@ pub struct Entry {
     pub post: Option<PostHandler>,
     /// Of a plain probe.
     pub fault: Option<FaultHandler>,
-    /// Of other kinds, called instead of `pre`.
+    /// For other kinds, called instead of `pre`.
     pub function: Option<Function>,
     /// Of its counters.
     pub index: u32,
@@ -39,7 +39,7 @@ pub struct Entry {
     pub data: AtomicPtr<c_void>,
 }
 
-// SAFETY: what the pointers lead to is the caller's, who was told that handlers run in every thread.
+// SAFETY: the data behind the pointers belongs to the caller, who knows that handlers run in every thread.
 unsafe impl Send for Entry {}
 // SAFETY: as above; the only field that changes is an atomic.
 unsafe impl Sync for Entry {}
@@ -47,19 +47,19 @@ unsafe impl Sync for Entry {}
 /// `struct np_hit_site`.
 #[repr(C)]
 pub struct Site {
-    /// Of the probed instruction.
+    /// The address of the probed instruction.
     pub address: u64,
     /// `struct np_hit_list`: a [`ListHeader`], then pointers to entries.
     pub list: AtomicPtr<ListHeader>,
-    /// Of the instruction behind it.
+    /// The address of the instruction after it.
     pub next: u64,
-    /// Hits of threads for which there was no memory.
+    /// Hits in threads for which there was no memory.
     pub missed_without_thread: AtomicU64,
-    /// Called where handlers are left out; 0: nothing is.
+    /// Called where handlers are left out; 0: no function.
     pub otherwise: AtomicU64,
-    /// Of a branch, call or return: `struct np_emulation`; else 0.
+    /// For a branch, call or return: `struct np_emulation`; else 0.
     pub emulation: u64,
-    /// The next of those that have fault handlers.
+    /// The next site in the list of those with fault handlers.
     pub next_with_fault: AtomicPtr<Site>,
 }
 
@@ -68,23 +68,23 @@ pub struct Site {
 pub struct ListHeader {
     /// How many entries follow.
     pub count: u64,
-    /// [`Saved`]: what some handler may use.
+    /// [`Saved`]: what some handler may change.
     pub saved: u64,
-    /// Not 0: post-handlers run behind an emulated instruction.
+    /// Not 0: post-handlers run after an emulated instruction.
     pub emulates: u64,
-    /// The one entry, where it is called and nothing else is done; or NULL.
+    /// The only entry, where nothing else is done than calling it; or NULL.
     pub only: *const Entry,
-    /// What is called then, with [`ListHeader::argument`] and the registers.
+    /// The function to call for it, with [`ListHeader::argument`] and the registers.
     pub call: u64,
-    /// The caller's structure, or the entry.
+    /// The argument: the caller's structure, or the entry.
     pub argument: u64,
-    /// Where in a [`Thread`] the counter is to which 1 is added.
+    /// Offset in a [`Thread`] of the counter that is incremented.
     pub counter: u64,
-    /// Whether it is enabled; always 0 where there is no such entry.
+    /// Whether the entry is enabled; points at a constant 0 where there is no such entry.
     pub enabled: *const AtomicU32,
 }
 
-/// Of entries that are not the only one.
+/// The constant 0 for lists with no such entry.
 static NEVER: AtomicU32 = AtomicU32::new(0);
 
 /// What is saved around handlers: `enum np_hit_saved`.
@@ -101,7 +101,7 @@ pub enum Saved {
 }
 
 impl ListHeader {
-    /// Of so many entries, with more to do than to call one of them.
+    /// The header of a list with this many entries, which takes the full way.
     pub fn new(count: u64, saved: Saved, emulates: bool) -> ListHeader {
         ListHeader {
             count,
@@ -115,15 +115,15 @@ impl ListHeader {
         }
     }
 
-    /// There is one entry, it has no fault handler, and nothing is
-    /// emulated: the short way. `short` is called in place of its function.
+    /// Chooses the short way: there is one entry, it has no fault handler, and nothing is emulated. `short` is
+    /// called in place of its function.
     pub fn set_only(&mut self, entry: &Entry, short: Option<u64>) {
         self.only = entry;
         self.enabled = &raw const entry.enabled;
         let counter =
             std::mem::offset_of!(Thread, counters) as u64 + u64::from(entry.index) * size_of::<Counters>() as u64;
         (self.call, self.argument, self.counter) = match (entry.function, entry.pre) {
-            // These count for themselves.
+            // Return probes count for themselves.
             (Some(function), _) => (
                 short.unwrap_or(function as *const () as u64),
                 std::ptr::from_ref(entry) as u64,
@@ -150,14 +150,14 @@ pub const PROBES_MAX: usize = 16384;
 /// `struct np_hit_thread`.
 #[repr(C)]
 pub struct Thread {
-    /// 1 while handlers run.
+    /// Not 0 while handlers run.
     pub depth: AtomicU64,
-    /// Counts the ends of it.
+    /// How often the thread has left its handlers.
     pub epoch: AtomicU64,
     error: AtomicPtr<i32>,
     /// The next block.
     pub next: AtomicPtr<Thread>,
-    /// Whose it is; 0: nobody's.
+    /// The thread that owns it; 0: none.
     pub tid: AtomicU64,
     /// Whose handler runs.
     pub current: AtomicPtr<Entry>,
@@ -168,7 +168,7 @@ pub struct Thread {
     fallback: i32,
     calls: AtomicU32,
     call: AtomicU64,
-    /// Differs for every thread that ever had a block.
+    /// A number that differs for every thread that ever had a block.
     pub life: AtomicU64,
     readable: AtomicU64,
     /// By [`Entry::index`].
@@ -194,9 +194,9 @@ unsafe extern "C" {
     fn np_resume();
     /// The function of jumper probes' entries.
     pub fn np_jprobe_hit(entry: *mut Entry, registers: *mut Registers) -> i32;
-    /// Where the calling thread leaves the mirror in which it is; 0: it is in none.
+    /// Where the calling thread leaves its current mirror; 0: it is in none.
     pub fn np_jprobe_end() -> u64;
-    /// Leaves it; jumped to, with that in rdi.
+    /// Leaves the mirror. Reached by a jump, with that address in rdi.
     pub fn np_jprobe_leave();
     /// The function of hooks' entries.
     pub fn np_hook_hit(entry: *mut Entry, registers: *mut Registers) -> i32;
@@ -212,12 +212,12 @@ pub fn dispatch_address() -> u64 {
     np_hit as *const () as u64
 }
 
-/// The same of an exit that has nothing else, but a return probe's handler.
+/// The same for an exit at which a return probe's handler is the only member.
 pub fn dispatch_exit_address() -> u64 {
     np_hit_exit as *const () as u64
 }
 
-/// The address of what loads everything.
+/// The address of the code that loads all registers.
 pub fn resume_address() -> u64 {
     np_resume as *const () as u64
 }
@@ -232,9 +232,9 @@ pub fn is_path(address: u64) -> bool {
     (start..end).contains(&address)
 }
 
-/// Every thread's block, those of dead threads, too.
+/// The blocks of all threads, dead ones included.
 pub fn threads() -> impl Iterator<Item = &'static Thread> {
-    // SAFETY: blocks are pushed once, complete, and never freed; all their fields that change are atomics here.
+    // SAFETY: blocks are added complete, and are never freed; all their fields that change are atomics here.
     let first = unsafe { np_hit_threads().as_ref() };
     std::iter::successors(first, |block| {
         // SAFETY: as above.
@@ -250,7 +250,7 @@ pub fn threads_address() -> u64 {
 
 /// Whether the calling thread is inside of a handler.
 pub fn in_handler() -> bool {
-    // SAFETY: it looks at the thread's own block, which lives for ever.
+    // SAFETY: it reads the thread's own block, which is never freed.
     unsafe { np_hit_is_inside() != 0 }
 }
 
@@ -265,7 +265,7 @@ pub fn counts(index: u32) -> (u64, u64) {
     })
 }
 
-/// Finds out what the processor has, before the first probe.
+/// Finds out what the processor has. Called before the first probe.
 pub fn initialise() {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
     const OSXSAVE: u32 = 1 << 27;
@@ -290,20 +290,20 @@ pub fn initialise() {
     }
 }
 
-/// Whether a block's thread has died inside of a handler: it will never leave.
+/// Whether the thread of a block has died inside of a handler, so that it will never leave.
 pub fn is_abandoned(thread: &Thread) -> bool {
     let tid = thread.tid.load(Ordering::Acquire);
     // SAFETY: signal 0 sends nothing.
     tid == 0 || unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) } != 0
 }
 
-/// Makes an entry's way to its own counters start at nothing: indices are used again.
+/// Sets an entry's counters to 0, since indices are used again.
 pub fn clear_counts(index: u32) {
     for counters in threads().filter_map(|block| block.counters.get(index as usize)) {
         counters.hits.store(0, Ordering::Relaxed);
         counters.missed.store(0, Ordering::Relaxed);
     }
-    // SAFETY: nobody registered has this index, and nobody is in a handler of who had it.
+    // SAFETY: no registered member has this index, and no thread is in a handler of its last owner.
     unsafe { np_hit_clear_holds(index) };
 }
 
@@ -312,18 +312,18 @@ pub fn dispatch_behind_address() -> u64 {
     np_hit_behind as *const () as u64
 }
 
-/// In a child of fork: all blocks but this thread's are free.
+/// Frees all blocks but this thread's, in a child of fork.
 pub fn forked() {
     // SAFETY: the child has one thread.
     unsafe { np_hit_forked() };
 }
 
-/// From now on `ends` is called by every thread that ends, with its block.
+/// Arranges that every ending thread calls `ends` with its block from now on.
 ///
 /// # Errors
 /// The C library has no key left.
 pub fn watch_threads(ends: unsafe extern "C" fn(*mut Thread)) -> std::io::Result<()> {
-    // SAFETY: under the engine's lock; the function takes what it is called with.
+    // SAFETY: under the engine's lock; the function accepts the argument that it is called with.
     match unsafe { np_hit_watch_threads(ends) } {
         0 => Ok(()),
         error => Err(std::io::Error::from_raw_os_error(error)),
@@ -331,7 +331,7 @@ pub fn watch_threads(ends: unsafe extern "C" fn(*mut Thread)) -> std::io::Result
 }
 
 impl Thread {
-    /// Whether this thread has begun calls of functions with return probes, and has not ended them.
+    /// Whether this thread has begun calls of functions with return probes that have not ended.
     pub fn has_calls(&self) -> bool {
         self.calls.load(Ordering::Relaxed) != 0
     }
@@ -348,7 +348,7 @@ pub fn set_emulate(address: u64) {
     unsafe { np_hit_emulate = address };
 }
 
-/// Faults of the instruction at this site are looked for from now on. The engine's lock is held.
+/// Makes faults of the instruction at this site lead to its fault handlers. The engine's lock is held.
 pub fn watch_faults(site: &'static Site) {
     // SAFETY: an atomic pointer to sites, which live for ever.
     let first = unsafe { &np_hit_sites_with_fault };

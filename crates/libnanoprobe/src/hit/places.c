@@ -5,9 +5,9 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-/* How many calls are looked at for one that is over, at most, when all places are taken. */
+/* When all places are taken, how many calls are checked at most for one that has ended. */
 enum { LOOKED_AT = 16 };
-/* Further down than this from a stack pointer is another stack. */
+/* A frame further below a stack pointer than this is on another stack. */
 #define STACK_BYTES (64UL << 20)
 
 static inline NP_PATH struct np_hit_call *call_at(const struct np_hit_calls *calls, uint64_t place)
@@ -26,7 +26,7 @@ static inline NP_PATH uint64_t behind(const struct np_hit_calls *calls, uint64_t
 	return place + 1 == calls->capacity ? 0 : place + 1;
 }
 
-/* Before a shared call is published: whoever looks for it looks far enough. */
+/* Called before a shared call is published, so that searches look far enough. */
 static inline NP_PATH void reach(struct np_hit_calls *calls, uint64_t frame, uint64_t place)
 {
 	uint64_t home = place_of(calls, frame);
@@ -43,7 +43,7 @@ static inline NP_PATH int hold_change(struct np_hit_call *call, uint32_t from, u
 	return __atomic_compare_exchange_n(&call->hold, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-/* Who holds the place now, or is about to lose it; NULL: nobody. */
+/* The holder of the place, or the one that is about to lose it; NULL: none. */
 static inline NP_PATH struct np_hit_held *holder_of(const struct np_hit_call *call)
 {
 	uint32_t state = __atomic_load_n(&call->hold, __ATOMIC_ACQUIRE) & NP_HOLD_STATES;
@@ -79,7 +79,7 @@ NP_PATH struct np_hit_place np_place_elsewhere(const struct np_hit_calls *calls,
 NP_PATH int np_place_keep(struct np_hit_held *held)
 {
 	uint32_t hold = __atomic_load_n(&held->call->hold, __ATOMIC_ACQUIRE);
-	/* Who wants it may give it up, and another want it, in the meantime. */
+	/* The thread that wants it may give up, and another may want it, in the meantime. */
 	while ((hold & NP_HOLD_STATES) != NP_HOLD_TAKEN)
 		if ((hold & NP_HOLD_STATES) == NP_HOLD_HELD ||
 		    hold_change(held->call, hold, (hold & ~(uint32_t)NP_HOLD_STATES) | NP_HOLD_HELD))
@@ -93,7 +93,7 @@ NP_PATH int np_place_keep(struct np_hit_held *held)
 
 const uint64_t *np_hit_sandboxed NP_HIDDEN;
 
-/* A filter of the program's may kill it for a system call that it never makes itself. */
+/* A filter of the program's may kill it for a system call that the program never makes itself. */
 static inline NP_PATH int may_call(void)
 {
 	return !np_hit_sandboxed || !__atomic_load_n(np_hit_sandboxed, __ATOMIC_RELAXED);
@@ -105,7 +105,7 @@ static NP_PATH int barrier_in_every_thread(void)
 	return may_call() && np_raw_call(SYS_membarrier, PRIVATE_EXPEDITED, 0, 0, 0, 0, 0) == 0;
 }
 
-/* Takes away what another thread, or this one on another stack, holds idle. It is shared then. */
+/* Takes away an idle place from another thread, or from this one on another stack. It is shared then. */
 static NP_PATH int take_away(struct np_hit_call *call)
 {
 	struct np_hit_held *held = holder_of(call);
@@ -120,7 +120,7 @@ static NP_PATH int take_away(struct np_hit_call *call)
 	} else if (state != NP_HOLD_WANTED) {
 		return 0;
 	}
-	/* In a child of fork whoever wanted it may not be there any more: so may this thread finish it. */
+	/* In a child of fork the thread that wanted it may not exist any more, so this thread may finish its work. */
 	if (barrier_in_every_thread() && __atomic_load_n(&held->frame, __ATOMIC_ACQUIRE) == NP_CALL_FREE)
 		return hold_change(call, hold, hold | NP_HOLD_TAKEN);
 	hold_change(call, hold, (hold & ~(uint32_t)NP_HOLD_STATES) | NP_HOLD_HELD);
@@ -163,7 +163,7 @@ static NP_PATH int is_own(const struct np_hit_calls *calls, const struct np_hit_
 	return (const char *)frame >= (const char *)holds && (const char *)frame < (const char *)(holds + 1);
 }
 
-/* One that is over, where all are taken; it is busy then. */
+/* A place whose call has ended, where all are taken; it is busy then. */
 static NP_PATH struct np_hit_place recycle(struct np_hit_calls *calls, struct np_hit_thread *self, uint64_t frame)
 {
 	uint64_t first = __atomic_fetch_add(&calls->looked, LOOKED_AT, __ATOMIC_RELAXED) % calls->capacity;
@@ -174,7 +174,7 @@ static NP_PATH struct np_hit_place recycle(struct np_hit_calls *calls, struct np
 		uint64_t other = __atomic_load_n(place.frame, __ATOMIC_ACQUIRE);
 		if (other <= NP_CALL_HELD || !is_over(self, call, other, frame))
 			continue;
-		/* The slot may have another call by now. */
+		/* The slot may hold another call by now. */
 		if (place.frame != &call->frame && __atomic_load_n(&call->holder->call, __ATOMIC_ACQUIRE) != call)
 			continue;
 		if (!np_place_change(place, other, NP_CALL_BUSY))
@@ -186,7 +186,7 @@ static NP_PATH struct np_hit_place recycle(struct np_hit_calls *calls, struct np
 		}
 		if (is_own(calls, self, place.frame) && np_place_is_home(self, frame))
 			return place;
-		/* While the slot is busy nobody takes the place away. */
+		/* While the slot is busy, no thread takes the place away. */
 		uint32_t hold = __atomic_load_n(&call->hold, __ATOMIC_ACQUIRE);
 		while (!hold_change(call, hold, hold | NP_HOLD_TAKEN))
 			hold = __atomic_load_n(&call->hold, __ATOMIC_ACQUIRE);
@@ -197,7 +197,7 @@ static NP_PATH struct np_hit_place recycle(struct np_hit_calls *calls, struct np
 	return (struct np_hit_place){ 0 };
 }
 
-/* A slot in which nothing is held; NULL: there is none, or the frame is not at home. */
+/* A slot that holds nothing; NULL: there is none, or the frame is not at home. */
 static NP_PATH struct np_hit_held *slot_for(const struct np_hit_calls *calls, struct np_hit_thread *self, uint64_t frame)
 {
 	for (int number = 0; np_place_is_home(self, frame) && number < NP_HELD_MAX; number++) {

@@ -45,19 +45,20 @@ struct np_hit_place {
 	uint64_t *frame;
 };
 
-/* Not 0 there: the program is under seccomp. No place is taken away then, and no call's end is asked after. */
+/* Not 0 there: the program is under seccomp. Then no place is taken away, and the kernel is not asked whether a
+ * call has ended. */
 extern NP_HIDDEN const uint64_t *np_hit_sandboxed;
 
-/* Not among the thread's own: shared, or another thread's. */
+/* A call that is not among the thread's own: shared, or another thread's. */
 NP_HIDDEN struct np_hit_place np_place_elsewhere(const struct np_hit_calls *calls, struct np_hit_thread *self,
 						 uint64_t frame);
-/* None is held and free. */
+/* Claims a place when the thread holds no free one. */
 NP_HIDDEN struct np_hit_place np_place_claim_slowly(struct np_hit_calls *calls, struct np_hit_thread *self, uint64_t frame);
-/* A call that has begun is over, without a return. */
+/* Ends a call that will not return. */
 NP_HIDDEN void np_place_abandon(struct np_hit_calls *calls, struct np_hit_thread *self, const struct np_hit_call *call);
 /* The place of this number, below `capacity`. */
 NP_HIDDEN struct np_hit_place np_place_with(const struct np_hit_calls *calls, uint64_t number);
-/* Whether the thread, which has set its frame to BUSY, keeps a place that was wanted. */
+/* Whether the thread, which has set its frame to BUSY, keeps a place that another thread wants. */
 NP_HIDDEN int np_place_keep(struct np_hit_held *held);
 
 static inline NP_PATH int np_place_change(struct np_hit_place place, uint64_t from, uint64_t to)

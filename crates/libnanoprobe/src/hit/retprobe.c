@@ -13,7 +13,7 @@ _Static_assert(offsetof(struct np_hit_thunk, stub) == 16, "THUNK_STUB");
 _Static_assert(offsetof(struct np_hit_thunk, state) == 24, "THUNK_STATE");
 _Static_assert(offsetof(struct np_hit_context, return_cursor) == 272, "CONTEXT_CURSOR");
 
-/* The agent's instance of a word that is a thunk's address; NULL: it is none. */
+/* The agent's instance for a word that is a thunk's address; NULL: it is none. */
 static inline NP_PATH const struct np_hit_thunk *thunk_of(uint64_t word)
 {
 	uint64_t offset = word - np_hit_returns.thunks;
@@ -22,7 +22,7 @@ static inline NP_PATH const struct np_hit_thunk *thunk_of(uint64_t word)
 	return &np_hit_returns.pool->instances[offset / NP_THUNK_BYTES];
 }
 
-/* Where a call returns to, whatever has been put in front of it. */
+/* Where a call really returns to. */
 static inline NP_PATH uint64_t real_address(uint64_t word)
 {
 	for (int link = 0; link <= NP_THUNK_CHAIN_MAX; link++) {
@@ -34,8 +34,8 @@ static inline NP_PATH uint64_t real_address(uint64_t word)
 	return word;
 }
 
-/* Whether the site's thunk is in the slot already: another return probe of the same function has put it there, or the
- * function has jumped to its own entry. */
+/* Whether the site's thunk is in the slot already. Another return probe of the same function has put it there, or
+ * the function has jumped to its own entry. */
 static inline NP_PATH const struct np_hit_thunk *taken(const struct np_hit_calls *calls, uint64_t slot)
 {
 	const struct np_hit_thunk *thunk = thunk_of(*(volatile uint64_t *)slot);
@@ -92,10 +92,10 @@ static inline NP_PATH uint64_t *returned_to(struct np_hit_thread *self, uint64_t
 	return &self->returned_to[(address ^ address >> 6) % NP_RETURNED_TO_MAX];
 }
 
-/* What np_return_take does in most cases, without its locked instruction and its look at the code
- * behind which the call is: the instance is the one that this thread has used last, or the one
- * behind it; nobody else claims from the thread's chunk, and the thread itself is in no handler;
- * the address is one that the agent has seen. NULL: it is to be asked. */
+/* Does what np_return_take does, without its locked instruction and its look at the call before the return address.
+ * It works in most cases: the instance is the one that this thread has used last, or the next; no other thread
+ * claims from the thread's chunk, and the thread itself is in no handler; the agent has seen the address before.
+ * NULL: np_return_take must be called. */
 static inline NP_PATH const struct np_hit_thunk *take_quickly(const struct np_hit_calls *calls, struct np_hit_thread *self,
 							      uint64_t slot)
 {
@@ -114,7 +114,7 @@ static inline NP_PATH const struct np_hit_thunk *take_quickly(const struct np_hi
 	thunk->slot = slot;
 	thunk->stub = calls->site;
 	thunk->depth = 0;
-	/* The state first: whoever interrupts us here and unwinds must see what it has to put back. */
+	/* The state is written first: a handler that interrupts us here and unwinds must see what it has to put back. */
 	__atomic_store_n(&thunk->state, state + NP_THUNK_NEXT + NP_THUNK_ARMED, __ATOMIC_RELEASE);
 	__atomic_store_n((uint64_t *)slot, np_hit_returns.thunks + index * NP_THUNK_BYTES, __ATOMIC_RELEASE);
 	self->context.return_cursor = (index + 1) % NP_THUNK_CHUNK ? (uint64_t)(thunk + 1) : 0;
@@ -152,7 +152,7 @@ static inline NP_PATH void set_free(struct np_hit_place place)
 	__atomic_store_n(place.frame, NP_CALL_FREE, __ATOMIC_RELEASE);
 }
 
-/* A handler is given the call; should it be abandoned, this says what it held. */
+/* Gives the call to a handler. If the handler is abandoned, this says what it held. */
 static inline NP_PATH void give(struct np_hit_thread *self, struct np_hit_place place)
 {
 	self->call_frame = place.frame;
@@ -206,8 +206,8 @@ static NP_PATH __attribute__((noinline)) int entry_in_full(struct np_hit_entry *
 	return calls->by_address ? NP_HIT_PAIR : 0;
 }
 
-/* The short way: nothing is called, no other call of the probe's is active in the thread, and its
- * first place is free. Written so that no register need be saved. */
+/* The short way: no handler is called, no other call of the probe is active in the thread, and its first place is
+ * free. Written so that no register need be saved. */
 NP_PATH int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs)
 {
 	struct np_hit_thread *self = np_hit_self;
@@ -241,10 +241,10 @@ NP_PATH int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs)
 	return thunk ? NP_HIT_PAIR : 0;
 }
 
-/* Nobody else may take the call from here on. Not 0: it is ours. */
+/* Ends a call. No other thread may take it from here on. Not 0: it is ours. */
 static inline NP_PATH int end(struct np_hit_thread *self, struct np_hit_place place, uint64_t frame)
 {
-	/* While its thread lives, nobody but that takes a call for over. */
+	/* While its thread lives, only that thread may treat the call as ended. */
 	if (np_likely(place.call->life == self->life)) {
 		self->calls--;
 		__atomic_store_n(place.frame, NP_CALL_BUSY, __ATOMIC_RELAXED);
@@ -261,7 +261,7 @@ static inline NP_PATH void hand_over(const struct np_hit_calls *calls, struct np
 	calls->handler(&call->instance, regs);
 }
 
-/* The handler sees the function left, whatever form the probe has. Where the thread goes on is not its to change. */
+/* The handler sees the function left, whatever form the probe has. It cannot change where the thread goes on. */
 static inline NP_PATH void returned(struct np_hit_thread *self, const struct np_hit_calls *calls, struct np_regs *regs,
 				    uint64_t frame)
 {
@@ -274,7 +274,7 @@ static inline NP_PATH void returned(struct np_hit_thread *self, const struct np_
 		uint64_t rip = regs->rip, rsp = regs->rsp;
 		give(self, place);
 		if (np_unlikely(self->recoverable)) {
-			/* A copy: should the handler be abandoned, nothing of this is to be undone. */
+			/* A copy, so that nothing must be undone if the handler is abandoned. */
 			struct np_regs seen = *regs;
 			hand_over(calls, call, &seen, frame);
 			*regs = seen;
@@ -288,7 +288,7 @@ static inline NP_PATH void returned(struct np_hit_thread *self, const struct np_
 	set_free(place);
 }
 
-/* The call of the entry handler is left out, that of the handler is over. */
+/* The call of an abandoned entry handler is left out, and that of an abandoned handler has ended. */
 NP_PATH void np_retprobe_abandoned_handler(struct np_hit_thread *self)
 {
 	if (self->call)
@@ -302,7 +302,7 @@ NP_PATH int np_retprobe_exit(struct np_hit_entry *entry, struct np_regs *regs)
 	return 0;
 }
 
-/* np_hit_function-like, with a way out for faults. */
+/* Like an np_hit_function, with a way out for faults. */
 static NP_PATH __attribute__((noinline)) void returned_guarded(struct np_hit_thread *self, struct np_hit_entry *entry,
 								struct np_regs *regs, uint64_t frame)
 {
@@ -356,7 +356,7 @@ NP_PATH struct np_hit_context *np_hit_returned(struct np_hit_site *site, struct 
 	uint64_t frame = thunk->slot;
 	if (np_unlikely(!self))
 		self = np_hit_join();
-	/* Within a handler: the call began outside, so the handler has been left in a way that it may not. */
+	/* Within a handler: the call began outside, so the handler has been left in a forbidden way. */
 	if (np_unlikely(!self) || (np_unlikely(self->depth) && !np_hit_is_left(self, regs->rsp, NULL)))
 		return NULL;
 	__atomic_store_n(&self->depth, regs->rsp, __ATOMIC_RELEASE);
@@ -444,8 +444,8 @@ void np_retprobe_thread_ends(struct np_hit_calls *calls, uint64_t life, uint64_t
 		uint64_t frame = __atomic_load_n(place.frame, __ATOMIC_ACQUIRE);
 		if (frame <= NP_CALL_HELD || place.call->life != life || frame < low || frame >= high)
 			continue;
-		/* A thunk in a slot is needed, as the agent sees it. Below us nothing is there any more; above us it may be
-		 * one of ours. */
+		/* A thunk in a slot may still be needed, as the agent sees it. Slots below us are out of use; one above us may
+		 * hold a thunk of ours. */
 		if (frame < here && taken(calls, frame))
 			*(volatile uint64_t *)frame = 0;
 		__atomic_fetch_add(&calls->abandoned, 1, __ATOMIC_RELAXED);

@@ -39,7 +39,7 @@ struct np_hit_call {
 	struct np_hit_held *holder;            /* once it was held, for ever */
 	uint64_t reserved;
 };
-/* NP_CALL_HELD: the holder has the frame. */
+/* NP_CALL_HELD: the frame is in the holder's slot. */
 enum { NP_CALL_FREE = 0, NP_CALL_BUSY = 1, NP_CALL_HELD = 2 };
 
 /* A return probe's calls. */
@@ -59,7 +59,7 @@ struct np_hit_calls {
 };
 
 struct np_hit_thunks;
-/* What is needed of the agent, once a return address is to be replaced. returned.S and resume.S know it. */
+/* The agent's parts that a replaced return address needs. returned.S and resume.S know this layout. */
 struct np_hit_returns {
 	uint64_t (*take)(struct np_hit_context *context, uint64_t slot, uint64_t stub);
 	uint64_t thunks, thunks_bytes;
@@ -91,15 +91,14 @@ NP_HIDDEN int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs
 NP_HIDDEN int np_retprobe_exit(struct np_hit_entry *entry, struct np_regs *regs);
 /* Whether return probes of a list, which may be NULL, see returns at the function's rets. */
 NP_HIDDEN int np_retprobe_has_exits(const struct np_hit_list *list);
-/* What was called in the function's place has returned: the handlers of those. `regs` are as at a
- * ret of the function. */
+/* Runs those handlers after a replacement has returned. `regs` are as at a ret of the function. */
 NP_HIDDEN void np_retprobe_hooked(struct np_hit_site *site, struct np_regs *regs);
 /* From np_hit_arrive: the handlers of all return probes by address at the site. Yields the agent's context. */
 NP_HIDDEN struct np_hit_context *np_hit_returned(struct np_hit_site *site, struct np_regs *regs,
 						 const struct np_hit_thunk *thunk);
 /* What thunks jump to (returned.S). */
 NP_HIDDEN void np_hit_arrive(void);
-/* The calls that this thread has begun on its stack [low, high) are over: it is ending. Not in a handler. */
+/* Ends the calls that this thread has begun on its stack [low, high): it is ending. Not in a handler. */
 NP_HIDDEN void np_retprobe_thread_ends(struct np_hit_calls *calls, uint64_t life, uint64_t low, uint64_t high);
 
 #endif

@@ -66,7 +66,7 @@
 	.set	THUNK_DEPTH, 28
 	.set	THUNK_BYTES, 32
 	.set	CHUNK_BYTES, 64 * THUNK_BYTES
-	/* From free to armed, by one claim more. */
+	/* From free to armed, counting one more claim. */
 	.set	CLAIM_AND_ARM, 4 + 2
 	/* struct np_hit_site, struct np_regs */
 	.set	SITE_ADDRESS, 0
@@ -80,7 +80,7 @@
 	/* The frame is so far above rsp in what a detour asks: Quick::Inline, Quick::Called. */
 	.set	INLINE_FRAME, 64
 	.set	CALLED_FRAME, 80
-	/* Of a place that is held, or was: WANTED and TAKEN have it, HELD has not. */
+	/* Bits of a place's hold: WANTED and TAKEN have this one, HELD has not. */
 	.set	HOLD_LOST, 2
 
 	.section np_hit_path, "ax", @progbits
@@ -122,8 +122,8 @@ np_retprobe_entry_replaced:
 	jne	8f
 	.endm
 
-	/* The thread is inside, and holds a place that is free, at this kind of entry: rcx, the thread; rdi, struct np_hit_calls;
-	 * rdx, its holds; r8, the place. Else on to 8 or 9. */
+	/* The thread is inside, and holds a free place, at this kind of entry: rcx, the thread; rdi, struct np_hit_calls;
+	 * rdx, its holds; r8, the place. Else goes on to 8 or 9. */
 	.macro	find_place kind, frame
 	go_inside rcx, rdx, \kind
 	movq	LIST_ONLY(%rdx), %rax
@@ -148,14 +148,14 @@ np_retprobe_entry_replaced:
 	jz	8f
 	.endm
 
-	/* The place is busy, and not somebody else's who wants it just now: else on to 7. */
+	/* Makes the place busy, unless another thread wants it just now: then goes on to 7. */
 	.macro	take_place
 	movq	$BUSY, HELD_FRAME(%rdx)
 	testb	$HOLD_LOST, CALL_HOLD(%r8)
 	jnz	7f
 	.endm
 
-	/* The call is there, but for its return address, and found by its frame. */
+	/* The call is filled in, except for its return address, and can be found by its frame. */
 	.macro	begin_call frame
 	movq	THREAD_LIFE(%rcx), %rax
 	movq	%rax, CALL_LIFE(%r8)
@@ -242,13 +242,14 @@ np_retprobe_replace_quick:
 	movq	CALLS_SITE(%rdi), %rax
 	movq	%rax, THUNK_STUB(%rsi)
 	movl	$0, THUNK_DEPTH(%rsi)
-	/* The state before the slot: whoever interrupts us here and unwinds must see what it has to put back. */
+	/* The state is written before the slot: a handler that interrupts us here and unwinds must see what it has to put
+	 * back. */
 	movl	THUNK_STATE(%rsi), %eax
 	addl	$CLAIM_AND_ARM, %eax
 	movl	%eax, THUNK_STATE(%rsi)
 	shrl	$2, %eax
 	movl	%eax, CALL_CLAIMS(%r8)
-	/* Half as far behind the first thunk as the instance is behind the first of its kind. */
+	/* Thunks are half as large as instances, so the thunk is half as far from the first one. */
 	leaq	-INSTANCES(%rsi), %rax
 	subq	np_hit_returns + POOL(%rip), %rax
 	shrq	$1, %rax

@@ -1,7 +1,7 @@
 /* Threads' blocks.
  *
- * A block is taken over from a thread that is dead, else mapped. Blocks are never unmapped:
- * counters are the sum over all of them, and who reads them holds no lock. */
+ * A new thread takes over the block of a dead one, or maps a block. Blocks are never unmapped: a count is the sum
+ * over all of them, and readers hold no lock. */
 #include "hit.h"
 #include "raw.h"
 
@@ -11,13 +11,14 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-/* The model once more: that of the declaration says nothing for the file that has the definition. */
+/* The model is repeated: the one in the declaration does not apply in the file with the definition. */
 __thread struct np_hit_thread *np_hit_self __attribute__((tls_model("initial-exec")));
 static struct np_hit_thread *first;
 static uint64_t lives;
 static uint32_t blocks;
 
-/* Of pthread_key_create, by np_hit_watch_threads; only a key below this needs no memory to be set. */
+/* The key of pthread_key_create, for np_hit_watch_threads. Only a key below this can be set without allocating
+ * memory. */
 enum { KEYS_IN_PLACE = 32 };
 static unsigned key = KEYS_IN_PLACE;
 
@@ -27,12 +28,12 @@ static NP_PATH int is_dead(uint64_t process, uint64_t tid)
 	return np_raw_call(SYS_tgkill, (long)process, (long)tid, 0, 0, 0, 0) == NO_SUCH_PROCESS;
 }
 
-/* Blocks whose owner is looked for before a new one is mapped, at most: a bound on the time of a thread's first hit. */
+/* How many blocks are checked for a dead owner before a new one is mapped: this bounds the time of a thread's first
+ * hit. */
 enum { LOOKED_AT = 64 };
 
-/* Who owns the addresses that hash there: the first thread that made calls there, and who
- * takes over its block. Nobody else may ever hold a call with such a frame (places.h), so
- * this never changes. */
+/* The owner of the addresses that hash there: the first thread that made calls there, and the threads that take
+ * over its block. No other thread may ever hold a call with such a frame (places.h), so this never changes. */
 enum { REGION_BITS = 16, REGIONS = 4096 };
 static struct np_hit_thread *regions[REGIONS];
 
@@ -56,7 +57,7 @@ NP_PATH int np_hit_settle(struct np_hit_thread *self, uint64_t address)
 	return owner == self;
 }
 
-/* Whether it is the calling thread's now. */
+/* Whether the block is the calling thread's now. */
 static NP_PATH int take(struct np_hit_thread *block, uint64_t process, uint64_t tid)
 {
 	uint64_t owner = __atomic_load_n(&block->tid, __ATOMIC_ACQUIRE);
@@ -64,7 +65,7 @@ static NP_PATH int take(struct np_hit_thread *block, uint64_t process, uint64_t 
 		return 0;
 	if (!__atomic_compare_exchange_n(&block->tid, &owner, tid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		return 0;
-	/* A thread may have died inside of a handler. */
+	/* The last owner may have died inside of a handler. */
 	block->current = NULL;
 	block->call = NULL;
 	block->recoverable = 0;
@@ -78,7 +79,7 @@ static NP_PATH int take(struct np_hit_thread *block, uint64_t process, uint64_t 
 
 static NP_PATH struct np_hit_thread *take_over(uint64_t process, uint64_t tid)
 {
-	/* Threads' stacks are used again, too: best is the block of who had this one. */
+	/* Stacks are used again, too: the best block is that of the last thread on this stack. */
 	struct np_hit_thread *before = np_hit_owner((uint64_t)__builtin_frame_address(0));
 	if (before && take(before, process, tid))
 		return before;
@@ -102,7 +103,7 @@ NP_PATH struct np_hit_thread *np_hit_join(void)
 			return NULL;
 		block = (struct np_hit_thread *)mapped;
 		block->tid = tid;
-		/* No address 0 was found to be a call's: this one is never looked for there. */
+		/* No return address is 0, so this one is never looked for there. */
 		block->returned_to[0] = 1;
 		block->life = __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
 		block->context.index = __atomic_fetch_add(&blocks, 1, __ATOMIC_RELAXED);
@@ -110,9 +111,9 @@ NP_PATH struct np_hit_thread *np_hit_join(void)
 		while (!__atomic_compare_exchange_n(&first, &block->next, block, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			;
 	}
-	/* The C library's function that yields errno's address may be probed: whoever is hit in it
-	 * finds a block, whole. To the compiler it is a constant, which may be asked for earlier, and
-	 * behind which nobody looks at the block: so it is not told which function this is. */
+	/* The C library's function that yields errno's address may be probed: a thread that is hit in it must find a whole
+	 * block. To the compiler it is a constant function, so it could be called earlier, before the block is complete. A
+	 * volatile pointer hides from the compiler which function this is. */
 	int *(*volatile location)(void) = __errno_location;
 	block->error = &block->fallback;
 	__asm__ volatile("" ::: "memory");
@@ -157,7 +158,7 @@ void np_hit_clear_holds(uint32_t index)
 	for (struct np_hit_thread *block = np_hit_threads(); block; block = block->next)
 		for (int number = 0; number < NP_HELD_MAX; number++) {
 			struct np_hit_held *held = &block->holds[index].held[number];
-			/* What is read only has no memory. */
+			/* Memory that was only read is not allocated. */
 			if (held->call || held->frame)
 				*held = (struct np_hit_held){ 0 };
 		}

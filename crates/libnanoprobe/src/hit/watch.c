@@ -77,10 +77,10 @@ static NP_PATH void leave(struct np_hit_thread *self)
 	__atomic_store_n(&self->depth, 0, __ATOMIC_RELEASE);
 }
 
-/* Whether the thread has just executed int1; then it stands after it. The bytes are looked at
- * directly: a sandbox may kill a thread that asks the kernel, and the thread is about to execute
- * that page. What lies in the page before is not looked at, and taken for none. An access that was
- * lost just before an int1 is taken for that int1, which would follow anyway. */
+/* Whether the thread has just executed int1; then it stands after it. The bytes are read directly: a sandbox may
+ * kill a thread that asks the kernel, and the thread is about to execute that page. Bytes in the page before are
+ * not read, and count as no int1. An access that was lost just before an int1 is taken for that int1, which would
+ * follow anyway. */
 static NP_PATH int has_executed_int1(greg_t *rip)
 {
 	const unsigned char *next = (const unsigned char *)*rip;
@@ -92,7 +92,7 @@ static NP_PATH int has_executed_int1(greg_t *rip)
 	return 1;
 }
 
-/* The watchpoint for data whose access the machine has lost. NULL: there is none, or no saying which. */
+/* The watchpoint for data whose access the machine has lost. NULL: there is none, or several could be meant. */
 static NP_PATH struct np_hit_watch *lost(void)
 {
 	struct np_hit_watch *found = NULL;
@@ -117,17 +117,17 @@ NP_PATH int np_hit_event(const void *siginfo, void *ucontext, uint64_t original,
 	int is_lost = event->code == CODE_BRKPT;
 	if (!np_hit_watch_cookie)
 		return 0;
-	/* With the trap flag set it may be a step of the program's own. */
+	/* With the trap flag set the signal may be one of the program's own single steps. */
 	if (is_lost ? now[REG_EFL] & TRAP || has_executed_int1(&now[REG_RIP]) :
 		      event->type != PERF_TYPE_BREAKPOINT || (event->data ^ np_hit_watch_cookie) >> KEY_BITS)
 		return 0;
-	/* From here on it is ours, also when its watchpoint has gone meanwhile. */
+	/* From here on the event is ours, even if its watchpoint has gone meanwhile. */
 	struct np_hit_thread *self = np_hit_self ? np_hit_self : np_hit_join();
 	if (!self || (!is_lost && event->flags & TRAP_PERF_FLAG_ASYNC))
 		return 1;
 	const struct np_hit_stack alternate = { (uint64_t)context->uc_stack.ss_sp, context->uc_stack.ss_size };
 	if (self->depth && !np_hit_is_left(self, (uint64_t)now[REG_RSP], &alternate)) {
-		/* Inside of a handler, so no watchpoint that is seen here is freed before this thread has left it. */
+		/* The thread is inside of a handler, so no watchpoint that it sees is freed before it has left. */
 		if (is_lost)
 			lost();
 		return 1;

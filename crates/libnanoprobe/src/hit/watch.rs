@@ -1,4 +1,4 @@
-//! Watchpoints, as `watch.c` finds them.
+//! Watchpoints, in the form that `watch.c` reads.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -24,12 +24,12 @@ pub struct Watch {
     pub lost: AtomicU64,
 }
 
-// SAFETY: the owner is handed through to handlers only, in whatever thread: the caller was told so.
+// SAFETY: the owner is only passed on to handlers, which may run in any thread, as the caller was told.
 unsafe impl Send for Watch {}
 
 /// How many can be published: more than any processor has debug registers.
 const WATCHES: usize = 16;
-/// Bits of a key that tell one from the others.
+/// How many bits of a key distinguish it from other keys.
 const KEY_BITS: u32 = 24;
 
 unsafe extern "C" {
@@ -50,7 +50,8 @@ pub fn watch_key() -> u64 {
     let cookie = unsafe { &np_hit_watch_cookie };
     if cookie.load(Ordering::Acquire) == 0 {
         let mut random = [0_u8; 8];
-        // SAFETY: 8 bytes that may be written. Should the system have none, the bit below is still no pointer's.
+        // SAFETY: 8 bytes that may be written. If the system has no random bytes, the bit below still keeps the key
+        // from being a pointer.
         unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), libc::GRND_NONBLOCK) };
         let random = u64::from_le_bytes(random) | 1 << 63 | 1 << 55;
         cookie.store(random & !((1 << KEY_BITS) - 1), Ordering::Release);
@@ -59,8 +60,8 @@ pub fn watch_key() -> u64 {
     cookie.load(Ordering::Acquire) | number
 }
 
-/// Has hits find it. `false`: there is no place. It must live
-/// until [`withdraw_watch`], and until all threads have left.
+/// Makes hits find it. `false`: there is no room. It must live until [`withdraw_watch`], and until all threads have
+/// left.
 pub fn publish_watch(watch: &Watch) -> bool {
     let new = std::ptr::from_ref(watch).cast_mut();
     // SAFETY: atomic pointers, written under the engine's lock.
@@ -74,7 +75,7 @@ pub fn publish_watch(watch: &Watch) -> bool {
     })
 }
 
-/// Hits find it no more.
+/// Hides it from hits.
 pub fn withdraw_watch(watch: &Watch) {
     let old = std::ptr::from_ref(watch).cast_mut();
     // SAFETY: atomic pointers.

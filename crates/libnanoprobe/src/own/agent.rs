@@ -1,5 +1,5 @@
-//! The agent's image in this process: the same code that sessions put into their targets handles traps here, hands on
-//! what is not ours, and stands in front of the program's signal calls.
+//! The agent's image in this process: the same code that sessions put into their targets. It handles traps, hands
+//! on signals that are not ours, and intercepts the program's signal calls.
 //!
 //! ```text
 //!   private, rw-   control block | which tables hold, and who reads | thread table; pool of return addresses
@@ -30,7 +30,7 @@ const PAGE: usize = 4096;
 /// Image and tables.
 const CODE_BYTES: usize = 64 << 20;
 
-/// From the start of the code; the first one's call is in front of it.
+/// Counted from the start of the code. The call of the first thunk is before it.
 fn thunks_offset() -> usize {
     (IMAGE.len() + hit::CALL_BYTES as usize).next_multiple_of(64)
 }
@@ -45,7 +45,7 @@ const SIGNALS: [(usize, i32, Function); 5] = [
     (SLOT_FPE, libc::SIGFPE, Function::OnFault),
 ];
 
-/// `struct np_tables`, which holds from one store to the next: every thread finds an address as it was or as it is.
+/// `struct np_tables`. One store replaces the tables: every thread sees either the old or the new address.
 #[repr(C)]
 struct Published {
     redirects: AtomicU64,
@@ -67,7 +67,8 @@ pub struct Agent {
     table: u64,
     code: u64,
     room: Room,
-    /// `struct np_return_pool`, and the thunks, of which nothing is written until a return address is to be replaced.
+    /// `struct np_return_pool`, and the thunks. Nothing of them is written before the first return address is
+    /// replaced.
     returns: u64,
     thunks: u64,
     /// Every redirect that a thread may still need.
@@ -76,7 +77,7 @@ pub struct Agent {
     pub origins: Table,
 }
 
-// SAFETY: the pointers are to memory of this process's own that lives for ever; the engine's lock orders all uses.
+// SAFETY: the pointers are to memory of this process that is never freed; the engine's lock orders all uses.
 unsafe impl Send for Agent {}
 
 fn map(bytes: usize, protection: i32) -> Result<u64, Error> {
@@ -90,7 +91,7 @@ fn map(bytes: usize, protection: i32) -> Result<u64, Error> {
 }
 
 impl Agent {
-    /// Maps and writes it. Nothing of the program is touched yet.
+    /// Maps and writes it. The program itself is not changed yet.
     ///
     /// # Errors
     /// The system refuses the memory.
@@ -100,8 +101,8 @@ impl Agent {
             libc::PROT_READ | libc::PROT_WRITE,
         )?;
         let returns = map(RETURN_POOL_BYTES as usize, libc::PROT_READ | libc::PROT_WRITE)?;
-        // `hit/retprobe.c` takes instances by itself, and does not say where their slots are.
-        // SAFETY: the last words of the mapping, which is ours, zeroed and aligned to a page; nobody else knows it yet.
+        // `hit/retprobe.c` takes instances by itself, and does not say where their slots are. SAFETY: the last
+        // words of the mapping, which is ours, zeroed and aligned to a page; no other code knows it yet.
         unsafe {
             let words = (RETURN_POOL_BYTES - RETURN_POOL_HIGHEST) as usize / 8;
             core::slice::from_raw_parts_mut((returns + RETURN_POOL_HIGHEST) as *mut u64, words).fill(u64::MAX);
@@ -112,7 +113,7 @@ impl Agent {
         // SAFETY: a page of the mapping, zeroed and never unmapped; all that ever changes in it is atomic.
         let shared = unsafe { &*((data + PAGE as u64) as *const Shared) };
         let table = data + 2 * PAGE as u64;
-        // SAFETY: the mapping is ours, zeroed, large enough and aligned to a page; nobody else knows it yet.
+        // SAFETY: the mapping is ours, zeroed, large enough and aligned to a page; no other code knows it yet.
         unsafe {
             (*control).magic = MAGIC;
             (*control).version = VERSION;
@@ -165,12 +166,12 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Where a function of the agent is.
+    /// Where a function of the agent lies.
     pub fn address(&self, function: Function) -> TargetAddress {
         TargetAddress(self.code + u64::from(function.offset()))
     }
 
-    /// The memory that is the agent's: no probe stands there.
+    /// Whether an address is in the agent's memory, where no probe may stand.
     pub fn holds(&self, address: u64) -> bool {
         (self.code..self.code + CODE_BYTES as u64).contains(&address)
     }
@@ -180,7 +181,7 @@ impl Agent {
         TargetAddress(self.table)
     }
 
-    /// Publishes what has changed in the two tables. Who is reading an older one goes on with it.
+    /// Publishes what has changed in the two tables. A thread that is reading an older one goes on with it.
     ///
     /// # Errors
     /// No room is left, or the memory cannot be written.
@@ -211,7 +212,7 @@ impl Agent {
         let head = ReturnsHead {
             magic: MAGIC,
             version: VERSION,
-            // Of a thread: our own bound is the return probe's.
+            // Per thread; the caller's own bound is that of the return probe.
             maxactive: RETURN_INSTANCES,
             thunks: self.thunks,
             ..ReturnsHead::default()
@@ -230,21 +231,21 @@ impl Agent {
         })
     }
 
-    /// Events of which somebody was told (`np_returns.events`): until they are answered no return address is replaced.
+    /// Events that were announced (`np_returns.events`). Until they are answered no return address is replaced.
     pub fn return_events(&self) -> u32 {
         // SAFETY: the pool's head, which is ours and lives for
         // ever; its fields that change are read and written in one.
         unsafe { AtomicU32::from_ptr(&raw mut (*(self.returns as *mut ReturnsHead)).events) }.load(Ordering::SeqCst)
     }
 
-    /// All that came up to an event is dealt with.
+    /// Answers all events up to this one.
     pub fn answer_returns(&self, event: u32) {
         let answered = (self.returns + offset_of!(ReturnsHead, answered) as u64) as *mut u32;
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(answered) }.store(event, Ordering::SeqCst);
     }
 
-    /// Writes code of a site's own, and yields where it is.
+    /// Writes code for one site, and yields where it is.
     ///
     /// # Errors
     /// No room is left, or the memory cannot be written.
@@ -252,7 +253,8 @@ impl Agent {
         put(&mut self.room, memory, bytes)
     }
 
-    /// Takes the five signals; the program's own actions are kept, and handed what is theirs.
+    /// Installs our actions for the five signals. The program's own actions are kept, and signals of theirs are
+    /// handed on to them.
     ///
     /// # Errors
     /// The system refuses it.
@@ -271,7 +273,7 @@ impl Agent {
                 handler: self.address(handler).0,
                 flags: SA_SIGINFO | SA_RESTORER | chosen,
                 restorer: self.address(Function::Restorer).0,
-                // Whatever interrupted our handler would run with our own signal blocked, and die of the next trap.
+                // A handler that interrupted ours would run with our own signal blocked, and die of the next trap.
                 mask: u64::MAX,
             };
             // SAFETY: the control block is ours; the agent reads it only from the next line but one on.
@@ -289,7 +291,7 @@ impl Agent {
         Ok(())
     }
 
-    /// The calling thread goes on to believe that it blocks these of the four signals.
+    /// Makes the calling thread go on believing that it blocks these of the four signals.
     pub fn believe_blocked(&self, signals: u64) {
         if signals != 0 {
             self.ask_shim(
@@ -299,8 +301,8 @@ impl Agent {
         }
     }
 
-    /// No action of the program's blocks any of the four signals while its handler runs, as the
-    /// kernel sees it. What the program believes is kept, as of an action that it sets from now on.
+    /// Changes the program's actions so that none of their handlers blocks any of the four signals in the kernel.
+    /// What the program believes is recorded, as for actions that it sets later.
     ///
     /// # Errors
     /// The system refuses it.
@@ -308,7 +310,7 @@ impl Agent {
         let is_ours = |signal: i32| SIGNALS.iter().any(|(_, ours, _)| *ours == signal);
         for signal in (1..=64).filter(|signal| !is_ours(*signal)) {
             let mut now = SignalAction::default();
-            // What no program can have an action for, as SIGKILL, has none.
+            // A signal for which no program can have an action, such as SIGKILL, has none.
             if action(signal, None, Some(&mut now)).is_ok() && now.handler > 1 && now.mask & SYNCHRONOUS != 0 {
                 self.ask_shim(libc::SYS_rt_sigaction, [signal as u64, &raw const now as u64]);
             }
@@ -316,7 +318,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Makes a call as the program would: the agent stands in front of it.
+    /// Makes a call in the way the program would, through the agent's shim.
     fn ask_shim(&self, number: i64, [first, second]: [u64; 2]) {
         let mut registers = [0_u64; 16];
         let [.., r10, _, _, _, rdi, rsi, _, _, _, rax] = &mut registers;
@@ -330,9 +332,9 @@ impl Agent {
         }
     }
 
-    /// A child of fork is a process of its own: the agent keeps its records there, too.
+    /// Makes the agent keep records for a child of fork, which is a process of its own.
     pub fn forked(&mut self) {
-        // Of the parent's other threads none is here.
+        // None of the parent's other threads is in the child.
         self.shared.readers.forget();
         // SAFETY: the child has one thread, this one.
         unsafe { (*self.control).target_pid = std::process::id() };
@@ -374,7 +376,7 @@ mod tests {
 
     use super::*;
 
-    /// What is written through /proc/self/mem comes byte by byte, so no thread may be reading it meanwhile.
+    /// Writes through /proc/self/mem arrive byte by byte, so no thread may be reading there meanwhile.
     #[test]
     fn nothing_of_the_image_changes_when_tables_do() {
         let memory = Memory::of_self().unwrap();

@@ -18,7 +18,7 @@ fn membarrier(command: i32) -> Result<u64, Error> {
     })
 }
 
-/// Announces that barriers will be asked for. Also in a child of fork, which inherits nothing of it.
+/// Registers the process for barriers. A child of fork must do so again, since it does not inherit this.
 ///
 /// # Errors
 /// A kernel before 4.16, or a sandbox.
@@ -36,8 +36,8 @@ pub fn register() -> Result<(), Error> {
     Ok(())
 }
 
-/// From here on every thread sees the memory as this one does, and no
-/// processor holds an instruction of the process that it fetched before.
+/// After this every thread sees the memory as this one does, and no processor holds an instruction of the process
+/// that it fetched before.
 ///
 /// # Errors
 /// Not registered.
@@ -45,11 +45,11 @@ pub fn synchronise_cores() -> Result<(), Error> {
     membarrier(PRIVATE_EXPEDITED_SYNC_CORE).map(drop)
 }
 
-/// How long stores are waited for where the kernel makes no barriers.
+/// How long to wait for stores where the kernel makes no barriers.
 const DRAINED: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// A full memory barrier in every thread that runs. Where the program has been forbidden to ask for one
-/// since, by seccomp, a while that is ten thousand times as long as a processor keeps a store to itself.
+/// A full memory barrier in every running thread. Where a seccomp filter of the program's has forbidden the call
+/// since, waits ten thousand times as long as a processor keeps a store to itself.
 pub fn synchronise_memory() {
     if membarrier(PRIVATE_EXPEDITED).is_err() {
         std::thread::sleep(DRAINED);

@@ -1,7 +1,7 @@
-//! Threads that block what a breakpoint raises.
+//! Threads that block the signals of a breakpoint.
 //!
-//! The kernel kills a process whose thread blocks a signal that one of its own instructions raises.
-//! So no text is changed while a thread does: a thread may execute any instruction at any moment.
+//! The kernel kills a process whose thread blocks a signal that one of its own instructions raises. So no text is
+//! changed while a thread blocks one: it may execute any instruction at any moment.
 
 use std::ffi::CString;
 use std::io::ErrorKind;
@@ -23,7 +23,7 @@ pub struct Blocking {
     pub signals: u64,
 }
 
-/// All threads of this process that block one of the signals, but the calling one.
+/// All threads of this process that block one of the signals, except the calling one.
 ///
 /// # Errors
 /// /proc/self/task cannot be read.
@@ -47,20 +47,20 @@ pub fn blocking_threads() -> Result<Vec<Blocking>, Error> {
     Ok(found)
 }
 
-/// What /proc says of a thread, without a call of the C library's: that may be probed.
+/// What /proc says of a thread, read without calling the C library, which may be probed.
 fn of_thread(tid: i32, name: &str) -> Result<String, std::io::Error> {
     let path = CString::new(format!("/proc/self/task/{tid}/{name}")).map_err(std::io::Error::other)?;
     raw::read(&path).map(|text| String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Whether a thread sleeps in ThreadSanitizer's runtime. The runtime's own
-/// thread blocks all signals for ever, and executes nothing but the runtime.
+/// Whether a thread belongs to ThreadSanitizer's runtime, and sleeps in it. The runtime's own thread blocks all
+/// signals for ever, and executes only the runtime.
 fn is_sanitizers(tid: i32) -> bool {
     let sleeps_at = |text: &str| u64::from_str_radix(text.trim().rsplit(' ').next()?.strip_prefix("0x")?, 16).ok();
     tsan::is_there() && of_thread(tid, "syscall").is_ok_and(|text| sleeps_at(&text).is_some_and(tsan::is_in_runtime))
 }
 
-/// What a thread's status says; `None`: it blocks none of the signals, or is about to be gone.
+/// Which signals a thread blocks, from its status; `None`: none of them, or the thread is about to end.
 fn blocking(status: &str) -> Option<Blocking> {
     let field = |name: &str| {
         let mut lines = status.lines();
@@ -81,12 +81,12 @@ fn own_tid() -> i32 {
     unsafe { raw::call(libc::SYS_gettid, [0; 4]) }.unwrap_or(0) as i32
 }
 
-/// Changes the calling thread's mask, by SIG_BLOCK or SIG_UNBLOCK, past what stands in
-/// front of the program's own calls. Yields what of the four signals was blocked before.
+/// Changes the calling thread's mask, by SIG_BLOCK or SIG_UNBLOCK, without passing the shims. Yields which of the
+/// four signals were blocked before.
 pub fn set_own_mask(how: i32, signals: u64) -> u64 {
     let mut before = 0_u64;
     let (new, old) = (&raw const signals as u64, &raw mut before as u64);
-    // SAFETY: both masks have the 8 bytes that are told.
+    // SAFETY: both masks have the 8 bytes that the call is told.
     let _ = unsafe { raw::call(libc::SYS_rt_sigprocmask, [how as u64, new, old, 8]) };
     before & SYNCHRONOUS
 }

@@ -1,13 +1,13 @@
 //! The processor's debug registers, for all threads of this process: perf_event_open(2).
 //!
-//! An event is bound to one thread, and inherited by the threads that this one creates. So every
-//! thread that there is gets one, and nobody else. Which of the threads that appear meanwhile have
-//! inherited one cannot be told; so the list is read before and behind, and when a thread has come
-//! all begins anew. (Numbers of threads are given out in turn: none comes again so soon.)
+//! An event is bound to one thread, and inherited by the threads that this one creates. So an event is opened for
+//! every existing thread. A thread that appears meanwhile may or may not have inherited one. So the list of threads
+//! is read before and after, and if a thread has come, all begins anew. (The kernel gives out numbers of threads in
+//! turn, so none comes again so soon.)
 //!
-//! The file descriptors are the program's, who may close them and get others of the
-//! same number. So none is used before it has said that it is our event
-//! (`PERF_EVENT_IOC_ID`); and they are moved up, since programs expect low numbers.
+//! The program may close our file descriptors and get others with the same numbers. So a descriptor is used only
+//! after it has proved to be our event (`PERF_EVENT_IOC_ID`). They are moved to high numbers, since programs expect
+//! low ones for themselves.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,9 +30,9 @@ const ID: u64 = 0x8008_2407;
 
 /// `HW_BREAKPOINT_X`: its length is that of a word.
 pub const EXECUTE: u32 = 4;
-/// Where their file descriptors begin, if there are that many.
+/// The lowest number for their file descriptors, if so many are allowed.
 const LOWEST: libc::c_int = 512;
-/// How often all begins anew, before threads are said to come too fast.
+/// How often all begins anew before the error that threads come too fast.
 const ATTEMPTS: u32 = 100;
 
 /// `struct perf_event_attr`, version 7.
@@ -77,7 +77,7 @@ pub struct Breakpoint {
     place: Place,
     process: u32,
     events: Vec<Event>,
-    /// Of events that are gone.
+    /// Accesses counted by events that are closed.
     counted: u64,
 }
 
@@ -85,7 +85,7 @@ impl Breakpoint {
     /// Opens them, disabled.
     ///
     /// # Errors
-    /// No debug register is left, nobody may have one, or the machine has none.
+    /// No debug register is left, or access to them is forbidden, or the machine has none.
     pub fn open(place: Place) -> Result<Breakpoint, Error> {
         for _ in 0..ATTEMPTS {
             let before = threads()?;
@@ -107,10 +107,10 @@ impl Breakpoint {
         Err(Error::Limit("threads come faster than they can be watched: try again"))
     }
 
-    /// Begins or ends to watch. What is counted stays.
+    /// Starts or stops watching. The counts stay.
     ///
     /// # Errors
-    /// Somebody has closed the file descriptors.
+    /// The program has closed the file descriptors.
     pub fn enable(&self, enabled: bool) -> Result<(), Error> {
         let request = if enabled { ENABLE } else { DISABLE };
         if self.process != std::process::id() {
@@ -131,13 +131,13 @@ impl Breakpoint {
         }
     }
 
-    /// Accesses so far, by all threads, those that have ended, too.
+    /// Accesses so far, by all threads, including those that have ended.
     pub fn count(&self) -> u64 {
         let counts = self.events.iter().filter_map(Event::count);
         counts.fold(self.counted, u64::wrapping_add)
     }
 
-    /// A child of fork begins, with one thread: the events are its parent's.
+    /// Opens new events in a child of fork, which has one thread: the inherited ones are its parent's.
     ///
     /// # Errors
     /// As [`Breakpoint::open`]. Then nothing is watched.
@@ -156,7 +156,7 @@ impl Breakpoint {
 
 impl Drop for Breakpoint {
     fn drop(&mut self) {
-        // A child that has the descriptors as well keeps the events in being: not at work, at least.
+        // The child's copies of the descriptors keep the parent's events open. At least they are switched off.
         let _ = self.enable(false);
     }
 }
@@ -177,7 +177,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if self.is_ours() {
-            // SAFETY: our own, and nobody uses it behind this.
+            // SAFETY: our own descriptor, which is not used after this.
             unsafe { libc::close(self.descriptor) };
         }
     }
@@ -200,7 +200,7 @@ fn threads() -> Result<Vec<libc::pid_t>, Error> {
     Ok(numbers.collect())
 }
 
-/// The event of one thread; `None`: that has ended.
+/// Opens the event of one thread; `None`: the thread has ended.
 fn open(place: &Place, thread: libc::pid_t, flags: u64) -> Result<Option<Event>, Error> {
     const { assert!(size_of::<Attributes>() == ATTRIBUTE_BYTES as usize) };
     let signals = u64::from(place.signal.is_some());
@@ -235,7 +235,7 @@ fn open(place: &Place, thread: libc::pid_t, flags: u64) -> Result<Option<Event>,
             Some(libc::ENOENT | libc::ENODEV | libc::ENOSYS | libc::EOPNOTSUPP) => Err(Error::Unsupported(
                 "this machine or kernel has no debug registers for programs",
             )),
-            // Of a kernel that does not know what is asked for.
+            // The kernel does not support the requested fields.
             Some(libc::E2BIG) => Err(Error::Unsupported("the kernel is older than 5.13")),
             Some(libc::EINVAL) if place.signal.is_some() && open_plain(place, thread) => {
                 Err(Error::Unsupported("the kernel is older than 5.13"))
@@ -248,7 +248,7 @@ fn open(place: &Place, thread: libc::pid_t, flags: u64) -> Result<Option<Event>,
         };
     }
     let low = opened as libc::c_int;
-    // SAFETY: our own descriptor, which nobody else knows.
+    // SAFETY: our own descriptor, which no other code knows.
     let high = unsafe { libc::fcntl(low, libc::F_DUPFD_CLOEXEC, LOWEST) };
     if high >= 0 {
         // SAFETY: as above.
@@ -264,10 +264,10 @@ fn open_plain(place: &Place, thread: libc::pid_t) -> bool {
     open(&plain, thread, 0).is_ok()
 }
 
-/// Whether the debug registers of this machine watch at all: some virtual ones accept what is asked for and do nothing.
+/// Tests whether the debug registers of this machine work: some virtual machines accept them and do nothing.
 ///
 /// # Errors
-/// They do not; or as [`Breakpoint::open`].
+/// They do not work; or as [`Breakpoint::open`].
 pub fn try_out() -> Result<(), Error> {
     static CANARY: AtomicU64 = AtomicU64::new(0);
     const TIMES: u64 = 3;

@@ -1,20 +1,20 @@
-//! The process's resource limits: what they refuse must be found out before it is tried, where the kernel answers by a
-//! signal, or this library's own language by the end of the program.
+//! The process's resource limits. They must be checked beforehand where the kernel answers a failure by a signal,
+//! or where Rust's own answer is to end the program.
 
 use crate::error::Error;
 
-/// What a call needs at most, of memory.
+/// How much memory a call needs at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// The engine is made: the agent is mapped, and modules are read.
+    /// The call makes the engine: it maps the agent and reads modules.
     First,
-    /// Something is registered: other modules may be read.
+    /// The call registers something: it may read other modules.
     Registers,
-    /// Something is changed that is known.
+    /// The call changes what is registered already.
     Changes,
 }
 
-/// What it needs at most of stack.
+/// How much stack it needs at most.
 const STACK: u64 = 256 << 10;
 
 /// The soft limit; `None`: there is none.
@@ -33,8 +33,8 @@ pub fn may_have_file_of(bytes: u64) -> bool {
     limit(libc::RLIMIT_FSIZE).is_none_or(|most| bytes <= most)
 }
 
-/// Whether there is memory and stack for what a call does. Where it is limited it is tried: a program of this library's
-/// language that finds no memory is ended.
+/// Checks that there is enough memory and stack for a call. Where memory is limited, this tries to map it first,
+/// since Rust ends a program that finds no memory.
 ///
 /// # Errors
 /// There is too little.
@@ -56,7 +56,7 @@ pub fn check(need: Need) -> Result<(), Error> {
     Ok(())
 }
 
-/// The only one whose stack grows, up to the limit.
+/// The main thread is the only one whose stack grows, up to the limit.
 fn is_main_thread() -> bool {
     // SAFETY: calls that take nothing.
     unsafe { libc::syscall(libc::SYS_gettid) == libc::c_long::from(libc::getpid()) }

@@ -1,24 +1,24 @@
-//! What the dynamic linker has loaded, asked without reading the map: how often
-//! it has loaded something and let something go, and where its modules are.
+//! What the dynamic linker has loaded, found out without reading the map: how often it has loaded and unloaded
+//! something, and where its modules are.
 //!
-//! Asked outside of the engine's lock: the linker's own is held meanwhile, and who holds
-//! that may be waiting for the engine. A forked child asks no more: one of its parent's
-//! other threads may have held the linker's lock, which nobody lets go there (a thread of
-//! ours, here; or one that throws, or loads something). It reads the map instead, each time.
+//! The linker is asked without holding the engine's lock, since asking takes the linker's lock, and a thread that
+//! holds that one may be waiting for the engine. A forked child does not ask: another thread of its parent may have
+//! held the linker's lock (because it asked here, threw an exception, or loaded something), and in the child no
+//! thread releases it. The child reads the map each time instead.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// When the map was last read, in numbers of the linker's; see [`Loaded::is_known`].
+/// The linker's two counts when the map was last read; see [`Loaded::is_known`].
 static KNOWN: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)];
 
-/// This process is a child.
+/// This process is a forked child.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
-/// What it had loaded when it was asked.
+/// The linker's answer.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// Its `dlpi_adds` and `dlpi_subs`; `None`: it does not tell.
+    /// Its `dlpi_adds` and `dlpi_subs`; `None`: it does not report them.
     changes: Option<[u64; 2]>,
     /// Nothing has changed since the map was read; then `starts` is empty.
     is_same: bool,
@@ -38,12 +38,13 @@ impl Loaded {
         loaded
     }
 
-    /// From now on the linker is not asked: the map is read.
+    /// After this the map is read, and the linker is not asked any more.
     pub fn forked() {
         IS_FORKED.store(true, Ordering::Relaxed);
     }
 
-    /// The map has been read since this was asked: yields where the modules are, unless that is known.
+    /// Notes that the map has been read since the linker answered. Yields where the modules are, unless that is
+    /// known.
     pub fn is_known(self) -> Option<Vec<u64>> {
         if self.is_same {
             return None;
@@ -55,7 +56,7 @@ impl Loaded {
         Some(self.starts)
     }
 
-    /// Whether nothing has been loaded or let go since the map was read.
+    /// Whether nothing has been loaded or unloaded since the map was read.
     pub fn is_same(&self) -> bool {
         self.is_same
     }
@@ -65,7 +66,7 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, size: usize, loaded: *
     // SAFETY: the linker's structure, of the size that it says, and what `now` gave.
     let (info, loaded) = unsafe { (&*info, &mut *loaded.cast::<Loaded>()) };
     if size < size_of::<libc::dl_phdr_info>() {
-        // One that does not count.
+        // This linker does not count.
         return 1;
     }
     let changes = [info.dlpi_adds, info.dlpi_subs];

@@ -39,9 +39,9 @@ pub struct Own {
     names: Names,
     executable: PathBuf,
     has_shadow_stack: bool,
-    /// What the dynamic linker said when the engine was taken.
+    /// What the dynamic linker answered when the engine was locked.
     loaded: Loaded,
-    /// The map was read since.
+    /// The map has been read since then.
     is_fresh: bool,
     /// Where the linker's modules began, in whole pages, when the map was last read.
     starts: Vec<u64>,
@@ -66,10 +66,10 @@ impl Own {
         })
     }
 
-    /// A child of fork begins: what it has open is its parent's memory.
+    /// Opens the files again in a child of fork: the inherited ones show its parent's memory.
     ///
     /// # Errors
-    /// The system refuses its own.
+    /// The system refuses them.
     pub fn forked(&mut self) -> Result<(), Error> {
         self.memory = Memory::of_self().map_err(|error| Error::System {
             call: "opening /proc/self/mem",
@@ -90,7 +90,7 @@ impl Own {
         Ok(Map::parse(&text))
     }
 
-    /// The engine was taken. `loaded` was asked before.
+    /// Called when the engine was locked. `loaded`: the linker's answer from before that.
     pub fn begin(&mut self, loaded: Loaded) {
         self.loaded = loaded;
         self.is_fresh = false;
@@ -108,8 +108,9 @@ impl Own {
         changes
     }
 
-    /// Whether what is known of an address needs no look at the map: that was read in this
-    /// turn; or the linker has loaded the module, and neither loaded nor let go anything since.
+    /// Whether the entry for an address is up to date without reading the map. It is, if the map was read since the
+    /// engine was locked. It is also, if the linker has loaded the module, and has neither loaded nor unloaded
+    /// anything since the last reading.
     pub fn is_sure_of(&self, address: TargetAddress) -> bool {
         let is_the_linkers = || {
             let (module, _) = self.modules.find(address)?;
@@ -119,7 +120,7 @@ impl Own {
         self.is_fresh || (self.is_current() && is_the_linkers() == Some(true))
     }
 
-    /// Whether the linker has neither loaded nor let go anything since the map was read.
+    /// Whether the linker has neither loaded nor unloaded anything since the map was read.
     pub fn is_current(&self) -> bool {
         self.loaded.is_same()
     }
@@ -152,7 +153,7 @@ impl Own {
     /// The address of `symbol`, or `module:symbol`; an IFUNC's is where it leads in this process.
     ///
     /// # Errors
-    /// Nobody defines it; or several functions of a module have the name, and none is global.
+    /// No module defines it; or several functions of a module have the name, and none is global.
     pub fn resolve(&mut self, name: &str) -> Result<TargetAddress, Error> {
         let (wanted, symbol) = match name.split_once(':') {
             Some((module, symbol)) => (Some(module), symbol),
@@ -167,8 +168,8 @@ impl Own {
             }
             let found = self.names.find(index, module, symbol);
             let Some(first) = found.first() else { continue };
-            // Of several versions of a global one the first will do;
-            // which of several static ones is meant nobody knows.
+            // Of several versions of a global function the first will do. Of several static ones it is not known
+            // which is meant.
             let global = found.iter().find(|function| function.global);
             let Some(function) = global.or(Some(first).filter(|_| found.len() == 1)) else {
                 return Err(Error::Ambiguous {
@@ -187,7 +188,8 @@ impl Own {
     }
 }
 
-/// Asks an IFUNC's resolver, as the dynamic linker did: it answers by the processor, so always the same.
+/// Calls an IFUNC's resolver, as the dynamic linker did. The answer depends only on the processor, so it is always
+/// the same.
 fn chosen(module: &Module, resolver: nanoprobe_symbols::ImageAddress) -> Option<TargetAddress> {
     let address = module.bias().to_target(resolver).0;
     if address == 0 {

@@ -1,5 +1,5 @@
-//! Functions by name: an index for each module in which somebody has looked
-//! for one. It holds no names, only hashes of them: sixteen bytes a name.
+//! Functions by name: an index for each module in which a function was looked for. It holds no names, only hashes
+//! of them: sixteen bytes a name.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,7 +23,7 @@ impl Names {
             .collect()
     }
 
-    /// A module is gone.
+    /// Drops the index of a module that is gone.
     pub fn forget(&mut self, number: usize) {
         self.0.remove(&number);
     }

@@ -1,8 +1,8 @@
 //! System calls by an instruction of this library's own.
 //!
-//! The C library's `syscall` and `pwrite` may be what is being patched. A thread that comes by there while the
-//! text changes meets a breakpoint of ours. That costs microseconds; and under a debugger, which takes the signal
-//! for its own, it ends the program. So what runs between two steps of a change passes no code but this library's.
+//! The text that is being patched may be that of the C library's `syscall` and `pwrite`. A thread that executes
+//! these while they change meets a breakpoint of ours. That costs microseconds. Under a debugger, which takes the
+//! signal for its own, it ends the program. So between two steps of a change only this library's code runs.
 
 use std::arch::asm;
 use std::ffi::CStr;
@@ -14,7 +14,7 @@ use std::io::Error;
 /// What the kernel says, between -4095 and -1.
 ///
 /// # Safety
-/// As the call itself: pointers among the arguments are to memory that the kernel may read or write.
+/// That of the call itself: pointers among the arguments are to memory that the kernel may read or write.
 pub unsafe fn call(number: i64, arguments: [u64; 4]) -> Result<u64, Error> {
     let [first, second, third, fourth] = arguments;
     let result: i64;
@@ -38,7 +38,7 @@ pub unsafe fn call(number: i64, arguments: [u64; 4]) -> Result<u64, Error> {
     }
 }
 
-/// A descriptor that is closed when it goes.
+/// A descriptor that is closed on drop.
 struct File(u64);
 
 impl Drop for File {
@@ -48,7 +48,7 @@ impl Drop for File {
     }
 }
 
-/// All that a file of /proc has to say.
+/// The contents of a file of /proc.
 ///
 /// # Errors
 /// It is not there, or cannot be read.

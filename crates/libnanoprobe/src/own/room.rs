@@ -1,9 +1,9 @@
-//! Room in the agent's mapping for what is written there later: stubs, which stay, and
-//! the tables of redirects and origins, of which each registration publishes new ones.
+//! Room in the agent's mapping for data that is written later: stubs, which stay, and the tables of redirects and
+//! origins, which each registration replaces.
 //!
-//! A thread that traps looks an address up in the table that it finds. So the memory of a
-//! table that was replaced is used again only when nobody is in the midst of a look-up that
-//! may have found it. Who looks something up is counted, in one of two counts ([`Readers`]):
+//! A thread that traps looks an address up in the table that it finds. So the memory of a replaced table is used
+//! again only when no thread is in the middle of a look-up that may have found it. Threads in a look-up are
+//! counted, in one of two counts ([`Readers`]):
 //!
 //! ```text
 //!   look-up                                     reuse
@@ -14,18 +14,18 @@
 //!     subtract 1
 //! ```
 //!
-//! Whoever has loaded the old address had added 1 before it was replaced, so its count is not
-//! seen at 0 before it has left. That is asked for many tables at a time, and nobody waits
-//! for it unless there is no other room. A thread that is made to leave in the midst of a
-//! look-up (a signal handler's siglongjmp) is counted for ever: then no table is used again.
+//! A thread that has loaded the old address had added 1 before the table was replaced, so its count is not seen at
+//! 0 before the thread has left. This is checked for many tables at a time, and no thread waits for it unless there
+//! is no other room. A thread that leaves in the middle of a look-up (by a signal handler's siglongjmp) is counted
+//! for ever: then no table is used again.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// Tables are kept until this many bytes of them are of no use any more.
+/// Tables are kept until this many bytes of them are out of use.
 const ENOUGH: u64 = 1 << 20;
-/// How long is waited for room.
+/// How long to wait for room.
 const WAIT: Duration = Duration::from_secs(2);
 const ALIGNMENT: u64 = 16;
 
@@ -63,9 +63,9 @@ impl Readers {
 pub struct Room {
     /// Ascending, never adjoining.
     free: Vec<Range<u64>>,
-    /// Of no use to who begins to look now.
+    /// Ranges that new look-ups do not find.
     retired: Vec<Range<u64>>,
-    /// Retired before the readers were looked at, and which counts of them were at 0 since.
+    /// Ranges that were retired before the last check of the readers, and which counts were at 0 since.
     ageing: Option<([bool; 2], Vec<Range<u64>>)>,
     readers: &'static Readers,
 }
@@ -81,7 +81,7 @@ impl Room {
         }
     }
 
-    /// Takes so many bytes, at a multiple of 16; `None`: there is no such room.
+    /// Takes this many bytes, at a multiple of 16; `None`: there is no such room.
     pub fn take(&mut self, bytes: usize) -> Option<u64> {
         let bytes = (bytes as u64).next_multiple_of(ALIGNMENT);
         self.collect(ENOUGH);
@@ -100,13 +100,13 @@ impl Room {
         }
     }
 
-    /// Nobody finds any more what was taken there, but may still be reading it.
+    /// Retires a range: new look-ups do not find it, but threads may still be reading it.
     pub fn retire(&mut self, address: u64, bytes: usize) {
         let bytes = (bytes as u64).next_multiple_of(ALIGNMENT);
         self.retired.push(address..address + bytes);
     }
 
-    /// Frees what nobody can be reading. The readers are looked at when so many bytes are retired.
+    /// Frees the ranges that no thread can be reading. The readers are checked when this many bytes are retired.
     fn collect(&mut self, enough: u64) {
         let bytes: u64 = self.retired.iter().map(|range| range.end - range.start).sum();
         if self.ageing.is_none() && bytes >= enough {
@@ -167,7 +167,8 @@ mod tests {
         assert_eq!(room.take(16), Some(0x1080));
     }
 
-    /// Who looked when it was retired keeps it, however many come and go behind; who comes later does not.
+    /// A thread that was looking when the range was retired keeps it from use, however many come and go later. A
+    /// thread that comes later does not.
     #[test]
     fn nothing_is_taken_again_under_a_reader() {
         let (mut room, readers) = room(0..64);
@@ -193,7 +194,7 @@ mod tests {
             assert!(is_whole(&room));
             leave(late);
         }
-        // One that read the phase long ago is counted all the same.
+        // A thread that has read the phase long ago is counted all the same.
         let taken = room.take(64).unwrap();
         let stale = 1 - readers.phase.load(Ordering::SeqCst) as usize;
         readers.inside[stale].fetch_add(1, Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! A table that hits look addresses up in, in two parts: what came last, which is short and written anew at each
-//! registration, and what came before, which is long and stays where it is.
+//! A table in which hits look addresses up. It has two parts: the recent entries, which are few and written anew at
+//! each registration, and the older ones, which are many and stay in place.
 //!
 //! ```text
 //!   recent | older = . | from to | from to |           at most RECENT_MAX entries
@@ -7,17 +7,17 @@
 //!                     older | 0 | from to | from to | from to | ...
 //! ```
 //!
-//! What the recent part says precedes what the older one says of the same address. When it is
-//! full both become one. So a registration writes some kilobytes, however many there were before.
+//! An entry of the recent part overrides an older one of the same address. When the recent part is full, both are
+//! merged. So a registration writes some kilobytes, however many there were before.
 
 use std::collections::BTreeMap;
 
 use nanoprobe_agent::redirect_table_over;
 
-/// Of 16 bytes each.
+/// Entries of 16 bytes each.
 const RECENT_MAX: usize = 256;
 
-/// What is to hold, and where what of it has been written is.
+/// The wanted entries, and where the parts of them that were written lie.
 #[derive(Default)]
 pub struct Table {
     recent: BTreeMap<u64, u64>,
@@ -41,14 +41,14 @@ pub struct Part {
 /// What [`Table::write`] has written.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Written {
-    /// What is to be published.
+    /// The address to publish.
     pub address: u64,
-    /// What nobody finds any more once it is.
+    /// Parts that no look-up finds after that.
     pub replaced: Vec<Part>,
 }
 
 impl Table {
-    /// What is said of an address.
+    /// The entry of an address.
     pub fn get(&self, from: u64) -> Option<u64> {
         let older = || {
             let found = self.older.binary_search_by_key(&from, |entry| entry.0).ok()?;
@@ -57,7 +57,7 @@ impl Table {
         self.recent.get(&from).copied().or_else(older)
     }
 
-    /// From the next publication on `from` leads to `to`.
+    /// Adds an entry from `from` to `to`, as of the next publication.
     pub fn insert(&mut self, from: u64, to: u64) {
         if self.get(from) != Some(to) {
             self.recent.insert(from, to);
@@ -65,7 +65,7 @@ impl Table {
         }
     }
 
-    /// From the next publication on nothing is said of what `keeps` denies.
+    /// Removes the entries that `keeps` rejects, as of the next publication.
     pub fn retain(&mut self, keeps: impl Fn(u64) -> bool) {
         let before = self.recent.len() + self.older.len();
         self.recent.retain(|from, _| keeps(*from));
@@ -77,10 +77,10 @@ impl Table {
         }
     }
 
-    /// Writes what has changed, by `put`, which yields where. `None`: nothing has.
+    /// Writes the changed parts by `put`, which yields where they lie. `None`: nothing has changed.
     ///
     /// # Errors
-    /// Those of `put`: what was published before holds on.
+    /// Those of `put`: the published tables stay valid.
     pub fn write<E>(&mut self, mut put: impl FnMut(&[u8]) -> Result<u64, E>) -> Result<Option<Written>, E> {
         if self.is_current {
             return Ok(None);
@@ -117,7 +117,7 @@ impl Table {
         }))
     }
 
-    /// All is older from now on.
+    /// Moves all entries to the older part.
     fn merge(&mut self) {
         let recent = std::mem::take(&mut self.recent);
         let mut merged = Vec::with_capacity(self.older.len() + recent.len());
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(put.entries(), model);
         let mut number = 1_u64;
         for step in 0..2000 {
-            // A generator of its own: the same numbers every time.
+            // A simple generator: the same numbers every time.
             number = number
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
@@ -233,7 +233,7 @@ mod tests {
             table.insert(from, from + 1);
             put.publish(&mut table);
         }
-        // 2 KiB for the recent ones as a mean, and the whole every 256th time.
+        // 2 KiB for the recent part on average, and the whole table every 256th time.
         assert!(put.bytes < 10_000 * (16 * (RECENT_MAX / 2 + 2) + 160_000 / RECENT_MAX));
         assert_eq!(put.entries().len(), 10_000);
     }

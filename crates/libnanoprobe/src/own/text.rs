@@ -1,8 +1,8 @@
 //! This process's text as a [`LiveText`]: /proc/self/mem, open for one change.
 //!
-//! The descriptor is opened for each change and closed after it. A program may close all descriptors that it does not
-//! know, and then the number is another file's. Only where the system opens no more, as under seccomp, the one that
-//! was opened with the engine is used.
+//! The descriptor is opened for each change and closed after it. A program may close all descriptors that it does
+//! not know, and then the number may belong to another file. Only where the system opens no more files, as under
+//! seccomp, the descriptor that was opened with the engine is used.
 
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;
@@ -19,7 +19,7 @@ pub struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// Opens it. `memory`: opened before.
+    /// Opens it. `memory`: the one opened with the engine.
     pub fn open(memory: &Memory) -> Text<'_> {
         let name = c"/proc/self/mem".as_ptr() as u64;
         let flags = (libc::O_RDWR | libc::O_CLOEXEC) as u64;
@@ -41,7 +41,8 @@ impl Text<'_> {
         while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
             let at = address.wrapping_add(done as u64);
             let arguments = [file, rest.as_ptr() as u64, rest.len() as u64, at];
-            // SAFETY: as many bytes as `rest` has are read; what is written is the text, as the engine has planned it.
+            // SAFETY: the kernel reads as many bytes as `rest` has, and writes them to the text, as the engine has
+            // planned.
             match unsafe { raw::call(libc::SYS_pwrite64, arguments) } {
                 Ok(written) if written > 0 => done += written as usize,
                 Ok(_) => return Err(refused(libc::EIO)),
@@ -53,8 +54,9 @@ impl Text<'_> {
     }
 }
 
-/// Threads are not looked at: one in the middle of a run meets a byte that traps, and is redirected. Nothing is left
-/// out: the engine has compared the text before, and a byte that another changes at this very moment is lost.
+/// Threads are not looked at: one in the middle of a run meets a byte that traps, and is redirected. Nothing is
+/// left out: the engine has compared the text before, and a byte that another program writes at this very moment is
+/// lost.
 impl LiveText for Text<'_> {
     type Error = Error;
 
@@ -77,12 +79,12 @@ impl LiveText for Text<'_> {
         barrier::synchronise_cores()
     }
 
-    /// Where there are no barriers nothing is begun.
+    /// Without barriers nothing is begun.
     fn begin(&mut self) -> Result<(), Error> {
         barrier::synchronise_cores()
     }
 
-    /// For the sake of speed.
+    /// Only for speed.
     fn end(&mut self) {
         let _ = barrier::synchronise_cores();
     }
