@@ -16,6 +16,7 @@ mod losses;
 mod macros;
 mod manual;
 mod memory;
+mod numbers;
 mod output;
 mod own_probes;
 mod preprocess;

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_session::progress::{self, State, Work};
 
+use crate::numbers::thousands;
+
 /// A shorter wait needs no explanation.
 const SILENT: Duration = Duration::from_millis(300);
 const PERIOD: Duration = Duration::from_millis(100);
@@ -41,16 +43,9 @@ pub fn begun(sites: usize) {
 }
 
 fn began(sites: usize) -> String {
-    let digits = sites.to_string();
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
+    let count = thousands(sites as f64);
     let things = if sites == 1 { "site" } else { "sites" };
-    format!("tracing {grouped} {things}; Ctrl-C ends")
+    format!("tracing {count} {things}; Ctrl-C ends")
 }
 
 /// The text for a state, in so many columns; one column stays free for the cursor.

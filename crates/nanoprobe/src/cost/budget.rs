@@ -44,17 +44,9 @@ pub fn word(share: f64) -> &'static str {
     }
 }
 
-/// A number with separated thousands.
-pub fn thousands(number: f64) -> String {
-    let digits = format!("{:.0}", number.max(0.0));
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+/// Hundredths of a percent, as a share of a processor.
+pub fn share_of(hundredths: u32) -> f64 {
+    f64::from(hundredths) / 10_000.0
 }
 
 #[cfg(test)]
@@ -92,12 +84,5 @@ mod tests {
         assert_eq!(word(share(1e3)), "do not worry");
         assert_eq!(word(share(1e4)), "noticeable");
         assert_eq!(word(share(1e5)), "painful");
-    }
-
-    #[test]
-    fn numbers_are_readable() {
-        assert_eq!(thousands(0.0), "0");
-        assert_eq!(thousands(999.4), "999");
-        assert_eq!(thousands(1_234_567.0), "1,234,567");
     }
 }

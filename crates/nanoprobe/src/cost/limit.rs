@@ -13,9 +13,10 @@ use nanoprobe_export::{AggregateTable, Snapshot};
 use nanoprobe_lang::Program;
 use nanoprobe_session::{Attached, Known, Patch, ProbeIndex, SessionError};
 
-use super::budget::{self, Cost, thousands};
+use super::budget::{self, Cost};
 use super::hits::{self, Name};
 use super::{model, pace};
+use crate::numbers::{given_percent, percent, thousands};
 use crate::output::message;
 
 /// How often the costs are checked. By then a probe of 10 ns that is hit all the time has taken a
@@ -24,7 +25,8 @@ const PERIOD: Duration = Duration::from_millis(250);
 
 /// What is watched.
 pub struct Limit {
-    share: f64,
+    /// All that the probes may take, in hundredths of a percent of a processor.
+    hundredths: u32,
     /// The factor for each ns of the model.
     pace: f64,
     hits: AggregateTable,
@@ -37,7 +39,7 @@ impl Limit {
     /// `hundredths` of a percent of a processor.
     pub fn new(hundredths: u32) -> Limit {
         Limit {
-            share: f64::from(hundredths) / 10_000.0,
+            hundredths,
             pace: pace::pace(),
             hits: AggregateTable::new(),
             before: BTreeMap::new(),
@@ -77,7 +79,7 @@ impl Limit {
         self.before = now;
         self.looked = Instant::now();
         let costs = costs(attached, &busy, self.pace);
-        let over = budget::over(&costs, self.share);
+        let over = budget::over(&costs, budget::share_of(self.hundredths));
         if over.is_empty() {
             return Ok(());
         }
@@ -124,12 +126,12 @@ impl Limit {
                 continue;
             }
             message(format_args!(
-                "maxcost: {} is off: {} hits/s x {:.1} ns = {:.1} % of a processor, all may take {} %",
+                "maxcost: {} is off: {} hits/s x {:.1} ns = {} % of a processor, all may take {} %",
                 text_of(&cost.probe),
                 thousands(cost.rate),
                 cost.ns,
-                cost.share() * 100.0,
-                self.share * 100.0
+                percent(cost.share()),
+                given_percent(self.hundredths)
             ));
         }
         for probe in &others {

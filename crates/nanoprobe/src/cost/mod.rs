@@ -26,8 +26,9 @@ use nanoprobe_lang::{Source, Target};
 use nanoprobe_session::{Acquired, Attached, Compiled, Known, Prepared, SessionError, TracedProgram};
 
 use crate::arguments::Arguments;
-use crate::cost::budget::{Cost, thousands, word};
+use crate::cost::budget::{Cost, word};
 use crate::cost::hits::Name;
+use crate::numbers::{given_percent, thousands};
 use crate::output::{Stream, is_closed_pipe, message};
 use crate::{attempts, compile, interrupt, macros, processes};
 
@@ -213,12 +214,11 @@ fn report(
         word(share)
     )?;
     out.flush()?;
-    let max = f64::from(max) / 10_000.0;
-    if share > max {
+    if share > budget::share_of(max) {
+        let max = given_percent(max);
         message(format_args!(
-            "this would take more than {} % of a processor: enable fewer probes, or let -x maxcost={}% turn off the dearest",
-            max * 100.0,
-            max * 100.0
+            "this would take more than {max} % of a processor: enable fewer probes, or let -x maxcost={max}% turn off the \
+             dearest"
         ));
     }
     Ok(0)
