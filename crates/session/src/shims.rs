@@ -7,30 +7,32 @@
 use std::ops::Range;
 
 use nanoprobe_agent::Function as AgentFunction;
-use nanoprobe_patch::{Obstacle, Refusal, Tactic, TargetAddress};
+use nanoprobe_patch::{Obstacle, Refusal, Replacement, Tactic, TargetAddress};
 use nanoprobe_symbols::Module;
 use nanoprobe_text::{Patch, shims::find, without};
 
 use crate::placement::{Placement, Refused, RefusedBecause};
+
+/// Where each of some modules is to have shims. It takes longer than placing them: another thread may do it.
+pub fn find_all(modules: &[&Module], is_cancelled: fn() -> bool) -> Vec<Vec<Replacement>> {
+    let modules = modules.iter().take_while(|_| !is_cancelled());
+    modules.map(|module| find(module)).collect()
+}
 
 /// Adds the shims of some modules to a placement. Where a probe wants the same instructions the shim has
 /// precedence. A missing probe is reported, but a change of the signal mask that we do not see may kill the
 /// program.
 pub fn add<'a>(
     placement: &mut Placement,
-    modules: impl Iterator<Item = &'a Module>,
+    found: impl Iterator<Item = (&'a Module, Vec<Replacement>)>,
     agent: impl Fn(AgentFunction) -> TargetAddress,
-    is_cancelled: fn() -> bool,
 ) {
     let (changes, near) = placement.parts();
     let known = near.regions();
     let mut shims = Vec::new();
     let mut ranges = Vec::new();
-    for module in modules {
-        if is_cancelled() {
-            break;
-        }
-        for shim in find(module) {
+    for (module, found) in found {
+        for shim in found {
             let run = shim.run();
             let refuse = |reason| Refused {
                 site: Some(run.start),

@@ -187,6 +187,11 @@ impl Elf {
         &self.image
     }
 
+    /// Has the file's bytes be asked of another image of the same file.
+    pub fn set_image(&mut self, image: Image) {
+        self.image = image;
+    }
+
     /// `bytes` bytes of the file from `offset` on.
     pub fn at_offset(&self, offset: u64, bytes: u64) -> Option<&[u8]> {
         self.image.at(offset, bytes)

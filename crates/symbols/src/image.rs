@@ -56,6 +56,24 @@ impl Image {
         }
     }
 
+    /// The same image, of which nothing is held: what is asked for is read again, as long as the file stays as it is.
+    /// `None` where that cannot be, or would save little.
+    pub fn unread(&self) -> Option<Image> {
+        match &self.0 {
+            Contents::Whole(_) => None,
+            Contents::Parts(parts) => parts.unread().map(Image::from),
+        }
+    }
+
+    /// Whether two hold the same bytes in the same memory.
+    pub fn is_shared_with(&self, other: &Image) -> bool {
+        match (&self.0, &other.0) {
+            (Contents::Whole(one), Contents::Whole(other)) => Arc::ptr_eq(one, other),
+            (Contents::Parts(one), Contents::Parts(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     /// Whether most of it is really there: a linker's or compiler's file has no long holes.
     pub fn is_dense(&self) -> bool {
         match &self.0 {

@@ -297,6 +297,11 @@ impl Module {
         self.elf.image()
     }
 
+    /// Has the bytes be asked of another image of the same file from now on: [`Image::unread`].
+    pub fn set_image(&mut self, image: Image) {
+        self.elf.set_image(image);
+    }
+
     /// Whether all functions have names: there is a .symtab, its own or a debug file's. Else only the exported ones do.
     pub fn has_full_symbols(&self) -> bool {
         self.full_symbols

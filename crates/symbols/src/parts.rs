@@ -18,8 +18,8 @@
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
 use object::endian::LittleEndian;
@@ -28,6 +28,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::SeekFrom;
 
 use crate::error::Error;
+use crate::identity::FileIdentity;
 use crate::table::{SECTIONS_MAX, SEGMENTS_MAX, table};
 use crate::windows::{SectionRange, Windows};
 
@@ -65,7 +66,19 @@ struct Part {
 }
 
 /// A file, counted.
-struct Kept(File);
+struct Kept {
+    file: File,
+    identity: FileIdentity,
+}
+
+impl Kept {
+    /// The bytes of a range, if the file still is the one of which the rest was read.
+    fn read(&self, range: Range<u64>) -> Option<Vec<u8>> {
+        let bytes = read(&self.file, range)?;
+        let now = FileIdentity::of(&self.file.metadata().ok()?);
+        (now == self.identity).then_some(bytes)
+    }
+}
 
 impl Drop for Kept {
     fn drop(&mut self) {
@@ -83,7 +96,7 @@ fn may_keep_one_more() -> bool {
 
 /// The parts of a file, ascending and disjoint.
 pub(crate) struct Parts {
-    file: Option<Kept>,
+    file: Option<Arc<Kept>>,
     file_bytes: u64,
     /// How much of it is no long hole.
     data_bytes: u64,
@@ -145,7 +158,8 @@ impl Parts {
                 parts.list.push(part);
             }
         }
-        parts.file = is_kept.then(|| Kept(file));
+        let identity = FileIdentity::of(&metadata);
+        parts.file = is_kept.then(|| Arc::new(Kept { file, identity }));
         Ok(parts)
     }
 
@@ -157,6 +171,24 @@ impl Parts {
     /// Whether the file is more than a few pieces of data in a large hole.
     pub fn is_dense(&self) -> bool {
         self.data_bytes >= self.file_bytes / 16
+    }
+
+    /// The same parts, of which nothing is held: what is asked for is read again. `None` where that cannot be, or
+    /// would save little.
+    pub fn unread(&self) -> Option<Parts> {
+        let file = self.file.clone()?;
+        let is_large = self.list.iter().any(|part| !part.windows.is_empty());
+        let unread = |part: &Part| Part {
+            range: part.range.clone(),
+            contents: OnceLock::new(),
+            windows: part.windows.unread(),
+        };
+        is_large.then(|| Parts {
+            file: Some(file),
+            file_bytes: self.file_bytes,
+            data_bytes: self.data_bytes,
+            list: self.list.iter().map(unread).collect(),
+        })
     }
 
     /// What was read.
@@ -177,7 +209,7 @@ impl Parts {
     pub fn part_at(&self, offset: u64, bytes: u64) -> Option<(&[u8], u64)> {
         let part = self.find(offset)?;
         let file = self.file.as_ref();
-        let read = |range: Range<u64>| file.and_then(|kept| read(&kept.0, range)).unwrap_or_default();
+        let read = |range: Range<u64>| file.and_then(|kept| kept.read(range)).unwrap_or_default();
         let end = offset.saturating_add(bytes).min(part.range.end);
         if part.contents.get().is_none()
             && let Some((window, start)) = part.windows.around(&(offset..end), read)
@@ -208,7 +240,7 @@ impl Parts {
         };
         for start in range.clone().step_by(SCANNED_BYTES) {
             let end = range.end.min(start + SCANNED_BYTES as u64);
-            match read(&file.0, start..end) {
+            match file.read(start..end) {
                 Some(piece) => take(start, &piece),
                 None => return,
             }
@@ -364,7 +396,6 @@ fn present(range: &Range<u64>, pieces: &[Range<u64>]) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use std::io::{Seek, Write};
-    use std::sync::Arc;
 
     use super::*;
     use crate::image::Image;
@@ -422,6 +453,37 @@ mod tests {
             assert_eq!(image.at(u64::MAX, 2), None);
             assert!(!image.is_there(u64::MAX, 2));
         }
+    }
+
+    #[test]
+    fn what_was_forgotten_is_read_again_of_the_same_file_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("copy");
+        std::fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let whole = Parts::of(File::open(&path).unwrap(), &path).unwrap();
+        let Some(unread) = whole.unread() else {
+            assert!(
+                (bytes.len() as u64) < 2 * LARGE_BYTES,
+                "a large part is read by windows"
+            );
+            return;
+        };
+        assert_eq!(unread.held_bytes(), 0);
+        let read = |parts: &Parts, at: usize| {
+            parts
+                .part_at(at as u64, 8)
+                .map(|(found, start)| found[start as usize..][..8].to_vec())
+        };
+        let offsets = (0..bytes.len() - 8)
+            .step_by(bytes.len() / 64)
+            .filter(|at| whole.has(*at as u64, 8));
+        for at in offsets {
+            assert_eq!(read(&unread, at).unwrap(), bytes[at..at + 8]);
+        }
+        let again = whole.unread().unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(8).unwrap();
+        assert!(again.part_at(0, 8).is_some_and(|(found, _)| found.is_empty()));
     }
 
     #[test]

@@ -83,6 +83,20 @@ impl Windows {
         })
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The same windows, none of them read.
+    pub fn unread(&self) -> Windows {
+        let unread = |window: &Window| Window {
+            range: window.range.clone(),
+            contents: OnceLock::new(),
+        };
+        Windows(self.0.iter().map(unread).collect())
+    }
+
     /// What was read.
     pub fn held_bytes(&self) -> u64 {
         let read = self.0.iter().filter_map(|window| window.contents.get());

@@ -303,8 +303,12 @@ impl Modules {
         let module = match self.known_of(&file, path) {
             Some(known) => known.clone().with_root(&root),
             None => match files::module_of(file, &root, path) {
-                Ok(module) => {
+                Ok(mut module) => {
                     self.held_bytes += module.image().held_bytes();
+                    // Its symbols are read. What else is needed is little, as a rule.
+                    if let Some(unread) = module.image().unread() {
+                        module.set_image(unread);
+                    }
                     module
                 }
                 Err(nanoprobe_symbols::Error::NotElf { .. } | nanoprobe_symbols::Error::NotLoadable { .. }) => {
@@ -319,6 +323,24 @@ impl Modules {
             module
         };
         Ok(Some(placed(module, image, is_part)))
+    }
+
+    /// Gives back the bytes of large files. They are read again when somebody asks for them.
+    pub fn forget_bytes(&mut self) {
+        let mut forgotten: Vec<(nanoprobe_symbols::Image, nanoprobe_symbols::Image)> = Vec::new();
+        for module in &mut self.list {
+            let old = module.image();
+            let known = forgotten.iter().find(|(known, _)| known.is_shared_with(old));
+            let unread = match known {
+                Some((_, unread)) => Some(unread.clone()),
+                None => old
+                    .unread()
+                    .inspect(|unread| forgotten.push((old.clone(), unread.clone()))),
+            };
+            if let Some(unread) = unread {
+                module.set_image(unread);
+            }
+        }
     }
 
     /// The module of a file that is mapped elsewhere, too: its bytes are held once.

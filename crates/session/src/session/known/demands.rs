@@ -76,8 +76,10 @@ impl Known {
 
     /// The dynamic linker's debugger hook: called whenever its list of libraries changes. Its module and its place.
     pub(in crate::session) fn linker_hook(&self) -> Option<(usize, ImageAddress)> {
-        let mut modules = self.modules.list().iter().enumerate();
-        modules.find_map(|(index, module)| {
+        let all = || self.modules.list().iter().enumerate();
+        // The linker has it, where there is one. Elsewhere it is looked for in all symbols of all modules.
+        let linkers = all().filter(|(_, module)| module.kind() == ModuleKind::Linker);
+        linkers.chain(all()).find_map(|(index, module)| {
             let symbols = ["_dl_debug_state", "dl_debug_state"];
             let symbol = symbols.iter().find_map(|name| module.symbol(name))?;
             Some((index, symbol.address))

@@ -1,11 +1,14 @@
 //! Probes are planned, written and armed: when a session begins, and whenever libraries come.
 
 use std::mem::offset_of;
+use std::thread::Builder;
 use std::time::Duration;
 
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::Memory as _;
 use nanoprobe_arena::layout::Control;
+use nanoprobe_patch::Replacement;
+use nanoprobe_symbols::Module;
 use nanoprobe_target::{Pauses, Seccomp, Stopped};
 use nanoprobe_text::code::Neighbours;
 
@@ -23,6 +26,9 @@ use crate::session::timers::Timers;
 use crate::session::tracing::Tracing;
 use crate::small_stack::small_stacks;
 use crate::{interrupt, shims, unwinding};
+
+/// So many probes are planned long enough for another thread to be of use meanwhile.
+const PROBES_FOR_A_THREAD: usize = 256;
 
 impl Presence {
     /// Fires BEGIN, and places the probes. `stopped`: the threads that are stopped since the arena was mapped.
@@ -94,23 +100,22 @@ impl Presence {
     ) -> Result<Armed, SessionError> {
         let known = &tracing.known;
         let knows_all = stopped.is_some() && known.is_static() && self.takes_returns(known);
-        let unwinders = match knows_all {
-            true => self.missing_return_hooks(known),
-            false => Vec::new(),
-        };
-        let hooked: Vec<u64> = unwinders
-            .iter()
-            .filter_map(|hook| Some(known.address_of(hook)?.0))
-            .collect();
+        let unwinders = knows_all.then(|| self.missing_return_hooks(known)).unwrap_or_default();
+        let addresses = unwinders.iter().filter_map(|hook| known.address_of(hook));
+        let hooked: Vec<u64> = addresses.map(|address| address.0).collect();
         let hooks: Vec<Hook> = hooks.iter().chain(&unwinders).copied().collect();
         let attachment = &self.attachment;
-        let mut placement = planned(known, &self.placed, attachment, first, &hooks)?;
+        let modules = self.without_shims(known);
+        let (placement, found) = self.planned_with_shims(known, first, &hooks, &modules);
+        let mut placement = placement?;
         if interrupt::requested() {
             return Ok(Armed::default());
         }
         let has_shims = !placement.changes.patches.is_empty() || attachment.shimmed.is_some();
         if has_shims {
-            self.add_shims(known, &mut placement);
+            let found = found.unwrap_or_else(|| shims::find_all(&modules, interrupt::requested));
+            let agent = |function| attachment.agent(function);
+            shims::add(&mut placement, modules.into_iter().zip(found), agent);
         }
         if interrupt::requested() {
             return Ok(Armed::default());
@@ -151,6 +156,7 @@ impl Presence {
                 None
             }
         };
+        tracing.known.modules.forget_bytes();
         self.publish_needs(tracing, module)?;
         if interrupt::requested() {
             return Ok(Armed::default());
@@ -165,14 +171,29 @@ impl Presence {
         Ok(armed)
     }
 
-    /// Adds the shims of modules that have come since the last call.
-    fn add_shims(&self, known: &Known, placement: &mut Placement) {
-        let attachment = &self.attachment;
-        let first = attachment.shimmed.unwrap_or(0);
+    /// A placement, and where shims belong in some modules, as far as another thread has looked meanwhile.
+    fn planned_with_shims(
+        &self,
+        known: &Known,
+        first: usize,
+        hooks: &[Hook],
+        modules: &[&Module],
+    ) -> (Result<Placement, SessionError>, Option<Vec<Vec<Replacement>>>) {
+        let is_much = known.enablings.list().len() >= first + PROBES_FOR_A_THREAD;
+        std::thread::scope(|scope| {
+            let find = || shims::find_all(modules, interrupt::requested);
+            let thread = is_much.then(|| Builder::new().spawn_scoped(scope, find));
+            let placement = planned(known, &self.placed, &self.attachment, first, hooks);
+            let found = thread.and_then(Result::ok).and_then(|thread| thread.join().ok());
+            (placement, found)
+        })
+    }
+
+    /// The modules that have come since the last shims were placed.
+    fn without_shims<'k>(&self, known: &'k Known) -> Vec<&'k Module> {
+        let first = self.attachment.shimmed.unwrap_or(0);
         let modules = known.loaded_modules().filter(|(index, _)| *index >= first);
-        let modules = modules.map(|(_, module)| module);
-        let agent = |function| attachment.agent(function);
-        shims::add(placement, modules, agent, interrupt::requested);
+        modules.map(|(_, module)| module).collect()
     }
 
     /// Publishes what handlers read besides their arguments: unwinding tables (of the modules from index `module`
