@@ -56,6 +56,7 @@ mod detour;
 mod function;
 mod kept;
 mod near;
+pub mod order;
 mod plan;
 mod point;
 mod refusal;

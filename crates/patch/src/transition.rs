@@ -34,6 +34,7 @@
 
 use iced_x86::{Decoder, DecoderError, DecoderOptions};
 
+use crate::order::sort_by_number;
 use crate::{TargetAddress, is_trapping_byte};
 
 /// `int3`.
@@ -118,7 +119,7 @@ impl<'a> IntoIterator for &'a Step {
 pub fn transition(old: &[TextRange], new: &[TextRange]) -> Steps {
     let mut sorted: Vec<(bool, &TextRange)> = old.iter().map(|range| (false, range)).collect();
     sorted.extend(new.iter().map(|range| (true, range)));
-    sorted.sort_by_key(|(_, range)| range.address);
+    sort_by_number(&mut sorted, |(_, range)| range.address.0);
     let mut all = Changes::default();
     let (mut olds, mut news) = (Vec::new(), Vec::new());
     for cluster in clusters(&sorted) {
@@ -204,7 +205,7 @@ impl<V> FromIterator<(u64, V)> for Few<V> {
         let mut all: Vec<(u64, V)> = values.into_iter().collect();
         if !all.is_sorted_by(|one, next| one.0 < next.0) {
             all.reverse();
-            all.sort_by_key(|(address, _)| *address);
+            sort_by_number(&mut all, |(address, _)| *address);
             all.dedup_by_key(|(address, _)| *address);
         }
         Few(all)

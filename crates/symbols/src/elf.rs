@@ -7,6 +7,7 @@
 use std::fmt;
 use std::path::Path;
 
+use nanoprobe_patch::order::sort_by_numbers;
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
 use object::endian::LittleEndian;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
@@ -171,7 +172,7 @@ impl Elf {
         };
         // What lies in a hole of the file is no code.
         ranges.retain(|range| self.is_there(range.start.0, range.len()));
-        ranges.sort();
+        sort_by_numbers(&mut ranges, |range| (range.start.0, range.end.0));
         let mut end = ImageAddress(0);
         for range in &mut ranges {
             range.start = range.start.max(end);

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
+use crate::crc32::Crc32;
 use crate::elf::Elf;
 use crate::error::Error;
 use crate::identity::FileIdentity;
@@ -222,15 +223,15 @@ fn build_id_of(image: &Image, path: &Path) -> Option<Vec<u8>> {
 fn sum_of(file: &File) -> Option<u32> {
     use std::os::unix::fs::FileExt;
     let metadata = file.metadata().ok()?;
-    let mut hasher = crc32fast::Hasher::new();
+    let mut sum = Crc32::new();
     let mut piece = vec![0; PIECE_BYTES as usize];
     let mut at = 0;
     while at < metadata.len().min(FILE_BYTES_MAX) {
         let read = file.read_at(&mut piece, at).ok().filter(|read| *read > 0)?;
-        hasher.update(piece.get(..read)?);
+        sum.update(piece.get(..read)?);
         at += read as u64;
     }
-    Some(hasher.finalize())
+    Some(sum.sum())
 }
 
 #[cfg(test)]

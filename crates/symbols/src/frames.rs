@@ -15,6 +15,7 @@ use gimli::{
     FrameDescriptionEntry, LittleEndian, Register, RegisterRule, UnwindContext, UnwindOffset, UnwindSection,
     UnwindTable,
 };
+use nanoprobe_patch::order::{sort_by_number, sort_by_numbers};
 use object::elf;
 
 use crate::elf::Elf;
@@ -221,6 +222,14 @@ impl Visitor for RowAt {
     }
 }
 
+/// Ascending; of several that start at one address the longest.
+fn one_at_each_start(mut list: Vec<Frame>) -> Vec<Frame> {
+    sort_by_number(&mut list, |frame| frame.offset as u64);
+    sort_by_numbers(&mut list, |frame| (frame.start, !frame.end));
+    list.dedup_by_key(|frame| frame.start);
+    list
+}
+
 struct Walk<'s, 'a, S> {
     section: &'s S,
     bases: &'s BaseAddresses,
@@ -262,9 +271,7 @@ impl<'s, 'a, S: UnwindSection<Slice<'a>>> Walk<'s, 'a, S> {
                 }
             }
         }
-        list.sort_by_key(|frame| (frame.start, std::cmp::Reverse(frame.end), frame.offset));
-        list.dedup_by_key(|frame| frame.start);
-        list
+        one_at_each_start(list)
     }
 
     fn remember(&mut self, common: CommonInformationEntry<Slice<'a>>) {

@@ -13,6 +13,8 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
+use nanoprobe_patch::order::sort_by_numbers;
+
 use crate::address::{AddressRange, ImageAddress};
 use crate::elf::Elf;
 use crate::frames::Frames;
@@ -73,7 +75,9 @@ pub(crate) fn find(elf: &Elf, frames: &Frames, debug: Option<&Elf>, go: Option<&
     let mut list = fold(candidates);
     find_extents(elf, frames, &data, &mut list);
     let orphans = attach_fragments(elf, &mut list);
-    list.sort_by_key(|function| (function.address, function.kind != FunctionKind::Code));
+    sort_by_numbers(&mut list, |function| {
+        (function.address.0, u64::from(function.kind != FunctionKind::Code))
+    });
     list.shrink_to_fit();
     Functions { list, orphans, data }
 }

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod crc32;
 mod elf;
 mod error;
 pub mod files;

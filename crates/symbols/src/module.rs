@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use nanoprobe_patch::TargetAddress;
+use nanoprobe_patch::order::sort_by_numbers;
 
 use crate::address::{AddressRange, Bias, FileOffset, ImageAddress};
 use crate::elf::{Elf, Segment};
@@ -172,7 +173,7 @@ impl Module {
             .flat_map(|range| parts.iter().map(move |part| common(range, part)))
             .filter(|range| !range.is_empty())
             .collect();
-        left.sort_unstable();
+        sort_by_numbers(&mut left, |range| (range.start.0, range.end.0));
         let is_mapped = |range: AddressRange| left.iter().any(|part| common(&range, part) == range);
         self.functions.list.retain(|function| is_mapped(function.extent()));
         self.functions.orphans.retain(|fragment| is_mapped(fragment.range));

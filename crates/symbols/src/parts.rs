@@ -21,6 +21,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use nanoprobe_patch::order::sort_by_numbers;
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
 use object::endian::LittleEndian;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
@@ -340,7 +341,7 @@ fn wanted(file: &File, header: &[u8], file_bytes: u64) -> (Vec<Wanted>, Vec<Sect
 
 /// Overlapping ranges as one: each byte of the file is held once.
 fn merged(mut wanted: Vec<Wanted>) -> Vec<Wanted> {
-    wanted.sort_by_key(|wanted| (wanted.range.start, wanted.range.end));
+    sort_by_numbers(&mut wanted, |wanted| (wanted.range.start, wanted.range.end));
     let mut merged: Vec<Wanted> = Vec::new();
     for next in wanted {
         match merged.last_mut() {

@@ -1,5 +1,7 @@
 //! From an address to a name: a sorted index over functions and fragments.
 
+use nanoprobe_patch::order::sort_by_numbers;
+
 use crate::address::{AddressRange, ImageAddress};
 use crate::elf::Elf;
 use crate::frames::Frames;
@@ -18,11 +20,22 @@ struct Span {
     reach: ImageAddress,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Orphan(u32),
     Fragment(u32, u32),
     Function(u32),
+}
+
+impl Owner {
+    /// Among those of one range, ascending.
+    fn place(self) -> (u64, u64) {
+        match self {
+            Owner::Orphan(number) => (0, number.into()),
+            Owner::Fragment(function, part) => (1 << 32 | u64::from(function), part.into()),
+            Owner::Function(number) => (2 << 32 | u64::from(number), 0),
+        }
+    }
 }
 
 /// Sorted by start; of several with one start, the most telling last.
@@ -51,10 +64,11 @@ impl Index {
         for (index, fragment) in functions.orphans.iter().enumerate() {
             spans.push(span(fragment.range, Owner::Orphan(index as u32)));
         }
-        spans.sort_by(|left, right| {
-            let key = |span: &Span| (span.range.start, std::cmp::Reverse(span.range.end));
-            key(left).cmp(&key(right)).then_with(|| right.owner.cmp(&left.owner))
+        sort_by_numbers(&mut spans, |span| {
+            let (first, second) = span.owner.place();
+            (!first, !second)
         });
+        sort_by_numbers(&mut spans, |span| (span.range.start.0, !span.range.end.0));
         let mut reach = ImageAddress(0);
         for span in &mut spans {
             reach = reach.max(span.range.end);

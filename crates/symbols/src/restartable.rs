@@ -23,6 +23,7 @@ use crate::address::{AddressRange, ImageAddress};
 use crate::elf::Elf;
 use crate::linkage::DynamicEntries;
 use crate::table::table;
+use nanoprobe_patch::order::{sort_by_number, sort_by_numbers};
 
 /// Bytes of a descriptor.
 const DESCRIPTOR_BYTES: u64 = 32;
@@ -91,7 +92,7 @@ impl Sequences {
             })
             .collect();
         let mut by_abort: Vec<RestartableSequence> = by_start.iter().map(|(sequence, _)| *sequence).collect();
-        by_abort.sort_unstable_by_key(|sequence| sequence.abort);
+        sort_by_number(&mut by_abort, |sequence| sequence.abort.0);
         Sequences { by_start, by_abort }
     }
 
@@ -115,7 +116,8 @@ impl Sequences {
         let reach = range.end.0.saturating_add(SIGNATURE_BYTES);
         let aborts = self.by_abort.iter().skip(first);
         found.extend(aborts.take_while(|sequence| sequence.abort.0 < reach));
-        found.sort_unstable();
+        sort_by_number(&mut found, |sequence| sequence.abort.0);
+        sort_by_numbers(&mut found, |sequence| (sequence.start.0, sequence.end.0));
         found.dedup();
         found
     }

@@ -15,6 +15,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use nanoprobe_patch::TargetAddress;
+use nanoprobe_patch::order::sort_by_number;
 
 /// What may be done with a mapping's bytes by the process itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -105,7 +106,7 @@ impl Map {
     pub fn parse(text: &[u8]) -> Map {
         let mut mappings: Vec<Mapping> = text.split(|&byte| byte == b'\n').filter_map(parse_line).collect();
         // The kernel writes them in order and disjoint; a map read while it changed may repeat a line.
-        mappings.sort_by_key(|mapping| mapping.start);
+        sort_by_number(&mut mappings, |mapping| mapping.start.0);
         let mut last_end = TargetAddress(0);
         mappings.retain(|mapping| {
             let keep = mapping.start >= last_end;

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use nanoprobe_patch::order::gather;
 use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, Replacement, analyze};
 use nanoprobe_symbols::{ImageAddress, Module, ModuleKind};
 
@@ -39,7 +40,7 @@ pub fn find(module: &Module) -> Vec<Replacement> {
                 .map(|extent| (extent.start.0, extent.end.0))
                 .or_else(|| Some((address(load?), address(call + SYSCALL.len()))))
         });
-        for (start, end) in extents.collect::<BTreeMap<u64, u64>>() {
+        for (start, end) in gather::<BTreeMap<u64, u64>, _>(extents) {
             let map = decoded(module, ImageAddress(start), ImageAddress(end));
             shims.extend(map.iter().flat_map(|map| Replacement::find(map, &CALLS)));
         }

@@ -3,6 +3,7 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 
 use nanoprobe_patch::TargetAddress;
+use nanoprobe_patch::order::sort_by_number;
 
 use super::probe::tactic_number;
 use crate::engine::{Engine, engine};
@@ -93,7 +94,7 @@ fn all(engine: &Engine) -> Vec<Found> {
         offset: 0,
     }));
     // A stable sort keeps rows at one address in the order of registration.
-    found.sort_by_key(|one| one.address);
+    sort_by_number(&mut found, |one| one.address as u64);
     found
 }
 

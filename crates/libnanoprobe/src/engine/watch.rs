@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use nanoprobe_arena::registry::{ENABLED, Row, UNCOUNTED};
 use nanoprobe_patch::TargetAddress;
+use nanoprobe_patch::order::sort_by_number;
 
 use super::Engine;
 use super::site::Epochs;
@@ -201,7 +202,7 @@ impl Engine {
     /// All of them, ascending by address.
     pub fn watch_states(&self) -> Vec<WatchState> {
         let mut states: Vec<WatchState> = self.watches.all.values().map(Watchpoint::state).collect();
-        states.sort_by_key(|state| state.place.address);
+        sort_by_number(&mut states, |state| state.place.address);
         states
     }
 

@@ -19,6 +19,7 @@
 //! is no other room. A thread that leaves in the middle of a look-up (by a signal handler's siglongjmp) is counted
 //! for ever: then no table is used again.
 
+use nanoprobe_patch::order::sort_by_number;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
@@ -124,7 +125,7 @@ impl Room {
     fn release(&mut self, ranges: Vec<Range<u64>>) {
         self.free.extend(ranges);
         self.free.retain(|range| range.start < range.end);
-        self.free.sort_by_key(|range| range.start);
+        sort_by_number(&mut self.free, |range| range.start);
         let mut joined: Vec<Range<u64>> = Vec::with_capacity(self.free.len());
         for range in self.free.drain(..) {
             match joined.last_mut() {

@@ -3,6 +3,7 @@
 use super::built::{Built, Move, Origin, Redirect};
 use super::compose::{Composed, Content, compose};
 use super::runtime::Runtime;
+use crate::order::{sort_by_number, sort_by_numbers};
 use crate::trap::{REDIRECT_EMULATION, form_of};
 use crate::{Guest, JumpConstraint, Refusal, RunPlan, Tactic, TargetAddress, TextRange, TrapForm, is_trapping_byte};
 
@@ -26,7 +27,7 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
         springboard,
         mut redirects,
     } = write(run, &composed, detour)?;
-    redirects.sort_unstable();
+    sort_by_numbers(&mut redirects, |redirect| (redirect.from.0, redirect.to.0));
     Ok(Built {
         partial: partial(&composed, detour),
         address: run.start,
@@ -147,7 +148,7 @@ fn departures(run: &RunPlan, composed: &Composed, detour: TargetAddress) -> Vec<
         original: run.start,
         relocated: springboard.jump,
     }));
-    departures.sort_unstable_by_key(|departure| departure.relocated);
+    sort_by_number(&mut departures, |departure| departure.relocated.0);
     departures
 }
 

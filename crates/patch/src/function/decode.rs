@@ -6,6 +6,7 @@ use super::instruction::{ELSEWHERE, Instruction, Reference};
 use super::kind::Kind;
 use super::map::{CodeView, FunctionExtent, FunctionMap};
 use crate::TargetAddress;
+use crate::order::sort_by_number;
 
 /// What functions are aligned to, in bytes: no more zeros are padding.
 const ALIGNMENT: usize = 16;
@@ -33,13 +34,7 @@ pub fn analyze(code: &CodeView<'_>, extent: &FunctionExtent) -> FunctionMap {
         followed: false,
         undecodable: None,
         usable: size,
-        shown_padding: Vec::new(),
-        shown_taken: Vec::new(),
-        evicts: false,
-        near: None,
-        next: None,
-        is_successor: false,
-        keeps_calls: false,
+        shown: Default::default(),
         fixed: Default::default(),
     };
     decode_function(&mut map, bytes);
@@ -47,7 +42,7 @@ pub fn analyze(code: &CodeView<'_>, extent: &FunctionExtent) -> FunctionMap {
         decode_padding(&mut map, bytes);
     }
     map.sort_branches();
-    map.outgoing.sort_unstable();
+    sort_by_number(&mut map.outgoing, |target| target.0);
     map.outgoing.dedup();
     map
 }

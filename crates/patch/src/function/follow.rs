@@ -29,6 +29,7 @@ use super::map::FunctionMap;
 use super::surroundings::Surroundings;
 use super::{stack, tables};
 use crate::TargetAddress;
+use crate::order::sort_by_number;
 
 /// Instructions that are moved to correct the linear decode where it is out of step; beyond, the rest stays unreached.
 /// Hand-written assembly has a handful of such places a function.
@@ -312,8 +313,8 @@ fn restrict(map: &mut FunctionMap, reached: &[u64]) {
     map.undecodable = None;
     map.followed = true;
     map.sort_branches();
-    map.stays_inside.sort_unstable();
-    map.outgoing.sort_unstable();
+    sort_by_number(&mut map.stays_inside, |offset| u64::from(*offset));
+    sort_by_number(&mut map.outgoing, |target| target.0);
     map.outgoing.dedup();
     let mut code = map.instructions.iter().take_while(|one| one.offset < map.size);
     let last = code.clone().last().map_or(0, |last| last.end());

@@ -57,12 +57,20 @@ pub struct FunctionMap {
     pub(super) undecodable: Option<TargetAddress>,
     /// End of what a run may use: the instructions, then padding of nops, int3 or zeros.
     pub(super) usable: u32,
+    /// What lies around it, as planning was shown.
+    pub(super) shown: Shown,
+    /// Instructions that stay in place.
+    pub(super) fixed: Fixed,
+}
+
+/// What lies around a function, as planning was shown (`shown.rs`).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shown {
     /// Padding that jumps may use, near the function.
-    pub(super) shown_padding: Vec<Padding>,
+    pub(super) padding: Vec<Padding>,
     /// Parts of it that are taken.
-    pub(super) shown_taken: Vec<Range<TargetAddress>>,
-    /// Instructions may be displaced for the sake of those before them.
-    pub(super) evicts: bool,
+    pub(super) taken: Vec<Range<TargetAddress>>,
+    pub(super) evicts: Evicts,
     /// Where detours can lie; `None`: wherever a program can have memory.
     pub(super) near: Option<Arc<[Range<u64>]>>,
     /// The function that begins where this one ends.
@@ -71,13 +79,19 @@ pub struct FunctionMap {
     pub(super) is_successor: bool,
     /// Calls stay in place.
     pub(super) keeps_calls: bool,
-    /// Instructions that stay in place.
-    pub(super) fixed: Fixed,
 }
 
-/// No program can map memory outside of these addresses (with pages of four levels): libraries lie near the upper end,
-/// and half of what their puns spell is beyond.
-const EVERYWHERE: Range<u64> = 1 << 16..(1 << 47) - 4096;
+/// Which instructions may be displaced for the sake of others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Evicts {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those directly after a short one.
+    Successors,
+    /// These, and those that can carry another one's springboard.
+    Neighbours,
+}
 
 impl FunctionMap {
     /// Address of the first instruction.
@@ -185,94 +199,8 @@ impl FunctionMap {
         breakpoints.next().map(|found| self.address(found.offset))
     }
 
-    /// Shows padding in which a jump of this function may have a springboard: its own
-    /// ([`FunctionMap::padding`]), and that of the functions around it. Without any, planning uses no
-    /// springboard and displaces no instruction but for its own points. The caller then need not care for
-    /// [`crate::Built::springboard`], [`crate::Built::successor`] and [`crate::Built::host`].
-    pub fn show_padding(&mut self, padding: impl IntoIterator<Item = Padding>) {
-        self.evicts = true;
-        self.shown_padding.extend(padding);
-        self.shown_padding.sort_by_key(|padding| padding.start);
-        self.shown_padding.dedup_by_key(|padding| padding.start);
-    }
-
-    /// As [`FunctionMap::show_padding`], but for springboards only: no instruction is displaced for the sake of another
-    /// one, and there is neither a [`crate::Built::successor`] nor a [`crate::Built::host`].
-    pub fn show_padding_for_springboards(&mut self, padding: impl IntoIterator<Item = Padding>) {
-        let evicts = self.evicts;
-        self.show_padding(padding);
-        self.evicts = evicts;
-    }
-
-    /// Says which padding has springboards of other functions: [`crate::RunPlan::springboard`].
-    pub fn show_taken(&mut self, taken: impl IntoIterator<Item = Range<TargetAddress>>) {
-        self.shown_taken.extend(taken);
-    }
-
-    /// Whether a springboard can have this padding.
-    pub(crate) fn is_taken(&self, range: &Range<TargetAddress>) -> bool {
-        let mut taken = self.shown_taken.iter();
-        taken.any(|taken| taken.start < range.end && range.start < taken.end)
-    }
-
-    /// Whether planning may displace instructions for the sake of those before them.
-    pub(crate) fn evicts(&self) -> bool {
-        self.evicts
-    }
-
-    /// Says where detours can lie ([`crate::NearSpace::free`]), so that no jump is planned that cannot lead there.
-    pub fn show_near_memory(&mut self, free: Arc<[Range<u64>]>) {
-        self.near = Some(free);
-    }
-
-    /// Where detours can lie, as far as is known.
-    pub(crate) fn near_memory(&self) -> &[Range<u64>] {
-        self.near.as_deref().unwrap_or(std::slice::from_ref(&EVERYWHERE))
-    }
-
-    /// Shows the function that begins after this one, so that its first instructions may be displaced for the sake of
-    /// this one's last. It is of use where it begins within a jump's length.
-    pub fn show_next(&mut self, next: Arc<FunctionMap>) {
-        self.next = Some(next);
-    }
-
-    /// The function that begins after this one, where that was shown.
-    pub(crate) fn next(&self) -> Option<&FunctionMap> {
-        self.next.as_deref()
-    }
-
-    /// Says that the jump of the function before this one ends with this one's first bytes
-    /// ([`crate::RunPlan::successor`]). They will be a jump's, whatever is probed here.
-    pub fn show_that_it_is_successor(&mut self) {
-        self.is_successor = true;
-    }
-
-    /// Says that the threads have shadow stacks. Only a call in place leaves the original return address on both
-    /// stacks. So no call is displaced, a site at a call is refused, and no return address may be replaced.
-    pub fn show_shadow_stack(&mut self) {
-        self.keeps_calls = true;
-    }
-
-    /// Whether an instruction is a call that must be executed in place.
-    pub(crate) fn is_kept_call(&self, instruction: Instruction) -> bool {
-        self.keeps_calls && instruction.kind == Kind::Call
-    }
-
-    /// Whether the first instruction must begin with a jump.
-    pub(crate) fn is_successor(&self) -> bool {
-        self.is_successor
-    }
-
-    /// Plans as if others had no springboards, memory were free everywhere, no branch were known, or there were padding
-    /// after the function: to find out what keeps a jump from a site.
-    pub(crate) fn forget_taken(&mut self) {
-        self.shown_taken.clear();
-    }
-
-    pub(crate) fn forget_near_memory(&mut self) {
-        self.near = None;
-    }
-
+    /// Plans as if no branch were known, or there were padding after the function: to find out what keeps a jump from a
+    /// site.
     pub(crate) fn forget_branches(&mut self) {
         self.branches.clear();
         self.branch_targets.fill(0);
@@ -285,11 +213,6 @@ impl FunctionMap {
         self.bytes.resize(size as usize + 16, 0xcc);
         self.branch_targets.resize(self.bytes.len().div_ceil(64), 0);
         self.usable = size.saturating_add(16);
-    }
-
-    /// The padding that jumps of this function may use, ascending.
-    pub(crate) fn shown_padding(&self) -> &[Padding] {
-        &self.shown_padding
     }
 
     /// Whether an address lies in the function or one of its fragments.

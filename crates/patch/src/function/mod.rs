@@ -12,6 +12,7 @@ mod map;
 mod padding;
 mod restartable;
 mod return_address;
+mod shown;
 mod stack;
 mod surroundings;
 mod tables;

@@ -28,6 +28,7 @@ use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, 
 use super::instruction::{ELSEWHERE, is_moved_by, is_relative};
 use super::kind::Kind;
 use super::map::FunctionMap;
+use crate::order::{gather, sort_by_number};
 
 /// Two bits for each register, by its number. Joining is `|`.
 type State = u32;
@@ -162,7 +163,7 @@ fn marked(parts: &[FunctionMap], nodes: &[Node]) -> Vec<usize> {
                 .ok()
         }));
     }
-    found.sort_unstable();
+    sort_by_number(&mut found, |node| *node as u64);
     found.dedup();
     found
 }
@@ -181,8 +182,8 @@ fn entries(parts: &[FunctionMap], nodes: &[Node]) -> Vec<usize> {
 fn states(nodes: &[Node], entries: &[usize]) -> Vec<State> {
     let mut states: Vec<Option<State>> = vec![None; nodes.len()];
     let mut factory = InstructionInfoFactory::new();
-    let kept: BTreeSet<u64> = nodes.iter().filter_map(|node| kept_at(&node.code, true)).collect();
-    let copies: BTreeSet<u32> = nodes.iter().filter_map(|node| copied(&node.code, true)).collect();
+    let kept: BTreeSet<u64> = gather(nodes.iter().filter_map(|node| kept_at(&node.code, true)));
+    let copies: BTreeSet<u32> = gather(nodes.iter().filter_map(|node| copied(&node.code, true)));
     let mut pending: Vec<usize> = Vec::new();
     // What is entered from elsewhere in some other way comes last: with a stack, unless something leads there.
     let others = 0..nodes.len();

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::NearSpace;
 use super::region::Pages;
 use super::request::Request;
+use crate::order::sort_by_number;
 use crate::{RunPlan, Tactic, TargetAddress};
 
 /// Places for the first detour that are tried: in open regions, and in holes.
@@ -44,7 +45,7 @@ pub(super) fn chains(runs: Vec<RunPlan>) -> (Vec<Chain>, Vec<RunPlan>) {
         }
     }
     // From the highest to the lowest, as everything is placed.
-    firsts.sort_by_key(|run| std::cmp::Reverse(run.start));
+    sort_by_number(&mut firsts, |run| !run.start.0);
     let chains = firsts.into_iter().map(|first| {
         let mut chain = vec![first];
         while let Some(next) = chain

@@ -26,6 +26,7 @@ mod request;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::order::{sort_by_number, sort_by_numbers};
 use crate::{Obstacle, PlanOptions, Refusal, RunPlan, Tactic, TargetAddress};
 use region::{Pages, Region};
 use request::{Request, jump_constraint};
@@ -89,7 +90,7 @@ impl NearSpace {
             hole.end &= !(page - 1);
         }
         holes.retain(|hole| hole.start < hole.end);
-        holes.sort_unstable_by_key(|hole| hole.start);
+        sort_by_number(&mut holes, |hole| hole.start);
         let mut merged: Vec<Range<u64>> = Vec::with_capacity(holes.len());
         for hole in holes {
             match merged.last_mut() {
@@ -155,7 +156,9 @@ impl NearSpace {
     /// window's lower end moves down with the site, so that what is in use stays in the window.
     pub fn place_all(&mut self, runs: &[&RunPlan]) -> Vec<Option<TargetAddress>> {
         let mut order: Vec<(usize, &&RunPlan)> = runs.iter().enumerate().collect();
-        order.sort_by_key(|(_, run)| std::cmp::Reverse((jump_constraint(run).rank(), run.start)));
+        sort_by_numbers(&mut order, |(_, run)| {
+            (!u64::from(jump_constraint(run).rank()), !run.start.0)
+        });
         let mut places = vec![None; runs.len()];
         for (index, run) in order {
             if let Some(place) = places.get_mut(index) {
@@ -225,7 +228,7 @@ impl NearSpace {
                 }
             }
         }
-        placed.runs.sort_by_key(|(run, _)| run.start);
+        sort_by_number(&mut placed.runs, |(run, _)| run.start.0);
         placed
     }
 
@@ -233,14 +236,14 @@ impl NearSpace {
     pub fn free(&self) -> Arc<[Range<u64>]> {
         let regions = self.regions.iter().map(|region| region.range.clone());
         let mut free: Vec<Range<u64>> = self.holes.iter().cloned().chain(regions).collect();
-        free.sort_unstable_by_key(|range| range.start);
+        sort_by_number(&mut free, |range| range.start);
         free.into()
     }
 
     /// What is to be mapped, ascending, disjoint, neighbours merged, whole pages.
     pub fn regions(&self) -> Vec<Range<TargetAddress>> {
         let mut ranges: Vec<Range<u64>> = self.regions.iter().map(|region| region.range.clone()).collect();
-        ranges.sort_unstable_by_key(|range| range.start);
+        sort_by_number(&mut ranges, |range| range.start);
         let mut merged: Vec<Range<TargetAddress>> = Vec::with_capacity(ranges.len());
         for range in ranges {
             match merged.last_mut() {

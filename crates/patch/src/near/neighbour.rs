@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::NearSpace;
 use super::chain::displacement;
+use crate::order::gather;
 use crate::{RunPlan, Tactic, TargetAddress};
 
 /// A run and the one whose springboard it carries.
@@ -32,10 +33,10 @@ pub(super) fn pairs(runs: Vec<RunPlan>) -> Sorted {
             ..Sorted::default()
         };
     }
-    let successors: BTreeSet<TargetAddress> = runs.iter().filter_map(|run| run.successor).collect();
+    let successors: BTreeSet<TargetAddress> = gather(runs.iter().filter_map(|run| run.successor));
     let mut sorted = Sorted::default();
     let (guests, others): (Vec<RunPlan>, Vec<RunPlan>) = runs.into_iter().partition(|run| run.host().is_some());
-    let mut guests: BTreeMap<TargetAddress, RunPlan> = guests.into_iter().map(|run| (run.start, run)).collect();
+    let mut guests: BTreeMap<TargetAddress, RunPlan> = gather(guests.into_iter().map(|run| (run.start, run)));
     for mut run in others {
         let is_free = matches!(run.tactic, Tactic::Jump | Tactic::Run) && !successors.contains(&run.start);
         let wanted = run.guest.filter(|_| is_free);

@@ -20,6 +20,7 @@ use super::assign::Claims;
 use super::obstacle::Obstacle;
 use super::pass::plan;
 use super::run::{FunctionPlan, PlanOptions, RunPlan};
+use crate::order::{gather, sort_by_numbers};
 use crate::{FunctionMap, Point, Tactic, TargetAddress};
 
 /// How far from a function what is taken is of interest to it: what a short jump reaches, and the longest run.
@@ -36,7 +37,7 @@ pub fn plan_again(
     map_of: &mut dyn FnMut(&Range<TargetAddress>) -> Option<FunctionMap>,
 ) -> FunctionPlan {
     let is_lost = |run: &&RunPlan| run.tactic == Tactic::Trap && run.obstacle == Some(Obstacle::Springboards);
-    let lost: BTreeSet<TargetAddress> = plan.runs.iter().filter(is_lost).map(|run| run.start).collect();
+    let lost: BTreeSet<TargetAddress> = gather(plan.runs.iter().filter(is_lost).map(|run| run.start));
     if lost.is_empty() || options.force.is_some() {
         return plan;
     }
@@ -58,7 +59,7 @@ pub fn plan_again(
 /// Parts that share no text with another one, ascending.
 fn alone(parts: &[Range<TargetAddress>]) -> Vec<Range<TargetAddress>> {
     let mut sorted = parts.to_vec();
-    sorted.sort_by_key(|part| (part.start, part.end));
+    sort_by_numbers(&mut sorted, |part| (part.start.0, part.end.0));
     sorted.dedup();
     let mut end_before = TargetAddress(0);
     let mut found = Vec::new();
@@ -89,8 +90,8 @@ impl All {
             claimed_by(run).for_each(|range| claims.add(range));
         }
         All {
-            successors: plan.runs.iter().filter_map(|run| run.successor).collect(),
-            runs: plan.runs.into_iter().map(|run| (run.start, run)).collect(),
+            successors: gather(plan.runs.iter().filter_map(|run| run.successor)),
+            runs: gather(plan.runs.into_iter().map(|run| (run.start, run))),
             refusals: plan.refusals,
             claims,
         }

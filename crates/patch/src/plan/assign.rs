@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::run::RunPlan;
 use super::springboard::Springboard;
+use crate::order::sort_by_number;
 use crate::{Tactic, TargetAddress};
 
 /// Text that is taken: disjoint ranges.
@@ -54,7 +55,9 @@ pub(super) fn assign(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>]) -> (Vec
     // Those with the least choice first.
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.retain(|index| runs.get(*index).is_some_and(needs_springboard));
-    order.sort_by_key(|index| runs.get(*index).map_or(0, |run| run.springboards.len()));
+    sort_by_number(&mut order, |index| {
+        runs.get(*index).map_or(0, |run| run.springboards.len() as u64)
+    });
     let mut runs: Vec<Option<RunPlan>> = runs.into_iter().map(Some).collect();
     let mut homeless = Vec::new();
     for index in order {

@@ -44,6 +44,7 @@ use super::run::{FunctionPlan, RunPlan};
 use super::shape::{BranchTargets, JUMP, SHORT_JUMP, Shape, is_avoided, shape_at};
 use super::sites::Site;
 use super::springboard::{LONGEST, Springboard};
+use crate::order::{gather, sort_by_numbers};
 use crate::{JumpConstraint, Refusal, Tactic, TargetAddress, is_trapping_byte};
 
 /// From a short jump's end to what it reaches.
@@ -111,20 +112,20 @@ impl Planner<'_> {
     /// displaced instruction, as far as there are such.
     pub(super) fn evict_neighbours(&self, sites: &[Site], plan: &mut FunctionPlan) {
         let map = self.map;
-        if !map.evicts() || !matches!(self.force, None | Some(Tactic::Evict)) {
+        if !map.evicts_neighbours() || !matches!(self.force, None | Some(Tactic::Evict)) {
             return;
         }
-        let refused: BTreeSet<TargetAddress> = plan.refusals.iter().filter_map(unavailable).collect();
+        let refused: BTreeSet<TargetAddress> = gather(plan.refusals.iter().filter_map(unavailable));
         let (trapped, runs): (Vec<RunPlan>, Vec<RunPlan>) = std::mem::take(&mut plan.runs)
             .into_iter()
             .partition(|run| run.tactic == Tactic::Trap);
-        let mut traps: BTreeMap<TargetAddress, RunPlan> = trapped.into_iter().map(|run| (run.start, run)).collect();
+        let mut traps: BTreeMap<TargetAddress, RunPlan> = gather(trapped.into_iter().map(|run| (run.start, run)));
         let address_of = |site: &Site| map.code().get(site.index).map(|code| map.address(code.offset));
         let unserved = sites.iter().filter_map(|site| {
             let address = address_of(site)?;
             (traps.contains_key(&address) || refused.contains(&address)).then_some((site.index, site))
         });
-        let mut unserved: BTreeMap<usize, &Site> = unserved.collect();
+        let mut unserved: BTreeMap<usize, &Site> = gather(unserved);
         let mut text = Text::of(runs);
         let waiting: Vec<usize> = unserved.keys().copied().collect();
         for index in waiting {
@@ -207,7 +208,7 @@ impl Planner<'_> {
                 add(rear, start.0, Host::Instruction(index));
             }
         }
-        places.sort_by_key(|(rank, distance, _)| (*rank, *distance));
+        sort_by_numbers(&mut places, |(rank, distance, _)| (u64::from(*rank), *distance));
         places.into_iter().find_map(|(_, _, place)| {
             let made;
             let host = match place.host {
@@ -313,8 +314,8 @@ impl Text {
                 .for_each(|springboard| claims.add(springboard.range()));
         }
         Text {
-            successors: runs.iter().filter_map(|run| run.successor).collect(),
-            runs: runs.into_iter().map(|run| (run.start, run)).collect(),
+            successors: gather(runs.iter().filter_map(|run| run.successor)),
+            runs: gather(runs.into_iter().map(|run| (run.start, run))),
             claims,
         }
     }

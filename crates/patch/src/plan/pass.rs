@@ -22,6 +22,7 @@ use super::planner::{Choice, Planner, Previous, Quality};
 use super::run::{FunctionPlan, PlanOptions, RunPlan};
 use super::sites::{Site, sites};
 use super::successor::Member;
+use crate::order::sort_by_number;
 use crate::{FunctionMap, Point, Refusal, Tactic};
 
 /// How often planning starts anew without the springboards that others took.
@@ -66,7 +67,7 @@ pub fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -> Funct
         }
         if !again {
             planner.evict_neighbours(&sites, &mut plan);
-            plan.runs.sort_by_key(|run| run.start);
+            sort_by_number(&mut plan.runs, |run| run.start.0);
             refusals.append(&mut plan.refusals);
             return FunctionPlan { refusals, ..plan };
         }

@@ -9,6 +9,7 @@ use super::shape::{BranchTargets, Followers, JUMP, SHORT_JUMP, Shape, pun_at, sh
 use super::sites::Site;
 use super::springboard;
 use crate::function::{FunctionMap, Padding};
+use crate::order::sort_by_number;
 use crate::{JumpConstraint, Tactic};
 
 /// How good a shape is: what a hit costs, and then how likely it finds a place. Best first. The figures, where they
@@ -99,7 +100,7 @@ impl Planner<'_> {
         let [copied, executed] = puns;
         let mut shapes: Vec<(Quality, Shape)> = [copied, executed, run, evict, partly].into_iter().flatten().collect();
         shapes.retain(|(_, shape)| self.force.is_none_or(|tactic| tactic == shape.tactic()));
-        shapes.sort_by_key(|(quality, _)| *quality);
+        sort_by_number(&mut shapes, |(quality, _)| *quality as u64);
         shapes
     }
 

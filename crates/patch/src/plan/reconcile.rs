@@ -18,6 +18,7 @@ use super::assign::assign;
 use super::displace::measure;
 use super::obstacle::Obstacle;
 use super::run::{FunctionPlan, PlanOptions, RunPlan};
+use crate::order::{sort_by_number, sort_by_numbers};
 use crate::{Refusal, Tactic, TargetAddress};
 
 /// Makes runs from any number of plans disjoint (but for traps on overlapping instructions), ascending, and gives each
@@ -35,7 +36,7 @@ pub fn reconcile(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>], options: &P
         plan.runs.extend(fallback.runs);
         plan.refusals.extend(fallback.refusals);
     }
-    plan.runs.sort_by_key(|run| run.start);
+    sort_by_number(&mut plan.runs, |run| run.start.0);
     plan
 }
 
@@ -50,7 +51,7 @@ fn without_taken(mut runs: Vec<RunPlan>, taken: &[Range<TargetAddress>]) -> Vec<
 }
 
 fn disjoint(mut runs: Vec<RunPlan>) -> FunctionPlan {
-    runs.sort_by_key(|run| (run.start, run.end()));
+    sort_by_numbers(&mut runs, |run| (run.start.0, run.end().0));
     let mut plan = FunctionPlan::default();
     let mut cluster: Vec<RunPlan> = Vec::new();
     let mut cluster_end = TargetAddress(0);
@@ -89,7 +90,7 @@ fn resolve(cluster: Vec<RunPlan>, plan: &mut FunctionPlan) {
             traps.extend(split.runs);
             plan.refusals.extend(split.refusals);
         }
-        traps.sort_by_key(|trap| trap.start);
+        sort_by_number(&mut traps, |trap| trap.start.0);
         merged = merge(traps, &mut plan.refusals);
         let starts: Vec<TargetAddress> = merged.iter().map(|trap| trap.start).collect();
         for (trap, next) in merged.iter_mut().zip(starts.iter().skip(1)) {
@@ -105,7 +106,7 @@ fn resolve(cluster: Vec<RunPlan>, plan: &mut FunctionPlan) {
 /// jump at the same place, or finds out when it is placed.
 fn without_overlapping_silent(runs: Vec<RunPlan>) -> Vec<RunPlan> {
     let (mut silent, mut kept): (Vec<RunPlan>, Vec<RunPlan>) = runs.into_iter().partition(RunPlan::is_silent);
-    silent.sort_by_key(|run| (run.claimed_end(), run.start));
+    sort_by_numbers(&mut silent, |run| (run.claimed_end().0, run.start.0));
     for run in silent {
         let overlaps = |other: &RunPlan| run.start < other.claimed_end() && other.start < run.claimed_end();
         if !kept.iter().any(overlaps) {

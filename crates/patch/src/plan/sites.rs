@@ -1,6 +1,7 @@
 //! Points, by the instructions at which they are.
 
 use crate::function::FunctionMap;
+use crate::order::sort_by_number;
 use crate::{Point, Refusal, TargetAddress};
 
 /// The points at one instruction.
@@ -14,7 +15,7 @@ pub(super) struct Site {
 /// Groups the points by instruction, ascending; refuses those that name none.
 pub(super) fn sites(map: &FunctionMap, points: &[Point], refusals: &mut Vec<(TargetAddress, Refusal)>) -> Vec<Site> {
     let mut sorted: Vec<&Point> = points.iter().collect();
-    sorted.sort_by_key(|point| point.site);
+    sort_by_number(&mut sorted, |point| point.site.0);
     let mut sites: Vec<Site> = Vec::new();
     for point in sorted {
         match instruction_at(map, point.site) {

@@ -27,6 +27,7 @@ use std::ops::Range;
 
 use super::shape::{JUMP, SHORT_JUMP};
 use crate::function::Padding;
+use crate::order::sort_by_numbers;
 use crate::{JumpConstraint, TargetAddress, is_trapping_byte};
 
 /// The longest patch: what `struct np_site` of the agent's contract holds.
@@ -87,7 +88,10 @@ pub(super) fn candidates(site: TargetAddress, boundary: bool, padding: &[Padding
     });
     let mut all: Vec<(bool, Springboard)> = all.collect();
     let distance = |springboard: &Springboard| springboard.jump.0.abs_diff(site.0);
-    all.sort_by_key(|(in_the_way, springboard)| (*in_the_way, springboard.constraint.rank(), distance(springboard)));
+    sort_by_numbers(&mut all, |(in_the_way, springboard)| {
+        let rank = u64::from(*in_the_way) << 32 | u64::from(springboard.constraint.rank());
+        (rank, distance(springboard))
+    });
     // First those that do not overlap a better one: the others are of use only where it is taken.
     let mut disjoint: Vec<Springboard> = Vec::new();
     let overlaps = |kept: &[Springboard], range: &Range<TargetAddress>| {

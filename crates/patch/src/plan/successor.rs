@@ -35,6 +35,7 @@ use super::planner::{Choice, Planner, Quality};
 use super::shape::{JUMP, Shape, is_avoided};
 use super::sites::Site;
 use crate::function::{FunctionMap, Kind};
+use crate::order::sort_by_number;
 use crate::{RunPlan, Tactic};
 
 /// How many runs are tried for one site: as many as the chains have that are found at once. A switch may return from
@@ -52,7 +53,7 @@ impl Planner<'_> {
     /// the sites after it, the next one last. The longer the run, the more of its jump's bytes are free.
     pub(super) fn choose_with_successor(&self, site: &Site, rest: &[Site], floor: u32) -> Option<Vec<Member>> {
         let map = self.map;
-        if !map.evicts() || self.force.is_some() {
+        if !map.evicts_successors() || self.force.is_some() {
             return None;
         }
         let code = map.code();
@@ -63,7 +64,7 @@ impl Planner<'_> {
         });
         let tries = Cell::new(TRIES_MAX);
         let mut shapes: Vec<Shape> = firsts.flat_map(|first| shorts_at(map, first, site.index)).collect();
-        shapes.sort_by_key(|shape| std::cmp::Reverse(shape.length_from(map)));
+        sort_by_number(&mut shapes, |shape| !u64::from(shape.length_from(map)));
         let chain = |shape: &Shape| self.chain(shape, std::slice::from_ref(site), rest, &tries);
         shapes.iter().find_map(chain)
     }
