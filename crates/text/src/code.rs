@@ -181,11 +181,12 @@ impl Neighbours {
         }
     }
 
-    /// Gives a part of a function the padding of its neighbours, for springboards only. None of its instructions is
-    /// displaced to make room for another function.
-    pub fn show_springboards(&mut self, module: &Module, part: &mut FunctionMap) {
+    /// Gives a part of a function the padding of its neighbours, for springboards. An instruction may also be displaced to
+    /// make room for the short one before it. None carries a springboard, and none is another function's.
+    pub fn show_all_but_hosts(&mut self, module: &Module, part: &mut FunctionMap) {
         let text = part.start().0..part.start().0.saturating_add(part.size());
         part.show_padding_for_springboards(self.padding_around(module, &text));
+        part.allow_successors();
     }
 
     /// A part of a function again, by its start, with its surroundings except for what is in use by now.

@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use nanoprobe_patch::{
-    Fire, FireCondition, FunctionMap, NearSpace, PlanOptions, Point, Position, RunPlan, Runtime, Tactic, TargetAddress,
-};
-use nanoprobe_text::planning::build_all;
+use nanoprobe_patch::{Fire, FireCondition, FunctionMap, Point, Position, Tactic, TargetAddress};
 
-use super::patch::Patch;
+use super::known::Known;
+use super::patch::KeptPatch;
 use super::site::{SiteState, Wanted, new_site};
 use crate::error::Error;
 use crate::hit::{self, Site};
@@ -24,9 +22,9 @@ pub struct Function {
     /// What is registered there, by address.
     pub sites: BTreeMap<u64, SiteState>,
     /// The patches that are in the text.
-    pub patches: Vec<Patch>,
-    /// All patches that were ever built. Detours are kept for ever, so the same run finds its old one again.
-    pub known: Vec<Patch>,
+    pub patches: Vec<KeptPatch>,
+    /// All patches that were ever built.
+    pub known: Known,
     /// Whether its parts have the padding of the functions around it.
     pub sees_neighbours: bool,
     /// The sites that it had before its module was loaded again.
@@ -37,7 +35,7 @@ pub struct Function {
 #[derive(Default)]
 pub struct Retired {
     /// As [`Function::known`].
-    pub known: Vec<Patch>,
+    pub known: Known,
     /// Its sites.
     pub sites: HashMap<u64, &'static Site>,
 }
@@ -124,46 +122,9 @@ impl Function {
         points
     }
 
-    /// The patches for some runs: those that were built before, and new ones in near memory.
-    ///
-    /// # Errors
-    /// No room near enough.
-    pub fn patches_for(
-        &mut self,
-        runs: Vec<RunPlan>,
-        near: &mut NearSpace,
-        runtime: &Runtime,
-    ) -> Result<Vec<Patch>, Error> {
-        let (mut patches, mut unknown) = (Vec::new(), Vec::new());
-        for run in runs {
-            match self.known.iter().find(|patch| patch.run == run) {
-                Some(patch) => patches.push(patch.clone()),
-                None => unknown.push(run),
-            }
-        }
-        let placed = near.place_with_fallbacks(unknown, &PlanOptions::default());
-        if let Some((_, refusal)) = placed.refusals.into_iter().next() {
-            return Err(refusal.into());
-        }
-        let mut refused = None;
-        let mut add = |run, detour, built| match built {
-            Ok(built) => {
-                let patch = Patch { run, detour, built };
-                self.known.push(patch.clone());
-                patches.push(patch);
-            }
-            Err(refusal) => refused = Some(refusal),
-        };
-        build_all(placed.runs, runtime, &PlanOptions::default(), &mut |_| (), &mut add);
-        match refused {
-            Some(refusal) => Err(refusal.into()),
-            None => Ok(patches),
-        }
-    }
-
     /// The tactic of the patch that serves an address.
     pub fn tactic_at(&self, address: u64) -> Option<Tactic> {
-        let serves = |patch: &&Patch| {
+        let serves = |patch: &&KeptPatch| {
             let mut displaced = patch.run.instructions.iter();
             displaced.any(|displaced| displaced.address.0 == address && !displaced.points.is_empty())
         };

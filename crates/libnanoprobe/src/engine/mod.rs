@@ -16,6 +16,7 @@
 mod ended;
 mod function;
 mod hooks;
+mod known;
 mod modules;
 mod patch;
 mod planning;
@@ -37,7 +38,7 @@ use nanoprobe_patch::{NearSpace, Tactic, TargetAddress};
 
 pub use ended::Counts;
 pub use function::{Function, Retired};
-pub use patch::Patch;
+pub use patch::KeptPatch;
 pub use register::{Demand, Withdrawn};
 pub use returns::{Returns, Ways};
 pub use site::{Epochs, Kind, Member, OldList, SiteState, Wanted};
@@ -91,7 +92,7 @@ pub struct Engine {
     returns: Returns,
     proofs: proof::Proofs,
     /// Patches before the program's own signal calls.
-    shims: Vec<Patch>,
+    shims: Vec<KeptPatch>,
     watches: Watchpoints,
     shown: shown::Shown,
     /// The spots by the address of the caller's structure.

@@ -4,7 +4,7 @@ use nanoprobe_patch::{Built, RunPlan, TargetAddress};
 
 /// A patch of the text.
 #[derive(Clone, Debug)]
-pub struct Patch {
+pub struct KeptPatch {
     /// The run from which it was built.
     pub run: RunPlan,
     /// Where its detour is.

@@ -5,12 +5,13 @@
 //! were unused: then the same sites find their old springboards and detours. Where other springboards are in the
 //! way, it is planned with the rest of the padding, and a site that needs the springboards' bytes traps.
 //!
-//! A function gets the padding of its neighbours only when one of its sites would trap without: looking at the
-//! neighbours takes time, and hardly any function needs it.
+//! Only when a site would trap, a function gets the padding of its neighbours, and may displace an instruction to
+//! make room for the one before it. Looking at the neighbours takes time, and hardly any function needs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use nanoprobe_patch::order::gather;
 use nanoprobe_patch::{FunctionMap, PlanOptions, Point, RunPlan, Tactic, TargetAddress};
 use nanoprobe_text::code::Neighbours;
 use nanoprobe_text::planning::Planning;
@@ -34,7 +35,7 @@ impl Engine {
     pub(super) fn runs(&mut self, functions: &[u64]) -> Result<Runs, Error> {
         let planned = self.runs_that_see_enough(functions)?;
         let (mut good, crowded): (Runs, Runs) = planned.into_iter().partition(|(start, runs)| {
-            let known = self.functions.get(start).map_or(&[][..], |function| &function.known);
+            let known = self.functions.get(start).map(|function| &function.known);
             runs.iter().all(|run| self.springboards.leave_room_for(run, known))
         });
         let mut taken = self.text_of_others(functions);
@@ -67,7 +68,7 @@ impl Engine {
             if runs.iter().any(|run| function.could_jump(run)) {
                 let mut neighbours = Neighbours::default();
                 let parts = function.parts.iter_mut();
-                parts.for_each(|part| neighbours.show_springboards(module, part));
+                parts.for_each(|part| neighbours.show_all_but_hosts(module, part));
                 function.sees_neighbours = true;
                 are_shown = true;
             }
@@ -90,7 +91,7 @@ impl Engine {
                     .iter()
                     .any(|other| other.start < range.end && range.start < other.end)
             };
-            let fits = |run: &RunPlan| self.springboards.leave_room_for(run, &[]) && claims(run).all(is_free);
+            let fits = |run: &RunPlan| self.springboards.leave_room_for(run, None) && claims(run).all(is_free);
             for run in runs.iter().filter(|run| !fits(run)) {
                 let displaced = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
                 traps.extend(displaced.map(|displaced| displaced.address.0));
@@ -151,9 +152,17 @@ impl Engine {
         if let Some((_, refusal)) = settled.refusals.into_iter().next() {
             return Err(refusal.into());
         }
-        let mut runs: Runs = functions.iter().map(|start| (*start, Vec::new())).collect();
+        let mut runs: Runs = gather(functions.iter().map(|start| (*start, Vec::new())));
+        // Where nothing fires in a run it belongs to the run directly before it, for whose sake it is there.
+        let mut before = None;
         for run in settled.runs {
-            let start = self.function_of(&run, functions)?;
+            let wanting = before.filter(|(successor, _)| *successor == run.start);
+            let start = match (run.is_silent(), wanting) {
+                (true, None) => continue,
+                (true, Some((_, start))) => start,
+                (false, _) => self.function_of(&run, functions)?,
+            };
+            before = run.successor.map(|successor| (successor, start));
             runs.entry(start).or_default().push(run);
         }
         Ok(runs)
@@ -190,7 +199,7 @@ impl Engine {
         }
         let others = starts.iter().filter(|start| functions.binary_search(start).is_err());
         let others = others.filter_map(|start| self.functions.get(start));
-        let patches = others.flat_map(|function| &function.patches);
+        let patches = others.flat_map(|function| &function.patches).chain(&self.shims);
         patches.flat_map(|patch| claims(&patch.run)).collect()
     }
 }
@@ -207,14 +216,16 @@ impl Function {
         active.flat_map(|state| self.points(state)).collect()
     }
 
-    /// Whether a run traps although no probe asks for a trap.
+    /// Whether threads trap at a run although no probe asks for a trap: all threads, or those that come by a branch.
     fn could_jump(&self, run: &RunPlan) -> bool {
-        let mut displaced = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
-        run.tactic == Tactic::Trap
-            && displaced.any(|displaced| {
-                let state = self.sites.get(&displaced.address.0);
-                state.is_some_and(|state| !state.wanted().trap)
-            })
+        let wants_trap = |address: &TargetAddress| {
+            let state = self.sites.get(&address.0);
+            state.is_none_or(|state| state.wanted().trap)
+        };
+        let displaced = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
+        let mut sites = displaced.map(|displaced| displaced.address);
+        let traps = run.tactic == Tactic::Trap && sites.any(|site| !wants_trap(&site));
+        traps || !run.entered.iter().all(wants_trap)
     }
 }
 

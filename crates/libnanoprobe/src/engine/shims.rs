@@ -10,7 +10,7 @@
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_patch::Replacement;
 use nanoprobe_text::shims::find;
-use patch::Patch;
+use patch::KeptPatch;
 
 use super::text::ranges;
 use super::{Engine, patch};
@@ -30,7 +30,7 @@ impl Engine {
                 let built = shim.build(self.agent.address(AgentFunction::ShimSyscall), detour);
                 Some((detour, built.ok()?))
             });
-            patches.extend(built.map(|(detour, built)| Patch {
+            patches.extend(built.map(|(detour, built)| KeptPatch {
                 run: run.clone(),
                 detour,
                 built,
@@ -49,7 +49,7 @@ impl Engine {
         written
     }
 
-    fn is_untouched(&self, patch: &Patch) -> bool {
+    fn is_untouched(&self, patch: &KeptPatch) -> bool {
         let taken = self.functions.values().flat_map(|function| &function.patches);
         let mut bytes = vec![0; patch.built.original.len()];
         let read = self.own.memory().read(patch.built.address, &mut bytes);
@@ -57,8 +57,8 @@ impl Engine {
     }
 
     /// Checks that no patch would displace a shim.
-    pub(super) fn check_shims(&self, patches: &[Patch]) -> Result<(), Error> {
-        let taken = |patch: &&Patch| self.shims.iter().any(|shim| overlap(shim, patch));
+    pub(super) fn check_shims(&self, patches: &[KeptPatch]) -> Result<(), Error> {
+        let taken = |patch: &&KeptPatch| self.shims.iter().any(|shim| overlap(shim, patch));
         match patches.iter().find(taken) {
             Some(patch) => Err(Error::Forbidden(patch.built.address)),
             None => Ok(()),
@@ -70,8 +70,8 @@ fn is_library(module: &nanoprobe_symbols::Module) -> bool {
     module.name().starts_with("libnanoprobe.so")
 }
 
-fn overlap(left: &Patch, right: &Patch) -> bool {
-    let range = |patch: &Patch| {
+fn overlap(left: &KeptPatch, right: &KeptPatch) -> bool {
+    let range = |patch: &KeptPatch| {
         let start = patch.built.address.0;
         start..start.saturating_add(patch.built.original.len() as u64)
     };

@@ -20,7 +20,8 @@ use std::ops::Range;
 use nanoprobe_patch::{RunPlan, TargetAddress, TextRange};
 use nanoprobe_target::Memory;
 
-use super::patch::Patch;
+use super::known::Known;
+use super::patch::KeptPatch;
 use crate::error::Error;
 use crate::own;
 
@@ -49,20 +50,20 @@ impl Springboards {
 
     /// Whether a run needs no bytes of a springboard, except for the one that it has already. `known`: the patches
     /// that were built.
-    pub fn leave_room_for(&self, run: &RunPlan, known: &[Patch]) -> bool {
+    pub fn leave_room_for(&self, run: &RunPlan, known: Option<&Known>) -> bool {
         let text = run.start.0..run.claimed_end().0;
         let Some(springboard) = run.springboard() else {
             return self.within(&text).is_empty();
         };
         let wanted = springboard.range();
         let there = self.within(&(wanted.start.0..wanted.end.0));
-        let own = || known.iter().find(|patch| patch.run == *run);
+        let own = || known.and_then(|known| known.patch_of(run));
         there.is_empty() || there == [wanted] && own().is_some_and(|patch| self.is_there(patch))
     }
 
     /// Whether the springboards of some patches can be written, because the padding is unchanged. Changed padding
     /// is not used from now on.
-    pub fn check(&mut self, patches: &[Patch], memory: &Memory) -> bool {
+    pub fn check(&mut self, patches: &[KeptPatch], memory: &Memory) -> bool {
         let mut are_whole = true;
         for patch in patches {
             let is_whole = |range: &TextRange| {
@@ -81,7 +82,7 @@ impl Springboards {
     ///
     /// # Errors
     /// The text cannot be written.
-    pub fn write(&mut self, patches: &[Patch], memory: &Memory) -> Result<(), Error> {
+    pub fn write(&mut self, patches: &[KeptPatch], memory: &Memory) -> Result<(), Error> {
         for patch in patches {
             if patch.built.springboard.is_empty() || self.is_there(patch) {
                 continue;
@@ -101,13 +102,13 @@ impl Springboards {
         self.0.retain(|start, _| !range.contains(start));
     }
 
-    fn is_there(&self, patch: &Patch) -> bool {
+    fn is_there(&self, patch: &KeptPatch) -> bool {
         let start = patch.run.springboard().map(|springboard| springboard.range().start.0);
         let board = start.and_then(|start| self.0.get(&start));
         board.is_some_and(|board| board.detour == Some(patch.detour))
     }
 
-    fn note(&mut self, patch: &Patch, detour: Option<TargetAddress>) {
+    fn note(&mut self, patch: &KeptPatch, detour: Option<TargetAddress>) {
         if let Some(springboard) = patch.run.springboard() {
             let Range { start, end } = springboard.range();
             self.0.insert(start.0, Board { end: end.0, detour });

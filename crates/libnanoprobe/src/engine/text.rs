@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use nanoprobe_arena::layout::SYNCHRONOUS;
+use nanoprobe_patch::order::gather;
 use nanoprobe_patch::{Runtime, TargetAddress, TextRange, ThreadKey};
 use nanoprobe_text::change::Change;
-use patch::Patch;
+use patch::KeptPatch;
 
 use super::{Engine, MASKS_WAIT, Spot, patch};
 use crate::error::Error;
@@ -22,9 +23,9 @@ struct TextChanges {
     old: Vec<TextRange>,
     new: Vec<TextRange>,
     /// The patches of `new`, with their detours.
-    patches: Vec<Patch>,
+    patches: Vec<KeptPatch>,
     /// All patches of each function, by its start.
-    planned: Vec<(u64, Vec<Patch>)>,
+    planned: Vec<(u64, Vec<KeptPatch>)>,
 }
 
 /// Text that a failed change has left between the old and the new state ([`nanoprobe_text::change`]).
@@ -55,6 +56,29 @@ impl Engine {
     }
 
     fn repatch_functions(&mut self, functions: &[u64]) -> Result<(), Error> {
+        let mut changes = self.plan_what_fits(functions)?;
+        if !changes.patches.is_empty() && !self.has_shims {
+            self.take_signals()?;
+            // What is displaced for the sake of others must not be what the agent stands in front of since.
+            if changes.patches.iter().any(|patch| patch.run.is_silent()) {
+                changes = self.plan_what_fits(functions)?;
+            }
+        }
+        self.write_detours(&changes.patches)?;
+        self.springboards.write(&changes.patches, self.own.memory())?;
+        self.check_shims(&changes.patches)?;
+        self.write_text(&changes.old, &changes.new, functions)?;
+        for (start, patches) in changes.planned {
+            if let Some(function) = self.functions.get_mut(&start) {
+                function.patches = patches;
+                self.shown.function(function);
+            }
+        }
+        Ok(())
+    }
+
+    /// Plans until all that is needed of memory and padding is free.
+    fn plan_what_fits(&mut self, functions: &[u64]) -> Result<TextChanges, Error> {
         let mut changes = self.plan_text(functions)?;
         if !self.map_near()? {
             // The program has mapped something there meanwhile.
@@ -75,20 +99,7 @@ impl Engine {
                 return Err(Error::Limit("near memory is taken by others as fast as it is found"));
             }
         }
-        self.write_detours(&changes.patches)?;
-        self.springboards.write(&changes.patches, self.own.memory())?;
-        if !changes.patches.is_empty() {
-            self.take_signals()?;
-        }
-        self.check_shims(&changes.patches)?;
-        self.write_text(&changes.old, &changes.new, functions)?;
-        for (start, patches) in changes.planned {
-            if let Some(function) = self.functions.get_mut(&start) {
-                function.patches = patches;
-                self.shown.function(function);
-            }
-        }
-        Ok(())
+        Ok(changes)
     }
 
     /// Plans the text of some functions, and yields the difference to what is there.
@@ -107,8 +118,8 @@ impl Engine {
                 continue;
             };
             let runs = all.remove(start).unwrap_or_default();
-            let patches = function.patches_for(runs, &mut self.near, &runtime)?;
-            let differs = |patch: &&Patch, others: &[Patch]| {
+            let patches = function.known.patches_for(runs, &mut self.near, &runtime)?;
+            let differs = |patch: &&KeptPatch, others: &[KeptPatch]| {
                 !others
                     .iter()
                     .any(|other| other.detour == patch.detour && other.run == patch.run)
@@ -294,7 +305,7 @@ impl Engine {
                 }
                 self.near.forget(&part);
                 let functions = self.functions.values_mut();
-                functions.for_each(|function| function.known.retain(|patch| !part.contains(&patch.detour)));
+                functions.for_each(|function| function.known.forget(&part));
                 if found == libc::MAP_FAILED && error.raw_os_error() != Some(libc::EEXIST) {
                     return Err(Error::System {
                         call: "mmap of near memory",
@@ -308,17 +319,14 @@ impl Engine {
     }
 
     /// Writes detours and publishes their tables; nothing leads there yet.
-    pub(super) fn write_detours(&mut self, patches: &[Patch]) -> Result<(), Error> {
+    pub(super) fn write_detours(&mut self, patches: &[KeptPatch]) -> Result<(), Error> {
         for patch in patches {
             let built = &patch.built;
             own::write(self.own.memory(), patch.detour.0, &built.detour)?;
             // An instruction that will be executed in place again still traps while the text changes. Then the
             // thread goes on in the last detour that the instruction had.
-            let mut redirects: BTreeMap<u64, u64> = built
-                .moves
-                .iter()
-                .map(|entry| (entry.original.0, entry.relocated.0))
-                .collect();
+            let moves = built.moves.iter();
+            let mut redirects: BTreeMap<u64, u64> = gather(moves.map(|entry| (entry.original.0, entry.relocated.0)));
             redirects.extend(built.redirects.iter().map(|redirect| (redirect.from.0, redirect.to.0)));
             let mut departures = built.departures.iter();
             if let Some(first) = departures.find(|departure| departure.original == built.address) {
@@ -339,7 +347,7 @@ impl Engine {
 }
 
 /// The text of some patches.
-pub(super) fn ranges(patches: &[Patch]) -> Vec<TextRange> {
+pub(super) fn ranges(patches: &[KeptPatch]) -> Vec<TextRange> {
     patches.iter().flat_map(|patch| patch.built.ranges()).collect()
 }
 
