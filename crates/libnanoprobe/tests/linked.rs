@@ -34,13 +34,27 @@ fn a_short_jump_leads_to_the_padding_of_a_neighbour() {
     assert_eq!(built.run(&program), "evict\n0 wrong, right\n");
 }
 
+/// The tactics at the ret and after it, then of the chain; one line for each set of probes.
+const SUCCESSORS: &str = "\
+evict
+run
+evict run
+run evict
+evict
+evict
+evict run
+evict evict
+run evict evict
+0 wrong, 0 texts, right
+";
+
 /// What nothing makes room for but the displacement of the instruction after it, while threads execute both.
 #[test]
 fn an_instruction_gives_way_to_the_one_before_it() {
     let built = Built::new();
     // Near address 0 no displacement below it leads to memory.
     let program = built.compile_with("cc", "successors.c", "program", &["-no-pie"]);
-    assert_eq!(built.run(&program), "evict\n0 wrong, 0 texts, right\n");
+    assert_eq!(built.run(&program), SUCCESSORS);
 }
 
 /// A stack may end right behind the return address, before the mirror's copy of arguments does; and may have gone on

@@ -71,17 +71,12 @@ pub struct Engine {
     near: NearSpace,
     mapped: Vec<std::ops::Range<TargetAddress>>,
     functions: BTreeMap<u64, Function>,
-    has_actions: bool,
-    has_shims: bool,
+    signals: Signals,
     /// Functions whose text could not be brought up to date yet.
     late: Vec<u64>,
     springboards: springboards::Springboards,
     torn: Option<text::Torn>,
-    /// Threads that still blocked the signals at the end of a wait.
-    known_to_block: Vec<i32>,
-    free: Vec<u32>,
-    next: u32,
-    ids: u64,
+    numbers: Numbers,
     /// Lists that were replaced, and that threads may still be reading, with the members that were removed from
     /// them.
     replaced: Vec<(Epochs, Vec<OldList>, Vec<Member>)>,
@@ -91,8 +86,6 @@ pub struct Engine {
     retired: HashMap<u64, Retired>,
     returns: Returns,
     proofs: proof::Proofs,
-    /// Patches before the program's own signal calls.
-    shims: Vec<KeptPatch>,
     watches: Watchpoints,
     shown: shown::Shown,
     /// The spots by the address of the caller's structure.
@@ -100,8 +93,42 @@ pub struct Engine {
     ended: ended::Ended,
 }
 
-/// Held while the engine is being made, so that a fork waits for it. Otherwise the child would find a half-made
-/// engine.
+/// The signals that probes raise.
+#[derive(Default)]
+struct Signals {
+    /// Their actions are the agent's.
+    have_actions: bool,
+    /// The program's own calls go through the agent.
+    have_shims: bool,
+    /// Patches before these calls.
+    shims: Vec<KeptPatch>,
+    /// Threads that still blocked the signals at the end of a wait.
+    known_to_block: Vec<i32>,
+}
+
+/// What tells members apart.
+struct Numbers {
+    /// Indices of counters that are free again.
+    free: Vec<u32>,
+    /// The first index that was never used.
+    next: u32,
+    /// The last id.
+    ids: u64,
+}
+
+impl Default for Numbers {
+    fn default() -> Numbers {
+        Numbers {
+            free: Vec::new(),
+            // 0 is everybody's who needs no counters.
+            next: 1,
+            ids: 0,
+        }
+    }
+}
+
+/// Held while the engine is being made: a fork waits for it, or the child would find an engine that nobody goes on to
+/// make.
 pub(crate) static MAKING: Mutex<()> = Mutex::new(());
 static ENGINE: OnceLock<Mutex<Engine>> = OnceLock::new();
 
@@ -176,22 +203,16 @@ impl Engine {
             near: NearSpace::new(holes, 4096),
             mapped: Vec::new(),
             functions: BTreeMap::new(),
-            has_actions: false,
-            has_shims: false,
+            signals: Signals::default(),
             late: Vec::new(),
             springboards: springboards::Springboards::default(),
             torn: None,
-            known_to_block: Vec::new(),
-            free: Vec::new(),
-            // Index 0 is shared by all members that need no counters.
-            next: 1,
-            ids: 0,
+            numbers: Numbers::default(),
             replaced: Vec::new(),
             unloaded: HashMap::new(),
             retired: HashMap::new(),
             returns: Returns::default(),
             proofs: proof::Proofs::default(),
-            shims: Vec::new(),
             watches: Watchpoints::default(),
             shown: shown::Shown::new(),
             spots: HashMap::new(),
@@ -260,8 +281,8 @@ impl Engine {
     /// The system refuses one of them, and then nothing may be registered.
     pub fn forked(&mut self) -> Result<(), Error> {
         self.agent.forked();
-        // None of the parent's other threads is in the child.
-        self.known_to_block.clear();
+        // Of the parent's other threads none is here.
+        self.signals.known_to_block.clear();
         self.own.forked()?;
         own::register()?;
         self.watches_forked()

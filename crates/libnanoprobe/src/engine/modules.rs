@@ -62,7 +62,7 @@ impl Engine {
         for module in changes.gone {
             self.unload(module)?;
         }
-        if self.has_shims && changes.first_new < self.own.modules().list().len() {
+        if self.signals.have_shims && changes.first_new < self.own.modules().list().len() {
             self.set_holes(&map);
             self.place_shims(changes.first_new)?;
         }
@@ -99,7 +99,7 @@ impl Engine {
         // Another module may be loaded there, whose breakpoints are not ours.
         self.agent.redirects.retain(|from| !range.contains(&from));
         self.returns.forget(&range);
-        self.shims.retain(|shim| !range.contains(&shim.built.address.0));
+        self.signals.shims.retain(|shim| !range.contains(&shim.built.address.0));
         self.late.retain(|start| !range.contains(start));
         self.springboards.forget(&range);
         if let Some(torn) = &mut self.torn {

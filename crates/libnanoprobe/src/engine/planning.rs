@@ -199,7 +199,7 @@ impl Engine {
         }
         let others = starts.iter().filter(|start| functions.binary_search(start).is_err());
         let others = others.filter_map(|start| self.functions.get(start));
-        let patches = others.flat_map(|function| &function.patches).chain(&self.shims);
+        let patches = others.flat_map(|function| &function.patches).chain(&self.signals.shims);
         patches.flat_map(|patch| claims(&patch.run)).collect()
     }
 }

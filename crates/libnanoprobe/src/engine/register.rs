@@ -68,8 +68,8 @@ impl Engine {
         let mut demands = Vec::new();
         let mut result = Ok(());
         for (address, mut member, demand) in members {
-            self.ids += 1;
-            member.id = self.ids;
+            self.numbers.ids += 1;
+            member.id = self.numbers.ids;
             let counted = member.is_counted();
             let index = if counted { self.take_index() } else { Ok(0) };
             let added = index.and_then(|index| {
@@ -86,7 +86,7 @@ impl Engine {
                         id,
                     }),
                     Err(error) => {
-                        self.free.extend((index != 0).then_some(index));
+                        self.numbers.free.extend((index != 0).then_some(index));
                         Err(error)
                     }
                 }
@@ -165,14 +165,14 @@ impl Engine {
         withdrawn.epochs = Some(Epochs::now());
         if wait {
             withdrawn.wait();
-            self.free.append(&mut withdrawn.indices);
+            self.numbers.free.append(&mut withdrawn.indices);
         }
         withdrawn
     }
 
     /// Frees what [`Engine::withdraw`] has left: the indices may be used again.
     pub fn reclaim(&mut self, mut withdrawn: Withdrawn) {
-        self.free.append(&mut withdrawn.indices);
+        self.numbers.free.append(&mut withdrawn.indices);
     }
 
     /// Switches a member on or off.
@@ -191,15 +191,15 @@ impl Engine {
     }
 
     pub(super) fn take_index(&mut self) -> Result<u32, Error> {
-        if let Some(index) = self.free.pop() {
+        if let Some(index) = self.numbers.free.pop() {
             hit::clear_counts(index);
             return Ok(index);
         }
-        if self.next as usize >= PROBES_MAX {
+        if self.numbers.next as usize >= PROBES_MAX {
             return Err(Error::Limit("too many probes at a time"));
         }
-        self.next += 1;
-        Ok(self.next - 1)
+        self.numbers.next += 1;
+        Ok(self.numbers.next - 1)
     }
 
     /// Publishes the sites' lists, then brings the text up to date.

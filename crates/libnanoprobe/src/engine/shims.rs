@@ -44,7 +44,7 @@ impl Engine {
         self.write_detours(&patches)?;
         let written = self.write_text(&[], &ranges(&patches), &[]);
         if written.is_ok() || self.torn.is_some() {
-            self.shims.extend(patches);
+            self.signals.shims.extend(patches);
         }
         written
     }
@@ -58,7 +58,7 @@ impl Engine {
 
     /// Checks that no patch would displace a shim.
     pub(super) fn check_shims(&self, patches: &[KeptPatch]) -> Result<(), Error> {
-        let taken = |patch: &&KeptPatch| self.shims.iter().any(|shim| overlap(shim, patch));
+        let taken = |patch: &&KeptPatch| self.signals.shims.iter().any(|shim| overlap(shim, patch));
         match patches.iter().find(taken) {
             Some(patch) => Err(Error::Forbidden(patch.built.address)),
             None => Ok(()),

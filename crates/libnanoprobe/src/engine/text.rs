@@ -57,7 +57,7 @@ impl Engine {
 
     fn repatch_functions(&mut self, functions: &[u64]) -> Result<(), Error> {
         let mut changes = self.plan_what_fits(functions)?;
-        if !changes.patches.is_empty() && !self.has_shims {
+        if !changes.patches.is_empty() && !self.signals.have_shims {
             self.take_signals()?;
             // What is displaced for the sake of others must not be what the agent stands in front of since.
             if changes.patches.iter().any(|patch| patch.run.is_silent()) {
@@ -139,7 +139,7 @@ impl Engine {
         if let Some(torn) = &self.torn {
             changes.old.extend(torn.ranges.iter().cloned());
             if torn.shims {
-                changes.new.extend(ranges(&self.shims));
+                changes.new.extend(ranges(&self.signals.shims));
             }
         }
         Ok(changes)
@@ -150,10 +150,10 @@ impl Engine {
     /// # Errors
     /// A thread blocks them; the system refuses what is needed.
     pub(super) fn take_signals(&mut self) -> Result<(), Error> {
-        if self.has_shims {
+        if self.signals.have_shims {
             return Ok(());
         }
-        Self::wait_for_masks(&mut self.known_to_block, false)?;
+        Self::wait_for_masks(&mut self.signals.known_to_block, false)?;
         self.take_actions()?;
         // The calling thread goes on to believe that it blocks what it blocked. After this it may meet the shims
         // while they change.
@@ -162,7 +162,7 @@ impl Engine {
         if placed.is_err() {
             own::set_own_mask(libc::SIG_BLOCK, own);
         } else {
-            self.has_shims = true;
+            self.signals.have_shims = true;
             self.agent.believe_blocked(own);
             self.agent.unblock_in_actions()?;
         }
@@ -171,9 +171,9 @@ impl Engine {
 
     /// Makes the agent handle the signals that probes raise.
     pub(super) fn take_actions(&mut self) -> Result<(), Error> {
-        if !self.has_actions {
+        if !self.signals.have_actions {
             self.agent.install_actions()?;
-            self.has_actions = true;
+            self.signals.have_actions = true;
         }
         Ok(())
     }
@@ -216,7 +216,7 @@ impl Engine {
         let change = Change::new(old, new);
         let mut text = own::Text::open(self.own.memory());
         let own = own::set_own_mask(libc::SIG_UNBLOCK, SYNCHRONOUS);
-        let is_clear = Self::wait_for_masks(&mut self.known_to_block, self.has_shims);
+        let is_clear = Self::wait_for_masks(&mut self.signals.known_to_block, self.signals.have_shims);
         let done = is_clear.map(|()| {
             let done = change.carry_out(&mut text, &mut ());
             done.map_err(|failure| (change.undo(&failure, &mut text), failure.error))

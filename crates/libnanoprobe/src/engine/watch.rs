@@ -125,16 +125,16 @@ impl Engine {
         let enabled = watch.enabled.load(Ordering::Relaxed) != 0;
         watch.index = self.take_index()?;
         if !hit::publish_watch(&watch) {
-            self.free.push(watch.index);
+            self.numbers.free.push(watch.index);
             return Err(Error::Limit("too many watchpoints"));
         }
-        self.ids += 1;
+        self.numbers.ids += 1;
         let watchpoint = Watchpoint {
             watch,
             breakpoint,
             place,
             enabled,
-            id: self.ids,
+            id: self.numbers.ids,
         };
         self.shown.watch(&watchpoint);
         let begun = if enabled {
@@ -145,7 +145,7 @@ impl Engine {
         self.watches.all.insert(owner, watchpoint);
         if let Err(error) = begun {
             if let Ok(withdrawn) = self.withdraw_watch(owner) {
-                self.free.push(withdrawn.wait());
+                self.numbers.free.push(withdrawn.wait());
             }
             return Err(error);
         }
@@ -171,7 +171,7 @@ impl Engine {
 
     /// Frees the index of a watchpoint that is gone.
     pub fn reclaim_watch(&mut self, index: u32) {
-        self.free.push(index);
+        self.numbers.free.push(index);
     }
 
     /// Switches one on or off.
