@@ -127,8 +127,8 @@ impl Default for Numbers {
     }
 }
 
-/// Held while the engine is being made: a fork waits for it, or the child would find an engine that nobody goes on to
-/// make.
+/// Held while the engine is being made, so that a fork waits for it. Otherwise the child would find a half-made
+/// engine.
 pub(crate) static MAKING: Mutex<()> = Mutex::new(());
 static ENGINE: OnceLock<Mutex<Engine>> = OnceLock::new();
 
