@@ -181,8 +181,9 @@ impl Neighbours {
         }
     }
 
-    /// Gives a part of a function the padding of its neighbours, for springboards. An instruction may also be displaced to
-    /// make room for the short one before it. None carries a springboard, and none is another function's.
+    /// Gives a part of a function the padding of its neighbours, for springboards. An instruction may also be
+    /// displaced to make room for the short one before it. No displaced instruction carries a springboard, and none is
+    /// another function's.
     pub fn show_all_but_hosts(&mut self, module: &Module, part: &mut FunctionMap) {
         let text = part.start().0..part.start().0.saturating_add(part.size());
         part.show_padding_for_springboards(self.padding_around(module, &text));
