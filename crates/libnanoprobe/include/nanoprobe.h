@@ -1,9 +1,8 @@
 /* nanoprobe.h - kprobes for a program's own code.
  *
  * A probe stands on one instruction of the running program. Registering it patches a jump (or, where no jump fits, a
- * breakpoint) over that instruction; whoever comes by runs the handlers in its own thread, then the displaced
- * instruction, and goes on. Names and meanings are those of the kernel's kprobes, with np_ in front; what differs is said
- * where it differs.
+ * breakpoint) over that instruction. Every thread that reaches it runs the handlers, then the displaced instruction,
+ * and goes on. Names and meanings are those of the kernel's kprobes, with np_ in front. Differences are stated below.
  *
  *	static int before(struct np_probe *probe, struct np_regs *regs)
  *	{
@@ -16,23 +15,27 @@
  *		fprintf(stderr, "malloc: %s\n", np_strerror(error));
  *
  * Rules for handlers. They run in the thread that hit the probe, in parallel with all other threads and without any
- * lock held, so they must be reentrant. Whatever they call may be probed, too: such a hit is counted in `nmissed` and
- * its handlers are left out, the instruction is executed. A handler may use the FPU and SIMD registers, unless its probe
- * says NP_PROBE_NO_SIMD. (They are saved around it, unless its code, as it is when the probe is registered, provably leaves
- * them alone: docs/library.md.) It may fork, start processes and end its thread. It must not throw or longjmp out, nor call what goes on on
- * another stack (swapcontext, coroutines).
- * Where it is left for ever all the same - the program's handler of a signal that has come in the midst of a hit leaves both
- * by siglongjmp, as a SIGSEGV's may where a stack ends in a handler - the thread counts as being inside until it meets a
- * probe no deeper in its stack than it was (under seccomp: for ever); till then all it meets is missed, and who unregisters
- * the probe waits for that, for a call of the thread's of a function of this header, or for the thread's end. Of the functions
- * of this header it may call those marked "handlers may"; all others say NP_ERROR_IN_HANDLER, in whatever kind of handler, and
- * in signal handlers that interrupt one. A replacement (np_hook) is no handler.
+ * lock held, so they must be reentrant. The functions that they call may be probed, too: such a hit is counted in
+ * `nmissed`, its handlers are left out, and the instruction is executed. A handler may use the FPU and SIMD registers,
+ * unless its probe says NP_PROBE_NO_SIMD. (They are saved around it, unless its code, as it is when the probe is
+ * registered, provably leaves them alone: docs/library.md.) It may fork, start processes and end its thread. It must
+ * not throw or longjmp out, nor call code that goes on on another stack (swapcontext, coroutines).
+ *
+ * A handler may still be left for ever. A signal interrupts it, and the program's own signal handler leaves both by
+ * siglongjmp, as one for SIGSEGV may where a stack ends in a handler. Then the thread counts as inside of the handler
+ * until it meets a probe no deeper in its stack than the handler was (under seccomp: for ever). Until then all its hits
+ * are missed. Unregistering the probe waits for that, for the thread to call a function of this header, or for its end.
+ *
+ * Of the functions of this header handlers may call those marked "handlers may". All others return
+ * NP_ERROR_IN_HANDLER, in every kind of handler, and in signal handlers that interrupt one. A replacement (np_hook) is
+ * no handler.
  *
  * Rules for the structures. They belong to the caller, must stay where they are while registered, begin with their size
- * (NP_SIZE), and are zero in every field that the caller does not set: a program built against an older header goes on
- * working. (None is smaller than this one's yet: NP_ERROR_ARGUMENT.) One built against a newer header works with an older
- * library as long as it does not use what that does not know: NP_ERROR_ARGUMENT where a field behind those is not zero. All functions may be called from any thread at any time, but not from handlers or signal handlers unless
- * marked. They return 0, or a negative enum np_error.
+ * (NP_SIZE), and are zero in every field that the caller does not set. So a program built against an older header goes
+ * on working. (No structure is smaller than this header's yet: NP_ERROR_ARGUMENT.) A program built against a newer
+ * header works with an older library as long as it uses no field that the library does not know: NP_ERROR_ARGUMENT
+ * where such a field is not zero. All functions may be called from any thread at any time, but not from handlers or
+ * signal handlers unless marked. They return 0, or a negative enum np_error.
  */
 #ifndef NANOPROBE_H
 #define NANOPROBE_H
@@ -130,11 +133,11 @@ typedef void (*np_post_handler)(struct np_probe *probe, struct np_regs *regs, un
  * SIGFPE, SIGILL); regs are those of the fault, of the instruction as if it had been executed in
  * place. In a signal handler.
  *
- *   0        not dealt with: the program's own handler has it, or the program dies
- *   not 0    dealt with. With regs->rip unchanged a handler is abandoned, and what the program was doing goes on; the
- *            probed instruction is executed once more, with regs. With rip changed the thread goes on there.
+ *   0        not dealt with: the program's own handler runs, or the program dies
+ *   not 0    dealt with. With rip changed the thread goes on there. With rip unchanged a faulting handler is abandoned
+ *            and the program goes on, or the probed instruction is executed once more, with regs.
  *
- * The instruction's fault is told to each of its probes, in the order of registration, until one has dealt with it. */
+ * A fault of the instruction goes to each of its probes, in the order of registration, until one has dealt with it. */
 typedef int (*np_fault_handler)(struct np_probe *probe, struct np_regs *regs, int signal);
 
 enum np_probe_flags {
@@ -271,20 +274,21 @@ NP_API enum np_retprobe_form np_retprobe_form(const struct np_retprobe *probe);
 
 /* ---- hooks ---------------------------------------------------------------------------------------------------- */
 
-/* From now on whoever calls `function` calls `replacement`; *original (may be NULL) calls the
- * function itself. One hook a function; probes may stand on it as well, they fire first, whichever
- * came first. A return probe sees the return to the function's caller; what calls *original is no
- * call of the function to probes.
+/* Makes every call of `function` call `replacement` instead; *original (may be NULL) calls the function itself. A
+ * function has one hook at most. Probes may stand on it as well, and fire first, whatever was registered first. A
+ * return probe sees the return to the function's caller; a call of *original is no call of the function to probes.
  *
- * The replacement is jumped to, so it has the function's return address and arguments. It is called
- * instead, in a frame of the library's, where the function's callers may rely on more than the ABI
- * says: the stack is not aligned to 16 (gcc's -fipa-stack-alignment); or all that the function
- * executes is known, so that its callers may keep values in registers which it leaves alone
- * (-fipa-ra); or it has a return probe by exits. Then the stack is aligned; the registers that a
- * caller may rely on are kept, but for those in which the function may return something, and the
- * upper parts of vectors; of arguments on the stack there are copies of the first NP_HOOK_STACK
- * bytes; and the function's return address is __builtin_return_address(1), not (0). Exceptions and
- * backtraces go through. */
+ * The replacement is jumped to, so it has the function's return address and arguments. It is called instead, in a frame
+ * of the library's, where the function's callers may rely on more than the ABI says:
+ *
+ * - the stack is not aligned to 16 (gcc's -fipa-stack-alignment);
+ * - or all that the function executes is known, so that its callers may keep values in registers which it does not
+ *   change (-fipa-ra);
+ * - or the function has a return probe by exits.
+ *
+ * Then the stack is aligned. The registers that a caller may rely on are kept, except those in which the function may
+ * return something, and the upper parts of vectors. Arguments on the stack are copied: the first NP_HOOK_STACK bytes.
+ * The function's return address is __builtin_return_address(1), not (0). Exceptions and backtraces pass through. */
 #define NP_HOOK_STACK 512
 NP_API int np_hook(void *function, void *replacement, void **original);
 /* Removes the hook. *original stays callable for ever. */
