@@ -51,6 +51,8 @@ fn exercise(process: &Process, stopped: &mut Stopped) {
 
 #[test]
 fn sleeping_threads_make_calls_and_sleep_on() {
+    // They go on for so long.
+    const TURNS: usize = 12;
     let program = compile("sleeper");
     let kinds = [
         "nanosleep",
@@ -63,9 +65,10 @@ fn sleeping_threads_make_calls_and_sleep_on() {
         "receive",
     ];
     let mut all: Vec<Running> = kinds.iter().map(|kind| Running::of(&program, &[kind, "20"])).collect();
-    let mut calls = 0;
+    let (mut calls, mut turns) = (0, 0);
     for running in &mut all {
         assert_eq!(running.line(), "ready");
+        running.write(b"\n");
     }
     while !all.iter_mut().all(Running::has_ended) {
         for running in &mut all {
@@ -98,9 +101,13 @@ fn sleeping_threads_make_calls_and_sleep_on() {
             assert_eq!(map, maps(running.pid()));
             calls += 1;
         }
+        turns += 1;
+        if turns == TURNS {
+            all.iter_mut().for_each(Running::close_input);
+        }
         std::thread::sleep(Duration::from_millis(33));
     }
-    assert!(calls >= kinds.len(), "{calls}");
+    assert!(calls >= TURNS * kinds.len(), "{calls}");
     for (running, kind) in all.into_iter().zip(kinds) {
         assert_eq!(running.finish().0, "damage=0 early=0 wrong=0", "{kind}");
     }
@@ -123,6 +130,7 @@ fn a_blocked_read_returns_its_data() {
     let program = compile("sleeper");
     let mut running = Running::of(&program, &["read", "20"]);
     assert_eq!(running.line(), "ready");
+    running.write(b"\n");
     let process = running.open();
     for _ in 0..20 {
         let mut stopped = process.stop().unwrap();
@@ -338,6 +346,7 @@ fn a_static_program_is_as_good() {
     };
     let mut running = Running::of(&program, &["nanosleep", "5"]);
     assert_eq!(running.line(), "ready");
+    running.write(b"\n");
     let process = running.open();
     for _ in 0..3 {
         exercise(&process, &mut process.stop().unwrap());

@@ -6,6 +6,7 @@ mod support;
 use std::io::Write;
 
 use nanoprobe_target::{Process, Sampler, SamplingError};
+use nanoprobe_tests::command::processor_time;
 use nanoprobe_tests::left_out::left_out;
 use support::{Running, compile};
 
@@ -19,6 +20,11 @@ fn sampler(process: &Process, period_ns: u64) -> Option<Sampler> {
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+/// Of a processor's time, so many nanoseconds.
+fn processor_ns(pid: i32) -> u64 {
+    u64::try_from(processor_time(pid).unwrap().as_nanos()).unwrap()
 }
 
 /// The kernel counts each thread's time from nothing on, so none of these threads comes to the time between two
@@ -62,18 +68,21 @@ fn a_thread_that_works_is_sampled_coarsely_until_it_creates_others() {
         sampler.read();
         std::thread::sleep(Sampler::READ_PERIOD);
     }
-    // The program says for how long it has worked up to the first line, and alone from there to the second.
+    // It works on after its first line, and says for how long it has worked up to the second.
     running.write(b"a");
-    let (first, _) = (running.line(), sampler.take());
+    running.line();
+    let before = processor_ns(running.pid());
+    sampler.take();
+    let after = processor_ns(running.pid());
     running.write(b"b");
-    let (second, alone) = (running.line(), sampler.take().0);
+    let (line, alone) = (running.line(), sampler.take().0);
     assert!(sampler.is_coarse(running.pid()));
-    let ns = |line: &str| line.parse::<u64>().unwrap();
-    let right = (ns(&second) - ns(&first)) / PERIOD_NS;
+    let end: u64 = line.parse().unwrap();
+    let (least, most) = ((end - after) / PERIOD_NS, (end - before) / PERIOD_NS);
     let count = alone.len() as u64;
     assert!(
-        (right / 2..=right + 10).contains(&count),
-        "{count} samples, {right} are right"
+        (least / 2..=most + 10).contains(&count),
+        "{count} samples, {least} to {most} are right"
     );
     // Threads of two milliseconds each, a second of them.
     running.write(b"c");

@@ -146,14 +146,15 @@ static int permissive(void)
 	return 1;
 }
 
-/* Sleeps ten times for 20 ms, and is killed for restart_syscall. */
+/* Sleeps for 20 ms, ten times and until its input has ended, and is killed for restart_syscall. */
 static int sleeper(void)
 {
 	static const struct sock_filter code[] = { NUMBER, IS(SYS_restart_syscall), KILL, ALLOW };
 	if (filtered(code, sizeof code / sizeof code[0]))
 		return 1;
+	struct pollfd input = { 0, 0, 0 };
 	say("ready\n");
-	for (int i = 0; i < 10; i++)
+	for (int i = 0; i < 10 || poll(&input, 1, 0) == 0; i++)
 		usleep(20000);
 	say("fine\n");
 	return 0;

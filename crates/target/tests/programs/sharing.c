@@ -1,5 +1,7 @@
-// sharing clone: a child that has our memory, and is no thread. sharing spawn: children of vfork all the time.
+// sharing clone: a child that has our memory, and is no thread. sharing spawn: children of vfork all the time, until
+// the end of its input.
 #define _GNU_SOURCE
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -43,7 +45,8 @@ int main(int argc, char **argv) {
     }
     puts("ready 0");
     fflush(stdout);
-    for (int index = 0; index < 300; index++) {
+    struct pollfd input = {0, 0, 0};
+    for (int index = 0; index < 300 || poll(&input, 1, 0) == 0; index++) {
         pid_t pid;
         char *words[] = {"/bin/true", NULL};
         if (posix_spawn(&pid, words[0], NULL, NULL, words, environ) != 0)

@@ -1,5 +1,6 @@
 /* sleeper KIND COUNT: makes a sleeping system call COUNT times and says how often it ended otherwise than it should:
- * too early, with EINTR, with the wrong data, or with registers or SIMD state changed. Says "ready" first. */
+ * too early, with EINTR, with the wrong data, or with registers or SIMD state changed. Says "ready" first and waits for
+ * a byte. All but `read` go on after COUNT times until there is more input, or its end. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/futex.h>
@@ -25,6 +26,12 @@ static long now_us(void)
 	struct timespec now;
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return now.tv_sec * 1000000L + now.tv_nsec / 1000;
+}
+
+static int has_input(void)
+{
+	struct pollfd input = { 0, POLLIN, 0 };
+	return poll(&input, 1, 0) != 0;
 }
 
 /* A raw system call with xmm6, rbx, r12 and r13 known around it. */
@@ -65,9 +72,11 @@ int main(int count, char **arguments)
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
 		return 3;
 	setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-	if (write(1, "ready\n", 6) != 6)
+	char go;
+	if (write(1, "ready\n", 6) != 6 || read(0, &go, 1) != 1)
 		return 1;
-	for (int i = 0; i < rounds; i++) {
+	int reads = !strcmp(kind, "read");
+	for (int i = 0; i < rounds || (!reads && !has_input()); i++) {
 		long from = now_us(), result, expected;
 		struct sembuf operation = { 0, -1, 0 };
 		char bytes[8] = "";

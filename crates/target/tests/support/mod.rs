@@ -99,9 +99,13 @@ impl Running {
         self.child.try_wait().unwrap().is_some()
     }
 
+    pub fn close_input(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
     /// Closes its input, and returns what it says until it ends.
     pub fn finish(mut self) -> (String, std::process::ExitStatus) {
-        drop(self.child.stdin.take());
+        self.close_input();
         let _limit = TimeLimit::new(self.pid(), "its last lines are waited for");
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
@@ -133,20 +137,23 @@ pub fn is_root() -> bool {
 }
 
 /// The letter of a thread's state.
-pub fn state(pid: i32) -> char {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    text.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+pub fn state(tid: i32) -> char {
+    state_if_any(tid).unwrap()
 }
 
-/// Waits, at most ten seconds, until something holds.
+/// `None`: it is no more, which a thread that is ending may be at any moment.
+pub fn state_if_any(tid: i32) -> Option<char> {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    text.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Waits until something holds.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..10_000 {
-        if holds() {
-            return;
-        }
+    let start = std::time::Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < nanoprobe_tests::LIMIT, "never: {what}");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    panic!("never: {what}");
 }
 
 /// Sends a queued signal with the value 77; waits while the queue is full.
