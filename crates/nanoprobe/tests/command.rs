@@ -1,10 +1,12 @@
 //! The command without a target. (Being in this crate, these tests also have the command built
 //! before the whole-program tests run.)
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 use nanoprobe_tests::in_time::{EndsInTime, InTime};
 use nanoprobe_tests::left_out::left_out;
+use nanoprobe_tests::program::copy_program;
 
 fn nanoprobe(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
@@ -455,7 +457,7 @@ fn a_process_is_found_by_its_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let name = format!("sleeper{}", std::process::id());
     let program = folder.path().join(&name);
-    std::fs::copy("/bin/sleep", &program).expect("a copy of sleep");
+    copy_program(Path::new("/bin/sleep"), &program);
     let start = || {
         Command::new(&program)
             .arg("1000")

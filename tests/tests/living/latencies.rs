@@ -12,7 +12,7 @@ use std::process::Command;
 use nanoprobe_tests::command::Running;
 use nanoprobe_tests::left_out::left_out;
 use nanoprobe_tests::live_tests;
-use nanoprobe_tests::program::program;
+use nanoprobe_tests::program::{copy_program, program};
 use nanoprobe_tests::tracer::{Form, Tracer, start_waiting};
 
 const CALLS: usize = 40;
@@ -195,7 +195,7 @@ fn the_kernels_return_probes_say_the_same() {
     // Such probes belong to a file: every process that runs the file hits them.
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("latencies");
-    fs::copy(program("latencies.c"), &path).expect("a copy");
+    copy_program(&program("latencies.c"), &path);
     let mut target = start_waiting(&path, &CALLS.to_string());
     let probes = match KernelProbes::on(&target, &path) {
         Ok(probes) => probes,
