@@ -1,7 +1,5 @@
 //! A program that works all the time: a target that must not be harmed.
 
-use std::time::Duration;
-
 use crate::command::Running;
 use crate::program::program;
 use crate::text::Snapshot;
@@ -21,7 +19,6 @@ impl Target {
         let mut busy = start_waiting(&program("busy.c"), "3");
         busy.go();
         busy.wait_for("working\n");
-        std::thread::sleep(Duration::from_millis(100));
         let snapshot = Snapshot::take(busy.pid());
         Target { busy, snapshot }
     }

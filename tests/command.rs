@@ -165,6 +165,21 @@ impl Running {
         }
     }
 
+    /// Waits until it has worked for so much of a processor's time, on all processors together and from now on: a
+    /// time that passes proves nothing on a busy machine.
+    ///
+    /// # Panics
+    /// As [`Running::wait_until`].
+    #[track_caller]
+    pub fn wait_until_worked(&mut self, time: Duration) {
+        let Some(start) = processor_time(self.pid()) else {
+            panic!("{} has ended", self.what);
+        };
+        self.wait_until("working", |running| {
+            processor_time(running.pid()).is_some_and(|now| now >= start + time)
+        });
+    }
+
     /// Waits until its standard output contains a text.
     ///
     /// # Panics
@@ -237,6 +252,16 @@ pub fn run(command: &mut Command) -> Finished {
     let mut running = Running::start(command);
     running.close_input();
     running.finish()
+}
+
+/// How much of a processor's time a process has had; `None` when it is no more.
+pub fn processor_time(pid: i32) -> Option<Duration> {
+    let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: both calls write to variables of ours.
+    let is_known = unsafe {
+        libc::clock_getcpuclockid(pid, &raw mut clock) == 0 && libc::clock_gettime(clock, &raw mut time) == 0
+    };
+    is_known.then(|| Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0)))
 }
 
 /// The same command as an ordinary user (uid 65534, no groups) if we may become that

@@ -11,6 +11,8 @@
 
 static volatile int stop;
 static long calls;
+/* Each thread has done everything once, and so has its memory: the map stays as it is from then on. */
+static pthread_barrier_t all_work;
 
 PROBED uint64_t busy_work(uint64_t value, const char *text)
 {
@@ -70,7 +72,8 @@ static void *work(void *which)
 			/* The kernel restarts or interrupts it; both are right. */
 			CHECK(nanosleep(&pause, NULL) == 0 || errno == EINTR);
 		}
-		seed++;
+		if (seed++ == (uint64_t)which)
+			pthread_barrier_wait(&all_work);
 	}
 	__atomic_fetch_add(&calls, done, __ATOMIC_RELAXED);
 	return NULL;
@@ -86,9 +89,11 @@ int main(int argc, char **argv)
 	wait_for_go();
 	struct itimerval often = {{0, 3000}, {0, 3000}};
 	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	CHECK(pthread_barrier_init(&all_work, NULL, (unsigned)threads + 1) == 0);
 	pthread_t ids[64];
 	for (long i = 0; i < threads; i++)
 		CHECK(pthread_create(&ids[i], NULL, work, (void *)(i * 1000003)) == 0);
+	pthread_barrier_wait(&all_work);
 	printf("working\n");
 	wait_for_line();
 	stop = 1;

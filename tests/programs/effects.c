@@ -32,8 +32,8 @@ int main(int argc, char **argv)
 	CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
 	offers(&value, text, &constant);
 	asks();
-	/* The signal comes some milliseconds later, if at all. */
-	for (int wait = 0; wait < 3000 && !signalled && argc > 1; wait++)
+	/* The signal comes some milliseconds later, minutes where the tracer gets no processor; if at all. */
+	for (int wait = 0; wait < 300000 && !signalled && argc > 1; wait++)
 		nanosleep(&(struct timespec) { .tv_nsec = 1000000 }, NULL);
 	printf("value %ld\ntext %s\nconstant %ld\nsignals %d\n", value, (const char *)text, constant, (int)signalled);
 	return finish(MIX_START);

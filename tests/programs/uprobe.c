@@ -62,10 +62,10 @@ static void disable(int event)
 		CHECK(pwrite(memory, original, 1, (off_t)address) == 1);
 }
 
-/* For at most a minute. */
+/* For at most ten minutes. */
 static void wait_for_text(const unsigned char *first, int others_are_original)
 {
-	for (int turn = 0; turn < 60000; turn++) {
+	for (int turn = 0; turn < 600000; turn++) {
 		unsigned char bytes[5];
 		read_text(bytes);
 		int others = memcmp(bytes + 1, original + 1, 4) == 0;

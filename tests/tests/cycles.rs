@@ -40,8 +40,7 @@ fn start_busy(threads: u32) -> Running {
     let mut busy = start_waiting(&program("busy.c"), &threads.to_string());
     busy.go();
     busy.wait_for("working\n");
-    // All threads have their stacks and malloc arenas after a while; the map is then stable.
-    std::thread::sleep(Duration::from_millis(100));
+    // All threads have their stacks and malloc arenas by then: the map is stable.
     busy
 }
 
@@ -77,7 +76,7 @@ fn every_cycle_counts() {
     let mut busy = start_busy(2);
     for _ in 0..10 {
         let tracing = Tracer::new(Form::Default).clause(CLAUSES[0]).attach(busy.pid());
-        std::thread::sleep(Duration::from_millis(50));
+        busy.wait_until_worked(Duration::from_millis(50));
         let traced = tracing.interrupt();
         assert!(table(&traced.results)["busy_work"] > 1000, "{}", traced.results);
     }
@@ -98,7 +97,7 @@ fn a_go_program_full_of_signals_and_faults() {
     for cycle in 0..25 {
         let clause = "pid$target:::entry { @ = count(); }";
         let tracing = Tracer::new(Form::Default).clause(clause).attach(busy.pid());
-        std::thread::sleep(Duration::from_millis(20 + cycle * 7));
+        busy.wait_until_worked(Duration::from_millis(20 + cycle * 7));
         let traced = tracing.interrupt();
         assert!(value(&traced.results) > 1000, "{}", traced.results);
     }

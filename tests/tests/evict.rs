@@ -43,7 +43,6 @@ fn start(source: &str) -> Running {
     let mut target = start_waiting(&program(source), "3");
     target.go();
     target.wait_for("working\n");
-    std::thread::sleep(Duration::from_millis(100));
     target
 }
 
@@ -55,11 +54,11 @@ fn end(mut target: Running) {
 
 /// Attaches and detaches; `counted` looks at the results of every tenth time.
 fn come_and_go(source: &str, tracer: impl Fn() -> Tracer, counted: impl Fn(&str)) {
-    let target = start(source);
+    let mut target = start(source);
     let snapshot = Snapshot::take(target.pid());
     for cycle in 0..30 {
         let tracing = tracer().attach(target.pid());
-        std::thread::sleep(Duration::from_micros(cycle * 977 % 20_000));
+        target.wait_until_worked(Duration::from_micros(cycle * 977 % 20_000));
         let traced = tracing.interrupt();
         snapshot.assert_identical(target.pid());
         if cycle % 10 == 9 {
@@ -275,7 +274,7 @@ fn short_functions_are_themselves_after_each_detach() {
     let mut counted = 0;
     for cycle in 0..20 {
         let tracing = of_returns(clause).attach(target.pid());
-        std::thread::sleep(Duration::from_micros(cycle * 977 % 20_000));
+        target.wait_until_worked(Duration::from_micros(cycle * 977 % 20_000));
         counted += values(&tracing.interrupt().results)[0];
         snapshot.assert_identical(target.pid());
     }

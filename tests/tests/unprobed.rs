@@ -116,8 +116,6 @@ fn a_busy_program_keeps_its_text_and_map() {
     let pid = busy.pid();
     busy.go();
     busy.wait_for("working\n");
-    // Threads' stacks and malloc's arenas appear when they are first used.
-    std::thread::sleep(std::time::Duration::from_millis(50));
     let snapshot = Snapshot::take(pid);
     snapshot.assert_identical(pid);
     busy.write("stop\n");

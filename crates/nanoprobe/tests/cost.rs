@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nanoprobe_tests::LIMIT;
 use nanoprobe_tests::in_time::{EndsInTime, InTime, TimeLimit};
 
 /// Calls hot() with 1, 2, 3, ..., and cold() after each five thousand, from the first line of its
@@ -126,7 +127,7 @@ fn wait_for(path: &PathBuf, text: &str, child: &mut Child) -> String {
             return said;
         }
         assert!(child.try_wait().expect("waiting").is_none(), "it ended: {said}");
-        assert!(start.elapsed() < Duration::from_secs(100), "{text} expected: {said}");
+        assert!(start.elapsed() < LIMIT, "{text} expected: {said}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

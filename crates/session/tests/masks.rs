@@ -6,8 +6,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use nanoprobe_tests::LIMIT;
 use nanoprobe_tests::in_time::{EndsInTime, InTime, TimeLimit};
 
 use nanoprobe_export::AggregateTable;
@@ -110,7 +111,7 @@ fn traced(masks: &mut Masks, said: &mut Vec<String>, text: &str, tactic: Option<
     std::thread::scope(|scope| {
         scope.spawn(|| sender.send(masks.until("ran")).unwrap());
         // Libraries that come meanwhile wait for an answer.
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + LIMIT;
         loop {
             attached.step().unwrap();
             if let Ok(lines) = receiver.try_recv() {

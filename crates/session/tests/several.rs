@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nanoprobe_export::{AggregateTable, Row};
 use nanoprobe_lang::interpret::Value;
@@ -16,6 +16,7 @@ use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::AggregationId;
 use nanoprobe_lang::{MacroValues, Source, compile};
 use nanoprobe_session::{Acquired, Attached, Compiled, Output, Prepared, SessionError, Tracing};
+use nanoprobe_tests::LIMIT;
 use nanoprobe_tests::in_time::{EndsInTime, InTime, TimeLimit};
 
 struct Asked {
@@ -201,7 +202,7 @@ fn the_end_of_one_process_is_nothing_to_the_other() {
     one.call(100);
     let (pid, two_pid) = (i64::from(one.pid()), i64::from(two.pid()));
     one.end();
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + LIMIT;
     while !first.is_finished() {
         collected.step(&mut first);
         assert!(Instant::now() < deadline, "its end is not seen");

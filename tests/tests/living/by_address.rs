@@ -196,7 +196,7 @@ live_tests! {
         for _ in 0..3 {
             let clause = "pid$target:a.out:busy_work:entry,pid$target:a.out:busy_work:return { @[probename] = count(); }";
             let tracing = attach(tracer(form).clause(clause), busy.pid());
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            busy.wait_until_worked(std::time::Duration::from_millis(50));
             let traced = tracing.interrupt().success();
             let rows = table(&traced.results);
             assert_eq!(sum_in_front_of(&traced.finished.stderr, " returns missed"), 0, "{}", traced.finished.stderr);

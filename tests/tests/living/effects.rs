@@ -42,7 +42,7 @@ live_tests! {
     fn stop_stops(form) {
         let clause = "pid$target:a.out:asks:entry {
                           stop();
-                          system(\"for i in 1 2 3 4 5 6 7 8 9; do grep \\\"T (stopped)\\\" /proc/%d/status && break; sleep 0.2; done\", pid);
+                          system(\"i=0; while [ $i -lt 3000 ]; do grep \\\"T (stopped)\\\" /proc/%d/status && break; i=$((i+1)); sleep 0.1; done\", pid);
                           system(\"kill -CONT %d; kill -USR1 %d\", pid, pid);
                       }";
         let tracer = Tracer::new(form).argument("-w").clause(clause);

@@ -183,12 +183,14 @@ live_tests! {
         let clause = "pid$target:a.out:used:entry { @counts[arg0 % 500] = count(); @all = count(); }
                       END { printa(\"count %d %@d\\n\", @counts); printa(\"all %@d\\n\", @all); }";
         let mut target = start_waiting(&program("ever_new.c"), "3 100000000 1000 0");
-        let tracing = tracer(form, &["aggrate=2ms", "switchrate=1ms"]).clause(clause).trace(target.pid());
+        let tracer = tracer(form, &["aggrate=2ms", "switchrate=1ms"]).clause(clause).clause(BATCHES);
+        let mut tracing = tracer.trace(target.pid());
         target.go();
         for _ in 0..300 {
             target.write("\n");
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
+        assert!(is_told(&mut tracing, 0, &mut || target.is_running()));
         let traced = tracing.interrupt();
         let counted = sums(&traced.results, "count").0.values().sum::<i64>();
         assert!(counted > 0 && !traced.finished.stderr.contains("drop"), "{}", traced.finished.stderr);

@@ -33,6 +33,8 @@ fn assert_untouched(target: &Running) {
 fn the_final_program_is_traced() {
     let mut target = start("3");
     let tracing = Tracer::new(Form::Default).clause(CLAUSES).trace(target.pid());
+    // The tracer may be there before the last one has said anything.
+    target.wait_for("stays\n");
     assert_eq!(target.stdout().matches("ready").count(), 4, "the last one stays");
     target.go();
     target.wait_for("worked 1000\n");

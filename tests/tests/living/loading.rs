@@ -148,7 +148,7 @@ live_tests! {
         let tracing = Tracer::new(form).clause(clause).trace(busy.pid());
         busy.go();
         busy.wait_for("working\n");
-        let traced = crate::others::after_some_work(tracing);
+        let traced = crate::others::after_some_work(&mut busy, tracing);
         let rows = table(&traced.results);
         assert!(rows.values().sum::<i64>() > 0, "{rows:?}");
         if !rows.keys().any(|module| module.contains("vdso")) {

@@ -40,8 +40,7 @@ live_tests! {
                       pid$target:a.out:middle_sleep:return { @[probefunc] = count(); }";
         for _ in 0..30 {
             let tracing = Tracer::new(form).clause(clause).attach(target.pid());
-            // Long enough that the spinning thread gets its turn on a machine that is busy with other things.
-            std::thread::sleep(std::time::Duration::from_millis(100));
+            target.wait_until_worked(std::time::Duration::from_millis(20));
             let traced = tracing.interrupt();
             // The spinning thread goes through its first instruction all the time.
             assert!(table(&traced.results).get("middle_spin").is_some_and(|&hits| hits > 10), "{}", traced.results);

@@ -16,8 +16,8 @@ const WORK: &str = "pid$target:a.out:busy_work:entry { @ = count(); }";
 
 /// Lets the target work for a while, then Ctrl-C. The length does not matter.
 #[track_caller]
-pub fn after_some_work(tracing: Tracing) -> Traced {
-    std::thread::sleep(Duration::from_millis(200));
+pub fn after_some_work(target: &mut Running, tracing: Tracing) -> Traced {
+    target.wait_until_worked(Duration::from_millis(200));
     tracing.interrupt()
 }
 
@@ -108,7 +108,7 @@ live_tests! {
         if second.finished.code() != 0 {
             assert!(second.finished.stderr.contains(&busy.pid().to_string()), "{}", second.finished.stderr);
         }
-        let traced = after_some_work(first);
+        let traced = after_some_work(&mut busy, first);
         assert!(value(&traced.results) > 0);
         snapshot.assert_restored(busy.pid());
         busy.write("stop\n");
@@ -138,7 +138,7 @@ live_tests! {
             }
             assert_eq!(attached.len(), 1);
             for tracing in attached {
-                assert!(value(&after_some_work(tracing).results) > 0);
+                assert!(value(&after_some_work(&mut busy, tracing).results) > 0);
             }
             snapshot.assert_restored(busy.pid());
         }
@@ -150,11 +150,11 @@ live_tests! {
         let mut busy = start_waiting(&program("busy.c"), "4");
         busy.go();
         busy.wait_for("working\n");
-        std::thread::sleep(Duration::from_millis(50));
         let snapshot = Snapshot::take(busy.pid());
         let clause = "pid$target:a.out::entry,pid$target:a.out::return,
                       pid$target:libc:malloc:entry,pid$target:libc:free:entry { @[probefunc] = count(); }";
-        let traced = after_some_work(Tracer::new(form).clause(clause).attach(busy.pid()));
+        let tracing = Tracer::new(form).clause(clause).attach(busy.pid());
+        let traced = after_some_work(&mut busy, tracing);
         assert!(!traced.results.trim().is_empty());
         snapshot.assert_identical(busy.pid());
         busy.write("stop\n");
@@ -176,6 +176,7 @@ live_tests! {
             looks += 1;
         };
         let clause = "pid$target:a.out::entry,pid$target:a.out::return { @[probefunc] = count(); }";
+        look();
         let mut tracing = Tracer::new(form).clause(clause).start_on(pid);
         tracing.running.wait_until("patching", |_| {
             look();
@@ -186,6 +187,7 @@ live_tests! {
             look();
         }
         tracing.finish().success();
+        look();
         assert!(looks > 2);
         busy.write("stop\n");
         busy.finish().success();
@@ -198,7 +200,7 @@ live_tests! {
         tracing.running.signal(Signal::SIGSTOP);
         busy.go();
         busy.wait_for("working\n");
-        std::thread::sleep(Duration::from_millis(300));
+        busy.wait_until_worked(Duration::from_millis(300));
         busy.write("stop\n");
         // It ends although its ring is not read: records are dropped, not waited for.
         let target = busy.finish().success();

@@ -76,7 +76,8 @@ fn sqlslower_shows_what_the_client_sent() {
     client.execute("selct 'misspelled'");
     // It fails by itself, when it has been executed that long.
     client.execute("select 1 / (select 0 from pg_sleep(0.06))");
-    client.query("set statement_timeout = 50");
+    // On a busy machine the short ones below stay within it, too.
+    client.query("set statement_timeout = 1000");
     client.query("select pg_sleep(60)");
     client.execute("select pg_sleep(61)");
     client.query("begin");
@@ -106,7 +107,7 @@ fn sqlslower_shows_what_the_client_sent() {
         "FAILED selct 'misspelled'",
         "FAILED selct 'misspelled'",
         "FAILED select 1 / (select 0 from pg_sleep(0.06))",
-        "set statement_timeout = 50",
+        "set statement_timeout = 1000",
         "FAILED select pg_sleep(60)",
         "FAILED select pg_sleep(61)",
         "begin",
