@@ -96,7 +96,7 @@ pub enum Error {
         "thread {} (`{}`) blocks {}: a breakpoint that it meets while the text changes would end the program; have it \
          unblock these signals, or register something before it blocks them", .0.tid, .0.name, .0.names()
     )]
-    Blocked(crate::own::Blocking),
+    Blocked(crate::self_process::Blocking),
     /// As kprobes' EADDRNOTAVAIL.
     #[error(
         "`{name}` is {count} functions of {module}, none of them global, at {first} and elsewhere: give the address"

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::api::{HOOKS, Hooks, PENDING, Pending, REGISTERED, ReturnProbes};
 use crate::engine::{self, Engine};
-use crate::{hit, own};
+use crate::{hit, self_process};
 
 /// How long a handler waits for each lock.
 const WAIT: Duration = Duration::from_millis(200);
@@ -91,7 +91,7 @@ unsafe extern "C" fn parent() {
 
 unsafe extern "C" fn child() {
     hit::forked();
-    own::Loaded::forked();
+    self_process::Loaded::forked();
     let Some(mut held) = put(None) else { return };
     if let Some(mut engine) = held.engine.take()
         && engine.forked().is_err()

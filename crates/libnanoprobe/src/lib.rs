@@ -18,5 +18,5 @@ pub mod engine;
 pub mod error;
 mod fork;
 pub mod hit;
-pub mod own;
+pub mod self_process;
 mod tsan;

@@ -70,7 +70,7 @@ fn bytes_of<T, F>(_: impl Fn(&T) -> *const F) -> usize {
 fn errors() -> Vec<(&'static str, Error)> {
     let at = TargetAddress(0x1000);
     let system = || std::io::Error::from_raw_os_error(libc::EPERM);
-    let blocking = nanoprobe::own::Blocking {
+    let blocking = nanoprobe::self_process::Blocking {
         tid: 1,
         name: String::new(),
         signals: 0,
@@ -173,7 +173,7 @@ fn constants(asserted: &mut Asserted) {
     // The kernel's HW_BREAKPOINT_*.
     asserted.value("NP_WATCH_WRITE", 2);
     asserted.value("NP_WATCH_READ_WRITE", 3);
-    asserted.value("NP_WATCH_EXECUTE", i64::from(nanoprobe::own::EXECUTE));
+    asserted.value("NP_WATCH_EXECUTE", i64::from(nanoprobe::self_process::EXECUTE));
     let limits = [
         ("NP_PROBES_MAX", PROBES_MAX as i64),
         ("NP_RETPROBE_DATA_MAX", RETPROBE_DATA_MAX as i64),

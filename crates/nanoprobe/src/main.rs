@@ -4,7 +4,6 @@
 //! for a wrong command line.
 
 mod arguments;
-mod attempts;
 mod bench;
 mod commands;
 mod compile;
@@ -24,6 +23,7 @@ mod processes;
 mod progress;
 mod provide;
 mod request;
+mod retry;
 mod tools;
 mod trace;
 mod words;

@@ -2,8 +2,8 @@
 
 mod aggregating;
 mod nothing;
+mod reporting;
 mod run;
-mod telling;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -13,13 +13,13 @@ use nanoprobe_export::FlameGraph;
 use nanoprobe_lang::{Source, Target};
 use nanoprobe_session::{Acquired, Compiled, Prepared, SessionError, TracedProgram};
 
+use self::reporting::unsampled;
 use self::run::Trace;
-use self::telling::unsampled;
 use crate::arguments::Arguments;
-use crate::attempts::{self, Attempt};
 use crate::cost::hits;
 use crate::macros::macro_values;
 use crate::output::{Stream, is_closed_pipe, message, tell};
+use crate::retry::{self, Attempt};
 use crate::{compile, interrupt, list, own_probes, processes, words};
 
 /// Runs the command line.
@@ -61,7 +61,7 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
         return Ok(if std::env::args_os().len() == 1 { 2 } else { 1 });
     }
     interrupt::install();
-    attempts::persistently(|now| attempt(arguments, sources, now))
+    retry::persistently(|now| attempt(arguments, sources, now))
 }
 
 /// Acquires the process, compiles the program, attaches and traces. [`SessionError::Executed`] and

@@ -66,7 +66,7 @@ mod tactic;
 mod thread_local;
 mod transition;
 mod trap;
-mod untouched;
+mod vector_use;
 
 pub use address::{ParseAddressError, TargetAddress};
 pub use constraint::{JumpConstraint, TRAPPING_BYTES, is_trapping_byte};
@@ -88,4 +88,4 @@ pub use tactic::Tactic;
 pub use thread_local::thread_local_offset;
 pub use transition::{BREAKPOINT, Step, Steps, TextRange, instruction_starts, transition};
 pub use trap::{REDIRECT_EMULATION, TrapForm};
-pub use untouched::{PROOF_INSTRUCTIONS_MAX, VectorUse, vector_use};
+pub use vector_use::{PROOF_INSTRUCTIONS_MAX, VectorUse, vector_use};

@@ -18,7 +18,7 @@ use nanoprobe_lang::program::{AggregationId, Statement};
 use nanoprobe_patch::TargetAddress;
 
 use crate::clock;
-use crate::consume::context_offset;
+use crate::drain::context_offset;
 use crate::enable::Enablings;
 use crate::error::SessionError;
 use crate::layout::ArenaLayout;

@@ -42,10 +42,10 @@ use crate::arena_memory::ArenaMemory;
 use crate::clock::{Clock, tsc};
 use crate::detach::unmapping::other_arenas;
 use crate::error::SessionError;
+use crate::heartbeat::Heartbeat;
 use crate::layout::{
     ArenaLayout, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SEMAPHORES_MAX, SITES_MAX, SPECULATIONS_OFFSET, round_up,
 };
-use crate::pulse::Pulse;
 use crate::returns::Returns;
 use crate::semaphores;
 use crate::signals;
@@ -411,8 +411,8 @@ impl Attachment {
     }
 
     /// Keeps the heartbeat going for as long as the value lives.
-    pub(crate) fn pulse(&self) -> Option<Pulse> {
-        Some(Pulse::start(self.arena.clone()?))
+    pub(crate) fn heartbeat(&self) -> Option<Heartbeat> {
+        Some(Heartbeat::start(self.arena.clone()?))
     }
 
     /// The lent thread pointer, see [`LENT_THREAD_POINTER`].

@@ -195,7 +195,7 @@ impl Attachment {
         let kept: HashSet<u64> = affected.into_values().flatten().collect();
         let old: Vec<_> = chosen.iter().flat_map(ranges).collect();
         // A program that loads libraries meanwhile waits for the tracer.
-        let _pulse = self.pulse();
+        let _heartbeat = self.heartbeat();
         self.beside.begin();
         self.take_back_but(&old, &kept, &mut Pauses::default())?;
         self.beside.complete();
@@ -226,7 +226,7 @@ impl Attachment {
             return Ok(Vec::new());
         }
         let addresses: Vec<TargetAddress> = chosen.iter().map(|patch| patch.built.address).collect();
-        let _pulse = self.pulse();
+        let _heartbeat = self.heartbeat();
         self.beside.begin();
         for address in &addresses {
             self.disarmed.remove(address);

@@ -14,7 +14,7 @@
 //! | `layout` | what lies where in the arena, and how much of it there is |
 //! | `placement`, `returns` | which bytes go where, and how returns are seen: pure |
 //! | `coverage` | all of a module planned without a process |
-//! | `attachment`, `signals`, `shims`, `ranges`, `unwinding`, `pulse` | what is made in the target, and kept up |
+//! | `attachment`, `signals`, `shims`, `ranges`, `unwinding`, `heartbeat` | what is made in the target, and kept up |
 //! | `arming` | patches into the text and out of it, while it is executed |
 //! | `consume`, `world` | what comes out; the clauses that fire in the tracer |
 //! | `detach` | taking everything back, also after a tracer that was killed |
@@ -26,17 +26,19 @@ mod arming;
 mod attachment;
 mod beside;
 mod clock;
-mod consume;
 mod coverage;
 mod debug;
 mod detach;
+mod drain;
 mod enable;
 mod error;
 mod function_arguments;
 mod goroutines;
+mod heartbeat;
 mod held;
 mod identity;
 mod inlined;
+mod interpreter_world;
 pub mod interrupt;
 mod layout;
 mod lost_pages;
@@ -45,7 +47,6 @@ pub mod perf_map;
 mod placement;
 mod probes;
 pub mod progress;
-mod pulse;
 mod ranges;
 mod records;
 mod returns;
@@ -63,13 +64,12 @@ mod thread_key;
 mod threads;
 mod types;
 mod unwinding;
-mod world;
 
 pub use acquire::Acquired;
 pub use arming::Armed;
-pub use consume::Losses;
 pub use coverage::{Class, Coverage, Wanted, plan_all};
 pub use detach::{Detached, Standing, rehearse_restore, restore};
+pub use drain::Losses;
 pub use enable::Enabling;
 pub use error::SessionError;
 pub use names::NameError;

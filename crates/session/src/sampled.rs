@@ -7,7 +7,7 @@ use nanoprobe_arena::{ControlBlock, Mapping, Memory as _};
 use nanoprobe_codegen::SessionConstants;
 use nanoprobe_target::Sample;
 
-use crate::consume::context_offset;
+use crate::drain::context_offset;
 use crate::layout::ArenaLayout;
 
 /// What a clause is fired for.

@@ -238,7 +238,7 @@ fn owners_of(traced: &Traced<'_>) -> Result<Vec<Owner>, SessionError> {
     let memory = traced.arena;
     let count = ControlBlock::open(memory)?.contexts_in_use()?;
     let owner = |index: u64| {
-        let offset = crate::consume::context_offset(traced.layout, index);
+        let offset = crate::drain::context_offset(traced.layout, index);
         Ok(Owner {
             address: traced.arena_address.0 + offset,
             thread_key: memory.load_u64(offset + offset_of!(Context, thread_key) as u64)?,
@@ -307,7 +307,7 @@ fn freed_keys(slots: &[ThreadSlot], plan: &Plan) -> Vec<(usize, u64)> {
 fn free_contexts(traced: &Traced<'_>, plan: &Plan) -> Result<(), SessionError> {
     let memory = traced.arena;
     for index in &plan.contexts {
-        let offset = crate::consume::context_offset(traced.layout, *index as u64);
+        let offset = crate::drain::context_offset(traced.layout, *index as u64);
         memory.store_u64(offset + offset_of!(Context, thread_key) as u64, 0)?;
         memory.store_u32(offset + offset_of!(Context, tid) as u64, 0)?;
         add_bits(memory, ended_word(*index as u64 / 64), 1 << (index % 64))?;

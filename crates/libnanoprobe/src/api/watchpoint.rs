@@ -7,7 +7,7 @@ use super::check_rest;
 use crate::c::{PROBE_DISABLED as DISABLED, WatchHandler, Watchpoint};
 use crate::engine::{WatchState, engine};
 use crate::error::{Error, answer};
-use crate::own::{EXECUTE, Place};
+use crate::self_process::{EXECUTE, Place};
 use crate::{hit, tsan};
 
 /// The end of the program's half of the address space.

@@ -46,7 +46,7 @@ pub use watch::{WatchState, Watchpoints, WithdrawnWatch};
 
 use crate::error::Error;
 use crate::hit::{self};
-use crate::own::{self, Agent, Own};
+use crate::self_process::{self, Agent, Own};
 
 /// How long to wait for a thread that blocks the signals of a breakpoint.
 const MASKS_WAIT: Duration = Duration::from_millis(500);
@@ -165,8 +165,8 @@ pub fn engine_to_register() -> Result<MutexGuard<'static, Engine>, Error> {
     if hit::in_handler() {
         return Err(Error::InHandler);
     }
-    own::check_limits(own::Need::Registers)?;
-    let loaded = own::Loaded::now();
+    self_process::check_limits(self_process::Need::Registers)?;
+    let loaded = self_process::Loaded::now();
     let mut engine = engine()?;
     engine.own.begin(loaded);
     Ok(engine)
@@ -177,7 +177,7 @@ pub fn engine_to_register() -> Result<MutexGuard<'static, Engine>, Error> {
 /// # Errors
 /// As above; or there is too little memory.
 pub fn engine_to_change() -> Result<MutexGuard<'static, Engine>, Error> {
-    own::check_limits(own::Need::Changes)?;
+    self_process::check_limits(self_process::Need::Changes)?;
     engine()
 }
 
@@ -188,9 +188,9 @@ pub fn made() -> Option<&'static Mutex<Engine>> {
 
 impl Engine {
     fn new() -> Result<Engine, Error> {
-        own::check_limits(own::Need::First)?;
+        self_process::check_limits(self_process::Need::First)?;
         hit::initialise();
-        own::register()?;
+        self_process::register()?;
         crate::fork::watch();
         let own = Own::open()?;
         let agent = Agent::map(own.memory())?;
@@ -284,7 +284,7 @@ impl Engine {
         // Of the parent's other threads none is here.
         self.signals.known_to_block.clear();
         self.own.forked()?;
-        own::register()?;
+        self_process::register()?;
         self.watches_forked()
     }
 }

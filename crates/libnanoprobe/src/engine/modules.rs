@@ -12,8 +12,8 @@ use super::Engine;
 use super::function::{Function, Retired};
 use super::site::Kind;
 use crate::error::Error;
-use crate::own::Own;
-use crate::{hit, own};
+use crate::self_process::Own;
+use crate::{hit, self_process};
 
 impl Engine {
     /// Where an address or a symbol is, with the offset added. Updates the list of modules where it may be out of
@@ -105,7 +105,7 @@ impl Engine {
         if let Some(torn) = &mut self.torn {
             torn.forget(&range);
         }
-        own::synchronise_memory();
+        self_process::synchronise_memory();
         self.bury(lists, own);
         Ok(())
     }

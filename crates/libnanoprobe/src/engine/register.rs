@@ -6,7 +6,7 @@ use super::site::{Epochs, Member, OldList};
 use super::{Engine, Spot};
 use crate::error::Error;
 use crate::hit::PROBES_MAX;
-use crate::{hit, own};
+use crate::{hit, self_process};
 
 /// What a probe demands of its patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +161,7 @@ impl Engine {
             self.shown.clear(*index);
         }
         withdrawn.failed = self.repatch(spots).err();
-        own::synchronise_memory();
+        self_process::synchronise_memory();
         withdrawn.epochs = Some(Epochs::now());
         if wait {
             withdrawn.wait();
@@ -209,7 +209,7 @@ impl Engine {
             old.extend(self.state_mut(spot).map(|state| state.publish()));
         }
         let done = self.repatch(spots);
-        own::synchronise_memory();
+        self_process::synchronise_memory();
         // This never waits: handlers may take long, and may need a lock that the calling thread holds.
         self.bury(old, Vec::new());
         done

@@ -28,7 +28,7 @@ use super::site::{Kind, Member};
 use super::{ENGINE, Engine, Spot, engine};
 use crate::error::Error;
 use crate::hit::{Thread, np_replaced_hit, np_unwinder_hit};
-use crate::{hit, own};
+use crate::{hit, self_process};
 
 /// How long the linker may have to wait.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
@@ -203,7 +203,7 @@ impl Engine {
 
     /// Called after the linker's list has changed.
     fn libraries_changed(&mut self) -> Result<(), Error> {
-        self.own.begin(own::Loaded::default());
+        self.own.begin(self_process::Loaded::default());
         if self.returns.prepared {
             self.serve_returns(TargetAddress(0))
         } else {

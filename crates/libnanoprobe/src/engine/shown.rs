@@ -11,7 +11,7 @@ use super::function::Function;
 use super::watch;
 use crate::api::tactic_number;
 use crate::hit::PROBES_MAX;
-use crate::{hit, own};
+use crate::{hit, self_process};
 
 const BYTES: usize = (HEAD_BYTES + ROW_BYTES * PROBES_MAX).next_multiple_of(4096);
 
@@ -89,7 +89,7 @@ impl Shown {
 
 fn map() -> Option<&'static [AtomicU64]> {
     // A file beyond the limit would raise a signal that ends the program.
-    if !own::may_have_file_of(BYTES as u64) {
+    if !self_process::may_have_file_of(BYTES as u64) {
         return None;
     }
     let name = std::ffi::CString::new(NAME).ok()?;

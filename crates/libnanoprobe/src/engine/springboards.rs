@@ -23,7 +23,7 @@ use nanoprobe_target::Memory;
 use super::known::Known;
 use super::patch::KeptPatch;
 use crate::error::Error;
-use crate::own;
+use crate::self_process;
 
 /// The longest springboard: a nop before the jump, and the jump.
 const BYTES_MAX: u64 = 32;
@@ -90,7 +90,7 @@ impl Springboards {
             // If it is written only in part, no other patch may use the bytes.
             self.note(patch, None);
             for range in &patch.built.springboard {
-                own::write(memory, range.address.0, &range.patched)?;
+                self_process::write(memory, range.address.0, &range.patched)?;
             }
             self.note(patch, Some(patch.detour));
         }

@@ -12,7 +12,7 @@ use patch::KeptPatch;
 
 use super::{Engine, MASKS_WAIT, Spot, patch};
 use crate::error::Error;
-use crate::own;
+use crate::self_process;
 
 /// How many springboards to try whose padding another program has changed.
 const SPRINGBOARDS_MAX: usize = 16;
@@ -157,10 +157,10 @@ impl Engine {
         self.take_actions()?;
         // The calling thread goes on to believe that it blocks what it blocked. After this it may meet the shims
         // while they change.
-        let own = own::set_own_mask(libc::SIG_UNBLOCK, SYNCHRONOUS);
+        let own = self_process::set_own_mask(libc::SIG_UNBLOCK, SYNCHRONOUS);
         let placed = self.place_shims(0);
         if placed.is_err() {
-            own::set_own_mask(libc::SIG_BLOCK, own);
+            self_process::set_own_mask(libc::SIG_BLOCK, own);
         } else {
             self.signals.have_shims = true;
             self.agent.believe_blocked(own);
@@ -186,7 +186,7 @@ impl Engine {
     fn wait_for_masks(known_to_block: &mut Vec<i32>, has_shims: bool) -> Result<(), Error> {
         let begun = Instant::now();
         loop {
-            let blocking = match own::blocking_threads() {
+            let blocking = match self_process::blocking_threads() {
                 // Under seccomp. No thread can block the signals without passing the shims.
                 Err(_) if has_shims => return Ok(()),
                 blocking => blocking?,
@@ -214,14 +214,14 @@ impl Engine {
         }
         self.check_text(old, new)?;
         let change = Change::new(old, new);
-        let mut text = own::Text::open(self.own.memory());
-        let own = own::set_own_mask(libc::SIG_UNBLOCK, SYNCHRONOUS);
+        let mut text = self_process::Text::open(self.own.memory());
+        let own = self_process::set_own_mask(libc::SIG_UNBLOCK, SYNCHRONOUS);
         let is_clear = Self::wait_for_masks(&mut self.signals.known_to_block, self.signals.have_shims);
         let done = is_clear.map(|()| {
             let done = change.carry_out(&mut text, &mut ());
             done.map_err(|failure| (change.undo(&failure, &mut text), failure.error))
         });
-        own::set_own_mask(libc::SIG_BLOCK, own);
+        self_process::set_own_mask(libc::SIG_BLOCK, own);
         drop(text);
         let Err((is_undone, error)) = done? else {
             // The torn text belongs to functions, so a change of the shims leaves it alone.
@@ -322,7 +322,7 @@ impl Engine {
     pub(super) fn write_detours(&mut self, patches: &[KeptPatch]) -> Result<(), Error> {
         for patch in patches {
             let built = &patch.built;
-            own::write(self.own.memory(), patch.detour.0, &built.detour)?;
+            self_process::write(self.own.memory(), patch.detour.0, &built.detour)?;
             // An instruction that will be executed in place again still traps while the text changes. Then the
             // thread goes on in the last detour that the instruction had.
             let moves = built.moves.iter();

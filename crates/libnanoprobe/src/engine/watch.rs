@@ -14,8 +14,8 @@ use nanoprobe_patch::order::sort_by_number;
 use super::Engine;
 use super::site::Epochs;
 use crate::error::Error;
-use crate::own::{Breakpoint, EXECUTE, Place, try_out};
-use crate::{hit, own};
+use crate::self_process::{Breakpoint, EXECUTE, Place, try_out};
+use crate::{hit, self_process};
 
 /// One of them.
 pub struct Watchpoint {
@@ -162,7 +162,7 @@ impl Engine {
         hit::withdraw_watch(&watch);
         self.shown.clear(watch.index);
         drop(breakpoint);
-        own::synchronise_memory();
+        self_process::synchronise_memory();
         Ok(WithdrawnWatch {
             watch,
             epochs: Epochs::now(),

@@ -153,7 +153,7 @@ int main(void)
 				bytes += memcmp(before[1], (void *)chain, 25) != 0;
 			}
 	}
-	/* While a probe stays, what threads execute is counted exactly. */
+	/* A probe that stays is met by the threads. */
 	at_ret.addr = NULL;
 	if (check(np_register_probe(&at_ret), "at last"))
 		return 1;

@@ -30,7 +30,7 @@ use crate::cost::budget::{Cost, word};
 use crate::cost::hits::Name;
 use crate::numbers::{given_percent, thousands};
 use crate::output::{Stream, is_closed_pipe, message};
-use crate::{attempts, compile, interrupt, macros, processes};
+use crate::{compile, interrupt, macros, processes, retry};
 
 /// How long hits are counted.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -61,7 +61,7 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
         return Ok(2);
     };
     interrupt::install();
-    attempts::persistently(|_| attempt(arguments, &sources, pid))
+    retry::persistently(|_| attempt(arguments, &sources, pid))
 }
 
 fn attempt(arguments: &Arguments, sources: &[Source], pid: i32) -> Result<u8, anyhow::Error> {

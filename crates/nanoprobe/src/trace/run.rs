@@ -12,7 +12,7 @@ use nanoprobe_target::Process;
 
 use super::aggregating::{Aggregated, needs_aggregations};
 use super::nothing::Seen;
-use super::telling::{Told, milliseconds, stood, unplaced};
+use super::reporting::{Told, milliseconds, stood, unplaced};
 use crate::arguments::Arguments;
 use crate::cost::limit::Limit;
 use crate::output::{Names, Stream, detached, ended, message, printer, probe_name};

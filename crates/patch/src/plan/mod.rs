@@ -1,6 +1,5 @@
 //! From points to runs: which bytes are displaced, by which tactic, and what their detour must satisfy.
 
-mod again;
 mod assign;
 mod choose;
 mod displace;
@@ -11,6 +10,7 @@ mod obstacle;
 mod pass;
 mod planner;
 mod reconcile;
+mod replan;
 mod run;
 mod shape;
 mod sites;
@@ -18,11 +18,11 @@ mod springboard;
 mod successor;
 mod why;
 
-pub use again::plan_again;
 pub use guest::Guest;
 pub use obstacle::Obstacle;
 pub use pass::plan;
 pub use reconcile::reconcile;
+pub use replan::plan_again;
 pub use run::{Displaced, FunctionPlan, PlanOptions, RunPlan};
 pub use springboard::Springboard;
 pub use why::{why_not, why_trap};

@@ -88,7 +88,7 @@ impl Attachment {
         self.tables.tabled.tried = Some(Instant::now());
         // On a busy machine a stop takes long, and a program that finds no heartbeat afterwards does not wait for
         // the tracer.
-        let _pulse = self.pulse();
+        let _heartbeat = self.heartbeat();
         // Where stacks end: read while the program still runs.
         let map = self.process.map()?;
         let patches = self.patches.iter().chain(&self.retired);

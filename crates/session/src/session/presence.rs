@@ -7,7 +7,7 @@ mod ifuncs;
 mod libraries;
 pub(super) mod placing;
 mod returns;
-mod unseen;
+mod suppress_hits;
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ use nanoprobe_arena::ControlBlock;
 use crate::attachment::Attachment;
 use crate::detach::{self, Detached};
 use crate::error::SessionError;
+use crate::heartbeat::Heartbeat;
 use crate::placement::{Fired, Handlers};
-use crate::pulse::Pulse;
 use crate::ranges::Publisher;
 
 /// How often the map of readable memory is refreshed.
@@ -62,8 +62,8 @@ impl Presence {
     }
 
     /// Keeps the heartbeat going for as long as the value lives.
-    pub(super) fn pulse(&self) -> Option<Pulse> {
-        self.attachment.pulse()
+    pub(super) fn heartbeat(&self) -> Option<Heartbeat> {
+        self.attachment.heartbeat()
     }
 
     /// Refreshes now and then, when clauses read memory, the map of what is readable.

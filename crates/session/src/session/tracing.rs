@@ -16,9 +16,9 @@ use super::output::Output;
 use crate::aggregations::Aggregations;
 use crate::arena_memory::ArenaMemory;
 use crate::attachment::Attachment;
-use crate::consume::{self, Consumer};
+use crate::drain::{self, Consumer};
 use crate::error::SessionError;
-use crate::world::TracerState;
+use crate::interpreter_world::TracerState;
 
 /// See the module's description.
 pub struct Tracing {
@@ -154,7 +154,7 @@ impl Tracing {
     /// Looks whether a clause in the process has run `exit()`.
     pub(super) fn look_for_exit(&mut self) -> Result<(), SessionError> {
         if self.exit_status.is_none()
-            && let Some(status) = consume::exit_requested(self.memory())?
+            && let Some(status) = drain::exit_requested(self.memory())?
         {
             self.exit_status = Some(status);
         }

@@ -4,7 +4,7 @@ use nanoprobe_patch::{TargetAddress, ThreadKey};
 use nanoprobe_target::Stopped;
 
 use super::Presence;
-use super::unseen::Unseen;
+use super::suppress_hits::Unseen;
 use crate::error::SessionError;
 use crate::session::tracing::Tracing;
 use crate::thread_key;

@@ -32,10 +32,10 @@ impl Presence {
         if event == answered || self.attachment.regions.is_empty() {
             return Ok(());
         }
-        let pulse = self.pulse();
+        let heartbeat = self.heartbeat();
         let updated = self.update_libraries(tracing);
         let result = updated.and_then(|()| self.serve_returns(tracing));
-        drop(pulse);
+        drop(heartbeat);
         if let (Err(SessionError::AtDescription { .. }), Some(command)) = (&result, tracing.known.command())
             && !command.has_executed()
         {

@@ -44,7 +44,7 @@ impl Presence {
     ) -> Result<Begun, SessionError> {
         let started = stopped.is_whole_process();
         // A command that is let go must find a fresh heartbeat, however long its probes took.
-        let _pulse = self.pulse();
+        let _heartbeat = self.heartbeat();
         // Before a program's first instruction, resolvers would choose by processor features that have not been
         // read yet.
         if !started {

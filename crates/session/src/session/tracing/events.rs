@@ -8,12 +8,12 @@ use nanoprobe_target::Process;
 
 use super::Tracing;
 use crate::error::SessionError;
+use crate::interpreter_world::TracerWorld;
 use crate::layout::SPECULATIONS_OFFSET;
 use crate::probes::Place;
 use crate::sampled::SampledThread;
 use crate::session::output::Output;
-use crate::world::TracerWorld;
-use crate::{clock, consume};
+use crate::{clock, drain};
 
 impl Tracing {
     /// The records up to now.
@@ -30,7 +30,7 @@ impl Tracing {
         let records = self.consumer.round(memory, layout, shared.ring_policy, horizon)?;
         let any = !records.is_empty();
         for record in records {
-            let (epid, failed) = consume::enabling_of(&record);
+            let (epid, failed) = drain::enabling_of(&record);
             let is_behind = self.handlers_stopped.is_some_and(|stopped| stopped.is_before(&record));
             if is_behind || self.known.enablings.get(epid).is_none() {
                 continue;

@@ -22,7 +22,7 @@ use nanoprobe_arena::{ControlBlock, Mapping, Memory as _};
 
 use super::{HandlersStopped, Tracing};
 use crate::clock;
-use crate::consume::context_offset;
+use crate::drain::context_offset;
 use crate::error::SessionError;
 
 /// Deeper in the stack than any hit is, so the mark is not mistaken for a handler that was left by a longjmp.

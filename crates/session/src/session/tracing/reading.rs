@@ -7,7 +7,7 @@ use nanoprobe_export::{Epoch, Snapshot};
 
 use super::Tracing;
 use crate::aggregations::{Aggregations, Source};
-use crate::consume::Losses;
+use crate::drain::Losses;
 use crate::error::SessionError;
 
 impl Tracing {

@@ -20,8 +20,8 @@ use nanoprobe_arena::layout::{
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;
 
+use super::grace_period::{Readers, Room};
 use super::raw;
-use super::room::{Readers, Room};
 use super::tables::Table;
 use crate::error::Error;
 use crate::hit;

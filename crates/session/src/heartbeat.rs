@@ -20,14 +20,14 @@ const PERIOD: Duration = Duration::from_millis(100);
 
 /// Writes the heartbeat until it is dropped.
 #[must_use]
-pub struct Pulse {
+pub struct Heartbeat {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Pulse {
+impl Heartbeat {
     /// Starts the heartbeat. If no thread can be started there is none, and the target waits for a shorter time.
-    pub fn start(arena: Arc<ArenaMemory>) -> Pulse {
+    pub fn start(arena: Arc<ArenaMemory>) -> Heartbeat {
         let over = Arc::new(AtomicBool::new(false));
         let until = over.clone();
         let beat = move || {
@@ -37,15 +37,15 @@ impl Pulse {
                 std::thread::park_timeout(PERIOD);
             }
         };
-        let thread = std::thread::Builder::new().name("pulse".to_owned()).spawn(beat);
-        Pulse {
+        let thread = std::thread::Builder::new().name("heartbeat".to_owned()).spawn(beat);
+        Heartbeat {
             over,
             thread: thread.ok(),
         }
     }
 }
 
-impl Drop for Pulse {
+impl Drop for Heartbeat {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {

@@ -4,11 +4,11 @@ mod agent;
 mod barrier;
 mod blocked;
 mod breakpoint;
+mod grace_period;
 mod limits;
 mod loaded;
 mod names;
 mod raw;
-mod room;
 mod tables;
 mod text;
 

@@ -10,7 +10,7 @@ use core::mem::offset_of;
 use nanoprobe_arena::layout::{CONTEXT_SLOTS, Context};
 use nanoprobe_arena::{Mapping, Memory};
 
-use crate::consume::context_offset;
+use crate::drain::context_offset;
 use crate::error::SessionError;
 use crate::layout::ArenaLayout;
 
