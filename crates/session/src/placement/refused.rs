@@ -56,7 +56,7 @@ pub enum RefusedBecause {
     #[error("the text in memory differs from the file: somebody else patched it (a kernel uprobe, a debugger?)")]
     TextDiffers,
     /// The jump ends with the bytes of the patch after it, and that patch is missing, or is another one now.
-    #[error("the patch behind it, whose bytes its jump shares, could not be had or was replaced")]
+    #[error("the patch after it, with which its jump shares bytes, was refused or replaced")]
     SuccessorGone,
     /// More probes are wanted in a function that is patched, and one of its patches may not be replaced: see
     /// [`nanoprobe_patch::Built::carries`].
