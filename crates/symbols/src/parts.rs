@@ -149,7 +149,10 @@ impl Parts {
             for range in present(&wanted.range, &pieces) {
                 let has_windows = is_kept && is_large(&range);
                 let part = Part {
-                    windows: has_windows.then(|| Windows::of(&range, &sections)).unwrap_or_default(),
+                    windows: match has_windows {
+                        true => Windows::of(&range, &sections),
+                        false => Windows::default(),
+                    },
                     range,
                     contents: OnceLock::new(),
                 };

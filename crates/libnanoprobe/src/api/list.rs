@@ -94,7 +94,7 @@ fn all(engine: &Engine) -> Vec<Found> {
         offset: 0,
     }));
     // A stable sort keeps rows at one address in the order of registration.
-    sort_by_number(&mut found, |one| one.address as u64);
+    sort_by_number(&mut found, |one| one.address);
     found
 }
 

@@ -100,7 +100,10 @@ impl Presence {
     ) -> Result<Armed, SessionError> {
         let known = &tracing.known;
         let knows_all = stopped.is_some() && known.is_static() && self.takes_returns(known);
-        let unwinders = knows_all.then(|| self.missing_return_hooks(known)).unwrap_or_default();
+        let unwinders = match knows_all {
+            true => self.missing_return_hooks(known),
+            false => Default::default(),
+        };
         let addresses = unwinders.iter().filter_map(|hook| known.address_of(hook));
         let hooked: Vec<u64> = addresses.map(|address| address.0).collect();
         let hooks: Vec<Hook> = hooks.iter().chain(&unwinders).copied().collect();
