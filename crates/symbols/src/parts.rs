@@ -149,10 +149,7 @@ impl Parts {
             for range in present(&wanted.range, &pieces) {
                 let has_windows = is_kept && is_large(&range);
                 let part = Part {
-                    windows: match has_windows {
-                        true => Windows::of(&range, &sections),
-                        false => Windows::default(),
-                    },
+                    windows: Windows::of(has_windows.then_some(&range), &sections),
                     range,
                     contents: OnceLock::new(),
                 };

@@ -42,8 +42,11 @@ struct Window {
 }
 
 impl Windows {
-    /// Those of a part, none of them read. Sections that overlap, as no linker makes them, have none.
-    pub fn of(part: &Range<u64>, sections: &[SectionRange]) -> Windows {
+    /// Those of a part, none of them read; none of no part. Sections that overlap, as no linker makes them, have none.
+    pub fn of(part: Option<&Range<u64>>, sections: &[SectionRange]) -> Windows {
+        let Some(part) = part else {
+            return Windows::default();
+        };
         let mut inside: Vec<&SectionRange> = sections
             .iter()
             .filter(|section| part.start <= section.range.start && section.range.end <= part.end)
@@ -123,7 +126,7 @@ mod tests {
         let code = section(0x1000..0x40_0000, true);
         let data = section(0x40_0000..0x40_0000 + DATA, false);
         let end = data.range.end + PAGE_BYTES / 2;
-        let windows = Windows::of(&(0..end), &[data, code]);
+        let windows = Windows::of(Some(&(0..end)), &[data, code]);
         assert_eq!(windows.0.len() as u64, 1 + DATA / STRIDE_BYTES);
         for wanted in [
             0x1000..0x40_0000,
@@ -138,7 +141,7 @@ mod tests {
             let found = &bytes[from..from + (wanted.end - wanted.start) as usize];
             assert_eq!(found, bytes_at(wanted.clone()), "{wanted:x?}");
         }
-        let windows = Windows::of(&(0..end), &[section(0x1000..end, false)]);
+        let windows = Windows::of(Some(&(0..end)), &[section(0x1000..end, false)]);
         for nowhere in [0..8, 0xff8..0x1008, 0x1000..0x1000 + 2 * STRIDE_BYTES, 0..end] {
             assert!(
                 windows.around(&nowhere, |_| panic!("not to be read")).is_none(),
@@ -151,6 +154,6 @@ mod tests {
     #[test]
     fn sections_that_overlap_have_none() {
         let both = [section(0..0x2000, true), section(0x1000..0x3000, false)];
-        assert!(Windows::of(&(0..0x10_0000), &both).0.is_empty());
+        assert!(Windows::of(Some(&(0..0x10_0000)), &both).0.is_empty());
     }
 }

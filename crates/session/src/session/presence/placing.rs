@@ -100,10 +100,8 @@ impl Presence {
     ) -> Result<Armed, SessionError> {
         let known = &tracing.known;
         let knows_all = stopped.is_some() && known.is_static() && self.takes_returns(known);
-        let unwinders = match knows_all {
-            true => self.missing_return_hooks(known),
-            false => Default::default(),
-        };
+        let whole = knows_all.then_some(known);
+        let unwinders = whole.map_or_else(Vec::new, |known| self.missing_return_hooks(known));
         let addresses = unwinders.iter().filter_map(|hook| known.address_of(hook));
         let hooked: Vec<u64> = addresses.map(|address| address.0).collect();
         let hooks: Vec<Hook> = hooks.iter().chain(&unwinders).copied().collect();
@@ -133,10 +131,9 @@ impl Presence {
         let takes_returns = placement.patches.iter().any(|patch| patch.takes_return) && !attachment.returns.mapped;
         let map = |attachment: &mut Attachment, stopped: &mut Stopped| {
             attachment.map_regions(stopped, &placement.regions)?;
-            if takes_returns {
-                attachment.map_returns(stopped)
-            } else {
-                Ok(())
+            match takes_returns {
+                true => attachment.map_returns(stopped),
+                false => Ok(()),
             }
         };
         let stopped = match stopped {
