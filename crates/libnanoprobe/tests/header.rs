@@ -74,6 +74,7 @@ fn errors() -> Vec<(&'static str, Error)> {
         tid: 1,
         name: String::new(),
         signals: 0,
+        sleeps: true,
     };
     vec![
         ("NP_ERROR_ARGUMENT", Error::Argument("")),

@@ -220,8 +220,16 @@ fn the_c_librarys_functions_are_probed_while_they_are_used_here() {
 #[test]
 fn registered_and_removed_while_threads_run_the_code() {
     let _turn = turn();
+    /// Says so however the scope is left: its threads would go on for ever after a panic.
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
         for _ in 0..3 {
             scope.spawn(|| {
                 let mut index = 0;
@@ -243,7 +251,6 @@ fn registered_and_removed_while_threads_run_the_code() {
             check(np_unregister_probe(&mut *probe));
             fired += 1;
         }
-        stop.store(true, Ordering::Relaxed);
         assert_eq!(fired, 500);
     });
 }

@@ -50,6 +50,8 @@ use crate::self_process::{self, Agent, Own};
 
 /// How long to wait for a thread that blocks the signals of a breakpoint.
 const MASKS_WAIT: Duration = Duration::from_millis(500);
+/// The same for a thread that does not sleep: it may be a new one without a processor.
+const NEW_THREADS_WAIT: Duration = Duration::from_secs(5);
 
 /// Where a member is registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use nanoprobe_patch::{Runtime, TargetAddress, TextRange, ThreadKey};
 use nanoprobe_text::change::Change;
 use patch::KeptPatch;
 
-use super::{Engine, MASKS_WAIT, Spot, patch};
+use super::{Engine, MASKS_WAIT, NEW_THREADS_WAIT, Spot, patch};
 use crate::error::Error;
-use crate::self_process;
+use crate::self_process::{self, Blocking};
 
 /// How many springboards to try whose padding another program has changed.
 const SPRINGBOARDS_MAX: usize = 16;
@@ -181,8 +181,9 @@ impl Engine {
     /// Waits until no thread but this one blocks the signals of a breakpoint: any thread may execute any text at
     /// any moment.
     ///
-    /// A new thread blocks all signals for a moment, so this waits. A thread that still blocked them at the end of
-    /// a wait is not waited for again.
+    /// A new thread blocks all signals until it has had a processor, so this waits: on a busy machine that takes
+    /// seconds. A thread that sleeps has had one. A thread that still blocked the signals at the end of a wait is not
+    /// waited for again.
     fn wait_for_masks(known_to_block: &mut Vec<i32>, has_shims: bool) -> Result<(), Error> {
         let begun = Instant::now();
         loop {
@@ -192,10 +193,13 @@ impl Engine {
                 blocking => blocking?,
             };
             known_to_block.retain(|tid| blocking.iter().any(|thread| thread.tid == *tid));
-            let known = blocking.iter().find(|thread| known_to_block.contains(&thread.tid));
-            let first = blocking.first();
-            let Some(thread) = known.or(first.filter(|_| begun.elapsed() > MASKS_WAIT)) else {
-                if first.is_none() {
+            let waited = begun.elapsed();
+            let is_given_up = |thread: &&Blocking| {
+                let wait = if thread.sleeps { MASKS_WAIT } else { NEW_THREADS_WAIT };
+                waited > wait || known_to_block.contains(&thread.tid)
+            };
+            let Some(thread) = blocking.iter().find(is_given_up) else {
+                if blocking.is_empty() {
                     return Ok(());
                 }
                 std::thread::sleep(Duration::from_micros(200));

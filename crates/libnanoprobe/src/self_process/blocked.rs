@@ -21,6 +21,8 @@ pub struct Blocking {
     pub name: String,
     /// What it blocks of [`SYNCHRONOUS`].
     pub signals: u64,
+    /// The thread sleeps, so it is no new one that waits for a processor.
+    pub sleeps: bool,
 }
 
 /// All threads of this process that block one of the signals, except the calling one.
@@ -67,12 +69,14 @@ fn blocking(status: &str) -> Option<Blocking> {
         lines.find_map(|line| line.strip_prefix(name)).map(str::trim)
     };
     let signals = u64::from_str_radix(field("SigBlk:")?, 16).ok()? & SYNCHRONOUS;
+    let state = field("State:")?;
     // A zombie or a dead thread executes nothing.
-    let is_over = field("State:")?.starts_with(['Z', 'X']);
+    let is_over = state.starts_with(['Z', 'X']);
     (signals != 0 && !is_over).then(|| Blocking {
         tid: field("Pid:").and_then(|tid| tid.parse().ok()).unwrap_or(0),
         name: field("Name:").unwrap_or_default().to_owned(),
         signals,
+        sleeps: state.starts_with('S'),
     })
 }
 
@@ -118,6 +122,7 @@ mod tests {
         let found = blocking(STATUS).unwrap();
         assert_eq!((found.tid, found.name.as_str()), (12, "worker 1"));
         assert_eq!(found.names(), "SIGTRAP, SIGILL, SIGSEGV, SIGBUS");
+        assert!(found.sleeps && !blocking(&STATUS.replace("S (sleeping)", "R (running)")).unwrap().sleeps);
         assert_eq!(blocking(&STATUS.replace("fffffffe7ffbfeff", "0000000000000200")), None);
         assert_eq!(blocking(&STATUS.replace("S (sleeping)", "Z (zombie)")), None);
         assert_eq!(blocking(""), None);
