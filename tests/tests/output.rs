@@ -112,7 +112,8 @@ live_tests! {
         let clause = "BEGIN { n = 1; }
             pid$target:a.out:func:entry { @slot = min(n); @keyed[tid] = min(n); n++; }
             tick-100ms { printa(\"slot %@d\\n\", @slot); printa(\"keyed %d %@d\\n\", @keyed); clear(@slot); clear(@keyed); }
-            tick-100ms /ticks++ == 10/ { exit(0); }";
+            tick-100ms /n != last/ { last = n; ticks++; }
+            tick-100ms /ticks > 10/ { exit(0); }";
         let tracing = Tracer::new(form).argument("-q").clause(clause).attach(looper.pid());
         let mut looper = looper;
         looper.go();

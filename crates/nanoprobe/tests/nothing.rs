@@ -5,7 +5,7 @@ use std::process::Command;
 
 use nanoprobe_tests::in_time::InTime;
 
-/// `called` is called, `uncalled` is not; with an argument it forks a child that calls for half a second and more.
+/// `called` is called, `uncalled` is not; with an argument it forks a child that calls it as long as its parent lives.
 const PROGRAM: &str = r#"
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,8 +14,9 @@ __attribute__((noinline)) void called(void) { calls++; }
 __attribute__((noinline)) void uncalled(void) { calls++; }
 int main(int count, char **words)
 {
+	int parent = getpid();
 	if (count > 1 && fork() == 0) {
-		for (int round = 0; round < 50; round++) {
+		while (getppid() == parent) {
 			uncalled();
 			usleep(10000);
 		}
@@ -65,7 +66,8 @@ fn probes_that_do_not_fire_are_counted() {
 fn children_that_are_not_traced_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = built(folder.path(), &[]);
-    let (said, _) = said(&program, "fork", "pid$target:a.out:uncalled:entry { trace(1); }");
+    let text = "pid$target:a.out:uncalled:entry { trace(1); } tick-10ms /++looks == 50/ { exit(0); }";
+    let (said, _) = said(&program, "fork", text);
     assert!(said.contains("has 1 child that is not traced: "), "{said}");
 }
 
