@@ -24,7 +24,7 @@ const WAYS: [Way; 4] = [
     way("kernel uprobe", How::Kernel),
 ];
 
-/// One row for each instruction and way, after the floor's.
+/// One row for each instruction and way. The first row is the floor: what any trap costs.
 pub fn measure(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut rows = vec![instructions::row(
         "a trap's floor: int3, handler, return",

@@ -479,7 +479,7 @@ fn is_about_to_be_signalled(tid: ThreadId) -> bool {
     raw::has_queued(tid, raised).unwrap_or(false) && threads::deliverable(tid) & raised != 0
 }
 
-/// Whether a thread that stood was killed, which collects it.
+/// Whether a stopped thread was killed. Asking collects the killed thread.
 fn has_ended(process: &Process, tid: ThreadId) -> bool {
     matches!(
         raw::poll_event(tid, process.keeps_end(tid)),

@@ -94,7 +94,7 @@ fn sqlite() {
     let script = file(DATABASE);
     let subject = Subject::new(&sqlite, &[":memory:", &format!(".read {}", path(&script))]);
     assert!(subject.expected.stdout.contains("ok\n"), "{}", subject.expected.stdout);
-    // The library of the distribution has no symbols but the exported ones, or the program has it all inside.
+    // The distribution's library has its exported symbols only, or the program contains the library.
     let sum = subject.sum(Form::Default, "*sqlite3*");
     assert_eq!(
         sum,

@@ -238,11 +238,11 @@ structure! {
         thread: u32,
         /// The system call's.
         number: u32,
-        /// Of [`SYNCHRONOUS`]: what ends it.
+        /// The signals of [`SYNCHRONOUS`] that end the wait.
         takes: u16,
-        /// Of [`SYNCHRONOUS`]: what stays blocked.
+        /// The signals of [`SYNCHRONOUS`] that stay blocked.
         blocked: u16,
-        /// Whether something is held since the thread has looked.
+        /// Whether a signal was held back since the thread has looked.
         disturbed: u32,
         reserved: u32,
     }
