@@ -299,7 +299,8 @@ impl Stopped {
                 let reason = if tracer != 0 {
                     format!("process {tracer} traces it: end that one (or detach it) first")
                 } else {
-                    "its user, its protection or the kernel's settings changed: try again, or run nanoprobe as root"
+                    "another tracer has just let it go, or its user, its protection or the kernel's settings changed: try \
+                     again, or run nanoprobe as root"
                         .to_owned()
                 };
                 return Err(StopError::Refused {

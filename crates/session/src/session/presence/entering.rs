@@ -29,7 +29,7 @@ pub(in crate::session) fn enter(
     let deadline = Instant::now() + PATIENCE_WITH_TRACERS;
     let seen = match starting.is_some() {
         true => None,
-        false => Some(look_at_threads(process, pauses)?),
+        false => Some(look_in_turn(process, deadline, pauses)?),
     };
     loop {
         let parameters = known.parameters(process, seen)?;
@@ -91,6 +91,16 @@ impl Presence {
                 "runs on, its text untouched, with memory of nanoprobe's mapped that it does not use: the next attach, or \
                  `nanoprobe restore`, takes that back"
             },
+        }
+    }
+}
+
+/// The same as [`look_at_threads`], where another tracer may hold a thread for a moment.
+fn look_in_turn(process: &Process, deadline: Instant, pauses: &mut Pauses) -> Result<Seen, SessionError> {
+    loop {
+        match look_at_threads(process, pauses) {
+            Err(error) if error.is_another_tracers() && Instant::now() < deadline => give_way(process, deadline)?,
+            seen => return seen,
         }
     }
 }
