@@ -32,6 +32,7 @@ mod gap;
 mod go;
 mod identity;
 mod image;
+mod kept;
 mod landing;
 mod linkage;
 pub mod loader;

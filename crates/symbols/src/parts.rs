@@ -6,11 +6,16 @@
 //!   sections         as the section headers say, without those that have no bytes in the file
 //!        |
 //!        v   overlapping ranges are one; what lies in a long hole of the file is left out
-//!   parts            each is read once: at once, or (large sections that are not mapped: DWARF) when it is asked for
+//!   parts            read at once, or (large sections that are not mapped: DWARF) when it is asked for
 //!        |
 //!        v   of the largest, when they are asked for
 //!   windows          its sections; of a large one without code (snapshots, tables of Unicode) a piece
 //! ```
+//!
+//! Large parts are forgotten after planning, and read again when they are asked for. By then the file may be another
+//! text: it is compared by [`FileIdentity`] after each read, and a changed one has nothing. An owner that sets the time
+//! of writing back deceives that comparison. So no reader counts on what an earlier read has shown: each bounds what it
+//! reads anew. And no text is written where the process's memory differs from the file.
 //!
 //! So memory and time are bounded by what the file's owner has really stored, not by what its length or its headers
 //! claim: a hole is read as zeros only where it is short beside the data around it.
@@ -18,18 +23,17 @@
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nanoprobe_patch::order::sort_by_numbers;
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
 use object::endian::LittleEndian;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
-use rustix::buffer::spare_capacity;
 use rustix::fs::SeekFrom;
 
 use crate::error::Error;
 use crate::identity::FileIdentity;
+use crate::kept::{Kept, may_keep_one_more, read};
 use crate::table::{SECTIONS_MAX, SEGMENTS_MAX, table};
 use crate::windows::{SectionRange, Windows};
 
@@ -45,17 +49,12 @@ const SMALL_BYTES: u64 = 64 << 10;
 const LARGE_BYTES: u64 = 16 << 20;
 /// How much is read at once of what is only looked through.
 const SCANNED_BYTES: usize = 1 << 20;
-/// How many files are kept open because of parts that were not read. Others are read as a whole at once.
-const OPEN_FILES_MAX: usize = 128;
 /// Holes are read as zeros as long as they have no more bytes than the data so far and these.
 const SPARE_HOLE_BYTES: u64 = 16 << 20;
 /// Pieces of data in a file that are looked at. What follows is left out.
 const PIECES_MAX: usize = 1 << 20;
 
 const ENDIAN: LittleEndian = LittleEndian;
-
-/// Files that are kept open.
-static OPEN_FILES: AtomicUsize = AtomicUsize::new(0);
 
 /// A part of a file.
 struct Part {
@@ -64,35 +63,6 @@ struct Part {
     contents: OnceLock<Vec<u8>>,
     /// What is read of it when less is asked for.
     windows: Windows,
-}
-
-/// A file, counted.
-struct Kept {
-    file: File,
-    identity: FileIdentity,
-}
-
-impl Kept {
-    /// The bytes of a range, if the file still is the one of which the rest was read.
-    fn read(&self, range: Range<u64>) -> Option<Vec<u8>> {
-        let bytes = read(&self.file, range)?;
-        let now = FileIdentity::of(&self.file.metadata().ok()?);
-        (now == self.identity).then_some(bytes)
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        OPEN_FILES.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Counts one file more as open, unless there are enough.
-fn may_keep_one_more() -> bool {
-    let more = |open: usize| open.checked_add(1).filter(|open| *open <= OPEN_FILES_MAX);
-    OPEN_FILES
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
-        .is_ok()
 }
 
 /// The parts of a file, ascending and disjoint.
@@ -160,7 +130,7 @@ impl Parts {
             }
         }
         let identity = FileIdentity::of(&metadata);
-        parts.file = is_kept.then(|| Arc::new(Kept { file, identity }));
+        parts.file = is_kept.then(|| Arc::new(Kept::new(file, identity)));
         Ok(parts)
     }
 
@@ -254,24 +224,6 @@ impl Parts {
         self.find(offset)
             .is_some_and(|part| end.is_some_and(|end| end <= part.range.end))
     }
-}
-
-/// The bytes of a range; `None` when the file does not have them, or there is no memory for them.
-fn read(file: &File, range: Range<u64>) -> Option<Vec<u8>> {
-    let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(length).ok()?;
-    while bytes.len() < length {
-        let at = range.start + bytes.len() as u64;
-        match rustix::io::pread(file, spare_capacity(&mut bytes), at) {
-            Err(rustix::io::Errno::INTR) => {}
-            Ok(0) | Err(_) => return None,
-            Ok(_) => {}
-        }
-    }
-    // There may be more room than was asked for.
-    bytes.truncate(length);
-    Some(bytes)
 }
 
 /// What the headers of a file say is in it, and its sections.
