@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum mask { BLOCKS_ALL, BLOCKS_NOTHING };
@@ -161,10 +162,39 @@ static void a_signal_handler_that_blocks_all(void)
 	CHECK(now.sa_handler == on_signal && sigismember(&now.sa_mask, SIGTRAP) == 1);
 }
 
+static void *unblocks_after_a_second(void *unused)
+{
+	struct timespec begun, now;
+	(void)unused;
+	set_mask(BLOCKS_ALL);
+	clock_gettime(CLOCK_MONOTONIC, &begun);
+	__atomic_store_n(&tid_of_worker, (int)syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+	do
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	while ((now.tv_sec - begun.tv_sec) * 1000000000L + now.tv_nsec - begun.tv_nsec < 1000000000L);
+	set_mask(BLOCKS_NOTHING);
+	return NULL;
+}
+
+/* A new thread blocks all signals until it has had a processor. On a busy machine that takes longer than a thread is
+ * waited for that sleeps; this one does not sleep. */
+static void a_thread_that_runs_is_waited_for(void)
+{
+	pthread_t worker;
+	tid_of_worker = 0;
+	CHECK(pthread_create(&worker, NULL, unblocks_after_a_second, NULL) == 0);
+	while (!__atomic_load_n(&tid_of_worker, __ATOMIC_SEQ_CST))
+		usleep(100);
+	struct np_probe probe = probe_of((void *)foo);
+	CHECK(np_register_probe(&probe) == 0 && foo(1) == 4 && np_probe_hits(&probe) == 1);
+	CHECK(pthread_join(worker, NULL) == 0 && np_unregister_probe(&probe) == 0);
+}
+
 static const struct statement statements[] = {
 	STATEMENT(refused_and_then_not),
 	STATEMENT(a_caller_that_blocks_all_itself),
 	STATEMENT(a_signal_handler_that_blocks_all),
+	STATEMENT(a_thread_that_runs_is_waited_for),
 };
 
 STATEMENTS(statements)
