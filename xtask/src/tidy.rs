@@ -46,6 +46,11 @@ impl File {
     }
 }
 
+/// Rust that is not of tests.
+fn product_sources(files: &[File]) -> impl Iterator<Item = &File> {
+    files.iter().filter(|file| file.is_rust() && !file.is_of_tests())
+}
+
 /// Whether a path ends by one of these, after a dot.
 pub fn has_ending(path: &str, endings: &[&str]) -> bool {
     path.rsplit_once('.')

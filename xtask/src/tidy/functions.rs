@@ -1,13 +1,12 @@
 //! A function fits on a screen: at most 80 lines, tests aside.
 
-use super::{File, Finding};
+use super::{File, Finding, product_sources};
 
 const LINES: usize = 80;
 
 /// Functions that are too long.
 pub fn findings(files: &[File]) -> Vec<Finding> {
-    let sources = files.iter().filter(|file| file.is_rust() && !file.is_of_tests());
-    sources.flat_map(in_file).collect()
+    product_sources(files).flat_map(in_file).collect()
 }
 
 /// rustfmt puts the end of an item in the column of its beginning.

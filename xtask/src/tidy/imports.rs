@@ -4,7 +4,7 @@ use super::{File, Finding};
 
 /// Files that take all of their parent's names.
 pub fn findings(files: &[File]) -> Vec<Finding> {
-    let sources = files.iter().filter(|file| file.is_rust() && !file.is_of_tests());
+    let sources = super::product_sources(files);
     let takes_all = sources.filter(|file| before_tests(&file.text).any(|line| line.trim() == "use super::*;"));
     let finding = |file: &File| Finding {
         rule: "import",

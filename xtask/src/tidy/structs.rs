@@ -1,13 +1,12 @@
 //! A struct has at most 20 fields. More are groups, and each group has a name.
 
-use super::{File, Finding};
+use super::{File, Finding, product_sources};
 
 const FIELDS: usize = 20;
 
 /// Structs with too many fields. Layouts that C shares are what they are.
 pub fn findings(files: &[File]) -> Vec<Finding> {
-    let sources = files.iter().filter(|file| file.is_rust() && !file.is_of_tests());
-    sources.flat_map(in_file).collect()
+    product_sources(files).flat_map(in_file).collect()
 }
 
 /// rustfmt puts each field of a long struct on its own line, and the end in the column of the beginning.
