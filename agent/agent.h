@@ -1,28 +1,28 @@
-/* The agent: the code that runs inside the target besides the compiled handlers. contract.h says
- * what it does; this file says how.
+/* The agent: the code that runs inside the target besides the compiled handlers. contract.h states the purpose of
+ * its functions; this file states the rules of its code.
  *
  * The agent runs in another program's process, at an arbitrary instruction of that program. Its rules:
  *
- *   1. No libc, nothing of the target's: no symbol is undefined when the image is linked.
- *   2. No TLS, no writable byte of its own: one flat r-x image; what changes lies in the arena or the thread table. The
- *      header, struct np_image, is written by the tracer before anyone runs here.
+ *   1. No libc, and no other code of the target: the linked image has no undefined symbol.
+ *   2. No TLS, no writable byte in the image, which is flat and r-x: all changing data lies in the arena or the
+ *      thread table. The tracer writes the header, struct np_image, before a thread runs here.
  *   3. No relocation: everything is reached relative to rip, so the image runs wherever it is written.
- *   4. General registers only, and no string instruction (the direction flag may be set). Whatever a handler calls is
- *      declared NP_ENTRY and preserves every register. Flags are the detour's to keep.
- *   5. Bounded stack: no frame exceeds 256 bytes (the compiler checks it) and no call chain is deeper than four, so the
- *      agent stays below 1 KiB and, with a handler, below 2 KiB. No recursion, no alloca. On Go's stacks nothing but
- *      eight words lies: handlers run on the context's own (docs/design/stacks.md has all figures).
+ *   4. General registers only, and no string instruction (the direction flag may be set). Every function that a
+ *      handler calls is declared NP_ENTRY and preserves every register. The detour saves the flags.
+ *   5. Bounded stack: no frame exceeds 256 bytes (the compiler checks it) and no call chain is deeper than four,
+ *      so the agent stays below 1 KiB and, with a handler, below 2 KiB. No recursion, no alloca. Go's stacks may
+ *      have room for only eight words, so there handlers run on a stack that belongs to the context
+ *      (docs/design/stacks.md has all figures).
  *   6. Bounded time: every loop has a bound that is a constant, a limit that the tracer set, or a size that was
  *      checked.
- *   7. No lock but the bucket locks of dynamic variables, and these give up.
+ *   7. No lock but the bucket locks of dynamic variables; the wait for one of these is limited.
  *   8. Memory of the target is only read by the guarded loads of guard.h, from ranges known to be readable, or by a
  *      system call; only copyout and copyoutstr write it, by a system call or guarded stores. A bad pointer is a fault
  *      of the clause, never of the target.
- *   9. In a forked child nothing of the arena is written.
+ *   9. A forked child that is not followed writes nothing in the arena.
  *
  * Ordering: x86 keeps stores in order and loads in order. So publication only needs the compiler to
- * keep them in order, too: np_store and np_load_once below.
- */
+ * keep them in order, too: np_store and np_load_once below. */
 #ifndef NANOPROBE_AGENT_H
 #define NANOPROBE_AGENT_H
 
@@ -30,7 +30,7 @@
 
 /* Called from handlers and detours. */
 #define NP_ENTRY __attribute__((visibility("default"), no_caller_saved_registers, used))
-/* A rare path of an NP_ENTRY. It preserves registers itself, so that the usual path need not. */
+/* A rare path of an NP_ENTRY. It preserves registers itself, so that the usual path need not save them. */
 #define NP_COLD __attribute__((noinline, cold, no_caller_saved_registers))
 /* Called by the kernel, with the ordinary calling convention. */
 #define NP_SIGNAL __attribute__((visibility("default"), used))
@@ -39,7 +39,8 @@
 #define np_likely(condition) __builtin_expect(!!(condition), 1)
 #define np_unlikely(condition) __builtin_expect(!!(condition), 0)
 
-/* One load, one store, in program order with all others: for what another thread or the tracer may see. */
+/* A single load, and a single store, in program order with all other such accesses. They access data that other
+ * threads or the tracer use, too. */
 #define np_load_once(object) __extension__({ \
 	__typeof__(object) np_value = __atomic_load_n(&(object), __ATOMIC_ACQUIRE); np_value; })
 #define np_store(object, value) __atomic_store_n(&(object), (value), __ATOMIC_RELEASE)
@@ -67,7 +68,7 @@ NP_INLINE void np_fault(struct np_context *context, u64 fault, u64 address)
 	}
 }
 
-/* The address that a failed function returns: it points to zeros, an empty string. */
+/* The address that a failed function returns. It points to zeros, that is, an empty string. */
 extern const u64 np_zeros[8];
 
 #endif

@@ -31,7 +31,7 @@ static NP_COLD struct np_aggregate_entry *add_entry(struct np_aggregate_table *t
 NP_ENTRY void np_aggregate(struct np_context *context, u64 aggregation, u64 value_words)
 {
 	u64 wanted = np_load_once(context->aggregates_wanted);
-	/* All updates of the old table come before this store. */
+	/* This store comes after all updates of the old table. */
 	if (np_unlikely(wanted != context->aggregates))
 		np_store(context->aggregates, wanted);
 	struct np_aggregate_table *table = (struct np_aggregate_table *)wanted;

@@ -1,4 +1,4 @@
-/* The aggregating functions that do more than add. arena::buckets has the same arithmetic, and a
+/* The aggregating functions whose update is more than an addition. arena::buckets has the same arithmetic, and a
  * test compares the two. A `words` of 0 (no room) is ignored. */
 #include "agent.h"
 
@@ -28,7 +28,7 @@ NP_ENTRY void np_lquantize(struct np_context *context, u64 words, u64 value, u64
 		return;
 	u64 bucket = 0;
 	if ((i64)value >= base) {
-		/* The distance between two ordered i64s always fits a u64. */
+		/* The distance between an i64 and a larger i64 always fits a u64. */
 		u64 level = (value - (u64)base) / step;
 		bucket = np_minimum(level, levels) + 1;
 	}
@@ -40,7 +40,7 @@ NP_ENTRY void np_llquantize(struct np_context *context, u64 words, u64 value, u6
 	(void)context;
 	i64 factor = (i64)(parameters >> 48), steps = (i64)(parameters & 0xffff);
 	u64 low = parameters >> 32 & 0xffff, high = parameters >> 16 & 0xffff;
-	/* The language refuses these anyway. Below 64 orders of magnitude every loop is short. */
+	/* The language already refuses such parameters. Below 64 orders of magnitude every loop is short. */
 	if (!words || factor < 2 || steps < factor || low > 63 || high > 63)
 		return;
 	/* Word 0 counts all values around zero; word `top` all above the last order; word `top + n` the

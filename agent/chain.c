@@ -1,24 +1,25 @@
-/* Passes a signal on to the program, as if we had not been there.
+/* Passes a signal on to the program, as if the agent had no handler.
  *
- * The program's own action is in control->actions. These differ from what the kernel does:
+ * np_program_actions() has the program's own action. The agent carries it out like the kernel, with these
+ * differences:
  *
  *   - the signal frame already lies where our own action put it (the tracer installs ours with the program's SA_ONSTACK
  *     for that reason);
- *   - SA_RESETHAND is carried out in our record of the action, and not at all in a forked child, which must not write
- *     there;
+ *   - SA_RESETHAND is carried out in our record of the action, and not at all in a forked child that is not
+ *     followed, which must not write there;
  *   - SIGTRAP, SIGILL, SIGSEGV and SIGBUS are not blocked while the handler runs, whatever the action says: the handler
  *     may meet our traps;
  *   - where system calls are not allowed, the action's mask is not blocked while its handler runs, and the signal
  *     itself is.
  *
- * A program that must die does so by the same signal. The default action is restored and the same
- * siginfo queued again, so the kernel delivers it when we return, with the interrupted registers as
- * they were. If the kernel refuses, or if system calls are not allowed, the same kind of fault is
- * caused here, where the signal is blocked. The kernel then kills the process at once (a core file
- * shows this place).
+ * A program that must die does so by the same signal. The default action is restored and the same siginfo is
+ * queued again. So the kernel delivers the signal when our handler returns, with the interrupted registers
+ * unchanged. If the kernel refuses, or if system calls are not allowed, the agent causes the same kind of fault
+ * here, where the signal is blocked. The kernel then kills the process at once (a core file shows this place).
  */
 #include "chain.h"
 #include "syscalls.h"
+#include "threads.h"
 
 #define NP_SA_RESTORER 0x04000000UL
 #define NP_SA_RESETHAND 0x80000000UL
@@ -60,8 +61,9 @@ static void die(enum np_signal_slot slot, i32 signal, const struct np_siginfo *i
 
 void np_chain(enum np_signal_slot slot, i32 signal, struct np_siginfo *information, struct np_ucontext *ucontext)
 {
+	struct np_thread_table *table = np_table_of_process();
 	struct np_control *control = (struct np_control *)np_header.control;
-	struct np_sigaction *action = &control->actions[slot];
+	struct np_sigaction *action = &np_program_actions()[slot];
 	u64 handler = action->handler, flags = action->flags;
 	int sent = information->code <= 0;
 	if (handler == NP_SIG_IGN && sent)
@@ -70,15 +72,14 @@ void np_chain(enum np_signal_slot slot, i32 signal, struct np_siginfo *informati
 		die(slot, signal, information);
 		return;
 	}
-	if (flags & NP_SA_RESETHAND) {
-		const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
-		if (np_load_once(table->magic) == NP_MAGIC)
-			np_store(action->handler, NP_SIG_DFL);
+	if (flags & NP_SA_RESETHAND && table) {
+		np_store(action->handler, NP_SIG_DFL);
+		if (!table->began)
+			np_store(control->actions[slot].handler, NP_SIG_DFL);
 	}
-	/* Our actions block all signals, so that no handler of the program interrupts us while our own
-	 * signal is blocked. The program's handler runs with the mask that the kernel would set, except
-	 * for the four signals, because it may run into our traps. The return from the signal ends all
-	 * of this. */
+	/* Our actions block all signals, so that no handler of the program interrupts us while our own signal is blocked. The
+	 * program's handler runs with the mask that the kernel would set, except for the four signals, because it may execute
+	 * our traps. The return from the signal ends all of this. */
 	if (np_may_call()) {
 		u64 mask = (ucontext->mask | action->mask) & ~NP_SYNCHRONOUS;
 		np_syscall4(NP_SYS_RT_SIGPROCMASK, NP_SIG_SETMASK, (u64)&mask, 0, 8);

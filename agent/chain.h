@@ -20,7 +20,7 @@ struct np_ucontext {
 	u64 r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip;
 	u64 flags;
 	u64 behind[14];
-	u64 mask;               /* what the interrupted code blocks */
+	u64 mask;               /* the mask of the interrupted code */
 };
 _Static_assert(__builtin_offsetof(struct np_ucontext, r8) == 40, "uc_mcontext");
 _Static_assert(__builtin_offsetof(struct np_ucontext, mask) == 296, "uc_sigmask");
@@ -33,7 +33,7 @@ enum { NP_SIG_BLOCK = 0, NP_SIG_UNBLOCK = 1, NP_SIG_SETMASK = 2 };
 /* siginfo.si_code of a signal that was sent to a thread: tgkill. */
 enum { NP_SI_TKILL = -6 };
 
-/* Where the action of a signal is kept; -1: none of our actions replaces it. */
+/* The index of the program's action for a signal in control->actions; -1: the agent does not replace that action. */
 NP_INLINE i32 np_slot_of(u64 signal)
 {
 	return signal == NP_SIGTRAP ? NP_SLOT_TRAP : signal == NP_SIGSEGV ? NP_SLOT_SEGV :
@@ -47,7 +47,7 @@ NP_INLINE u64 np_bit(u64 signal)
 	return 1UL << (signal - 1);
 }
 
-/* Does for `signal` what the program's own action says. */
+/* Carries out the program's own action for `signal`. */
 void np_chain(enum np_signal_slot slot, i32 signal, struct np_siginfo *information, struct np_ucontext *ucontext);
 
 #endif

@@ -9,12 +9,13 @@
  * Five kinds of memory in the target:
  *
  *   code      private, r-x, written by the tracer through /proc/PID/mem: the agent image (its first bytes are struct
- *             np_image), the redirect table, the handlers, and, near each module, the detours. A forked child inherits
- *             it by copy, so it keeps working there whatever becomes of the parent's tracing.
- *   table     private, rw-, MADV_WIPEONFORK: struct np_thread_table. A child finds zeros, so it never finds a context.
+ *             np_image), the redirect table, the handlers, and, near each module, the detours. A forked child has a
+ *             copy, which works whatever happens to the tracing of the parent.
+ *   table     private, rw-: struct np_thread_table. All before `blocked` is MADV_WIPEONFORK: a child finds zeros, so
+ *             it never finds a context of its parent's. Of the rest it has a copy.
  *   returns   private, rw-: struct np_return_pool. A child's stack has replaced return addresses on it too, so it has a
  *             copy.
- *   stacks    private, rw-: where handlers of small stacks' probes run; only in processes that have such stacks.
+ *   stacks    private, rw-: stacks for handlers that are called on small stacks; only in processes that have these.
  *   arena     shared with the tracer, rw-: struct np_control, descriptors, strings, variables, one context a thread.
  *
  * Addresses are the target's unless a field says `offset` (bytes from the start of the arena).
@@ -30,12 +31,15 @@ typedef int i32;
 typedef long i64;
 
 #define NP_MAGIC 0x424f52504f4e414eUL /* "NANOPROB", little endian */
-#define NP_VERSION 5
+#define NP_VERSION 8
 
 #include "contract/control.h"
 #include "contract/image.h"
 #include "contract/context.h"
 #include "contract/tables.h"
+#include "contract/hotspot.h"
+#include "contract/runtimes.h"
+#include "contract/v8.h"
 #include "contract/functions.h"
 
 #endif

@@ -11,7 +11,7 @@
 #include "scratch.h"
 #include "strings.h"
 
-/* Entries of a bucket after this many are not looked at. */
+/* At most this many entries of a bucket are searched. */
 #define NP_DYNAMIC_CHAIN 4096
 
 struct lookup {
@@ -88,7 +88,7 @@ static struct np_dynamic_entry *new_entry(struct lookup *lookup, u64 variable, u
 	struct np_dynamic_table *table = lookup->table;
 	u64 bytes = sizeof(struct np_dynamic_entry) + lookup->key_words * 8 + value_bytes;
 	if (!entry) {
-		/* Other buckets allocate at the same time. */
+		/* Other threads may allocate for other buckets at the same time. */
 		u64 used = np_load_once(table->used);
 		for (u32 spin = 0;; spin++) {
 			if (used > table->bytes || bytes > table->bytes - used || spin == NP_DYNAMIC_SPINS)
@@ -111,7 +111,7 @@ static struct np_dynamic_entry *new_entry(struct lookup *lookup, u64 variable, u
 	return entry;
 }
 
-/* A copy of a string value in scratch memory, which stays as it is while the clause runs. */
+/* A copy of a string value in scratch memory, which stays unchanged while the clause runs. */
 static u64 copy_out(struct np_context *context, u64 value, u64 value_bytes)
 {
 	u64 room, copy = np_scratch_next(context, &room);

@@ -1,5 +1,4 @@
-/* Emulation: the trap's handler does what the instruction would have done, on the registers of
- * the signal frame.
+/* Emulation: the trap's handler executes the instruction itself, on the registers of the signal frame.
  *
  *     int3 -> SIGTRAP -> np_on_trap:   fires, by a routine of the detour, with the program's registers loaded
  *                                      the instruction, on the frame's registers and the program's stack
@@ -10,16 +9,15 @@
  *
  * Every site also has the whole detour of a jump, and the handler sends the thread there instead (the boosted form)
  *
- *   - in front of the fires, where they had better not run in a signal handler: in a forked child, whose SIGSEGV may
- *     not be ours; where system calls are refused, since a signal then cannot be handed on from within a handler; when
- *     the alternate stack on which we are has no room for a second signal frame; when call or ret would have to move a
- *     shadow stack;
- *   - behind them, at the copy of the instruction, when it turns out to fault: the fault is then the processor's own,
- *     and np_on_fault gives it the original address.
+ *   - before the probes fire, where they should not do so in a signal handler: in a forked child, whose SIGSEGV
+ *     action may not be the agent's; where system calls are not allowed, since then a handler cannot pass a signal
+ *     on; when the present alternate stack has no room for a second signal frame; when call or ret would have to
+ *     change a shadow stack;
+ *   - after they have fired, at the copy of the instruction, if the instruction would fault: the fault is then the
+ *     processor's own, and np_on_fault gives it the original address.
  *
- * So nothing is written before everything that can fault is done. Meanwhile SIGSEGV and SIGBUS are
- * not blocked (the action's mask says so): handlers read the program's memory under guard.h.
- */
+ * So the emulation first executes everything that can fault, and only then writes. Meanwhile SIGSEGV and SIGBUS
+ * are not blocked (the action's mask says so): handlers read the program's memory under guard.h. */
 #include "emulate.h"
 #include "guard.h"
 #include "syscalls.h"
@@ -27,14 +25,13 @@
 enum { NP_RSP = 15 };
 /* CF, PF, AF, ZF, SF, OF. */
 #define NP_STATUS_FLAGS 0x8d5UL
-/* The stack that the agent, and handlers in addition, may need. */
+/* How many bytes of stack the agent may need, and how many more handlers may need. */
 enum { NP_AGENT_STACK = 2048, NP_HANDLER_STACK = 2048 };
 
-/* Saves the registers that C preserves, loads the program's registers, and calls. The routine
- * finds, from its stack pointer up: the return address, its own address, the program's stack
- * pointer. The status flags are the program's: handlers may read them in the frame. Of the other
- * flags, rt_sigreturn leaves some as they are here (ID, NT): these stay the program's. Alignment is
- * not checked in handlers. */
+/* Saves the registers that C preserves, loads the program's registers, and calls. The routine finds, from its
+ * stack pointer up: the return address, its own address, the program's stack pointer. The status flags are the
+ * program's: handlers may read them in the frame. rt_sigreturn does not restore some of the other flags (ID, NT),
+ * so these keep the program's values here. Alignment is not checked in handlers. */
 __asm__(".text\n"
 	".globl np_call_routine\n"
 	".hidden np_call_routine\n"
@@ -68,7 +65,7 @@ NP_INLINE u64 read_register(const struct np_ucontext *ucontext, u8 number)
 	return number <= NP_RSP ? (&ucontext->r8)[number] : 0;
 }
 
-/* As the processor does: a write of 4 bytes clears the upper half, a write of 2 leaves the rest. */
+/* Like the processor: a write of 4 bytes clears the upper half, and a write of 2 bytes leaves the rest unchanged. */
 NP_INLINE void write_register(struct np_ucontext *ucontext, u8 number, u8 size, u64 value)
 {
 	u64 *register_ = &(&ucontext->r8)[number & 15];
@@ -136,7 +133,7 @@ static int is_taken(const struct np_emulation *emulation, struct np_ucontext *uc
 			__asm__(instruction "w %w2, %w0; pushfq; popq %1" : "+r"(left), "=r"(flags) : "r"(right) : "cc"); \
 	} while (0)
 
-/* The processor itself computes result and flags, including those that the manual leaves undefined. */
+/* The processor itself computes the result and the flags. So even flags that the manual leaves undefined are right. */
 static void arithmetic(const struct np_emulation *emulation, struct np_ucontext *ucontext, u64 right)
 {
 	u64 left = read_register(ucontext, emulation->destination), flags = 0;
@@ -160,7 +157,7 @@ static void arithmetic(const struct np_emulation *emulation, struct np_ucontext 
 		write_register(ucontext, emulation->destination, size, left);
 }
 
-/* Executes the instruction; yields 0, with nothing changed, when only the processor can do it. */
+/* Executes the instruction. Yields 0, and changes nothing, if only the processor can execute it. */
 static int emulate(const struct np_emulation *emulation, struct np_ucontext *ucontext)
 {
 	u64 next = emulation->site + emulation->length, value = 0;
@@ -176,7 +173,7 @@ static int emulate(const struct np_emulation *emulation, struct np_ucontext *uco
 		if (!np_guarded_u64(ucontext->rsp, &value))
 			return 0;
 		ucontext->rsp += 8;
-		write_register(ucontext, emulation->destination, 8, value); /* last: it may be rsp */
+		write_register(ucontext, emulation->destination, 8, value); /* this comes last, because the register may be rsp */
 		break;
 	case NP_OPERATION_LEAVE:
 		if (!np_guarded_u64(ucontext->rbp, &value))
@@ -225,7 +222,7 @@ static int emulate(const struct np_emulation *emulation, struct np_ucontext *uco
 	return 1;
 }
 
-/* The shadow stack pointer; 0 where there is no shadow stack: the instruction is a nop then. */
+/* The shadow stack pointer; 0 if there is no shadow stack, since the instruction is then a nop. */
 NP_INLINE u64 shadow_stack(void)
 {
 	u64 pointer = 0;
@@ -238,7 +235,8 @@ NP_SIGNAL int np_emulate(const struct np_emulation *emulation, void *ucontext)
 	return !(emulation->flags & NP_EMULATION_STACK_OF_CALLS && shadow_stack()) && emulate(emulation, ucontext);
 }
 
-/* An alternate stack must have room for us, and for one more frame like this one if something may fault. */
+/* An alternate stack must have room for this handler. If something may fault, it must also have room for a second
+ * frame of the same size. */
 static int has_room(const struct np_emulation *emulation, const struct np_ucontext *ucontext)
 {
 	u64 room = (u64)ucontext - ucontext->stack, needed = NP_AGENT_STACK;
@@ -258,7 +256,7 @@ static int may_run_here(const struct np_emulation *emulation, const struct np_uc
 	       !(emulation->flags & NP_EMULATION_STACK_OF_CALLS && shadow_stack());
 }
 
-/* If the destination of an indirect jump cannot be read, the jump faults and does not leave. */
+/* If the destination of an indirect jump cannot be read, the jump faults, so control does not leave the function. */
 static int leaves(const struct np_emulation *emulation, const struct np_ucontext *ucontext)
 {
 	const struct np_range *inside = (const struct np_range *)(emulation + 1);

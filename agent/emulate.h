@@ -4,7 +4,7 @@
 
 #include "chain.h"
 
-/* The place that a field of a struct np_emulation refers to; 0: there is none. */
+/* The place to which a field of a struct np_emulation refers; 0: the field refers to none. */
 NP_INLINE u64 np_place(const i32 *field)
 {
 	return *field ? (u64)(field + 1) + (u64)(i64)*field : 0;
@@ -25,15 +25,15 @@ int np_at_site(const struct np_emulation *emulation, struct np_ucontext *ucontex
 /* The source operand; yields whether it could be read. */
 int np_source(const struct np_emulation *emulation, const struct np_ucontext *ucontext, u64 *value);
 
-/* Makes the thread, which is about to continue in the copy, step through it; not if there is no
- * room for its state, or if the program itself steps. */
+/* Makes the thread, which is about to continue in the copy, step through it. Does nothing if there is no room for
+ * the thread's state, or if the program single-steps itself. */
 void np_begin_step(const struct np_emulation *emulation, struct np_ucontext *ucontext);
 
-/* A thread has trapped after an instruction. Yields whether that was a step of ours. */
+/* A thread has trapped after an instruction. Yields whether that was a step that the agent had begun. */
 int np_end_step(struct np_ucontext *ucontext);
 
-/* A thread was interrupted in another way. If it was stepping for us, it stops stepping and
- * continues in the copy. */
+/* A thread was interrupted in another way. If it was stepping for the agent, it stops stepping and continues in
+ * the copy. */
 void np_cancel_step(struct np_ucontext *ucontext);
 
 #endif

@@ -16,9 +16,9 @@
  *        (shims.c).
  *     2. claim a context: one whose thread is gone, by its bit in contexts_ended; else a new one, counted in the
  *        control block, but never beyond those that are ready. The tracer makes more of them free while threads come,
- *        so who finds none now is missed, and asks again at the next hit.
+ *        so a thread that finds none now misses this hit, and asks again at the next one.
  *     3. write its identity, then publish it in the slot. A nested hit, in a signal handler that came since 1, may have
- *        published one already: then that is the thread's, and the one claimed here stays unused.
+ *        published one already: then the thread has that one, and the one claimed here stays unused.
  *     4. exit() may have passed over the table between 1 and 3: look again, and take it back.
  *
  * A detour also comes here when it finds that handlers are already running in its thread. Usually a
@@ -27,8 +27,7 @@
  * as deep as they were, or less deep, and they count as over; otherwise the thread would never
  * record again. Only on an alternate stack may live handlers look like this; the kernel then says
  * whether the thread is on that stack (not for one with SS_AUTODISARM). What the handlers had begun
- * is undone by the next code that begins the same.
- */
+ * is undone by the next code that begins the same. */
 #include "guard.h"
 #include "syscalls.h"
 #include "threads.h"
@@ -53,8 +52,8 @@ NP_INLINE u64 missed(const struct np_control *control, u64 *count)
 	return 0;
 }
 
-/* Where the C library keeps the thread's number; the context's own word if this is unknown. A C
- * library's thread control block begins with its own address; other thread pointers point to memory
+/* The address at which the C library keeps the thread's number. If this is unknown: the address of the context's
+ * own word. A C library's thread control block begins with its own address; other thread pointers point to memory
  * that is not a thread control block. */
 NP_INLINE u64 tid_address(const struct np_control *control, const struct np_context *context, u64 key)
 {
@@ -107,7 +106,8 @@ NP_INLINE struct np_context *context_at(struct np_control *control, u32 index)
 	return (struct np_context *)((u64)control + control->contexts_offset + index * control->context_stride);
 }
 
-/* What the earlier thread has counted and recorded stays, and is added to. What it had begun is over. */
+/* The counts and records of the earlier thread stay, and new ones are added. What the earlier thread had begun is over.
+ */
 static void begin_anew(struct np_context *context)
 {
 	context->fault = 0;
@@ -118,7 +118,7 @@ static void begin_anew(struct np_context *context)
 	np_thread_changed(context);
 }
 
-/* A context whose thread is gone; 0: there is none. */
+/* Claims a context whose thread is gone; 0: there is no such context. */
 static struct np_context *take_ended(struct np_control *control)
 {
 	u32 known = (u32)np_minimum(np_load_once(control->context_count), np_load_once(control->context_capacity));
@@ -135,7 +135,7 @@ static struct np_context *take_ended(struct np_control *control)
 	return 0;
 }
 
-/* A context that no thread has had; 0: there is none. */
+/* Claims a context that no thread has had; 0: there is no such context. */
 static struct np_context *take_new(struct np_control *control)
 {
 	u32 index = np_load_once(control->context_count), attempt = 0;
@@ -149,12 +149,23 @@ static struct np_context *take_new(struct np_control *control)
 	return context;
 }
 
+/* The process of the context. A context whose `thread_key` is 0 is being claimed, whatever this says. */
+NP_INLINE void identify_process(const struct np_control *control, struct np_context *context)
+{
+	const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
+	context->process_began = table->began;
+	context->pid = table->began ? table->pid : control->shown_pid;
+	context->parent = table->began ? table->parent : control->shown_parent;
+	context->ancestors = (u64)table->inherited.ancestors;
+}
+
 static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_slot *slot, u64 key)
 {
 	struct np_context *ended = take_ended(control), *context = ended ? ended : take_new(control);
 	if (!context)
 		return missed(control, &control->missed_without_context);
 	context->tid_address = tid_address(control, context, key);
+	identify_process(control, context);
 	if (ended)
 		begin_anew(context);
 	else
@@ -198,8 +209,8 @@ static NP_COLD void end_if_left(struct np_context *context, u64 here)
 __attribute__((visibility("hidden"), no_caller_saved_registers, used)) u64 np_enter_from(u64 here)
 {
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
-	if (np_load_once(table->magic) != NP_MAGIC)
-		return 0; /* a forked child: the arena is its parent's */
+	if (!np_is_usable(table))
+		return 0; /* a forked child that is not followed: the arena is its parent's */
 	struct np_control *control = (struct np_control *)np_header.control;
 	if (np_load_once(control->exit_requested))
 		return 0;
@@ -222,7 +233,9 @@ __attribute__((visibility("hidden"), no_caller_saved_registers, used)) u64 np_en
 {
 	const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
 	struct np_control *control = (struct np_control *)np_header.control;
-	return np_load_once(table->magic) == NP_MAGIC ? missed(control, &control->missed_without_context) : 0;
+	/* There is no stack on which a child could take its table. */
+	int is_traced = np_load_once(table->magic) == NP_MAGIC || control->follows;
+	return is_traced ? missed(control, &control->missed_without_context) : 0;
 }
 
 /* np_enter: rax = the context. If the process has small stacks, all but three words are on one of
@@ -291,7 +304,7 @@ NP_ENTRY void np_exit(struct np_context *context, u64 status)
 {
 	struct np_control *control = np_control_block(context);
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
-	/* The first one counts. */
+	/* Only the first exit() counts. */
 	if (np_load_once(control->exit_requested))
 		return;
 	control->exit_status = (i32)status;

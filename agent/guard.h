@@ -1,14 +1,14 @@
 /* Guarded loads and stores: the only instructions of the agent that touch the target's memory.
  *
- * Each is listed in the section .np_guards, with the place to continue at when it faults.
- * np_on_fault finds the faulting rip there, stores the place as the interrupted rip, and returns.
- * So the load becomes a jump to its error path.
+ * Each is listed in the section .np_guards, with the place to continue at when it faults. np_on_fault finds the
+ * faulting rip there, stores the place as the interrupted rip, and returns. So a load that faults acts like a jump
+ * to its error path.
  *
  *     .np_guards:   i32 instruction - .     i32 recovery - .     (relative, so the image needs no relocation)
  *
- * Limits: the kernel kills a process whose SIGSEGV cannot be delivered, that is, when the thread
- * blocks it, or when the program replaced our action. Hence ranges.h: a guarded load is for
- * addresses that were readable a moment ago, and the guard covers an unmapping in between.
+ * Limits: the kernel kills a process whose SIGSEGV cannot be delivered, that is, when the thread blocks it, or
+ * when the program replaced our action. This is why ranges.h exists: a guarded load should only be used for
+ * addresses that were readable a moment ago. The guard is for the case that the memory was unmapped since.
  */
 #ifndef NANOPROBE_GUARD_H
 #define NANOPROBE_GUARD_H
@@ -29,7 +29,7 @@ extern const struct np_guard np_guards_start[], np_guards_end[];
 	".long %l[fault] - .\n" \
 	".popsection\n"
 
-/* Each yields whether it succeeded. */
+/* Each of these loads yields whether it succeeded. */
 #define NP_GUARDED_LOAD(name, type, instruction) \
 	NP_INLINE int name(u64 address, u64 *value) \
 	{ \

@@ -1,9 +1,9 @@
-/* Signals that would be pending if the kernel, too, thought that the four are blocked.
+/* Held signals: those of the four that the program blocks. They would be pending if the kernel blocked them, too.
  *
- * The pool lies in the thread table. That is private memory, which a forked child finds empty, just
- * as it has no pending signals. Any thread may add and take, even in a handler that interrupts the
- * same operation. Each entry has a state that compare-and-swap changes and that counts the claims.
- * So what was read from an entry is valid if the swap succeeds. No thread waits for another.
+ * The pool lies in the thread table. That is private memory, which a forked child finds empty, just as it has no
+ * pending signals. Any thread may add and take signals, even in a handler that interrupts the same operation. Each
+ * entry has a state that compare-and-swap changes and that counts the claims. So the data that were read from an
+ * entry are valid if the swap succeeds. No thread waits for another.
  *
  *     FREE -> CLAIMED -> THERE      put: the entry is written in between
  *     THERE -> CLAIMED -> FREE      take: it is read in between
@@ -12,16 +12,15 @@
  * the process. When the pool is full, a further signal is lost. There is room for 15 threads with
  * all four, besides those for the process.
  *
- * Each entry is sent on by rt_tgsigqueueinfo with the original siginfo. The kernel lets a thread
- * send to others only what looks like sigqueue. So for another thread kill's SI_USER becomes
- * SI_QUEUE, which has the same fields.
- */
+ * Each entry is sent on by rt_tgsigqueueinfo with the original siginfo. A thread may send to other threads only
+ * siginfos like those of sigqueue. So for another thread, SI_USER (of kill) is replaced by SI_QUEUE, which has the
+ * same fields. */
 #include "held.h"
 #include "threads.h"
 
 #define NP_HELD_STATE 3u
 
-/* siginfo.si_code, by 4 bytes; sigqueue's. */
+/* The index of the word with si_code in a siginfo, and the si_code of sigqueue. */
 enum { CODE_WORD = 1, SI_QUEUE = -1 };
 
 static int claim(struct np_held *held, u32 seen, u32 state)
@@ -43,7 +42,7 @@ static u32 seen_holding(struct np_held *held, u32 thread, i32 signal)
 	return (seen & NP_HELD_STATE) == NP_HELD_THERE && held->thread == thread && held->signal == (u32)signal ? seen : 0;
 }
 
-/* The first entry that holds this signal; 0: none. */
+/* The first entry that holds this signal; 0: no entry holds it. */
 static struct np_held *find(struct np_thread_table *table, u32 thread, i32 signal, u32 *seen)
 {
 	if (!np_load_once(table->held_count))
@@ -125,7 +124,7 @@ void np_held_drop(struct np_thread_table *table, u64 bits)
 void np_held_let_go(struct np_thread_table *table, u32 thread, u64 bits)
 {
 	u64 information[NP_SIGINFO_WORDS];
-	/* No more than there can be: the handler of an arriving signal may send it again. */
+	/* This takes at most as many signals as can be held, because the handler of an arriving signal may send it again. */
 	for (u32 count = 0; count < NP_HELD; count++) {
 		i32 signal = np_held_take(table, thread, bits, information);
 		if (!signal)

@@ -51,7 +51,7 @@ static u32 skip_escape(struct reader *reader)
 	return 0;
 }
 
-/* Moves after the closing quote; yields whether there is one. */
+/* Moves to the position after the closing quote. Yields whether there is a closing quote. */
 static int skip_string(struct reader *reader)
 {
 	for (;;) {
@@ -65,7 +65,8 @@ static int skip_string(struct reader *reader)
 	}
 }
 
-/* Moves after a number whose first byte is read; yields whether it is a number. Something must follow it. */
+/* Moves to the end of a number whose first byte was read. Yields whether this is a number that is followed by a
+   further byte. */
 static int skip_number(struct reader *reader)
 {
 	int in_fraction = 0, in_exponent = 0;
@@ -89,8 +90,8 @@ static int skip_number(struct reader *reader)
 	}
 }
 
-/* Moves after true, false or null, whose first byte is read; yields whether it is one of them.
- * Something must follow it. */
+/* Moves to the end of true, false or null, whose first byte was read. Yields whether this is one of these words,
+ * followed by a further byte. */
 static int skip_word(struct reader *reader)
 {
 	u64 start = reader->at - 1, word = 0;
@@ -162,7 +163,7 @@ static int find_member(struct reader *reader, u64 name, u64 name_bytes)
 	}
 }
 
-/* Moves before the element of this number, which is read as strtoll() reads it. */
+/* Moves to the start of the array element with this number. The number is read as by strtoll(). */
 static int find_element(struct reader *reader, u64 digits, u64 digit_count)
 {
 	u64 at = 0, wanted = 0, start, end;
@@ -171,7 +172,7 @@ static int find_element(struct reader *reader, u64 digits, u64 digit_count)
 	if (at < digit_count && np_text_byte(digits, at) == '+')
 		at++;
 	else if (at < digit_count && np_text_byte(digits, at) == '-')
-		wanted = ~0UL; /* in front of all */
+		wanted = ~0UL; /* before all elements */
 	for (; at < digit_count && wanted <= reader->length; at++) {
 		u32 digit = np_text_byte(digits, at) - (u32)'0';
 		if (digit > 9)

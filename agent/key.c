@@ -29,7 +29,7 @@ NP_ENTRY void np_key_string(struct np_context *context, u64 string)
 		if (zero)
 			word = np_up_to_zero(word, zero);
 		if (np_unlikely(done + 8 >= limit)) {
-			/* The last word that a string may have: its NUL is at limit - 1 at the latest. */
+			/* The last word of the longest possible string, whose NUL is at limit - 1. */
 			u64 kept = limit ? limit - 1 - done : 0;
 			word &= (1UL << (kept * 8)) - 1;
 			zero = 1;

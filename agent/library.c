@@ -1,25 +1,29 @@
 /* The dynamic linker has changed its list of libraries: the tracer gets a moment to place probes in
  * a new library before its code runs.
  *
- * A counter and a futex tell the tracer, and it answers by library_ack. The wait ends with the
- * answer, or when the tracer's last heartbeat is older than its limit: a dead tracer costs the
- * target nothing. A living tracer is at work. Probes on every instruction of a large library take
- * it seconds, and to go on without them would lose hits without counting them. The limit of a
- * minute is for a tracer that beats and never answers. Whenever the program goes on without an
- * answer, that is counted: what it does before the probes are placed is not recorded.
- */
+ * A counter and a futex notify the tracer, which answers by library_ack. The wait ends with the answer, or when
+ * the tracer's last heartbeat is older than its limit: a dead tracer costs the target nothing. A living tracer is
+ * at work. Probes on every instruction of a large library take it seconds, and continuing without them would lose
+ * hits without counting them. The limit of a minute is for a tracer whose heartbeat goes on but that never
+ * answers. Each time the program goes on without an answer is counted, because hits before the probes are placed
+ * are not recorded. */
 #include "ring.h"
 #include "syscalls.h"
 
 #define NP_WAIT_NS 60000000000UL
 #define NP_NAP_NS 1000000UL
-/* Without system calls or a calibrated clock, the wait is a number of looks. */
+/* Without system calls or a calibrated clock, the wait is limited by a number of looks. */
 #define NP_LOOKS 1000000u
 enum { NP_FUTEX_WAIT = 0, NP_FUTEX_WAKE = 1 };
 
 NP_ENTRY void np_library_event(struct np_context *context)
 {
 	struct np_control *control = np_control_block(context);
+	/* The tracer places probes in the libraries of the traced process only. */
+	if (context->process_began) {
+		__atomic_fetch_add(&control->child_libraries, 1, __ATOMIC_RELAXED);
+		return;
+	}
 	u32 event = __atomic_add_fetch(&control->library_event, 1, __ATOMIC_SEQ_CST);
 	u64 start = np_tsc(), nap[2] = { 0, NP_NAP_NS };
 	int may_call = np_may_call();
@@ -43,8 +47,8 @@ NP_ENTRY void np_library_event(struct np_context *context)
 	__atomic_fetch_add(&control->library_timeouts, 1, __ATOMIC_RELAXED);
 }
 
-/* For a detour: called and returns like a handler. It changes no flag before np_library_event,
- * which may change them like any handler. */
+/* The entry for a detour, which calls it like a handler. It changes no flag before np_library_event, which may
+ * change them like any handler. */
 __asm__(".text\n"
 	".globl np_library_event_handler\n"
 	".type np_library_event_handler, @function\n"

@@ -1,17 +1,19 @@
-/* Reads the target's memory: copyin, copyinstr, load; and writes it: copyout, copyoutstr.
+/* Reads the target's memory (copyin, copyinstr, load), and writes it (copyout, copyoutstr).
  *
  * There are three ways; the first that applies is used:
  *
  *   1. The address lies in the snapshot of readable ranges that the tracer publishes: read directly, by guarded loads
  *      (about 1 ns a word). The range found last is remembered in the context; otherwise a binary search.
- *   2. process_vm_readv of ourselves (about 370 ns): the kernel tells a bad address by an errno, with no signal.
- *   3. Where system calls are not allowed, or this one is not: guarded loads of an unknown address. Needs SIGSEGV to be
- *      deliverable; see guard.h.
+ *   2. process_vm_readv of ourselves (about 370 ns): the kernel reports a bad address by an errno, without a
+ *      signal.
+ *   3. Where system calls, or this one, are not allowed: guarded loads of an unknown address. This needs a thread
+ *      that does not block SIGSEGV; see guard.h.
  */
 #include "ranges.h"
 #include "scratch.h"
 #include "strings.h"
 #include "syscalls.h"
+#include "threads.h"
 #include "text.h"
 
 struct np_vector {
@@ -61,11 +63,11 @@ static int fetch_directly(u64 destination, u64 address, u64 bytes)
 }
 
 /* Yields whether everything was read, or a negative errno when the system call itself is not available. */
-static i64 fetch_by_kernel(struct np_context *context, u64 destination, u64 address, u64 bytes)
+static i64 fetch_by_kernel(u64 destination, u64 address, u64 bytes)
 {
 	struct np_vector local = { destination, bytes }, remote = { address, bytes };
-	i64 result = np_syscall6(NP_SYS_PROCESS_VM_READV, np_control_block(context)->target_pid, (u64)&local, 1,
-	                         (u64)&remote, 1, 0);
+	u32 pid = np_pid_of((const struct np_thread_table *)np_header.table);
+	i64 result = np_syscall6(NP_SYS_PROCESS_VM_READV, pid, (u64)&local, 1, (u64)&remote, 1, 0);
 	if (result == -NP_ENOSYS || result == -NP_EPERM)
 		return result;
 	return result == (i64)bytes;
@@ -75,7 +77,7 @@ NP_COLD int np_fetch(struct np_context *context, u64 destination, u64 address, u
 {
 	if (address < NP_LOWEST_ADDRESS || address > NP_HIGHEST_ADDRESS || bytes > NP_HIGHEST_ADDRESS - address)
 		return 0;
-	/* Scratch memory and variables: the arena is always there. */
+	/* Scratch memory and variables lie in the arena, which is always mapped. */
 	struct np_control *control = np_control_block(context);
 	if (address - (u64)control < control->arena_bytes && bytes <= control->arena_bytes - (address - (u64)control))
 		return fetch_directly(destination, address, bytes);
@@ -83,7 +85,7 @@ NP_COLD int np_fetch(struct np_context *context, u64 destination, u64 address, u
 	if (end && bytes <= end - address)
 		return fetch_directly(destination, address, bytes);
 	if (np_may_call()) {
-		i64 result = fetch_by_kernel(context, destination, address, bytes);
+		i64 result = fetch_by_kernel(destination, address, bytes);
 		if (result >= 0)
 			return result != 0;
 	}
@@ -102,8 +104,8 @@ int np_stack_word(struct np_context *context, u64 address, u64 *word)
 	u64 value = 0;
 	if (!np_fetch(context, (u64)&value, address, 8))
 		return 0;
-	/* The stack above a thread's stack pointer stays mapped while the thread runs: remember
-	 * the page. */
+	/* The stack above a thread's stack pointer stays mapped while the thread runs, so the context remembers the page
+	   as readable. */
 	u64 page = address & ~4095UL;
 	if (page == context->stack_end) {
 		context->stack_end = page + 4096;
@@ -168,7 +170,7 @@ static NP_COLD u64 copy_string_by_pages(struct np_context *context, u64 destinat
 		for (u64 end = done + chunk; done < end; done++) {
 			volatile u8 *byte = (volatile u8 *)(destination + done);
 			if (!*byte) {
-				/* Zeros up to the word's end, as the fast path leaves them. */
+				/* Clears the bytes up to the word's end, as the fast path does. */
 				*(volatile u64 *)(destination + (done & ~7UL)) &= (1UL << (done % 8 * 8)) - 1;
 				return done + 1;
 			}
@@ -185,11 +187,11 @@ NP_ENTRY void np_copyinstr(struct np_context *context, u64 address, u64 limit)
 		limit = strsize;
 	u64 capacity = np_minimum(limit, room);
 	u64 end = np_readable_end(context, address);
-	/* Words that lie wholly in the range and begin below the capacity. After scratch memory there
-	 * are 8 more bytes. */
+	/* This copies words that lie wholly in the range and begin below the capacity. After scratch memory there are 8
+	 * more bytes. */
 	while (np_likely(done < capacity && end - address >= done + 8 && end)) {
 		if (np_unlikely(!np_guarded_u64(address + done, &word)))
-			break; /* unmapped since the snapshot, or an unaligned access trapped: the pages tell */
+			break; /* unmapped since the snapshot, or an unaligned access trapped: read page by page */
 		u64 zero = np_zero_bytes(word);
 		if (zero) {
 			u32 bits = (u32)__builtin_ctzl(zero) & ~7u;
@@ -256,8 +258,8 @@ NP_ENTRY void np_fetch_into(struct np_context *context, u64 destination, u64 add
 		np_fault(context, NP_FAULT_BAD_ADDRESS, address);
 }
 
-/* Writes to the program's memory. The kernel refuses what the program could not write itself. Our
- * own memory is never written. */
+/* Writes to the program's memory. The kernel refuses to write memory that the program itself could not write. The
+ * agent's own memory is never written. */
 static void copy_out(struct np_context *context, u64 source, u64 address, u64 bytes)
 {
 	struct np_control *control = np_control_block(context);
@@ -269,7 +271,9 @@ static void copy_out(struct np_context *context, u64 source, u64 address, u64 by
 	}
 	if (np_may_call()) {
 		struct np_vector local = { source, bytes }, remote = { address, bytes };
-		i64 result = np_syscall6(NP_SYS_PROCESS_VM_WRITEV, control->target_pid, (u64)&local, 1, (u64)&remote, 1, 0);
+		i64 result = np_syscall6(NP_SYS_PROCESS_VM_WRITEV,
+		                         np_pid_of((const struct np_thread_table *)np_header.table), (u64)&local, 1,
+		                         (u64)&remote, 1, 0);
 		if (result != -NP_ENOSYS && result != -NP_EPERM) {
 			if (result != (i64)bytes)
 				np_fault(context, NP_FAULT_BAD_ADDRESS, result < 0 ? address : address + (u64)result);

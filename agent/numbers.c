@@ -123,7 +123,7 @@ NP_INLINE void put_ipv4(struct backwards *text, const u8 *address)
 	}
 }
 
-/* `::ffff:a.b.c.d`, and `::a.b.c.d` but for :: and ::1, hold an IPv4 address. */
+/* An address `::ffff:a.b.c.d` holds an IPv4 address, and so does `::a.b.c.d`, except :: and ::1. */
 NP_INLINE int holds_ipv4(const u8 *address)
 {
 	for (int at = 0; at < 10; at++)
@@ -218,7 +218,8 @@ NP_ENTRY void np_link_ntop(struct np_context *context, u64 type, u64 address)
 	yield_text(context, &text);
 }
 
-/* Good enough for sampling: from the time stamp counter and the thread, as everywhere in DTrace. */
+/* The number comes from the time stamp counter and the thread, as in all versions of DTrace. That is good enough
+ * for sampling. */
 NP_ENTRY void np_rand(struct np_context *context)
 {
 	u64 mixed = np_tsc() + context->thread_key + context->scratch_used;

@@ -1,15 +1,15 @@
-/* Names that the kernel keeps for the program: the paths of its directories and open files, and its
- * threads' names. They come from a system call that does not block: it looks up no file, and only
- * writes out what the kernel knows. At most it needs memory for an entry of /proc.
+/* Names that the kernel keeps for the program: the paths of its directories and open files, and its threads'
+ * names. They come from a system call that does not block: it looks up no file, and only copies names that the
+ * kernel already has. At most it needs memory for an entry of /proc.
  *
- * A path goes to scratch memory. A path that might be cut is a lack of room. The path of a
+ * A path goes to scratch memory. If a path might have been cut, the fault is a lack of room. The path of a
  * descriptor that is not open is "<none>", as in DTrace. */
 #include "scratch.h"
 #include "syscalls.h"
 
 enum { ERANGE = 34, PR_GET_NAME = 16, NAME_BYTES = 16, WORD_MAX = 32, DIGITS_MAX = 10 };
 
-/* Appends a word to what is in `to`, and a NUL; yields the address of that NUL. */
+/* Appends a word and a NUL to the text in `to`; yields the address of that NUL. */
 static volatile u8 *append(volatile u8 *to, const char *word)
 {
 	while ((*to = (u8)*word) != 0) {
@@ -37,7 +37,7 @@ static i64 ask(i64 descriptor, u64 destination, u64 room)
 {
 	volatile u8 path[WORD_MAX + DIGITS_MAX];
 	if (descriptor == NP_PATH_OF_FOLDER) {
-		/* With its NUL; works without /proc, too. */
+		/* The result includes the NUL. This call works even without /proc. */
 		i64 bytes = np_syscall4(NP_SYS_GETCWD, destination, room, 0, 0);
 		return bytes > 0 ? bytes - 1 : bytes;
 	}
@@ -71,8 +71,8 @@ NP_ENTRY void np_path(struct np_context *context, u64 descriptor)
 	}
 	if (length <= 0)
 		length = append((volatile u8 *)destination, none) - (volatile u8 *)destination;
-	/* Zeros up to the word's end, on which keys rely. After scratch memory there are 8
-	 * more bytes. */
+	/* Clears the bytes up to the word's end, because keys rely on zeros there. After scratch memory there are 8 more
+	 * bytes. */
 	u64 end = (u64)length;
 	do
 		*(volatile u8 *)(destination + end++) = 0;

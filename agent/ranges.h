@@ -1,10 +1,10 @@
-/* Which of the target's memory is known to be readable. See memory.c. */
+/* The part of the target's memory that is known to be readable. See memory.c. */
 #ifndef NANOPROBE_RANGES_H
 #define NANOPROBE_RANGES_H
 
 #include "guard.h"
 
-/* Addresses below and above these cannot be user memory: no need to ask. */
+/* Addresses below the first constant and above the second cannot be user memory, so they are not looked up. */
 #define NP_LOWEST_ADDRESS 4096
 #define NP_HIGHEST_ADDRESS ((1UL << 56) - 1)
 
@@ -20,8 +20,8 @@ NP_INLINE u64 np_readable_end(struct np_context *context, u64 address)
 	return np_find_range(context, publication, address);
 }
 
-/* Copies `bytes` bytes of the target's memory to ours by whatever way there is; yields whether all
- * could be read. `destination` is aligned to 8. */
+/* Copies `bytes` bytes of the target's memory to ours by any available way; yields whether all could be read.
+ * `destination` is aligned to 8. */
 NP_COLD int np_fetch(struct np_context *context, u64 destination, u64 address, u64 bytes);
 
 /* The word at `address` on the calling thread's stack; yields whether it could be read. */

@@ -10,8 +10,8 @@
  *                   The last row whose byte is set is current. The memory of a table is never reused.
  *
  *     by one row    which a library in the program itself changes by ordinary stores, in its own memory. It reuses
- *                   the memory of tables when no look-up is under way that may have found them. Look-ups are counted
- *                   (struct np_readers), with a full barrier before the load of the table's address.
+ *                   the memory of a table when no look-up that may have found the table is in progress. Look-ups are
+ *                   counted (struct np_readers), with a full barrier before the load of the table's address.
  */
 #include "redirects.h"
 
@@ -19,7 +19,7 @@ static const struct np_tables *tables_that_hold(void)
 {
 	const u8 *rows = (const u8 *)np_load_once(*(u64 *)&np_header.rows);
 	u64 low = 0, high = rows ? NP_TABLE_ROWS : 1;
-	while (high - low > 1) { /* a row that is there, and one that is not */
+	while (high - low > 1) { /* `low` is a row that exists, `high` one that does not */
 		u64 middle = low + (high - low) / 2;
 		if (np_load_once(rows[middle]))
 			low = middle;
@@ -43,7 +43,7 @@ static const struct np_redirect *entry_in(const struct np_redirect_table *table,
 	return low ? &entries[low - 1] : 0;
 }
 
-/* Searches a table and its older one. */
+/* Searches a table, and the older table to which it links. */
 static const struct np_redirect *entry_before(const struct np_redirect_table *table, u64 address)
 {
 	if (!table)

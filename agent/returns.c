@@ -6,7 +6,7 @@
 #include "threads.h"
 
 #define NP_STATE_OF(state) ((state) & 3u)
-/* No stack is larger: memory further up from a stack pointer is another thread's. */
+/* The size of the largest stack: memory further above a stack pointer belongs to another thread. */
 #define NP_STACK_BYTES_MAX (1UL << 30)
 #define NP_PAGE_BYTES 4096UL
 /* mov $15, %rax; syscall: the code to which a signal handler returns. */
@@ -22,7 +22,7 @@ NP_INLINE u64 thunk_of(u64 index)
 	return np_header.thunks + index * NP_RETURN_THUNK_BYTES;
 }
 
-/* The instance whose thunk begins at `address`; NP_RETURN_INSTANCES: there is none. */
+/* The index of the instance whose thunk begins at `address`; NP_RETURN_INSTANCES: no thunk begins there. */
 NP_INLINE u64 index_of(u64 address)
 {
 	u64 offset = address - np_header.thunks;
@@ -41,9 +41,9 @@ u64 np_real_return_address(u64 address)
 	return address;
 }
 
-/* Whether `address` can only be a place to which a call, or a signal handler, returns. At a
- * function's entry the stack pointer points at such an address; at a label that is not a function,
- * whatever its name says, it hardly does. */
+/* Whether `address` can only be a place to which a call, or a signal handler, returns. At a function's entry the
+ * stack pointer points at such an address. At a label that is not a function, in spite of its name, it hardly ever
+ * does. */
 static NP_COLD int follows_patched_call(u64 address)
 {
 	struct np_redirect redirect;
@@ -70,9 +70,9 @@ NP_INLINE int follows_call(u64 address)
 	return (u8)(before >> 16) == 0xe9 || (u8)(before >> 8) == 0xe9 || follows_patched_call(address);
 }
 
-/* Whether a thread may still return through this instance's thunk: as long as its slot holds the
- * thunk, or the real address that was restored there. In the second case a thread may have loaded
- * the thunk's address just before. */
+/* Whether a thread may still return through this instance's thunk: this is so as long as its slot holds the thunk,
+ * or the real address that was restored there. In the second case a thread may have loaded the thunk's address
+ * just before the restoration. */
 static int is_needed(const struct np_return_pool *pool, u64 index)
 {
 	const struct np_return_instance *instance = &pool->instances[index];
@@ -81,8 +81,8 @@ static int is_needed(const struct np_return_pool *pool, u64 index)
 		return 0;
 	if (word == np_real_return_address(mine))
 		return 1;
-	/* The thunk of another instance. If that is not one of a tail call that leads to ours, a later
-	 * call now has the slot. */
+	/* The slot holds another word than this instance's thunk. If that word is the thunk of a tail call, the real
+	 * addresses in the instances may lead to this thunk, in several steps. Otherwise a later call uses the slot now. */
 	for (u32 link = 0; link <= NP_RETURN_CHAIN_MAX; link++) {
 		if (word == mine)
 			return 1;
@@ -101,7 +101,7 @@ NP_INLINE int claim(struct np_return_instance *instance, u32 state)
 	                                   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-/* A new chunk for a thread that has `owned` of them; its first instance is claimed. */
+/* Takes a new chunk for a thread that already owns `owned` chunks, and claims the chunk's first instance. */
 static struct np_return_instance *claim_chunk(struct np_context *context, struct np_return_pool *pool, u32 owned)
 {
 	u32 maxactive = (u32)np_minimum(pool->head.maxactive, NP_RETURN_INSTANCES), taken = owned * NP_RETURN_CHUNK;
@@ -121,8 +121,8 @@ static struct np_return_instance *claim_chunk(struct np_context *context, struct
 	return instances;
 }
 
-/* An instance of the thread that is free, else one that is no longer needed, else one of a new
- * chunk; 0: none. */
+/* Claims an instance: a free instance of the thread, else one that is no longer needed, else one of a new chunk. 0:
+ * there is none. */
 static NP_COLD struct np_return_instance *claim_slowly(struct np_context *context, struct np_return_pool *pool)
 {
 	u32 owned = 0, chunks = (u32)np_minimum(np_load_once(pool->head.chunk_count), NP_RETURN_CHUNKS);
@@ -163,7 +163,7 @@ NP_INLINE struct np_return_instance *claim_next(struct np_context *context, stru
 	return claim_slowly(context, pool);
 }
 
-/* A signal handler may interrupt here and take an instance of the same chunk; nothing is lost. */
+/* A signal handler may interrupt here and take an instance of the same chunk. Even then no bound is lost. */
 static NP_COLD void widen(struct np_return_pool *pool, u64 chunk, u64 slot)
 {
 	u64 *lowest = &pool->chunk_lowest[chunk], *highest = &pool->chunk_highest[chunk];
@@ -183,7 +183,7 @@ NP_INLINE u64 take(struct np_context *context, u64 slot, u64 stub, int at_jump)
 	if (np_unlikely(np_load_once(pool->head.events) != np_load_once(pool->head.answered)))
 		goto missed;
 	if (np_unlikely(inner < NP_RETURN_INSTANCES)) {
-		/* Reached by a tail call: the caller's instance waits below this one. */
+		/* The function was reached by a tail call: the caller's instance lies below this instance. */
 		const struct np_return_instance *below = &pool->instances[inner];
 		if (!at_jump && below->slot == slot && below->stub == stub)
 			return 0; /* the function has jumped to its own start: it returns once */
@@ -203,7 +203,7 @@ NP_INLINE u64 take(struct np_context *context, u64 slot, u64 stub, int at_jump)
 	instance->slot = slot;
 	instance->stub = stub;
 	instance->depth = depth;
-	/* The state first: a signal handler that interrupts here and unwinds must see what it has
+	/* The state is stored first: a signal handler that interrupts here and unwinds must find the instance that it has
 	 * to restore. */
 	np_store(instance->state, (instance->state & ~3u) | NP_RETURN_ARMED);
 	np_store(*(u64 *)slot, thunk_of(index));
@@ -219,15 +219,15 @@ NP_ENTRY u64 np_return_take(struct np_context *context, u64 slot, u64 stub)
 	return take(context, slot, stub, 0);
 }
 
-/* At a jump to another function: code that arrives here again with the same slot has been entered
- * again, too. */
+/* For a jump to another function: if a thread arrives at the jump again with the same slot, the other function was
+ * entered again. */
 NP_ENTRY u64 np_return_take_at_jump(struct np_context *context, u64 slot, u64 stub)
 {
 	return take(context, slot, stub, 1);
 }
 
-/* Yields whether `slot` held `thunk`; if so, it now holds `address`. Another thread may be
- * returning through it. */
+/* Yields whether `slot` held `thunk`; if so, it now holds `address`. Another thread may be returning through the
+ * slot at this moment. */
 NP_INLINE int replace_in_slot(u64 slot, u64 thunk, u64 address)
 {
 	u64 word;
@@ -240,12 +240,11 @@ fault:
 	return 0;
 }
 
-/* The calling thread's stack, from its stack pointer upwards: to the end of the mapping, but no
- * further than its thread control block. That block lies above the stack where a C library has
- * mapped both. */
+/* The calling thread's stack, from its stack pointer upwards: to the end of the mapping, but no further than its
+ * thread control block. If a C library has mapped both, that block lies above the stack. */
 struct stack {
 	u64 lowest;
-	u64 seen;               /* all below is memory */
+	u64 seen;               /* all memory below this address is mapped */
 	u64 limit;
 };
 
@@ -283,17 +282,17 @@ static u32 own_number(void)
 	return 0;
 }
 
-/* Whether an instance of a chunk may have its slot on the stack. Most chunks belong to other
- * threads and have no such slot. So the work for a stack grows with the addresses that its own
- * thread has replaced, and not with those of the whole process. */
+/* Whether an instance of a chunk may have its slot on the stack. Most chunks belong to other threads and have no
+ * such slot. So the work for a stack depends on the number of addresses that its own thread has replaced, and not
+ * on those of the whole process. */
 NP_INLINE int may_be_on(const struct np_return_pool *pool, u64 chunk, const struct stack *stack)
 {
 	return np_load_once(pool->chunk_lowest[chunk]) < stack->limit &&
 	       np_load_once(pool->chunk_highest[chunk]) >= stack->lowest;
 }
 
-/* Restores the addresses of one stack and of this thread; or of all stacks (0), as long as nothing
- * new is taken. See returns.h. */
+/* Restores the addresses of one stack and of this thread. If `stack` is 0, restores the addresses of all stacks,
+ * as long as no new address is replaced. See returns.h. */
 static void put_back_chunk(struct np_return_pool *pool, u64 chunk, struct stack *stack, int is_own)
 {
 	for (u64 index = chunk * NP_RETURN_CHUNK; index < (chunk + 1) * NP_RETURN_CHUNK; index++) {
@@ -375,9 +374,8 @@ __asm__(".text\n"
 	"	popq %rdi\n"
 	"	ret\n"
 	".size np_return_take_at_jump_from, . - np_return_take_at_jump_from\n"
-	/* From the detour at the entry of a function that looks at its own return address. The
-	 * stack has, from our return address up: the flags, r15 and rax, and then the function's
-	 * return address. */
+	/* The detour at the entry of a function that looks at its own return address calls this. The stack has, from this
+	 * call's return address up: the flags, r15 and rax, and then the function's return address. */
 	".globl np_return_give_back\n"
 	".type np_return_give_back, @function\n"
 	"np_return_give_back:\n"
@@ -416,7 +414,7 @@ __asm__(".text\n"
 	"	movq 24(%rsp), %rax\n"
 	"	movq %rax, 272(%r15)\n"
 	".size np_return_leave, . - np_return_leave\n"
-	/* The same without a context. */
+	/* np_return_leave without a context. */
 	".globl np_return_leave_bare\n"
 	".type np_return_leave_bare, @function\n"
 	"np_return_leave_bare:\n"

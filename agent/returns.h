@@ -15,49 +15,44 @@
  *                    slot - 24     rax, r15, flags  struct np_frame: as in a detour
  *                    stub          handlers, then np_return_leave: slot = real address; the instance is free; jump
  *
- * Instances are in private memory, which fork copies (struct np_return_pool). A thread takes
- * them from its own chunks. One locked instruction claims an instance. There is no contention:
- * the instruction is locked because of signal handlers that interrupt, and of threads that
- * share a thread pointer.
+ * Instances are in private memory, which fork copies (struct np_return_pool). A thread takes them from its own
+ * chunks. One locked instruction claims an instance. There is no contention: the lock is only needed because of
+ * signal handlers, and of threads that share a thread pointer.
  *
- * An instance is free again when its function returns. A function may never return (longjmp, an
- * exception, a thread that ends). Then the instance is recycled as soon as its slot no longer holds
- * its thunk. That is safe: as long as a function may still return through the thunk, its slot holds
- * the thunk (a thunk changes the slot as its last step). A slot below the stack pointer that still
- * holds a thunk is kept, because it may be on another live stack. That costs an instance until the
- * stack grows over it.
+ * An instance is free again when its function returns. A function may never return (longjmp, an exception, a
+ * thread that ends). Then the instance is recycled as soon as its slot no longer holds its thunk. That is safe: as
+ * long as a function may still return through the thunk, its slot holds the thunk (a thunk changes the slot as its
+ * last step). If a slot below the stack pointer still holds a thunk, the instance is kept, because the slot may be
+ * on another live stack. That costs an instance until the stack grows over the slot.
  *
  * Other code that reads return addresses:
  *
- *     unwinders        their entries are hooked: np_return_put_back makes the stack above them what it was
+ *     unwinders        their entries are hooked: np_return_put_back restores the stack above them
  *     a new library    may be an unwinder: np_return_suspend puts everything back, and nothing is taken until the
- *                      tracer has answered that it has hooked what there is to hook; a dead tracer never answers
- *     self-readers     a function that is jumped to and looks at its own return address: np_return_give_back at its
+ *                      tracer has answered that all unwinders are hooked; a dead tracer never answers
+ *     self-readers     a function that is jumped to and reads its own return address: np_return_give_back at its
  *                      entry
  *     our ustack()     np_real_return_address
  *     detaching        the tracer does what np_return_suspend does, and unmaps when no thread is in our code
  *
- * Restoring is one compare-and-swap of the slot: a function that returns just then either
- * goes through the thunk or past it. The instance stays armed, because a thread may have
- * loaded the thunk's address just before. It is recycled when its slot holds something other
- * than the real address.
+ * An address is restored by one compare-and-swap of the slot. A function that returns at that moment either goes
+ * through the thunk or directly to the real address. The instance stays armed, because a thread may have loaded
+ * the thunk's address just before. It is recycled when its slot holds another value than the real address.
  *
- * But between the look at an instance and the swap, no function may return through it and take it
- * again, in the same slot, for a call from elsewhere. The thunk would be the same, and that call
- * would return to the place from which the older one was called. So
+ * But between the look at an instance and the swap, it must not happen that a function returns through the
+ * instance, and the instance is taken again, with the same slot, for another call. The thunk would be the same,
+ * and the later call would return to the caller of the earlier one. So
  *
- *     for an unwinder      only what the calling thread has taken is put back (whatever stack that is on: the unwinder
- *                          may go on from an alternate one), and what is on its stack (a coroutine's may have come from
- *                          another thread): nobody else returns there. The stack ends at the thread control block, or
- *                          where there is no memory above it
- *     for a new library    nothing is taken from the change of `events` on; should that have been answered meanwhile,
- *                          what is left stays, since unwinders are hooked then
+ *     for an unwinder      only the addresses that the calling thread has taken (on any stack: the unwinder may
+ *                          continue from an alternate one) and those on its stack (a coroutine's may have come from
+ *                          another thread) are put back: no other thread returns there. The stack ends at the thread
+ *                          control block, or where there is no memory above it
+ *     for a new library    no address is replaced after the change of `events`. If the tracer has answered meanwhile,
+ *                          the other addresses stay, since the unwinders are hooked then
  *
- * Tail calls: the function that was jumped to finds a thunk in the slot and puts its own before it;
- * the two thunks run one after the other. The same holds for instances that are taken at the jumps
- * themselves: the innermost function returns first. A chain has at most NP_RETURN_CHAIN_MAX
- * instances; a longer one is missed.
- */
+ * Tail calls: the function that was jumped to finds a thunk in the slot and puts its own before it; the two thunks
+ * run one after the other. The same holds for instances that are taken at the jumps themselves: the innermost
+ * function returns first. A chain has at most NP_RETURN_CHAIN_MAX instances; further calls count as missed. */
 #ifndef NANOPROBE_RETURNS_H
 #define NANOPROBE_RETURNS_H
 

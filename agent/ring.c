@@ -10,11 +10,11 @@
  * up to the end, which may have only eight bytes: epid and size. One store of head publishes filler
  * and record. So a clause that fails between reserve and commit leaves nothing in the ring.
  *
- * No room: the policies switch and fill drop the record. The policy overwrite gives up the oldest
- * records. It first moves ring_overwritten past them and then writes. A reader copies a record and
- * then looks at ring_overwritten: if that is still at or before the record, the copy is whole.
- * After exit() no record is given up: the ring then holds the result, and handlers may run for some
- * milliseconds more, until their probes are gone.
+ * No room: the policies switch and fill drop the record. The policy overwrite gives up the oldest records. It
+ * first moves ring_overwritten past them and then writes. A reader copies a record and then loads
+ * ring_overwritten: if its value is not after the record's start, the copy is whole. After exit() no record is
+ * given up: the ring then holds the result, and handlers may run for some milliseconds more, until their probes
+ * are gone.
  */
 #include "ring.h"
 
@@ -23,13 +23,13 @@ static NP_COLD void make_room(struct np_context *context, u64 head, u64 tail, u6
 {
 	u64 size = context->ring_bytes, oldest = context->ring_overwritten;
 	if (head - tail < head - oldest)
-		oldest = tail; /* what was read need not be kept */
+		oldest = tail; /* the tracer has already read these records, so they need not be kept */
 	if (head - oldest > size)
 		oldest = head;
 	while (head + need - oldest > size) {
 		u64 bytes = ((struct np_record *)(context->ring + (oldest & (size - 1))))->bytes;
 		if (bytes < 8 || bytes % 8 || bytes > head - oldest) {
-			oldest = head; /* the ring was overwritten: give up all of it */
+			oldest = head; /* the target has damaged the ring: give up all records */
 			break;
 		}
 		oldest += bytes;
@@ -37,8 +37,8 @@ static NP_COLD void make_room(struct np_context *context, u64 head, u64 tail, u6
 	np_store(context->ring_overwritten, oldest);
 }
 
-/* The usual case: the oldest record, which lies where the new one goes, has the same size. Yields
- * whether it had. */
+/* The usual case: the oldest record, in whose place the new one goes, has the same size. Yields whether that was
+ * the case. */
 NP_INLINE int give_up_one(struct np_context *context, u64 head, u64 tail, u64 need)
 {
 	u64 size = context->ring_bytes, oldest = context->ring_overwritten;
@@ -50,9 +50,8 @@ NP_INLINE int give_up_one(struct np_context *context, u64 head, u64 tail, u64 ne
 	return 1;
 }
 
-/* The ring is larger than the caches near the processor. So the cache line of one of the next
- * records is requested while the clock is read. After the ring's end this requests a line that is
- * not needed, and does not fault. */
+/* The ring is larger than the processor's first caches. So the cache line of one of the next records is requested
+ * while the clock is read. After the ring's end this requests a line that is not needed, and does not fault. */
 #define NP_RING_AHEAD 640
 
 /* Writes the header to its place. The stores that need only known values come first, so that few
@@ -94,13 +93,13 @@ NP_INLINE int has_room(struct np_context *context, u64 size, u64 head, u64 need)
 static NP_COLD struct np_record *dropped(struct np_context *context)
 {
 	context->ring_pending = 0;
-	/* What comes after exit() is not a loss. */
+	/* A record that is dropped after exit() does not count as lost. */
 	if (context->ring_policy != NP_RING_OVERWRITE || !has_exited(context))
 		context->ring_drops++;
 	return 0;
 }
 
-/* The unusual cases: no ring, a record as large as the ring, or one that would cross its end. */
+/* The unusual cases: no ring, a record as large as the ring, or a record that would cross the ring's end. */
 static NP_COLD struct np_record *reserve_anyway(struct np_context *context, u32 epid, u64 bytes)
 {
 	u64 size = context->ring_bytes, head = context->ring_head;

@@ -14,8 +14,8 @@ NP_INLINE u64 np_tsc(void)
 	return (u64)high << 32 | low;
 }
 
-/* Time stamp counter and CPU; Linux keeps the CPU's number in the low 12 bits of TSC_AUX. Untimed:
- * 0 for the counter, which takes longer to read. */
+/* Time stamp counter and CPU; Linux keeps the CPU's number in the low 12 bits of TSC_AUX. If the ring is untimed,
+ * the counter is 0, because reading it takes longer. */
 NP_INLINE u64 np_tsc_and_cpu(u32 *cpu, int untimed)
 {
 	u32 low, high;
@@ -35,8 +35,8 @@ NP_INLINE void np_ring_commit(struct np_context *context)
 	u64 pending = context->ring_pending;
 	if (!pending)
 		return;
-	/* One writer: a plain increment in memory, so that np_commit need not save a register for it.
-	 * It comes before the store of head. */
+	/* There is only one writer, so a plain increment in memory is enough, and np_commit need not save a register for
+	 * it. It comes before the store of head. */
 	__asm__ volatile("incq %0" : "+m"(context->ring_records) : : "memory");
 	np_store(context->ring_head, pending);
 	context->ring_pending = 0;

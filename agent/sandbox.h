@@ -1,11 +1,10 @@
-/* The program may put itself under seccomp while it is traced. From then on a filter may kill it
- * for system calls that it never makes itself, so the agent makes none any more (np_may_call).
- * Where a call is needed the clause faults, as for vtimestamp; elsewhere the result is less exact.
+/* The program may put itself under seccomp while it is traced. From then on a filter may kill it for system calls
+ * that it never makes itself, so the agent makes no more system calls (np_may_call). Where a call is needed the
+ * clause faults, as for vtimestamp; elsewhere the result is less exact.
  *
- * The agent intercepts the calls that install a filter (shims.c). It notes the call before the
- * filter is there, and for good, whatever the call returns. The note is in the thread table, which
- * is this process's own. In the traced process it is also in the arena, for later children: they
- * inherit its filter and find an empty table.
+ * The agent intercepts the calls that install a filter (shims.c). It notes the call before the filter is
+ * installed, and keeps the note whatever the call returns. The note is in a part of the thread table that a forked
+ * child inherits, as it inherits the filter. For the traced process the note is also in the arena, for the tracer.
  */
 #ifndef NANOPROBE_SANDBOX_H
 #define NANOPROBE_SANDBOX_H

@@ -1,14 +1,14 @@
-/* Scratch memory: what a clause makes and keeps until it ends. It is bump-allocated, in words of 8
- * bytes. There are 8 more bytes after it than scratch_bytes says. */
+/* Scratch memory: the values that a clause makes and keeps until it ends. It is bump-allocated, in words of 8
+ * bytes. The memory has 8 bytes more than scratch_bytes. */
 #ifndef NANOPROBE_SCRATCH_H
 #define NANOPROBE_SCRATCH_H
 
 #include "agent.h"
 
-/* The next free address, aligned, and how many bytes follow it. */
+/* The next free address, aligned, and the number of free bytes from there on. */
 NP_INLINE u64 np_scratch_next(const struct np_context *context, u64 *room)
 {
-	/* It may end within a word: see np_scratch_store. */
+	/* The used part may end within a word: see np_scratch_store. */
 	u64 used = np_minimum((context->scratch_used + 7) & ~7UL, context->scratch_bytes);
 	*room = context->scratch_bytes - used;
 	return context->scratch + used;
@@ -19,7 +19,7 @@ NP_INLINE void np_scratch_take(struct np_context *context, u64 bytes)
 	context->scratch_used = ((context->scratch_used + 7) & ~7UL) + ((bytes + 7) & ~7UL);
 }
 
-/* Takes `bytes` bytes; 0, with the fault, when there are not so many left. */
+/* Takes `bytes` bytes. If not enough are left, sets the fault and yields 0. */
 NP_INLINE u64 np_scratch_make(struct np_context *context, u64 bytes)
 {
 	u64 room, destination = np_scratch_next(context, &room);
@@ -40,9 +40,9 @@ NP_INLINE int np_in_scratch(const struct np_context *context, u64 address, u64 b
 	return offset <= used && bytes <= used - offset;
 }
 
-/* The same for a store. One byte right after the last allocation may be stored, too: scripts put a
- * NUL after the result of copyin() (`s[n] = 0`), and illumos, FreeBSD and macOS allow it. The
- * allocation then ends within a word, and no further byte after it may be stored. */
+/* The same check for a store. One byte right after the last allocation may be stored, too: scripts put a NUL after
+ * the result of copyin() (`s[n] = 0`), and illumos, FreeBSD and macOS allow it. The allocation then ends within a
+ * word, and no further byte after it may be stored. */
 NP_INLINE int np_scratch_store(struct np_context *context, u64 address, u64 bytes)
 {
 	u64 room, next = np_scratch_next(context, &room);

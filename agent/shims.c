@@ -2,42 +2,41 @@
  * those that wait for signals or under their own mask (waits.c); clone; and those whose number only
  * the program knows. No thread may really block SIGTRAP, SIGILL, SIGSEGV or SIGBUS.
  *
- * The kernel kills a process when an instruction raises a signal that the thread blocks. Our traps
- * and guarded loads raise such signals anywhere, and libraries routinely block all signals, for
- * example while they create a thread. So the kernel is told that these four are not blocked. What
- * the program believes is kept in the thread table. The program gets it when it asks, and the
- * kernel gets it when tracing ends.
+ * The kernel kills a process when an instruction raises a signal that the thread blocks. Our traps and guarded
+ * loads raise such signals anywhere, and libraries routinely block all signals, for example while they create a
+ * thread. So the four signals are never blocked in the kernel. The masks that the program has set are kept in the
+ * thread table. The program gets them when it asks, and the kernel gets them when tracing ends.
  *
  *     mask of a thread            table->blocked, by the slot of the thread
  *     mask of an action           table->action_masks, by the signal
  *     action for one of the four  control->actions, which np_chain carries out; the kernel's stays ours
  *
- * A call that does not concern the four continues unchanged, at the program's own instruction.
- * Nearly all calls do, and a signal that is delivered there finds the program where its unwinding
- * tables describe it.
+ * A call that does not concern the four continues unchanged, at the program's own instruction. That holds for
+ * nearly all calls. A signal that is delivered there interrupts the program at a place that its unwinding tables
+ * describe.
  *
- * A bad pointer must end in the program's EFAULT, and not in a signal. So the kernel is asked: it
- * looks at the pointer before it finds that the rest of the call is invalid. Such a call changes
- * nothing, and its error says whether the pointer is bad.
+ * A bad pointer must lead to EFAULT for the program, and not to a signal. So the agent tests a pointer by a call
+ * whose other arguments are invalid: the kernel reads through the pointer first. Such a call changes nothing, and
+ * its error shows whether the pointer is bad.
  *
- * Calls that wait under their own mask (rt_sigsuspend, ppoll, ...) are made by the program, which
- * sleeps in them. The handler that ends the wait runs under that mask. So the register with the
- * mask's address gets the address of a copy without the four. The kernel reads the copy when the
- * call begins. It reads it again when the call is made again after a stop, which only happens if no
- * handler has run. A handler that runs before the call may make such calls of its own: these take
- * the next copies.
+ * Calls that wait under their own mask (rt_sigsuspend, ppoll, ...) are made by the program, which sleeps in them.
+ * The handler that ends the wait runs under that mask. So the register with the mask's address gets the address of
+ * a copy without the four. The kernel reads the copy when the call begins. It reads the copy again when the call
+ * is repeated after a stop, which only happens if no handler has run. A handler that runs before the call may make
+ * such calls itself; these use the next copies.
  *
- * A child of fork finds a wiped table: its calls are filtered, and nothing is recorded. A child of
- * vfork (posix_spawn) has its parent's memory, but other masks and actions. Only its process number
- * differs, so that is compared before anything is recorded.
+ * A child of fork finds a wiped table. A followed child takes the table (follow.c), and is served like the traced
+ * process. Otherwise its calls are still changed, but nothing is recorded. A child of vfork (posix_spawn) has its
+ * parent's memory, but other masks and actions. Only its process number differs, so that is compared before anything
+ * is recorded.
  *
  * A signal that is sent while the program believes it blocked is held (waits.c), and is delivered
  * here when the program unblocks it.
  *
  * What a program can notice: in a handler, and in the masks of a signal frame, the four are not
- * blocked; a mask that a handler leaves for sigreturn stays recorded.
- */
+ * blocked; a mask that a handler leaves for sigreturn stays recorded. */
 #include "chain.h"
+#include "exec.h"
 #include "guard.h"
 #include "held.h"
 #include "sandbox.h"
@@ -51,7 +50,7 @@
 /* struct clone_args: the offset of `tls`, after `flags` and others. */
 #define NP_CLONE3_TLS 56
 
-/* Where the calling thread's belief is kept; 0: nowhere. */
+/* The place where the calling thread's own mask is recorded; 0: there is none. */
 static u16 *blocked_of_thread(struct np_thread_table *table)
 {
 	u32 own = np_own_index(table);
@@ -76,9 +75,8 @@ static u64 shim_sigprocmask(struct np_registers *registers)
 		after = how == NP_SIG_BLOCK ? before | ours : how == NP_SIG_UNBLOCK ? before & ~ours : ours;
 	if (!before && !after)
 		return 0;
-	/* Before the call: a handler that runs at the call's end must already see the new mask.
-	 * The call can now only fail because of `old_address`, and even then the kernel has
-	 * changed the mask. */
+	/* Before the call: a handler that runs at the call's end must already see the new mask. From here on, the call
+	 * can only fail because of `old_address`, and even then the kernel has changed the mask. */
 	int changes = after != before && blocked && np_is_traced(table);
 	if (changes)
 		*blocked = (u16)after;
@@ -108,7 +106,8 @@ static u64 shim_sigpending(struct np_registers *registers)
 	return 1;
 }
 
-/* A new thread blocks what its creator blocks. It has no slot yet, but the key by which it will find one. */
+/* A new thread blocks the signals that its creator blocks. It has no slot yet, but the key by which it will find a
+ * slot is known. */
 static void shim_clone(const struct np_registers *registers)
 {
 	const u64 thread_with_pointer = NP_CLONE_THREAD | NP_CLONE_SETTLS;
@@ -151,21 +150,27 @@ static u64 own_action(struct np_registers *registers, enum np_signal_slot slot, 
 	struct np_sigaction recorded, kernels;
 	if (raw_action(signal, 0, (u64)&kernels) != 0 || kernels.handler != control->installed[slot].handler)
 		return 0;
-	copy_action(&recorded, &control->actions[slot]);
-	int traced = np_is_traced(np_table_of_process());
-	/* No handler of ours runs in a child, so nothing of ours faults there; but its text still
-	 * has traps. */
+	copy_action(&recorded, &np_program_actions()[slot]);
+	const struct np_thread_table *own = (const struct np_thread_table *)np_header.table;
+	struct np_thread_table *table = np_table_of_process();
+	/* A signal handler may have interrupted the taking of a child's table. Handlers of D will run in this child. */
+	int taking = !table && control->follows && np_load_once(own->magic) == NP_TAKING;
+	int traced = taking || np_is_traced(table);
+	/* No D handler runs in a child, so no guarded load faults there; but its text still has traps. */
 	int replaces = new && !traced && (slot == NP_SLOT_SEGV || slot == NP_SLOT_BUS || slot == NP_SLOT_FPE);
 	/* A bad `old_address` is reported, but the action is set nevertheless. */
 	i64 result = raw_action(signal, replaces ? new : 0, old_address);
 	if (result == 0 && old_address)
 		copy_action((volatile struct np_sigaction *)old_address, &recorded);
 	if (new && traced) {
-		copy_action(&control->actions[slot], new);
-		if (new->handler == NP_SIG_IGN)
-			np_held_drop(np_table_of_process(), np_bit(signal));
-		/* The frame lies where the program wants it; without a handler of the program, on the
-		 * current stack. */
+		copy_action(&np_program_actions()[slot], new);
+		/* The tracer restores the actions that are recorded here. */
+		if (!taking && !own->began)
+			copy_action(&control->actions[slot], new);
+		if (new->handler == NP_SIG_IGN && table)
+			np_held_drop(table, np_bit(signal));
+		/* The signal frame lies on the stack that the program's action chooses. If the program
+		 * has no handler, it lies on the alternate stack, if there is one. */
 		u64 stack = new->handler > 1 ? new->flags & NP_SA_ONSTACK : NP_SA_ONSTACK;
 		if ((kernels.flags & NP_SA_ONSTACK) != stack) {
 			kernels.flags ^= NP_SA_ONSTACK;
@@ -210,7 +215,7 @@ static u64 shim_sigaction(struct np_registers *registers)
 struct np_shimmed np_shim(struct np_registers *registers, u64 lends, u64 syscall);
 __attribute__((used)) struct np_shimmed np_shim(struct np_registers *registers, u64 lends, u64 syscall)
 {
-	u32 number = (u32)registers->rax; /* the kernel looks at 32 bits of it */
+	u32 number = (u32)registers->rax; /* the kernel uses only 32 bits of rax */
 	struct np_shimmed shimmed = np_shim_wait(registers, lends, syscall);
 	switch (number) {
 	case NP_SYS_RT_SIGACTION:
@@ -225,6 +230,10 @@ __attribute__((used)) struct np_shimmed np_shim(struct np_registers *registers, 
 	case NP_SYS_CLONE:
 	case NP_SYS_CLONE3:
 		shim_clone(registers);
+		break;
+	case NP_SYS_EXECVE:
+	case NP_SYS_EXECVEAT:
+		shimmed.made = np_shim_exec(registers);
 		break;
 	case NP_SYS_PRCTL:
 		if ((u32)registers->rdi == NP_PR_SET_SECCOMP)

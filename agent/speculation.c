@@ -1,14 +1,14 @@
 /* Speculations: numbers that a program takes, and ends by commit() or discard().
  *
- * Each has a word in the arena (enum np_speculation_word). A thread takes one with a
- * compare-and-exchange, and counts in it the bytes that are recorded under it. A commit or discard
- * marks it, once. The tracer frees it when it reads the record of that. Records under a number wait
- * in the tracer (crates/export/src/speculation.rs), so nothing is copied here.
+ * Each speculation has a word in the arena (enum np_speculation_word). A thread takes it with a
+ * compare-and-exchange, and counts the recorded bytes in the word. The first commit or discard marks the word as
+ * ended. The tracer frees the speculation when it reads the record of the commit or discard. Records under a
+ * number wait in the tracer (crates/export/src/speculation.rs), so nothing is copied here.
  */
 #include "agent.h"
 
-/* Other threads change the word at the same time. After so many failures, the caller counts as one
- * that came too late. */
+/* Other threads change the word at the same time. After this many failures, the call is treated as one that came
+ * too late. */
 #define ATTEMPTS_MAX 1000
 
 NP_INLINE u64 *word_of(const struct np_context *context, u64 index)
@@ -22,7 +22,7 @@ NP_INLINE u64 number_of_words(const struct np_context *context)
 	return np_minimum(np_control_block(context)->speculation_count, NP_SPECULATIONS_MAX);
 }
 
-/* Whether the word was `expected` and is now `word`; else `expected` is set to its value. */
+/* Replaces the word by `word` if it is `expected`. Yields whether it was; if not, `expected` gets its value. */
 NP_INLINE int exchange(u64 *at, u64 *expected, u64 word)
 {
 	return __atomic_compare_exchange_n(at, expected, word, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
@@ -44,8 +44,8 @@ NP_ENTRY void np_speculation(struct np_context *context)
 	__atomic_fetch_add(&control->speculation_failures, 1, __ATOMIC_RELAXED);
 }
 
-/* result = whether this speculation is taken and has room for so many bytes, which are then
- * counted. A lack of room is counted, too. */
+/* result = whether this speculation is taken and has room for this many bytes. If so, the bytes are counted. A lack
+ * of room is counted, too. */
 NP_ENTRY void np_speculate(struct np_context *context, u64 id, u64 bytes)
 {
 	struct np_control *control = np_control_block(context);

@@ -5,14 +5,14 @@
  *                                         iteration of a string instruction
  *          -> SIGTRAP -> np_end_step:     as soon as rip is elsewhere: TF and mask are as they were
  *
- * kprobes and uprobes once worked like this, and it is here for comparison: whatever can be stepped
- * can be boosted, which takes one signal less. As the copy is the boosted one, nothing depends on
- * the steps. When strace or a debugger swallows such a trap, or a signal is sent meanwhile, the
+ * kprobes and uprobes once worked like this. This form exists only for comparison: every instruction that can be
+ * stepped can be boosted, which takes one signal less. The copy is the same as in the boosted form, so correctness
+ * does not depend on the steps. When strace or a debugger swallows such a trap, or a signal is sent meanwhile, the
  * thread still continues and arrives.
  *
- * A thread's step is recorded in the thread table, which is private memory, by its thread pointer.
- * One place is enough: signals are blocked, and an instruction that enters the kernel is never
- * stepped. So nothing else of the program runs in this thread until the step ends.
+ * A thread's step is recorded in the thread table, which is private memory, by its thread pointer. One entry for
+ * each thread is enough: signals are blocked, and an instruction that enters the kernel is never stepped. So no
+ * other code of the program runs in this thread until the step ends.
  */
 #include "emulate.h"
 #include "threads.h"
@@ -20,7 +20,7 @@
 /* SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV: the signals that an instruction raises. */
 #define NP_RAISED (NP_SYNCHRONOUS | 1UL << 7)
 
-/* Where the calling thread's step is kept; 0: nowhere. */
+/* The place of the calling thread's step; 0: there is none. */
 static struct np_step *own_step(void)
 {
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;

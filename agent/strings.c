@@ -1,5 +1,5 @@
-/* strlen, strcmp and assignment of D strings. All of them stop after strsize - 1 bytes, the most
- * that a string can have, whatever the bytes are. */
+/* strlen, strcmp and assignment of D strings. All of them stop after strsize - 1 bytes, the greatest length of a
+ * string, whatever the bytes are. */
 #include "strings.h"
 
 NP_ENTRY void np_strlen(struct np_context *context, u64 string)

@@ -9,7 +9,9 @@ enum {
 	NP_SYS_RT_SIGPROCMASK = 14,
 	NP_SYS_GETPID = 39,
 	NP_SYS_CLONE = 56,
+	NP_SYS_EXECVE = 59,
 	NP_SYS_GETCWD = 79,
+	NP_SYS_GETPPID = 110,
 	NP_SYS_READLINK = 89,
 	NP_SYS_RT_SIGPENDING = 127,
 	NP_SYS_RT_SIGTIMEDWAIT = 128,
@@ -25,6 +27,7 @@ enum {
 	NP_SYS_RT_TGSIGQUEUEINFO = 297,
 	NP_SYS_PROCESS_VM_READV = 310,
 	NP_SYS_PROCESS_VM_WRITEV = 311,
+	NP_SYS_EXECVEAT = 322,
 	NP_SYS_IO_PGETEVENTS = 333,
 	NP_SYS_CLONE3 = 435,
 	NP_SYS_EPOLL_PWAIT2 = 441,
@@ -55,13 +58,13 @@ NP_INLINE i64 np_syscall4(i64 number, u64 a, u64 b, u64 c, u64 d)
 	return result;
 }
 
-/* Whether no seccomp filter is known to be there: see sandbox.c. */
+/* Whether system calls are allowed, because no seccomp filter is known: see sandbox.c. */
 NP_INLINE int np_may_call(void)
 {
 	const struct np_control *control = (const struct np_control *)np_header.control;
 	const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
 	return np_load_once(*(u64 *)&np_header.allow_syscalls) != 0 && !(control && np_load_once(control->sandboxed)) &&
-	       !(table && np_load_once(table->sandboxed));
+	       !(table && np_load_once(table->inherited.sandboxed));
 }
 
 #endif

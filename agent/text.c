@@ -1,8 +1,8 @@
 /* The subroutines that take strings apart and build them, with DTrace's results (illumos, dtrace_dif_subr).
  *
- * Every string argument is ours (arena, scratch, constants of the handlers), so it is read without
- * a guard. Every string result is a copy in scratch memory, as long as it needs to be. When nothing
- * is found the result is 0, the string NULL, which the handlers understand.
+ * Every string argument lies in the agent's own memory (arena, scratch, constants of the handlers), so it is read
+ * without a guard. Every string result is a copy in scratch memory, which takes no more than its length. When
+ * nothing is found the result is 0, the string NULL, which the handlers understand.
  *
  * Bounds: strsize for a pass over a string; the searches, too, take time linear in strsize.
  */
@@ -54,7 +54,7 @@ NP_ENTRY void np_strchr(struct np_context *context, u64 string, u64 wanted, u64 
 
 /* A string that is read from its start, or (step -1) from its end. */
 struct direction {
-	u64 text, wanted; /* their first bytes in this direction */
+	u64 text, wanted; /* the first bytes of both strings in this direction */
 	u64 length, bytes;
 	i64 step;
 };
@@ -69,10 +69,11 @@ NP_INLINE u8 wanted_at(const struct direction *in, u64 index)
 	return np_text_byte(in->wanted, (u64)((i64)index * in->step));
 }
 
-/* The start of the greatest suffix of the wanted text, in one order of bytes or the other, and its period. */
+/* The start of the greatest suffix of the wanted text, in the order of bytes or in the reversed order, and the
+ * suffix's period. */
 static u64 greatest_suffix(const struct direction *in, int reversed, u64 *period)
 {
-	u64 suffix = ~0UL, candidate = 0, offset = 1, length = 1; /* ~0: in front of the first byte */
+	u64 suffix = ~0UL, candidate = 0, offset = 1, length = 1; /* ~0 stands for the position before the first byte */
 	while (candidate + offset < in->bytes) {
 		u8 ours = wanted_at(in, suffix + offset), other = wanted_at(in, candidate + offset);
 		if (ours == other) {
@@ -95,8 +96,9 @@ static u64 greatest_suffix(const struct direction *in, int reversed, u64 *period
 	return suffix + 1;
 }
 
-/* Where what is wanted is first found. Crochemore and Perrin's two-way search: time linear in both lengths, no memory.
- * What is wanted is cut in two; its right part is compared first, to the right, then its left part, to the left. */
+/* Finds the first occurrence of the wanted text. Crochemore and Perrin's two-way search: time linear in both
+ * lengths, no memory. The wanted text is cut in two. Its right part is compared first, to the right; then its left
+ * part, to the left. */
 static u64 search(const struct direction *in)
 {
 	u64 period, other_period, at = 0, known = 0, keeps = 0;
@@ -111,7 +113,8 @@ static u64 search(const struct direction *in)
 	while (same < cut && period + same < in->bytes && wanted_at(in, same) == wanted_at(in, period + same))
 		same++;
 	if (same == cut)
-		keeps = in->bytes - period; /* it is periodic: so much is known to match after a shift by its period */
+		/* the wanted text is periodic: after a shift by its period, this many bytes are known to match */
+		keeps = in->bytes - period;
 	else
 		period = (cut > in->bytes - cut ? cut : in->bytes - cut) + 1;
 	while (in->bytes <= in->length && at <= in->length - in->bytes) {
@@ -133,7 +136,7 @@ static u64 search(const struct direction *in)
 	return NOWHERE;
 }
 
-/* From `start` on. */
+/* The first occurrence of the wanted text from `start` on. */
 static u64 first_place(u64 string, u64 length, u64 wanted, u64 bytes, u64 start)
 {
 	struct direction in = { string + start, wanted, length - start, bytes, 1 };
@@ -147,9 +150,8 @@ NP_ENTRY void np_strstr(struct np_context *context, u64 string, u64 wanted)
 	yield_from(context, string, length, first_place(string, length, wanted, bytes, 0));
 }
 
-/* As in Perl, which DTrace follows. For index, a position before the string is its start; for
- * rindex, a position after it is its end. The empty string is found at every position, also at
- * those where nothing else can be. */
+/* As in Perl, which DTrace follows. For index, a position before the string is its start; for rindex, a position
+ * after it is its end. The empty string is found at every position, even where no other string can be found. */
 NP_ENTRY void np_index(struct np_context *context, u64 string, u64 wanted, u64 position)
 {
 	u64 length = np_text_length(context, string), bytes = np_text_length(context, wanted);
@@ -181,7 +183,7 @@ NP_ENTRY void np_rindex(struct np_context *context, u64 string, u64 wanted, u64 
 	}
 	if (bytes > length)
 		return;
-	/* Backwards, from the last possible place. */
+	/* Searches backwards, from the last possible place. */
 	u64 end = np_minimum((u64)at, length - bytes) + bytes;
 	struct direction in = { string + end - 1, wanted + bytes - 1, end, bytes, -1 };
 	u64 found = search(&in);
@@ -189,8 +191,8 @@ NP_ENTRY void np_rindex(struct np_context *context, u64 string, u64 wanted, u64 
 		context->result = end - found - bytes;
 }
 
-/* `state` is a string variable: the token is taken off its front, and the rest stays there. No
- * token: NULL. */
+/* `state` is a string variable: the token is taken off its front, and the rest stays in the variable. Without a
+ * token the result is NULL. */
 NP_ENTRY void np_strtok(struct np_context *context, u64 state, u64 separators)
 {
 	u64 length = np_text_length(context, state), start = 0, end, separator_count = np_text_length(context, separators);
@@ -243,7 +245,7 @@ NP_ENTRY void np_substr(struct np_context *context, u64 string, u64 index, u64 c
 	np_yield_copy(context, string + (u64)start, (u64)remaining);
 }
 
-/* Letters of ASCII only. */
+/* Changes the case of ASCII letters only. */
 NP_ENTRY void np_strcase(struct np_context *context, u64 string, u64 upper)
 {
 	u64 length = np_text_length(context, string);
@@ -349,12 +351,11 @@ static void clean_relative(struct np_context *context, u64 string, u64 length)
 	context->result = path;
 }
 
-/* The path without empty components, `.` and `..`. This looks at the text only: no link is followed. */
+/* The path without empty components, `.` and `..`. Only the text is examined; no link is followed. */
 NP_ENTRY void np_cleanpath(struct np_context *context, u64 string)
 {
 	u64 length = np_text_length(context, string), strsize = np_control_block(context)->strsize, in = 0, out = 0;
-	/* DTrace stops five bytes before strsize, and a `..` at the end may write one byte more than it
-	 * takes away. */
+	/* DTrace stops five bytes before strsize, and a `..` at the end may write one byte more than it removes. */
 	u64 path;
 	u8 byte;
 	if (leads_up(string, length)) {
@@ -400,8 +401,8 @@ again:
 			continue;
 		}
 		in--;
-		/* At the end, the character that it goes back to stays, be it a slash or not; at the front
-		 * of the text, a slash stays. */
+		/* At the end of the text, the character to which `..` goes back stays, whether it is a slash or not. At the
+		 * front of the text, a slash stays. */
 		if (!out)
 			np_text_put(path, 0, '/');
 		while (out && np_text_byte(path, --out) != '/')

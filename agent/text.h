@@ -1,4 +1,5 @@
-/* What the subroutines on strings share. The functions are short, so each file has its own copy of them. */
+/* The functions that the subroutines on strings share. The functions are short, so each file has its own copy of
+ * them. */
 #ifndef NANOPROBE_TEXT_H
 #define NANOPROBE_TEXT_H
 

@@ -5,12 +5,12 @@
 #include "guard.h"
 #include "syscalls.h"
 
-/* How many slots are looked at before the table counts as full. */
+/* The number of slots that are examined before the table counts as full. */
 #define NP_TABLE_PROBES 128
-/* How often to try for a free slot, against other threads that want one at the same moment. */
+/* How often to try to claim a free slot, because other threads may claim the same slot at that moment. */
 #define NP_SLOT_ATTEMPTS 64
 
-/* The calling thread's thread pointer; 0: it has none, or shares it with others. */
+/* The calling thread's thread pointer; 0: the thread has none, or shares it with other threads. */
 NP_INLINE u64 np_thread_pointer(void)
 {
 	u64 pointer, mode = np_header.thread_key_mode;
@@ -32,7 +32,8 @@ NP_INLINE u64 np_thread_key(void)
 	return np_may_call() ? NP_KEY_OF_NUMBER | (u64)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0) : 0;
 }
 
-/* The slot of the thread with this key; 0: it has none. `open`: the first slot that it could claim, or 0. */
+/* The slot of the thread with this key; 0: the thread has no slot. `open`: the first slot that the thread could
+   claim, or 0. */
 NP_INLINE struct np_thread_slot *np_find_slot(struct np_thread_table *table, u64 key, struct np_thread_slot **open)
 {
 	u32 first = (u32)(key * NP_TABLE_FACTOR >> (64 - NP_TABLE_BITS));
@@ -52,9 +53,9 @@ NP_INLINE struct np_thread_slot *np_find_slot(struct np_thread_table *table, u64
 
 /* Claims the slot of a thread that has none; 0: the table is full.
  *
- * The first slot with the key is the thread's. Between the look and the claim, a signal handler may
- * have claimed one before this one, which the tracer had just freed. So the thread looks again, and
- * gives back a slot that it no longer needs. */
+ * The first slot with the key is the thread's. Between the look and the claim, a signal handler of the same thread
+ * may have claimed an earlier slot that the tracer had just freed. So the thread looks again, and gives back a
+ * slot that it does not need. */
 static NP_COLD __attribute__((unused)) struct np_thread_slot *np_claim_slot(struct np_thread_table *table, u64 key)
 {
 	for (u32 attempt = 0; attempt < NP_SLOT_ATTEMPTS; attempt++) {
@@ -65,8 +66,9 @@ static NP_COLD __attribute__((unused)) struct np_thread_slot *np_claim_slot(stru
 		if (found > NP_SLOT_ENDED ||
 		    !__atomic_compare_exchange_n(&open->key, &found, key, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			continue;
-		/* A forked child's table is empty, and the arena is its parent's. */
-		if (np_load_once(table->magic) == NP_MAGIC)
+		np_store(table->keys[open - table->slots], key);
+		/* The tracer frees slots of the traced process only. */
+		if (np_load_once(table->magic) == NP_MAGIC && !table->began)
 			__atomic_fetch_add(&((struct np_control *)np_header.control)->slots_claimed, 1, __ATOMIC_RELAXED);
 		slot = np_find_slot(table, key, &next);
 		if (slot && slot != open)
@@ -76,28 +78,51 @@ static NP_COLD __attribute__((unused)) struct np_thread_slot *np_claim_slot(stru
 	return 0;
 }
 
-/* The slot of the thread with this key, which is claimed if it has none yet; 0: the table is full. */
+/* The slot of the thread with this key. If the thread has no slot, claims one. 0: the table is full. */
 NP_INLINE struct np_thread_slot *np_own_slot(struct np_thread_table *table, u64 key)
 {
 	struct np_thread_slot *open, *slot = np_find_slot(table, key, &open);
 	return np_likely(slot != 0) ? slot : np_claim_slot(table, key);
 }
 
-/* The thread table; 0: this is a forked child, whose table was wiped. */
+/* follow.c: takes the table of a forked child. Yields whether the table is usable. */
+__attribute__((visibility("hidden"), no_caller_saved_registers)) int np_take_table(void);
+
+/* Whether the thread table may be used: not in a forked child, whose table was wiped, unless children are followed. */
+NP_INLINE int np_is_usable(struct np_thread_table *table)
+{
+	const struct np_control *control = (const struct np_control *)np_header.control;
+	return np_likely(np_load_once(table->magic) == NP_MAGIC) || (control->follows && np_take_table());
+}
+
+/* The thread table; 0: it may not be used. */
 NP_INLINE struct np_thread_table *np_table_of_process(void)
 {
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
-	return np_load_once(table->magic) == NP_MAGIC ? table : 0;
+	return np_is_usable(table) ? table : 0;
 }
 
-/* Whether this is the traced process itself, and not a child that shares its memory. */
+/* The number of the process to which this table belongs, as that process sees it. */
+NP_INLINE u32 np_pid_of(const struct np_thread_table *table)
+{
+	return table->began ? table->pid : ((const struct np_control *)np_header.control)->target_pid;
+}
+
+/* Whether this is the process of the table, and not a child that shares its memory. */
 NP_INLINE int np_is_traced(const struct np_thread_table *table)
 {
-	const struct np_control *control = (const struct np_control *)np_header.control;
-	return table && (!np_may_call() || (u32)np_syscall4(NP_SYS_GETPID, 0, 0, 0, 0) == control->target_pid);
+	return table && (!np_may_call() || (u32)np_syscall4(NP_SYS_GETPID, 0, 0, 0, 0) == np_pid_of(table));
 }
 
-/* The index of the calling thread's slot; NP_TABLE_SLOTS: it has none. */
+/* The program's own actions for the signals that we handle. */
+NP_INLINE struct np_sigaction *np_program_actions(void)
+{
+	struct np_control *control = (struct np_control *)np_header.control;
+	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
+	return control->follows ? table->inherited.actions : control->actions;
+}
+
+/* The index of the calling thread's slot; NP_TABLE_SLOTS: the thread has no slot. */
 NP_INLINE u32 np_own_index(struct np_thread_table *table)
 {
 	u64 key = table ? np_thread_key() : 0;

@@ -11,31 +11,30 @@
  * fault within a detour's own code (there is only one kind: the stack is at its end) keeps its rip,
  * because the thread can only continue there.
  *
- * A trap of ours may lie in a restartable sequence that no section describes. Then the kernel has
- * sent the thread to the sequence's abort handler before it delivers the signal. The trap's address
- * is lost, and the thread continues where it is. The tracer takes the trap out, because otherwise
- * the sequence would be aborted for ever.
+ * A trap of ours may lie in a restartable sequence that no section describes. Then the kernel sends the thread to
+ * the sequence's abort handler before it delivers the signal. The trap's address is lost, and the thread continues
+ * where it is. The tracer removes the trap, because otherwise the sequence would be aborted forever.
  *
- * A signal that was sent, and not raised, is the program's. While the program blocks it, it is held: waits.c.
+ * A signal that was sent, and not raised by an instruction, is the program's. While the program blocks it, the
+ * signal is held: waits.c.
  */
 #include "emulate.h"
 #include "guard.h"
 #include "waits.h"
 
-/* siginfo.si_code of a SIGTRAP: int1; an instruction was executed with the trap flag set; an int3
- * was executed. All others (breakpoint registers, perf events) are the program's, or those of a
- * library in it. They leave rip unchanged, which may be a byte after a trap of ours to which the
- * program has jumped. */
+/* siginfo.si_code of a SIGTRAP: int1; an instruction was executed with the trap flag set; an int3 was executed.
+ * All others (breakpoint registers, perf events) are the program's, or those of a library in it. They leave rip
+ * unchanged. It may point to the byte after a trap of ours, if the program has jumped there. */
 enum { NP_TRAP_BRKPT = 1, NP_TRAP_TRACE = 2, NP_TRAP_PERF = 6, NP_SI_KERNEL = 0x80 };
 
-/* Where a thread continues that has trapped at `from`; 0: that is not a trap of ours. */
+/* The address at which a thread continues that has trapped at `from`; 0: there is no trap of ours at `from`. */
 static u64 redirect(u64 from)
 {
 	struct np_redirect found;
 	return np_redirect_before(from, &found) && found.from == from ? found.to : 0;
 }
 
-/* Whether a library in the program has dealt with it. */
+/* Whether a library in the program has handled the signal. */
 static int is_dealt_with(i32 signal, struct np_ucontext *ucontext, u64 original, u64 pushed)
 {
 	np_fault_hook hook = (np_fault_hook)np_load_once(*(u64 *)&np_header.fault_hook);
@@ -49,8 +48,8 @@ static int is_step(const struct np_siginfo *information, const struct np_ucontex
 	return information->code == NP_TRAP_TRACE || (information->code == NP_TRAP_BRKPT && ucontext->flags & NP_FLAG_TRAP);
 }
 
-/* Whether this is a perf event of a library in the program, or perhaps one whose report was lost in
- * the same way. */
+/* Whether this is a perf event of a library in the program, or may be such an event whose report was lost in the
+ * same way. */
 static int is_own_event(const struct np_siginfo *information, struct np_ucontext *ucontext)
 {
 	np_event_hook hook = (np_event_hook)np_load_once(*(u64 *)&np_header.event_hook);
@@ -60,10 +59,9 @@ static int is_own_event(const struct np_siginfo *information, struct np_ucontext
 	return hook(information, ucontext, original, pushed);
 }
 
-/* A detour loads the thread's key from where a C library keeps it. The program may have given a
- * thread another thread pointer, to unreadable memory. Then the key is 0, for which there is no
- * slot, and np_enter finds the thread in another way. No other code has these instructions: mov
- * rax, fs:[0] and mov r15, NP_TABLE_FACTOR. */
+/* A detour loads the thread's key from the place where a C library keeps it. The program may have set a thread
+ * pointer to unreadable memory. Then the key is 0, for which there is no slot, and np_enter finds the thread in
+ * another way. No other code has these instructions: mov rax, fs:[0] and mov r15, NP_TABLE_FACTOR. */
 static int skip_load_of_key(const struct np_siginfo *information, struct np_ucontext *ucontext)
 {
 	static const u8 load[19] = { 0x64, 0x48, 0x8b, 0x04, 0x25, 0,    0,    0,    0,   0x49,
@@ -86,7 +84,7 @@ static int skip_load_of_key(const struct np_siginfo *information, struct np_ucon
 static int is_aborted_sequence(i32 signal, const struct np_siginfo *information, const struct np_ucontext *ucontext)
 {
 	u64 before;
-	/* For an invalid opcode, the signal has the address, and it differs from the thread's. */
+	/* For an invalid opcode, the signal contains the address of the opcode, and that differs from the thread's place. */
 	if (signal == NP_SIGILL && (information->address == ucontext->rip || !redirect(information->address)))
 		return 0;
 	if (!np_guarded_u32(ucontext->rip - sizeof(u32), &before) || (u32)before != NP_RSEQ_SIGNATURE)
@@ -128,7 +126,7 @@ NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 	} else if (!ours && is_own_event(information, ucontext)) {
 		return;
 	} else if (ours || information->code != NP_TRAP_TRACE) {
-		/* The library may have moved rip. */
+		/* The library may have changed rip. */
 		u64 at = ucontext->rip - behind;
 		u64 to = ours ? redirect(at) : 0;
 		np_cancel_step(ucontext);
@@ -180,7 +178,7 @@ NP_SIGNAL void np_on_fault(i32 signal, void *siginfo, void *context)
 		u64 pushed, original = np_original_address(ucontext->rip, &pushed);
 		if (is_dealt_with(signal, ucontext, original, pushed))
 			return;
-		/* For a SIGFPE, the address is the instruction's. */
+		/* For a SIGFPE, the signal's address is that of the instruction. */
 		if (signal == NP_SIGFPE && information->address == ucontext->rip)
 			information->address = original;
 		ucontext->rip = original;

@@ -13,22 +13,20 @@
  * chain of rbp is followed. An unknown rbp counts as 0, which ends the walk where it would be
  * needed. The walk stops at the first thing that makes no sense: a canonical address that does not
  * rise or is not aligned, an unreadable word, a return address outside of user memory.
+ *
+ * Where a frame is the interpreter's, the frames of the interpreted program take its place (runtimes.c). Code that
+ * HotSpot has made has frames of its own form (hotspot.c).
  */
 #include "unwind.h"
-#include "ranges.h"
 #include "returns.h"
+#include "hotspot.h"
+#include "runtimes.h"
+#include "v8.h"
 
 #define NP_FRAMES_MAX 4096
 
 /* Where rt_sigreturn finds the registers, relative to the stack pointer after the handler's return. */
 enum { NP_UCONTEXT_RBP = 120, NP_UCONTEXT_RSP = 160, NP_UCONTEXT_RIP = 168 };
-
-struct cursor {
-	u64 pc;
-	u64 rsp;
-	u64 rbp;
-	u64 exact; /* pc is an instruction's own address, not a return address */
-};
 
 /* The row for `pc`. Yields whether a module covers it; even then `*row` may be 0. */
 static int find_row(const struct np_control *control, u64 pc, const struct np_unwind_row **row)
@@ -60,7 +58,7 @@ covered:;
 	const struct np_unwind_row *rows = (const struct np_unwind_row *)((u64)control + module->rows_offset);
 	low = 0;
 	high = module->row_count;
-	while (low < high) { /* the first row after `relative` */
+	while (low < high) { /* `low` becomes the first row after `relative` */
 		u64 middle = low + (high - low) / 2;
 		if (rows[middle].pc <= relative)
 			low = middle + 1;
@@ -72,7 +70,7 @@ covered:;
 	return 1;
 }
 
-static int step_signal(struct np_context *context, struct cursor *cursor)
+static int step_signal(struct np_context *context, struct np_cursor *cursor)
 {
 	u64 rsp = cursor->rsp;
 	cursor->exact = 1;
@@ -81,8 +79,7 @@ static int step_signal(struct np_context *context, struct cursor *cursor)
 	       np_stack_word(context, rsp + NP_UCONTEXT_RSP, &cursor->rsp);
 }
 
-/* From the canonical address to the caller; `saved_rbp` is where the caller's rbp is, 0: unchanged. */
-static int step_to(struct np_context *context, struct cursor *cursor, u64 cfa, u64 saved_rbp)
+int np_step_to(struct np_context *context, struct np_cursor *cursor, u64 cfa, u64 saved_rbp)
 {
 	if (cfa <= cursor->rsp || cfa % 8)
 		return 0;
@@ -96,7 +93,7 @@ static int step_to(struct np_context *context, struct cursor *cursor, u64 cfa, u
 	return 1;
 }
 
-static int step(struct np_context *context, struct cursor *cursor, int first)
+static int step(struct np_context *context, struct np_cursor *cursor, int first)
 {
 	const struct np_unwind_row *row;
 	u64 cfa;
@@ -104,10 +101,10 @@ static int step(struct np_context *context, struct cursor *cursor, int first)
 	if (!covered || (row && row->cfa == NP_CFA_UNKNOWN)) {
 		const struct np_enabling *enabling = (const struct np_enabling *)context->enabling;
 		if (first && (enabling->offset == 0 || enabling->offset == NP_OFFSET_RETURNED))
-			return step_to(context, cursor, cursor->rsp + 8, 0);
+			return np_step_to(context, cursor, cursor->rsp + 8, 0);
 		if (cursor->rbp < cursor->rsp)
 			return 0;
-		return step_to(context, cursor, cursor->rbp + 16, cursor->rbp);
+		return np_step_to(context, cursor, cursor->rbp + 16, cursor->rbp);
 	}
 	if (!row)
 		return 0;
@@ -145,12 +142,12 @@ static int step(struct np_context *context, struct cursor *cursor, int first)
 		saved_rbp = cursor->rbp + rbp_offset;
 		break;
 	}
-	return step_to(context, cursor, cfa, saved_rbp);
+	return np_step_to(context, cursor, cfa, saved_rbp);
 }
 
-NP_INLINE void start(const struct np_context *context, struct cursor *cursor)
+NP_INLINE void start(const struct np_context *context, struct np_cursor *cursor)
 {
-	/* The full frame's registers lie below its flags. */
+	/* The full frame's registers lie below the frame's flags. */
 	const struct np_frame_below *below = (const struct np_frame_below *)context->frame - 1;
 	cursor->pc = ((const struct np_enabling *)context->enabling)->site;
 	cursor->rsp = context->target_rsp;
@@ -163,12 +160,75 @@ NP_INLINE int makes_sense(u64 pc)
 	return pc >= NP_LOWEST_ADDRESS && pc <= NP_HIGHEST_ADDRESS;
 }
 
+/* Whether code that returns to `pc` may be V8's: 0: no; 1: a module has it, and does not describe it; 2: it was made at
+ * run time. Both are linked by rbp. Not inlined, so that the walk's own frame stays small (I10). */
+static __attribute__((noinline)) u32 may_be_v8_code(struct np_context *context, u64 pc)
+{
+	const struct np_unwind_row *row;
+	if (!find_row(np_control_block(context), pc - 1, &row))
+		return 2;
+	return row && row->cfa == NP_CFA_UNKNOWN;
+}
+
+/* Walks the stack of a process that also runs interpreted code. Not inlined, so that others need less stack. */
+static __attribute__((noinline)) u64 walk_interpreted(struct np_context *context, const struct np_runtimes *runtimes,
+                                                      u64 *frames, u64 limit)
+{
+	const struct np_enabling *enabling = (const struct np_enabling *)context->enabling;
+	struct np_python_walk python = { 0, 0, 0 };
+	struct np_hotspot_walk walk;
+	struct np_cursor *cursor = &walk.cursor;
+	u64 is_first = 1;
+	walk.runtimes = runtimes;
+	walk.frames = frames;
+	walk.count = 0;
+	walk.limit = limit;
+	walk.hotspot = np_find_hotspot(np_control_block(context), runtimes);
+	start(context, cursor);
+	while (walk.count < limit && makes_sense(cursor->pc)) {
+		if (walk.hotspot && np_hotspot_find(context, &walk)) {
+			np_hotspot_find_place(context, &walk);
+			np_hotspot_find_scope(context, &walk);
+			do
+				np_hotspot_add(context, &walk, np_hotspot_next(context, &walk));
+			while (walk.code.scope && walk.count < limit);
+			if (!np_hotspot_step(context, &walk))
+				break;
+			is_first = 0;
+			continue;
+		}
+		walk.native.pc = cursor->pc;
+		walk.native.low = cursor->rsp;
+		walk.native.unlinked = is_first && (enabling->offset == 0 || enabling->offset == NP_OFFSET_RETURNED);
+		int evaluates = np_evaluates(runtimes, cursor->pc - !cursor->exact);
+		((volatile u64 *)frames)[walk.count++] = cursor->pc;
+		/* The last frame's caller is only needed to know how far the frame reaches. */
+		if ((walk.count == limit && !evaluates && !runtimes->v8_offset) || !step(context, cursor, is_first))
+			break;
+		walk.native.high = cursor->rsp;
+		if (evaluates)
+			walk.count = np_python_frames(context, runtimes, &python, &walk.native, frames, walk.count - 1,
+			                              limit);
+		if (runtimes->v8_offset && !evaluates && !is_first) {
+			u32 code = may_be_v8_code(context, walk.native.pc);
+			u64 frame = code ? np_v8_frame(context, runtimes, walk.native.high - 16, walk.native.pc, code == 2) : 0;
+			if (frame)
+				((volatile u64 *)frames)[walk.count - 1] = frame;
+		}
+		is_first = 0;
+	}
+	return walk.count;
+}
+
 u64 np_walk(struct np_context *context, u64 *frames, u64 limit)
 {
-	struct cursor cursor;
+	struct np_cursor cursor;
 	u64 count = 0;
-	start(context, &cursor);
 	limit = np_minimum(limit, NP_FRAMES_MAX);
+	const struct np_runtimes *runtimes = np_find_runtimes(np_control_block(context));
+	if (np_unlikely(runtimes != 0))
+		return walk_interpreted(context, runtimes, frames, limit);
+	start(context, &cursor);
 	while (count < limit && makes_sense(cursor.pc)) {
 		((volatile u64 *)frames)[count++] = cursor.pc;
 		if (count == limit || !step(context, &cursor, count == 1))
@@ -187,7 +247,7 @@ NP_ENTRY void np_ustack(struct np_context *context, u64 destination, u64 frames)
 
 NP_ENTRY void np_ucaller(struct np_context *context)
 {
-	struct cursor cursor;
+	struct np_cursor cursor;
 	start(context, &cursor);
 	context->result = step(context, &cursor, 1) && makes_sense(cursor.pc) ? cursor.pc : 0;
 }

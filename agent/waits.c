@@ -1,20 +1,19 @@
 /* Signals that are sent to a program while it blocks them, and calls that wait for them.
  *
- * In every thread the kernel has the four signals that our code raises unblocked (shims.c). So when
- * one of them is sent it arrives at once, in our handler, whatever the program blocks. np_hold then
- * does what the kernel would have done:
+ * In the kernel, no thread blocks the four signals that our code raises (shims.c). So if another process sends one
+ * of them, it arrives at once, in our handler, whatever the program blocks. np_hold then does what the kernel
+ * would have done:
  *
- *     the thread does not block it     the program's action (chain.c)
+ *     the thread does not block it     the program's action runs (chain.c)
  *     it waits for it                  the wait ends with it
  *     another thread waits for it      it is sent on to that one, if it was sent to the process
  *     else                             it is held (held.c): sigpending tells of it, the next wait takes it, and it is
  *                                      sent again when the program opens it
  *
- * The program itself makes a call that waits, and sleeps in the kernel. The four wake it like any
- * signal. But a signal may arrive after the shim has looked at the held ones, and before the
- * `syscall`. Then our handler would run, and the thread would go to sleep without the signal. So
- * the shim writes the coming call into the thread's struct np_wait, and the handler looks where
- * the thread is:
+ * The program itself makes a call that waits, and sleeps in the kernel. The four wake it like any signal. But a
+ * signal may arrive after the shim has looked at the held signals, and before the `syscall`. Then our handler
+ * would run, and the thread would go to sleep without the signal. So the shim writes the coming call into the
+ * thread's struct np_wait, and the handler looks where the thread is:
  *
  *     np_shim_syscall:      call np_shim       state = LOOKING; looks at what is held
  *                                              the handler holds it and sets `disturbed`
@@ -29,20 +28,18 @@
  *                           (after it)         rax is EINTR: of one that stays blocked it must not end; the call is
  *                                              made again
  *
- * Two threads that do not see each other's writes would lose a signal. So a thread that waits first
- * says so, and then looks at the held signals. A thread that holds a signal first stores it, and
- * then looks for a waiter.
+ * If two threads did not see each other's writes, a signal would be lost. So a thread that waits first announces
+ * that, and then looks at the held signals. A thread that holds a signal first stores it, and then looks for a
+ * waiter.
  *
- * A wait that ended in another way leaves its struct np_wait as it was. A signal that is sent on
- * because of it arrives in a thread that no longer waits. That thread ends the record, and the
- * signal is held or sent on like any other.
+ * If a wait ends in another way, its struct np_wait stays unchanged. Because of that, a signal may be sent on to a
+ * thread that no longer waits. That thread clears the struct, and the signal is held or sent on like any other.
  *
  * What a program can notice: signalfd does not report the four. A call that the kernel does not
  * restart after a handler ends with EINTR although the signal is blocked (but the waits here are
  * restarted, with their whole time). A signal for the process that its receiver blocks waits until
  * some thread takes or unblocks it, even if another thread has it unblocked. Where system calls are
- * forbidden (seccomp) nothing is held. Held signals are lost at execve.
- */
+ * forbidden (seccomp) nothing is held. Held signals are lost at execve. */
 #include "waits.h"
 #include "guard.h"
 #include "held.h"
@@ -52,14 +49,15 @@
  * (crates/patch, replacement). */
 #define NP_RED_ZONE 128u
 #define NP_SAVED_WORDS ((sizeof(struct np_registers) + NP_RED_ZONE) / sizeof(u64))
-/* How many waiters one signal is sent to in turn: each attempt but the last found a thread that is gone. */
+/* The number of waiters to which one signal is sent in turn: the signal is sent to a further waiter only if the one
+ * before was gone. */
 #define NP_WAITERS_MAX 8u
 enum { NP_WAIT_STATE_OFFSET = 16, NP_WAIT_DISTURBED_OFFSET = 32 };
 _Static_assert(__builtin_offsetof(struct np_wait, state) == NP_WAIT_STATE_OFFSET, "np_shim_syscall");
 _Static_assert(__builtin_offsetof(struct np_wait, disturbed) == NP_WAIT_DISTURBED_OFFSET, "np_shim_syscall");
 _Static_assert(NP_WAIT_BEGUN == 2, "np_shim_syscall");
 
-/* From the shim's last look on. */
+/* The code from the shim's last look on. */
 extern const u8 np_leaving[], np_leaving_end[];
 __asm__(".text\n"
 	".globl np_shim_syscall\n"
@@ -105,7 +103,7 @@ static int read_word(u64 address, u64 *value)
 	return 1;
 }
 
-/* The copy that replaces the mask to which a register of the program points; 0: no room. */
+/* Makes the copy that replaces the mask to which a register of the program points; 0: there is no room. */
 static struct np_lent_mask *lend(u64 original, u64 mask)
 {
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
@@ -127,14 +125,14 @@ static struct np_lent_mask *lend(u64 original, u64 mask)
 	return taken;
 }
 
-/* The calling thread's wait; 0: it has none, or signals cannot be held here. */
+/* The wait entry of the calling thread; 0: the thread has none, or signals cannot be held. */
 static struct np_wait *own_wait(struct np_thread_table *table)
 {
 	u32 own = table && np_may_call() && np_is_traced(table) ? np_own_index(table) : NP_TABLE_SLOTS;
 	return own == NP_TABLE_SLOTS ? 0 : &table->waits[own];
 }
 
-/* Writes a held signal to where a wait wants it, and yields what the kernel would. */
+/* Writes a held signal to the place that a wait names, and yields the result that the kernel would yield. */
 static i64 hand_over(i32 signal, const u64 *information, u64 address)
 {
 	for (u32 word = 0; address && word < NP_SIGINFO_WORDS; word++) {
@@ -144,7 +142,7 @@ static i64 hand_over(i32 signal, const u64 *information, u64 address)
 	return signal;
 }
 
-/* The thread is about to wait. */
+/* Notes that the thread is about to wait. */
 static struct np_shimmed begin(struct np_registers *registers, u64 syscall, u64 takes, u64 blocked)
 {
 	struct np_thread_table *table = np_table_of_process();
@@ -170,7 +168,7 @@ static struct np_shimmed begin(struct np_registers *registers, u64 syscall, u64 
 	} else {
 		if (!(np_held_for(table, wait->thread) & takes))
 			return (struct np_shimmed){ 0, wait };
-		/* Its handlers run here and now. */
+		/* The program's handlers for these signals run at this point. */
 		np_store(wait->state, NP_WAIT_LETTING_GO);
 		np_held_let_go(table, wait->thread, takes);
 		np_store(wait->state, NP_WAIT_NONE);
@@ -179,7 +177,8 @@ static struct np_shimmed begin(struct np_registers *registers, u64 syscall, u64 
 	return (struct np_shimmed){ 1, 0 };
 }
 
-/* A call that waits under the mask at the address in a register; `paired`: at the address at that address. */
+/* A call that waits under the mask whose address is in a register; `paired`: the register has the address of a
+ * pair that begins with the mask's address. */
 static struct np_shimmed under_mask(struct np_registers *registers, u64 lends, u64 syscall, u64 *where, int paired,
                                     u64 bytes)
 {
@@ -204,7 +203,7 @@ static struct np_shimmed for_signals(struct np_registers *registers, u64 syscall
 {
 	struct np_thread_table *table = np_table_of_process();
 	u64 set, seconds, nanoseconds;
-	/* The kernel reports an error in the call before it takes any signal. */
+	/* If the call has an error, the kernel reports it before it takes any signal. */
 	if (!table || registers->r10 != 8 || !read_word(registers->rdi, &set) || !(set & NP_SYNCHRONOUS))
 		return (struct np_shimmed){ 0, 0 };
 	if (registers->rdx && (!read_word(registers->rdx, &seconds) || !read_word(registers->rdx + 8, &nanoseconds) ||
@@ -243,7 +242,7 @@ enum np_phase {
 	PHASE_ELSEWHERE,
 	PHASE_LOOKING,          /* the shim will look, or look again */
 	PHASE_LEAVING,          /* from the last look up to the `syscall` */
-	PHASE_INTERRUPTED,      /* the call has ended with EINTR, and nothing has noticed yet */
+	PHASE_INTERRUPTED,      /* the call has ended with EINTR, and the program has not executed anything since */
 };
 
 static enum np_phase phase_of(const struct np_wait *wait, const struct np_ucontext *ucontext)
@@ -287,7 +286,7 @@ static void leave_call(const struct np_wait *wait, struct np_ucontext *ucontext)
 	ucontext->r11 = ucontext->flags;
 }
 
-/* Another thread that waits for a signal; 0: none. */
+/* The wait of another thread that waits for a signal; 0: no thread does. */
 static struct np_wait *waiter(struct np_thread_table *table, const struct np_wait *own, u64 bit)
 {
 	if (!np_load_once(table->waited))
@@ -349,8 +348,8 @@ int np_hold(i32 signal, const struct np_siginfo *information, struct np_ucontext
 		ucontext->rax = (u64)-NP_EINTR;
 		if (wait->number != NP_SYS_RT_SIGTIMEDWAIT)
 			return 0;
-		/* Our handlers block the four. Here they are unblocked, because a bad pointer must become
-		 * the program's EFAULT. The return from the signal restores the mask. */
+		/* The four signals are blocked in our handlers. Here they are unblocked, because a bad pointer must lead to
+		 * EFAULT for the program. The return from the signal restores the mask. */
 		open = NP_SYNCHRONOUS;
 		np_syscall4(NP_SYS_RT_SIGPROCMASK, NP_SIG_UNBLOCK, (u64)&open, 0, 8);
 		ucontext->rax = (u64)hand_over(signal, (const u64 *)information, ucontext->rsi);

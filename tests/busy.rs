@@ -7,14 +7,14 @@ use crate::tracer::start_waiting;
 
 /// Three busy threads, which check what they compute.
 pub struct Target {
-    /// The program.
+    /// The running program.
     pub busy: Running,
-    /// Its text and its map, untouched.
+    /// The program's text and map before tracing.
     pub snapshot: Snapshot,
 }
 
 impl Target {
-    /// Starts it; it works when this returns.
+    /// Starts the program. When this returns, its threads work.
     pub fn start() -> Target {
         let mut busy = start_waiting(&program("busy.c"), "3");
         busy.go();
@@ -23,15 +23,15 @@ impl Target {
         Target { busy, snapshot }
     }
 
-    /// Its number.
+    /// The number of the process.
     pub fn pid(&self) -> i32 {
         self.busy.pid()
     }
 
-    /// Ends it.
+    /// Ends the program.
     ///
     /// # Panics
-    /// When it has computed something wrong.
+    /// If it has computed a wrong result.
     #[track_caller]
     pub fn finish(mut self) {
         self.busy.write("stop\n");

@@ -15,14 +15,14 @@ use nix::unistd::Pid;
 use crate::in_time::InTime;
 use crate::left_out::has_another_user;
 
-/// What a command left when it ended.
+/// The status and the output of a command.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// The exit status, or the signal that ended the command.
     pub status: ExitStatus,
-    /// All of its standard output.
+    /// The command's whole standard output.
     pub stdout: String,
-    /// All of its standard error.
+    /// The command's whole standard error.
     pub stderr: String,
 }
 
@@ -89,27 +89,27 @@ impl Running {
         }
     }
 
-    /// Its process id.
+    /// The child's process id.
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
-    /// What it has written to standard output so far.
+    /// The child's standard output so far.
     pub fn stdout(&self) -> String {
         read_all(&self.stdout)
     }
 
-    /// What it has written to standard error so far.
+    /// The child's standard error so far.
     pub fn stderr(&self) -> String {
         read_all(&self.stderr)
     }
 
-    /// Whether it has not ended yet.
+    /// Whether the child has not ended yet.
     pub fn is_running(&mut self) -> bool {
         !self.reaped && matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Writes a line to its input: the `go` of a program started with `--wait`.
+    /// Writes a line to the child's input. A program that was started with `--wait` waits for this.
     ///
     /// # Panics
     /// When it has ended.
@@ -117,7 +117,7 @@ impl Running {
         self.write("go\n");
     }
 
-    /// Writes to its input.
+    /// Writes to the child's input.
     ///
     /// # Panics
     /// When it has ended or its input is closed.
@@ -129,12 +129,12 @@ impl Running {
         stdin.flush().expect("a flush of a pipe");
     }
 
-    /// Closes its input.
+    /// Closes the child's input.
     pub fn close_input(&mut self) {
         self.stdin = None;
     }
 
-    /// Sends it a signal; it is not an error if the process has ended.
+    /// Sends the child a signal. It is no error if the child has ended.
     pub fn signal(&self, signal: Signal) {
         let _ = kill(Pid::from_raw(self.pid()), signal);
     }
@@ -165,8 +165,8 @@ impl Running {
         }
     }
 
-    /// Waits until it has worked for so much of a processor's time, on all processors together and from now on: a
-    /// time that passes proves nothing on a busy machine.
+    /// Waits until the process has used this much processor time from now on, on all processors together. Waiting for
+    /// a time to pass would prove nothing on a busy machine.
     ///
     /// # Panics
     /// As [`Running::wait_until`].
@@ -180,7 +180,7 @@ impl Running {
         });
     }
 
-    /// Waits until its standard output contains a text.
+    /// Waits until the child's standard output contains a text.
     ///
     /// # Panics
     /// As [`Running::wait_until`].
@@ -189,7 +189,7 @@ impl Running {
         self.wait_until(&format!("printing {text:?}"), |running| running.stdout().contains(text));
     }
 
-    /// Waits for its end.
+    /// Waits until the child has ended.
     ///
     /// # Panics
     /// When it has not ended within the limit; it is killed then.
@@ -233,8 +233,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The group: a command of nanoprobe's -c dies with it. The leader may already be reaped
-        // while others live on.
+        // The whole group is killed: a command of nanoprobe's -c dies with it. The leader may already be reaped while
+        // others live on.
         let _ = killpg(Pid::from_raw(self.pid()), Signal::SIGKILL);
         if !self.reaped {
             let _ = self.child.kill();
@@ -254,7 +254,7 @@ pub fn run(command: &mut Command) -> Finished {
     running.finish()
 }
 
-/// How much of a processor's time a process has had; `None` when it is no more.
+/// The processor time that a process has used; `None` if the process is gone.
 pub fn processor_time(pid: i32) -> Option<Duration> {
     let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
     // SAFETY: both calls write to variables of ours.
@@ -264,8 +264,7 @@ pub fn processor_time(pid: i32) -> Option<Duration> {
     is_known.then(|| Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0)))
 }
 
-/// The same command as an ordinary user (uid 65534, no groups) if we may become that
-/// user; unchanged otherwise.
+/// The command, changed so that it runs as an ordinary user (uid 65534, no groups) if we may become that user.
 pub fn as_ordinary_user(command: &Command) -> Command {
     if !has_another_user() {
         let mut same = Command::new(command.get_program());
@@ -281,8 +280,8 @@ pub fn as_ordinary_user(command: &Command) -> Command {
 }
 
 fn read_all(file: &File) -> String {
-    // A handle with our own offset: the child writes through the same open file description, so we
-    // must not move its offset.
+    // A handle with its own offset: the child writes through the same open file description, whose offset must not
+    // move.
     let mut text = Vec::new();
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
     if let Ok(mut reader) = File::open(path) {

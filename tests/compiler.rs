@@ -1,4 +1,4 @@
-//! What a compiler other than gcc needs to compile the programs of the tests.
+//! The flags that a compiler other than gcc needs for the programs of the tests.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

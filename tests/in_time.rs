@@ -62,7 +62,7 @@ pub trait InTime {
 
 impl InTime for Command {
     fn output_in_time(&mut self) -> io::Result<Output> {
-        // Files, not pipes: a grandchild that keeps one open causes no hang, and the output before
+        // Output goes to files, not pipes. So a grandchild that keeps a file open causes no hang, and the output before
         // a hang can be read.
         let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
         self.stdin(Stdio::null());
@@ -101,13 +101,13 @@ impl InTime for Command {
 
 /// [`Child`] with a time limit.
 pub trait EndsInTime {
-    /// As [`Child::wait`], within [`LIMIT`]. What hangs is killed.
+    /// As [`Child::wait`], within [`LIMIT`]. A hanging child is killed.
     ///
     /// # Errors
     /// As [`Child::wait`].
     fn wait_in_time(&mut self) -> io::Result<ExitStatus>;
 
-    /// As [`Child::wait_with_output`], within [`LIMIT`]. What hangs is killed.
+    /// As [`Child::wait_with_output`], within [`LIMIT`]. A hanging child is killed.
     ///
     /// # Errors
     /// As [`Child::wait_with_output`].
@@ -126,8 +126,8 @@ impl EndsInTime for Child {
     }
 }
 
-/// Kills a process, and the group that it leads, unless this is dropped within [`LIMIT`]. For the
-/// time in which a test waits for something that the process does: a line, its end.
+/// Kills a process, and the group that it leads, unless this is dropped within [`LIMIT`]. A test holds it while it
+/// waits for a line or for the end of the process.
 #[derive(Debug)]
 pub struct TimeLimit {
     /// The watching thread ends when this is dropped.
@@ -135,7 +135,7 @@ pub struct TimeLimit {
 }
 
 impl TimeLimit {
-    /// From now on. `what` is told when the time has run out.
+    /// Starts the limit. `what` is printed when the time has run out.
     pub fn new(pid: i32, what: &'static str) -> TimeLimit {
         let (end, ended) = channel();
         std::thread::spawn(move || {
@@ -166,15 +166,16 @@ pub fn status_of_forked(pid: i32) -> i32 {
     }
 }
 
-/// Kills the group that a process leads, if it leads one.
+/// Kills the process group that a process leads, if there is one.
 fn kill_group(pid: i32) {
-    // 0 would be the caller's own.
+    // 0 would be the caller's own group.
     if pid > 1 {
         let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }
 
-fn default_signals() -> io::Result<()> {
+/// No signal is blocked, and those that end a program do so. For a child, before it executes a program.
+pub(crate) fn default_signals() -> io::Result<()> {
     let usual = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     for signal in [
         Signal::SIGHUP,
@@ -207,7 +208,7 @@ fn wait_within(child: &mut Child, limit: Duration, mut what: impl FnMut() -> Str
     }
 }
 
-/// All that was written to a file, by any process that has it open.
+/// Everything that was written to a file, by any process that has it open.
 fn written(file: &mut File) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = file.rewind();

@@ -1,4 +1,4 @@
-//! Tests that cannot run here are left out, with a message.
+//! Tests that cannot run on this machine are left out, with a message.
 //!
 //! The test runner hides what a passing test prints with `print!`; these lines go straight to the standard error, and
 //! once more, all together, when the test binary ends.
@@ -19,7 +19,7 @@ pub fn left_out(what: &str, reason: &str) {
     let line = format!("{what}: {reason}");
     let _ = writeln!(std::io::stderr(), "LEFT OUT {line}");
     if let Ok(mut reasons) = REASONS.lock() {
-        // Several tests may want the same thing; the summary says it once.
+        // Several tests may need the same thing; the summary names it once.
         if !reasons.contains(&line) {
             reasons.push(line);
         }
@@ -41,14 +41,15 @@ pub fn is_root_of_the_machine() -> bool {
     nix::unistd::geteuid().is_root() && ranges_of_users().iter().any(|range| *range == (0, 0, u32::MAX.into()))
 }
 
-/// Whether we may become user 65534: root, where there is such a user.
+/// Whether we may become user 65534: we are root, and there is such a user.
 pub fn has_another_user() -> bool {
     const NOBODY: u64 = 65534;
     let has = |(first, _, count): &(u64, u64, u64)| NOBODY.checked_sub(*first).is_some_and(|offset| offset < *count);
     nix::unistd::geteuid().is_root() && ranges_of_users().iter().any(has)
 }
 
-/// The users of our namespace: their numbers here, outside, and how many there are. Manual: user_namespaces(7).
+/// The users of our namespace: their first number here, their first number outside, and their count. Manual:
+/// user_namespaces(7).
 fn ranges_of_users() -> Vec<(u64, u64, u64)> {
     let text = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let ranges = text.lines().filter_map(|line| {
@@ -77,7 +78,7 @@ pub fn find_command(name: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// A command's full path, or `None` with the reason reported for `what`.
+/// A command's full path. If there is none, reports that `what` is left out, and returns `None`.
 pub fn need_command(what: &str, name: &str) -> Option<PathBuf> {
     let found = find_command(name);
     if found.is_none() {

@@ -33,10 +33,11 @@ pub mod postgres;
 pub mod program;
 pub mod results;
 pub mod stepper;
+pub mod terminal;
 pub mod text;
 pub mod tracer;
 
-/// The time after which any one command of a test counts as hung. Generous: the machine may be busy.
+/// The time after which any one command of a test counts as hung. It is generous, because the machine may be busy.
 pub const LIMIT: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// An integer from the environment.

@@ -33,22 +33,22 @@ pub struct Server {
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
-    /// The process that serves it.
+    /// The pid of the session's server process.
     pub pid: i32,
-    /// How many statements were answered as done.
+    /// The number of statements that succeeded.
     pub done: i64,
-    /// How many were answered by an error.
+    /// The number of statements that failed.
     pub failed: i64,
 }
 
-/// A program of PostgreSQL's: distributions keep the servers' out of PATH.
+/// A program of PostgreSQL; distributions keep the server's programs out of PATH.
 pub fn find(name: &str) -> Option<PathBuf> {
     let installed = ["15", "16", "17", "18"].map(|version| format!("/usr/lib/postgresql/{version}/bin/{name}"));
     let installed = installed.into_iter().map(PathBuf::from).find(|path| path.is_file());
     installed.or_else(|| find_command(name))
 }
 
-/// `initdb` and `postgres`, where there is a server that has static probes; the reason is reported for `what`.
+/// `initdb` and `postgres`, if there is a server with static probes. Otherwise reports why `what` is left out.
 pub fn need_programs(what: &str) -> Option<(PathBuf, PathBuf)> {
     let (Some(initdb), Some(postgres)) = (find("initdb"), find("postgres")) else {
         left_out(what, "postgres is not installed");
@@ -67,7 +67,7 @@ pub fn need_programs(what: &str) -> Option<(PathBuf, PathBuf)> {
 /// Makes a database in `data`, as an ordinary user.
 ///
 /// # Panics
-/// When that fails.
+/// When `initdb` fails.
 #[track_caller]
 pub fn make_database(initdb: &Path, data: &Path) {
     let mut make = Command::new(initdb);
@@ -78,7 +78,7 @@ pub fn make_database(initdb: &Path, data: &Path) {
 /// A folder that the ordinary user may write.
 ///
 /// # Panics
-/// When there is no room for one.
+/// When no folder can be made.
 pub fn open_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).expect("its permissions");
@@ -86,7 +86,8 @@ pub fn open_folder() -> tempfile::TempDir {
 }
 
 impl Server {
-    /// Makes a database and starts its server; `None`, with the reason reported for `what`, where there is none.
+    /// Makes a database and starts its server. If PostgreSQL is missing, reports that `what` is left out, and returns
+    /// `None`.
     ///
     /// # Panics
     /// When it does not start.
@@ -103,8 +104,8 @@ impl Server {
             running: Running::start(&mut as_ordinary_user(&command)),
             folder,
         };
-        // The server reports this on its standard error, in the machine's language; connecting
-        // is what counts.
+        // The server reports on its standard error, in the machine's language, that it is ready. So the test tries to
+        // connect instead.
         let socket = server.socket();
         server
             .running
@@ -125,13 +126,13 @@ impl Server {
         Client::connect(&self.socket()).expect("a session")
     }
 
-    /// Ends it, sessions and all.
+    /// Ends the server and its sessions.
     ///
     /// # Panics
-    /// When it does not end well.
+    /// If it fails to end.
     #[track_caller]
     pub fn stop(self) {
-        // `setpriv` executes the server in its own place. SIGINT is the request that waits for no client.
+        // `setpriv` is replaced by the server. SIGINT asks the server to end without waiting for clients.
         self.running.signal(Signal::SIGINT);
         self.running.finish().success();
     }
@@ -194,7 +195,7 @@ impl Client {
         self.take_answers().expect("the answer");
     }
 
-    /// A query that is parsed, and not executed.
+    /// Sends a query that is parsed, but not executed.
     ///
     /// # Panics
     /// When the session has ended.

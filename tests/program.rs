@@ -16,11 +16,11 @@ use crate::{compiler as compilers, left_out};
 /// How a program is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Build {
-    /// Dynamically linked, position-independent where that is the compiler's default, optimised.
+    /// Dynamically linked, position-independent if that is the compiler's default, optimised.
     Usual,
-    /// `Usual` without symbol table.
+    /// `Usual` without a symbol table.
     Stripped,
-    /// Not position-independent.
+    /// As a program that is not position-independent.
     FixedAddress,
     /// Statically linked, fixed address.
     Static,
@@ -34,15 +34,15 @@ pub enum Build {
     Library,
     /// Without a C library and its startup code.
     Bare,
-    /// With a note that says that Go's tools have linked it, and without red zones, as Go's code is.
+    /// With a note that Go's tools have linked it, and without red zones, as in Go's code.
     AsGo,
     /// A Go program.
     Go,
     /// A Go program, position-independent.
     GoPie,
-    /// A Go program without symbol table and debug information.
+    /// A Go program without a symbol table and debug information.
     GoStripped,
-    /// The same, position-independent.
+    /// A Go program without a symbol table and debug information, position-independent.
     GoPieStripped,
     /// A Rust program, optimised, with debug information.
     Rust,
@@ -123,12 +123,12 @@ pub fn profile_folder() -> PathBuf {
     }
 }
 
-/// Copies a file that will be executed. Another process makes the copy: a process that another test
-/// forks just then would inherit the copy, open for writing, and until that process executes
-/// another program, executing the copy would fail (ETXTBSY).
+/// Copies a file that will be executed. Another process makes the copy. If we made it, a process that another test
+/// forks meanwhile would inherit the copy open for writing. Then executing the copy would fail (ETXTBSY) until that
+/// process executes another program.
 ///
 /// # Panics
-/// When it cannot be copied.
+/// If it cannot be copied.
 pub fn copy_program(from: &Path, to: &Path) {
     let status = Command::new("cp")
         .arg(from)
@@ -149,7 +149,7 @@ fn files_of(source: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What the programs may include, in an order that is always the same.
+/// The files that programs may include, always in the same order.
 fn headers() -> Vec<PathBuf> {
     let files = std::fs::read_dir(sources()).expect("the programs' folder");
     let paths = files.map(|file| file.expect("a file").path());
@@ -219,7 +219,7 @@ pub fn try_program(name: &str, build: Build) -> Result<PathBuf, String> {
     let output = command.output_in_time().expect("running the compiler");
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        // A distribution may leave the static libraries or the PIE start file out, and Go may be without C.
+        // A distribution may lack the static libraries or the start file for PIE, and Go may be built without C.
         let absent = [
             "cannot find -l",
             "rcrt1.o",

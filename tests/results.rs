@@ -1,4 +1,4 @@
-//! Reading what nanoprobe prints, which is what dtrace(1) prints.
+//! Reads nanoprobe's output, which has the form of dtrace(1)'s output.
 
 use std::collections::BTreeMap;
 
@@ -91,8 +91,8 @@ pub fn matched(stderr: &str) -> u64 {
     numbers.iter().sum()
 }
 
-/// Lines of a program's output that start with `NAME `, the rest as an integer: how the test programs say what they
-/// did (`calls 1000`).
+/// Lines of a program's output that start with `NAME `, with the rest as an integer. The test programs print what
+/// they did in such lines (`calls 1000`).
 ///
 /// # Panics
 /// When there is none.

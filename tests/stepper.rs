@@ -1,4 +1,4 @@
-//! An oracle that needs nothing of nanoprobe: a program executed one instruction at a time, by ptrace.
+//! An oracle that does not use nanoprobe: ptrace executes a program one instruction at a time.
 //!
 //! A stepped program and a probed one take the same path only if nothing distinguishes their
 //! runs. So both are started without address space randomisation ([`without_randomisation`]) and
@@ -20,11 +20,11 @@ use crate::in_time::TimeLimit;
 /// A run, instruction by instruction.
 #[derive(Debug)]
 pub struct Steps {
-    /// What the program wrote.
+    /// The program's output.
     pub output: String,
     /// How often the instruction at each address was executed.
     pub counts: HashMap<u64, i64>,
-    /// The same, until the program's own entry point was reached: what the linker does.
+    /// The same counts, but only until the program's own entry point was reached: what the dynamic linker executes.
     pub at_start: HashMap<u64, i64>,
 }
 
@@ -78,7 +78,7 @@ pub fn step(program: &Path, argument: &str) -> Steps {
     }
 }
 
-/// Where a program's own code begins (AT_ENTRY).
+/// The address at which a program's own code begins (AT_ENTRY).
 fn entry_point(pid: Pid) -> u64 {
     const AT_ENTRY: u64 = 9;
     let vector = std::fs::read(format!("/proc/{pid}/auxv")).expect("its auxiliary vector");
@@ -90,7 +90,8 @@ fn entry_point(pid: Pid) -> u64 {
     entry.expect("its entry point")[1]
 }
 
-/// Whether the instruction is one that stops after each round of its own: `rep movs` and the like.
+/// Whether the instruction repeats itself, so that single-stepping stops after each repetition: `rep movs` and the
+/// like.
 fn is_repeated(pid: Pid, address: u64) -> bool {
     let word = ptrace::read(pid, address as ptrace::AddressType).expect("its text");
     let bytes = word.to_le_bytes();

@@ -1,7 +1,7 @@
 //! A program's text and memory map, before, during and after.
 //!
-//! The text is read through `/proc/PID/mem` and compared with the file that it is mapped from, byte for byte. What has
-//! no file (the vDSO) is compared with a snapshot.
+//! The text is read through `/proc/PID/mem` and compared with the file that it is mapped from, byte for byte. Text
+//! without a file (the vDSO) is compared with a snapshot.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ pub struct Mapping {
     pub start: u64,
     /// One past the last address.
     pub end: u64,
-    /// As printed: `r-xp`.
+    /// The permissions as printed in the map: `r-xp`.
     pub permissions: String,
     /// Offset in the file.
     pub offset: u64,
@@ -23,7 +23,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Whether it can be executed.
+    /// Whether the mapping can be executed.
     pub fn is_executable(&self) -> bool {
         self.permissions.contains('x')
     }
@@ -33,20 +33,21 @@ impl Mapping {
     }
 }
 
-/// A byte of the text that is not what it should be.
+/// A byte of the text that differs from the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Where.
+    /// The address of the byte.
     pub address: u64,
-    /// Of which file.
+    /// The file that is mapped there.
     pub path: String,
-    /// What should be there.
+    /// The byte that should be there.
     pub expected: u8,
-    /// What is there.
+    /// The byte that is there.
     pub found: u8,
 }
 
-/// The number under which /proc shows a process's memory: its own, or that of a thread when the main one has ended.
+/// The number under which /proc shows a process's memory: its own number, or that of a thread if the main thread has
+/// ended.
 fn living(pid: i32) -> String {
     let is_alive = |tid: &String| {
         let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
@@ -91,7 +92,7 @@ fn parse(line: &str) -> Option<Mapping> {
     })
 }
 
-/// Reads memory of a process; `None` where it cannot be read.
+/// Reads memory of a process; `None` if the memory cannot be read.
 pub fn read(pid: i32, address: u64, bytes: usize) -> Option<Vec<u8>> {
     let memory = File::open(format!("/proc/{}/mem", living(pid))).ok()?;
     let mut buffer = vec![0; bytes];
@@ -109,7 +110,7 @@ pub fn differences(pid: i32) -> Vec<Difference> {
         let bytes = (mapping.end - mapping.start) as usize;
         let Ok(file) = File::open(&mapping.path) else { continue };
         let mut expected = vec![0; bytes];
-        // The mapping's last page may reach past the end of the file; it is zero there.
+        // The mapping's last page may extend beyond the end of the file, and is zero there.
         let mut filled = 0;
         while let Ok(count @ 1..) = file.read_at(&mut expected[filled..], mapping.offset + filled as u64) {
             filled += count;
@@ -138,7 +139,7 @@ fn compare(start: u64, path: &str, expected: &[u8], found: &[u8]) -> Vec<Differe
         .collect()
 }
 
-/// What a process looked like before it was traced.
+/// The text and the memory map of a process before it was traced.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     maps: Vec<Mapping>,
@@ -173,7 +174,7 @@ impl Snapshot {
         Snapshot { maps, vdso }
     }
 
-    /// Asserts that the text is that of the files, that of the vDSO is as before, and that nothing of ours is mapped.
+    /// Asserts that the text equals that of the files, that the vDSO is unchanged, and that nothing of ours is mapped.
     ///
     /// # Panics
     /// Naming the differences.
@@ -194,7 +195,8 @@ impl Snapshot {
         assert!(foreign.is_empty(), "left behind: {foreign:#x?}");
     }
 
-    /// Asserts besides that the memory map is the very same. For programs that map nothing themselves meanwhile.
+    /// As [`Snapshot::assert_restored`]. Also asserts that the memory map is the same. Only for programs that map
+    /// nothing themselves meanwhile.
     ///
     /// # Panics
     /// Naming what came and went.
@@ -230,7 +232,7 @@ impl Snapshot {
     }
 }
 
-/// Whether any byte of the text differs from its file: probes are in place, or were left.
+/// Whether any byte of the text differs from its file: probes are in place, or were left behind.
 pub fn is_patched(pid: i32) -> bool {
     !differences(pid).is_empty()
 }
@@ -284,7 +286,7 @@ mod tests {
     fn an_untouched_process_has_no_differences() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
         let pid = child.id() as i32;
-        // Until the dynamic linker has mapped everything.
+        // Waits until the dynamic linker has mapped everything.
         while maps(pid)
             .iter()
             .filter(|mapping| mapping.is_executable() && mapping.has_file())

@@ -13,17 +13,18 @@ use crate::command::{Finished, Running, as_ordinary_user};
 use crate::in_time::InTime;
 use crate::{program, text};
 
-/// Which tactics a test runs with.
+/// The tactics with which a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As nanoprobe chooses: jumps where they fit.
+    /// The tactics that nanoprobe chooses: jumps where they fit.
     Default,
     /// `-x tactic=trap`.
     Trap,
 }
 
 impl Form {
-    /// One of two numbers: a trap costs a thousand times a jump, so counts that only have to be large are scaled.
+    /// Chooses one of two numbers of hits. A trap costs a thousand times as much as a jump. So where a test only needs
+    /// many hits, it makes fewer of them with traps.
     pub fn scale(self, by_default: u64, by_traps: u64) -> u64 {
         match self {
             Form::Default => by_default,
@@ -33,7 +34,7 @@ impl Form {
 }
 
 /// The path of the command: `NANOPROBE`, or built from this workspace in this profile. `cargo test -p` of another crate
-/// does not build the command: a test of an old one would prove nothing.
+/// does not build the command: a test of an old command would prove nothing.
 ///
 /// # Panics
 /// When it cannot be built.
@@ -95,12 +96,12 @@ pub struct Tracer {
     wrapper: Vec<OsString>,
 }
 
-/// What a run of nanoprobe left.
+/// The output of a run of nanoprobe.
 #[derive(Debug)]
 pub struct Traced {
     /// Exit status, standard output (with `-c` the target's too), standard error.
     pub finished: Finished,
-    /// What it wrote by `-o`.
+    /// The results, which nanoprobe wrote to the file of `-o`.
     pub results: String,
 }
 
@@ -113,7 +114,7 @@ pub struct Tracing {
 }
 
 impl Tracer {
-    /// With the options of a form.
+    /// A tracer with the options of a form.
     ///
     /// # Panics
     /// When there is no room for temporary files.
@@ -122,7 +123,7 @@ impl Tracer {
             .prefix("nanoprobe-test")
             .tempfile()
             .expect("a temporary file");
-        // The ordinary user writes it too.
+        // The ordinary user must be able to write the file, too.
         std::fs::set_permissions(results.path(), std::fs::Permissions::from_mode(0o666)).expect("its permissions");
         let mut arguments = vec![OsString::from("-o"), results.path().as_os_str().to_owned()];
         if form == Form::Trap {
@@ -143,7 +144,8 @@ impl Tracer {
         self
     }
 
-    /// Adds variables to its environment, which `-c` hands on. An ordinary user gets none of them.
+    /// Adds variables to nanoprobe's environment, which the command of `-c` inherits. For an ordinary user they are not
+    /// set.
     pub fn environment(mut self, variables: &[(&str, &Path)]) -> Tracer {
         let owned = variables
             .iter()
@@ -174,13 +176,13 @@ impl Tracer {
         self
     }
 
-    /// Runs as what a command makes of it: setpriv(1), prlimit(1) and the like, with their arguments.
+    /// Runs nanoprobe by way of another command: setpriv(1), prlimit(1) and the like, with their arguments.
     pub fn under(mut self, command: &[&str]) -> Tracer {
         self.wrapper = command.iter().map(OsString::from).collect();
         self
     }
 
-    /// Starts it.
+    /// Starts the tracer.
     pub fn start(self) -> Tracing {
         let words: Vec<&OsStr> = self
             .wrapper
@@ -200,12 +202,12 @@ impl Tracer {
         }
     }
 
-    /// Starts it on a running process.
+    /// Starts the tracer on a running process.
     pub fn start_on(self, pid: i32) -> Tracing {
         self.process(pid).start()
     }
 
-    /// Starts it on a running process and returns when its probes are in place.
+    /// Starts the tracer on a running process, and returns when its probes are in place.
     ///
     /// # Panics
     /// When it ends first.
@@ -216,8 +218,8 @@ impl Tracer {
         tracing
     }
 
-    /// Starts it on a running process and returns when its program runs: everything is in place, semaphores too, and an
-    /// interrupt is a request to end, no longer one to give up. `-v` says when that is.
+    /// Starts the tracer on a running process, and returns when it traces: everything is in place, semaphores too,
+    /// and an interrupt now ends the tracing instead of cancelling the attach. `-v` reports this moment.
     ///
     /// # Panics
     /// When it ends first.
@@ -228,7 +230,8 @@ impl Tracer {
         tracing
     }
 
-    /// Starts it on a running process and returns when its probes are in place, or when it has ended: refused.
+    /// Starts the tracer on a running process. Returns when its probes are in place, or when it has ended because
+    /// attaching was refused.
     ///
     /// # Panics
     /// When neither happens.
@@ -244,7 +247,7 @@ impl Tracer {
         tracing
     }
 
-    /// Runs it to its end.
+    /// Runs the tracer to its end.
     ///
     /// # Panics
     /// When it hangs.
@@ -262,7 +265,7 @@ impl Tracing {
         std::fs::read_to_string(self.results.path()).unwrap_or_default()
     }
 
-    /// Waits for its end.
+    /// Waits until the tracer has ended.
     ///
     /// # Panics
     /// When it hangs.
@@ -271,7 +274,7 @@ impl Tracing {
         self.finish_within(crate::LIMIT)
     }
 
-    /// Waits for its end, for longer than usual.
+    /// Waits until the tracer has ended, for longer than usual.
     ///
     /// # Panics
     /// When it takes longer.
@@ -282,7 +285,7 @@ impl Tracing {
         Traced { finished, results }
     }
 
-    /// Ctrl-C, and waits for its end.
+    /// Interrupts the tracer as Ctrl-C does, and waits until it has ended.
     ///
     /// # Panics
     /// When it hangs, or exits with an error.
@@ -301,7 +304,7 @@ impl Tracing {
 }
 
 impl Traced {
-    /// Asserts exit status 0 and hands itself on.
+    /// Asserts exit status 0, and returns itself.
     ///
     /// # Panics
     /// With the outputs.
@@ -316,7 +319,7 @@ impl Traced {
         self
     }
 
-    /// Asserts besides that the target of `-c` verified itself, and that nanoprobe reported nothing lost.
+    /// Also asserts that the target of `-c` has found its own results right, and that nanoprobe has reported no losses.
     ///
     /// # Panics
     /// With the outputs.
@@ -344,7 +347,7 @@ pub fn assert_nothing_lost(stderr: &str) {
     }
 }
 
-/// Waits until a tracer has changed the text of a process, all of it, and let go of it.
+/// Waits until a tracer has made all changes to the text of a process, and has released it.
 ///
 /// # Panics
 /// When the tracer ends first, or neither happens.
@@ -355,7 +358,7 @@ pub fn wait_until_armed(tracer: &mut Running, pid: i32) {
     });
 }
 
-/// Waits until a tracer with `-v` says that all is in place.
+/// Waits until a tracer with `-v` says that everything is in place.
 ///
 /// # Panics
 /// When it ends first.
@@ -369,7 +372,8 @@ pub fn wait_until_tracing(tracer: &mut Running) {
     });
 }
 
-/// Whether a tracer has a handler for the request: before that it has done nothing, and dies of it like any program.
+/// Whether a tracer has installed its handler for a request to end. Before that it has done nothing, and the signal
+/// kills it like any program.
 pub fn is_prepared(tracer: &Running) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{}/status", tracer.pid())).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -377,7 +381,7 @@ pub fn is_prepared(tracer: &Running) -> bool {
     caught.is_some_and(|caught| caught & 1 << (libc::SIGINT - 1) != 0 && caught & 1 << (libc::SIGTERM - 1) != 0)
 }
 
-/// A test program started with `--wait`, up to its `ready`.
+/// Starts a test program with `--wait`, and waits for its `ready`.
 ///
 /// # Panics
 /// When it does not get ready.

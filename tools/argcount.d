@@ -11,8 +11,9 @@
  * example: which files are opened?
  *
  *   # nanoprobe tool argcount -p 1234 libc:open64 'copyinstr(arg0)'
- *     libc.so.6       open64          /proc/self/stat                2
- *     libc.so.6       open64          /etc/localtime                61
+ *          COUNT  FUNCTION          VALUE
+ *              2  libc.so.6`open64  /proc/self/stat
+ *             61  libc.so.6`open64  /etc/localtime
  */
 #pragma D option quiet
 #pragma D option argref
@@ -20,4 +21,10 @@
 pid$target:$1:$3
 {
 	@values[probemod, probefunc, $2] = count();
+}
+
+END
+{
+	printf("%12s  FUNCTION          VALUE\n", "COUNT");
+	printa("%@12u  %s`%s  %v\n", @values);
 }

@@ -11,7 +11,7 @@
  * example: how much is asked for at a time?
  *
  *   # nanoprobe tool argdist -p 1234 libc:read arg2
- *     libc.so.6                                           read
+ *     libc.so.6`read
  *              value  ------------- Distribution ------------- count
  *                512 |                                         0
  *               1024 |@@@@@@@@@@@                              402
@@ -25,4 +25,9 @@
 pid$target:$1:$3
 {
 	@values[probemod, probefunc] = quantize($2);
+}
+
+END
+{
+	printa("\n  %s`%s%@d\n", @values);
 }

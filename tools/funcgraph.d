@@ -29,9 +29,9 @@ BEGIN
 }
 
 /*
- * The place of its return address identifies the outermost call of the first function. A call that
- * was left by an exception or a longjmp has no return. The next call, or any other one further up
- * the stack, shows that it is over.
+ * The place of its return address identifies the outermost call of the first function. A call that was left by an
+ * exception or a longjmp has no return. The next call, or any call further up the stack, shows that the lost call
+ * is over.
  */
 pid$target:$1:entry
 /!self->top || uregs[R_RSP] >= self->top/
@@ -55,7 +55,7 @@ pid$target:$2:entry
 	self->start[probefunc, uregs[R_RSP]] = timestamp;
 }
 
-/* To its own level, since what it called may have been left without a return. */
+/* Back to the function's own level, because calls that it made may have been left without a return. */
 pid$target:$2:return
 /self->top && self->start[probefunc, uregs[R_RSP]]/
 {

@@ -1,16 +1,17 @@
 /*
  * funclatency - how long functions take, as histograms
  *
- * usage: nanoprobe tool funclatency {-p PID | -c COMMAND} [MODULE:]FUNCTION
+ * usage: nanoprobe tool funclatency {-p PID | -c COMMAND} [MODULE:]FUNCTION [ns|us|ms]
  *
- * A histogram of nanoseconds from each call to its return, callees included, for every function
- * that matches. The place of its return address distinguishes a call from the others of its thread,
- * so recursion is right. Calls that end by an exception or a longjmp are not counted.
+ * A histogram of the time from each call to its return, callees included, for every function that
+ * matches, in nanoseconds (ns, the default), microseconds (us) or milliseconds (ms). The place of its
+ * return address distinguishes a call from the others of its thread, so recursion is right. Calls
+ * that end by an exception or a longjmp are not counted.
  *
  * example: how long does malloc take in this process?
  *
  *   # nanoprobe tool funclatency -p 1234 libc:malloc
- *     libc.so.6                                           malloc
+ *     libc.so.6`malloc (ns)
  *              value  ------------- Distribution ------------- count
  *                 16 |                                         0
  *                 32 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@    9201
@@ -18,10 +19,14 @@
  *                128 |                                         12
  *                256 |                                         0
  *
- *      CALLS      AVERAGE ns  FUNCTION
- *       9915              39  libc.so.6`malloc
+ *        CALLS      AVERAGE UNIT  FUNCTION
+ *         9915           39 ns    libc.so.6`malloc
  */
 #pragma D option quiet
+
+inline int ns = 1;
+inline int us = 1000;
+inline int ms = 1000000;
 
 pid$target:$1:entry
 {
@@ -31,16 +36,16 @@ pid$target:$1:entry
 pid$target:$1:return
 /self->start[probefunc, uregs[R_RSP]]/
 {
-	this->ns = timestamp - self->start[probefunc, uregs[R_RSP]];
+	this->time = (timestamp - self->start[probefunc, uregs[R_RSP]]) / $2;
 	self->start[probefunc, uregs[R_RSP]] = 0;
-	@histogram[probemod, probefunc] = quantize(this->ns);
-	@calls[probemod, probefunc] = count();
-	@average[probemod, probefunc] = avg(this->ns);
+	@histogram[probemod, probefunc, $$2] = quantize(this->time);
+	@calls[$$2, probemod, probefunc] = count();
+	@average[$$2, probemod, probefunc] = avg(this->time);
 }
 
 END
 {
-	printa(@histogram);
-	printf("%10s %15s  FUNCTION\n", "CALLS", "AVERAGE ns");
-	printa("%@10u %@15u  %s`%s\n", @calls, @average);
+	printa("\n  %s`%s (%s)%@d\n", @histogram);
+	printf("%12s %12s UNIT  FUNCTION\n", "CALLS", "AVERAGE");
+	printa("%@12u %@12u %-4s  %s`%s\n", @calls, @average);
 }

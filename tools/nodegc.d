@@ -3,22 +3,27 @@
  *
  * usage: nanoprobe tool nodegc {-p PID | -c COMMAND} [TIME [MODULE]]
  *
- * One line for each collection that took TIME (microseconds, or with a unit: 5ms; default 1000;
- * 0: all) or longer. At the end, the number of collections of each kind, their average and
- * longest. Times v8::internal::Heap::PerformGarbageCollection of MODULE (default: a.out; libnode*
- * if node's engine is a library): node must have its symbols, as nodejs.org's and most
- * distributions' have. The kinds are V8's numbers: 0 is a scavenge (the young generation), 1 a
- * mark-compact (all), 2 a minor mark-sweep.
+ * One line for each pause that took TIME (microseconds, or with a unit: 5ms; default 1000; 0: all)
+ * or longer. At the end, the number of pauses of each kind, their average and longest. The kinds:
+ *
+ *   scavenge             the young generation, by copying
+ *   minor mark-compact   the young generation, by marking
+ *   mark-compact         all objects
+ *   incremental marking  a step of marking between two pieces of the program
+ *   weak callbacks       callbacks for objects that have died; some run within a collection
+ *
+ * Times V8's functions of MODULE (default: a.out; libnode* if node's engine is a library): node
+ * must have its symbols, as nodejs.org's and most distributions' have.
  *
  * example:
  *
  *   # nanoprobe tool nodegc -p 1234
  *     MICROSECONDS  KIND
- *             8170     1
+ *             8170  mark-compact
  *
- *   KIND   COLLECTIONS    AVERAGE us    LONGEST us
- *      0            29           480           912
- *      1             2          6121          8170
+ *           PAUSES    AVERAGE us    LONGEST us  KIND
+ *               29           480           912  scavenge
+ *                2          6121          8170  mark-compact
  */
 #pragma D option quiet
 
@@ -27,32 +32,49 @@ BEGIN
 	printf("%14s  KIND\n", "MICROSECONDS");
 }
 
+/* One pause may begin within another, in a callback of the outer pause. */
 pid$target:$2:v8::internal::Heap::PerformGarbageCollection:entry
 {
-	/* One may begin within another: by what the outer one calls back. */
-	self->kind[uregs[R_RSP]] = (int)arg1;
+	self->kind[uregs[R_RSP]] = (int)arg1 == 0 ? "scavenge" : (int)arg1 == 1 ? "mark-compact" :
+	    (int)arg1 == 2 ? "minor mark-compact" : strjoin("collector ", lltostr((int)arg1));
 	self->start[uregs[R_RSP]] = timestamp;
 }
 
-pid$target:$2:v8::internal::Heap::PerformGarbageCollection:return
-/self->start[uregs[R_RSP]] && timestamp - self->start[uregs[R_RSP]] >= $1 * 1000/
+pid$target:$2:v8::internal::IncrementalMarking::Step:entry
 {
-	printf("%14d  %4d\n", (timestamp - self->start[uregs[R_RSP]]) / 1000, self->kind[uregs[R_RSP]]);
+	self->kind[uregs[R_RSP]] = "incremental marking";
+	self->start[uregs[R_RSP]] = timestamp;
 }
 
-pid$target:$2:v8::internal::Heap::PerformGarbageCollection:return
+pid$target:$2:v8::internal::GlobalHandles::InvokeSecondPassPhantomCallbacks:entry
+{
+	self->kind[uregs[R_RSP]] = "weak callbacks";
+	self->start[uregs[R_RSP]] = timestamp;
+}
+
+pid$target:$2:v8::internal::Heap::PerformGarbageCollection:return,
+pid$target:$2:v8::internal::IncrementalMarking::Step:return,
+pid$target:$2:v8::internal::GlobalHandles::InvokeSecondPassPhantomCallbacks:return
+/self->start[uregs[R_RSP]] && timestamp - self->start[uregs[R_RSP]] >= $1 * 1000/
+{
+	printf("%14d  %s\n", (timestamp - self->start[uregs[R_RSP]]) / 1000, self->kind[uregs[R_RSP]]);
+}
+
+pid$target:$2:v8::internal::Heap::PerformGarbageCollection:return,
+pid$target:$2:v8::internal::IncrementalMarking::Step:return,
+pid$target:$2:v8::internal::GlobalHandles::InvokeSecondPassPhantomCallbacks:return
 /self->start[uregs[R_RSP]]/
 {
 	this->us = (timestamp - self->start[uregs[R_RSP]]) / 1000;
-	@collections[self->kind[uregs[R_RSP]]] = count();
-	@average[self->kind[uregs[R_RSP]]] = avg(this->us);
-	@longest[self->kind[uregs[R_RSP]]] = max(this->us);
+	@pauses[self->kind[uregs[R_RSP]]] = count();
+	@average_us[self->kind[uregs[R_RSP]]] = avg(this->us);
+	@longest_us[self->kind[uregs[R_RSP]]] = max(this->us);
 	self->start[uregs[R_RSP]] = 0;
 	self->kind[uregs[R_RSP]] = 0;
 }
 
 END
 {
-	printf("\n%4s %13s %13s %13s\n", "KIND", "COLLECTIONS", "AVERAGE us", "LONGEST us");
-	printa("%4d %@13u %@13u %@13u\n", @collections, @average, @longest);
+	printf("\n%14s %13s %13s  KIND\n", "PAUSES", "AVERAGE us", "LONGEST us");
+	printa("%@14u %@13u %@13u  %s\n", @pauses, @average_us, @longest_us);
 }

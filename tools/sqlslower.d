@@ -37,9 +37,10 @@ BEGIN
 }
 
 /*
- * What the backend is about to do (a text), or that it is idle (none). A failed query has not
- * reported its end by then. In the extended protocol that alone shows nothing, because a client may
- * only have a query parsed: the transaction was given up, too. ROLLBACK gives one up and is done.
+ * What the backend is about to do (a text), or that it is idle (none). A query that fails has not reported its end
+ * when the backend becomes idle. In the extended protocol this alone proves nothing, because a client may only have
+ * a query parsed: then the transaction must have been given up, too. ROLLBACK also gives up a transaction, but
+ * reports its end.
  */
 postgresql$target:::statement-status
 /!arg0 && (self->start || (self->aborted && !self->done))/
@@ -95,7 +96,7 @@ postgresql$target:::query-done
 	self->done = 1;
 }
 
-/* Within a query of the simple protocol these are a part of it. */
+/* Within a query of the simple protocol, these probes belong to that query. */
 postgresql$target:::query-execute-start
 /self->since && !self->start/
 {

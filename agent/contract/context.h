@@ -1,4 +1,4 @@
-/* A thread's context, what a detour passes to a handler, and what a handler records. */
+/* A thread's context, the frame that a detour passes to a handler, and the data that a handler records. */
 #ifndef NANOPROBE_CONTRACT_CONTEXT_H
 #define NANOPROBE_CONTRACT_CONTEXT_H
 
@@ -12,14 +12,15 @@ struct np_context {
 	u64 frame;              /* address of the detour's frame (struct np_frame's `flags`) */
 	u64 target_rsp;         /* the stack pointer at the site */
 	u64 enabling;           /* address of the struct np_enabling being served */
-	u64 missed;             /* hits that found `busy` set */
-	/* 40: results of agent functions (they return nothing, so that a call changes no register) */
+	u64 missed;             /* number of hits that found `busy` set */
+	/* 40: results of agent functions (these have no return value, so that a call changes no register) */
 	u64 result;
-	u64 fault;              /* enum np_fault, 0: none */
+	u64 fault;              /* enum np_fault; 0: no fault */
 	u64 fault_address;
 	/* 64: identity */
 	u64 control;            /* address of struct np_control */
-	u64 tid_address;        /* of a u32 that holds the id of the thread that runs here now; own `tid` when unknown */
+	/* address of a u32 that holds the id of the thread that uses this context now; that of `tid` if unknown */
+	u64 tid_address;
 	u32 tid;
 	u32 index;
 	u64 thread_key;
@@ -39,38 +40,42 @@ struct np_context {
 	u64 ring;               /* address of ring_bytes bytes, 0: none */
 	u64 ring_bytes;         /* a power of two */
 	u64 ring_head;          /* bytes written since the beginning; the owner's */
-	u64 ring_drops;         /* records that found no room */
+	u64 ring_drops;         /* number of records that found no room */
 	u32 ring_policy;        /* enum np_ring_policy */
 	u32 ring_untimed;       /* 1: records carry no time, and the clock is not read for them */
 	u64 ring_overwritten;   /* NP_RING_OVERWRITE: bytes given up at the tail; the owner's */
 	u64 errors;             /* faults of handlers */
-	u64 ring_pending;       /* what ring_head becomes at np_commit; 0: nothing is reserved */
+	u64 ring_pending;       /* the value that ring_head gets at np_commit; 0: nothing is reserved */
 	u64 ring_records;       /* records committed since the beginning */
-	/* 232: memory known to be readable, so that a copyin need not search. One range of the snapshot
-	 * (valid while control->ranges is still range_publication), and pages of this thread's stack
-	 * that the snapshot lacks */
+	/* 232: memory that is known to be readable, so that a copyin need not search: one range of the snapshot (valid
+	 * while control->ranges is still range_publication), and pages of this thread's stack that the snapshot lacks */
 	u64 range_publication;
 	u64 range_start, range_end;
 	u64 stack_start, stack_end;
 	/* 272: replaced return addresses */
 	u64 return_cursor;      /* address of the instance that is tried first; 0: none */
-	u64 returns_missed;     /* returns that are not seen: no instance, left without returning, put back for an unwinder */
+	/* number of returns that are not seen: no instance, left without returning, put back for an unwinder */
+	u64 returns_missed;
 	u64 handler_stack;      /* the end of the stack on which handlers of small stacks' probes run; 0: there is none */
-	u64 reserved0;
+	u32 pid;                /* the process of the thread, and its parent when it began */
+	u32 parent;
 	u64 locals;             /* 304: address of the thread-local variables' storage */
 	u64 locals_bytes;
 	u64 clause_locals;      /* 320: address of the clause-local variables' storage */
-	u64 reserved1[23];
-	/* 512: a cache line of the tracer's */
+	u64 process_began;      /* of a followed child: `began` of its table; 0: the traced process */
+	u64 ancestors;          /* address of NP_ANCESTORS numbers of np_inherited; they are 0 in the traced process */
+	u64 reserved1[21];
+	/* 512: a cache line that only the tracer writes */
 	u64 ring_tail;          /* bytes consumed; the tracer's */
 	u64 reserved2[7];
-	/* 576: another one */
+	/* 576: another cache line that only the tracer writes */
 	u64 aggregates_wanted;  /* address of the table that the thread moves to with its next aggregation; 0: none */
 	u64 reserved3[7];
 	/* 640 .. 4095: free; static slots (u64 each) from NP_CONTEXT_SLOTS */
 };
 
-/* The stacks of handlers that were hit on a small stack (Go's): private memory, of which a child has a copy.
+/* The stacks on which handlers run that were called on a small stack (Go's): private memory, of which a child has
+ * a copy.
  *
  *     0       u64: a bit for each of the NP_ENTRY_STACKS that is in use
  *     4096    NP_ENTRY_STACKS stacks on which a thread looks for its context
@@ -79,7 +84,7 @@ struct np_context {
 #define NP_ENTRY_STACKS 64u
 #define NP_ENTRY_STACK_BYTES 8192u
 #define NP_HANDLER_STACK_BYTES 32768u
-#define NP_HANDLER_STACKS (4096u + NP_ENTRY_STACKS * NP_ENTRY_STACK_BYTES) /* offset of the contexts' */
+#define NP_HANDLER_STACKS (4096u + NP_ENTRY_STACKS * NP_ENTRY_STACK_BYTES) /* offset of the contexts' stacks */
 
 enum np_ring_policy { NP_RING_SWITCH = 0, NP_RING_FILL = 1, NP_RING_OVERWRITE = 2 };
 
@@ -98,7 +103,7 @@ struct np_frame {
 /* ---- enablings (DTrace's ECB: one clause at one probe) ---------------------------------------------------------- */
 
 struct np_enabling {
-	u32 epid;               /* what records carry */
+	u32 epid;               /* the id in the records of this enabling */
 	u32 probe_id;
 	u64 site;               /* address of the probed instruction */
 	u64 offset;             /* of the site in its function: arg0 of a return probe; NP_OFFSET_RETURNED */
@@ -136,7 +141,7 @@ enum np_fault {
 struct np_error {
 	u32 fault;
 	u32 action;             /* index of the statement in the clause, from 1; 0: the predicate */
-	u64 value;              /* the address, where there is one */
+	u64 value;              /* the faulting address, if there is one */
 };
 
 #endif

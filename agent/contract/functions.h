@@ -11,7 +11,7 @@ struct np_context;
 
 /* rax = the calling thread's context, or 0 (a forked child, no room, stopped). Called by detours on a table miss. */
 u64 np_enter(void);
-/* The thread of this context has changed: its id is read again, and thread-local variables are zeroed. */
+/* The thread of this context has changed: reads its id again, and zeroes thread-local variables. */
 void np_thread_changed(struct np_context *context);
 /* result = address of a scratch copy of `bytes` bytes at `address`. */
 void np_copyin(struct np_context *context, u64 address, u64 bytes);
@@ -33,13 +33,12 @@ void np_copyinto(struct np_context *context, u64 address, u64 bytes, u64 destina
 /* Stores the low `bytes` bytes of a value into scratch memory that the clause has taken, or one
  * byte right after it. Any other address is a bad address. */
 void np_store_scratch(struct np_context *context, u64 address, u64 bytes, u64 value);
-/* Copies `bytes` bytes at `address` to memory of ours (a reserved record, a variable), aligned to 8. */
+/* Copies `bytes` bytes at `address` to the agent's own memory (a reserved record, a variable), aligned to 8. */
 void np_fetch_into(struct np_context *context, u64 destination, u64 address, u64 bytes);
-/* The subroutines of D on strings and numbers, with their names in D. Strings are ours; a string
- * result is a copy in scratch memory. np_strchr with `last` is strrchr, np_strcase with `upper` is
- * toupper, else tolower. np_strtok takes the token off the string variable `state`. np_inet_ntop is
- * also inet_ntoa and (short_form) inet_ntoa6. np_strchr, np_strstr, np_strtok and np_json yield 0
- * when nothing is found. */
+/* The subroutines of D on strings and numbers, with their names in D. The strings are in the agent's own memory; a
+ * string result is a copy in scratch memory. np_strchr with `last` is strrchr, np_strcase with `upper` is toupper,
+ * else tolower. np_strtok takes the token off the string variable `state`. np_inet_ntop is also inet_ntoa and
+ * (short_form) inet_ntoa6. np_strchr, np_strstr, np_strtok and np_json yield 0 when nothing is found. */
 void np_strjoin(struct np_context *context, u64 left, u64 right);
 void np_strchr(struct np_context *context, u64 string, u64 wanted, u64 last);
 void np_strstr(struct np_context *context, u64 string, u64 wanted);
@@ -57,23 +56,23 @@ void np_inet_ntop(struct np_context *context, u64 family, u64 address, u64 short
 void np_link_ntop(struct np_context *context, u64 type, u64 address);
 void np_rand(struct np_context *context);
 void np_json(struct np_context *context, u64 text, u64 path);
-/* copyout: `bytes` bytes of scratch memory that the clause has taken to the program's memory.
- * copyoutstr: a string of ours with its NUL, at most `bytes` bytes of it. */
+/* copyout: `bytes` bytes of scratch memory that the clause has taken to the program's memory. copyoutstr: a string
+ * in the agent's own memory with its NUL, at most `bytes` bytes of it. */
 void np_copyout(struct np_context *context, u64 buffer, u64 address, u64 bytes);
 void np_copyoutstr(struct np_context *context, u64 string, u64 address, u64 bytes);
-/* result of the three: the number of a free speculation, which is now taken (0: none); whether this
- * speculation is taken and has room for a record of `bytes`; its number if it was taken and is now
- * ended, else 0. */
+/* The results of these three functions. np_speculation: the number of a free speculation, which is now taken (0:
+ * none). np_speculate: whether this speculation is taken and has room for a record of `bytes`. np_end_speculation:
+ * its number if it was taken and is now ended, else 0. */
 void np_speculation(struct np_context *context);
 void np_speculate(struct np_context *context, u64 id, u64 bytes);
 void np_end_speculation(struct np_context *context, u64 id);
-/* Key building: key_bytes is reset by the clause (a store of 0) and advanced by these. */
+/* Building of keys: the clause resets key_bytes (by a store of 0), and these functions advance it. */
 void np_key_integer(struct np_context *context, u64 value);
 void np_key_string(struct np_context *context, u64 string);
 void np_key_stack(struct np_context *context, u64 frames);
 /* result = address of the value words of (aggregation, key), made zero when new; 0 when there is no room (counted). */
 void np_aggregate(struct np_context *context, u64 aggregation, u64 value_words);
-/* Update the value words found before (context->result of np_aggregate, or a static slot). */
+/* These functions update value words: the words that np_aggregate has found (context->result), or a static slot. */
 void np_quantize(struct np_context *context, u64 words, u64 value, u64 weight);
 void np_lquantize(struct np_context *context, u64 words, u64 value, u64 weight, u64 parameters);
 void np_llquantize(struct np_context *context, u64 words, u64 value, u64 weight, u64 parameters);
@@ -91,12 +90,12 @@ void np_commit(struct np_context *context);
 void np_ustack(struct np_context *context, u64 destination, u64 frames);
 /* result = the caller's address, by the same unwinding. */
 void np_ucaller(struct np_context *context);
-/* result = the thread's errno, 0 where its place is unknown. */
+/* result = the thread's errno; 0 if the place of errno is unknown. */
 void np_errno(struct np_context *context);
-/* result = the number of the goroutine that the thread runs. The word at `slot` from the thread
- * pointer leads to its `g`. `offsets` has three offsets of 16 bits: of the m in a g, of the g that
- * it runs in an m, and of the number in that g. If the thread runs no goroutine, the result is 0;
- * with `task`, it is a number that stands for the thread and is no goroutine's. */
+/* result = the number of the goroutine that the thread runs. The word at `slot` from the thread pointer leads to its
+ * `g`. `offsets` has three offsets of 16 bits: of the m in a g, of the g that it runs in an m, and of the number in
+ * that g. If the thread runs no goroutine, the result is 0; with `task`, it is a number that stands for the thread and
+ * that no goroutine has. */
 #define NP_TASK_OF_THREAD (1UL << 63)
 void np_goroutine(struct np_context *context, u64 slot, u64 offsets, u64 task);
 /* result = the path of an open file, of the current directory (AT_FDCWD) or of the root; a string,
@@ -105,8 +104,8 @@ enum { NP_PATH_OF_FOLDER = -100, NP_PATH_OF_ROOT = -101, NP_PATH_ROOM = 64 };
 void np_path(struct np_context *context, u64 descriptor);
 /* result = the name of the thread; a string, in scratch memory. */
 void np_thread_name(struct np_context *context);
-/* result = ns since boot; CPU time of the thread in ns; ns since the epoch; the number of the CPU.
- * `tsc` is the counter that the clause has already read for its record; 0: it is read now. */
+/* The results of these four functions: ns since boot; CPU time of the thread in ns; ns since the epoch; the number
+ * of the CPU. `tsc` is the counter that the clause has already read for its record; 0: it is read now. */
 void np_timestamp(struct np_context *context, u64 tsc);
 void np_vtimestamp(struct np_context *context);
 void np_walltimestamp(struct np_context *context, u64 tsc);
@@ -115,57 +114,55 @@ void np_cpu(struct np_context *context);
 void np_error(struct np_context *context, u64 action);
 /* exit(status): no handler runs after this, in any thread. */
 void np_exit(struct np_context *context, u64 status);
-/* The dynamic linker has changed its list: counts the event and waits, at most a minute and only
- * for a living tracer. An internal detour calls this as a handler. */
+/* Called after the dynamic linker has changed its list of libraries: counts the event and waits, at most a minute
+ * and only for a living tracer. An internal detour calls this as a handler. */
 void np_library_event(struct np_context *context);
-/* The same function as a handler's entry: the context is in r15. */
+/* np_library_event as a handler's entry: the context is in r15. */
 void np_library_event_handler(void);
-/* Replaces the return address at `slot`. Yields the address of the instance, or 0: missed, counted.
- * May be called at a function's first instruction, whatever else runs in this thread. */
+/* Replaces the return address at `slot`. Yields the address of the instance; 0: no instance was free, and the call
+ * is counted as missed. May be called at a function's first instruction, whatever else runs in this thread. */
 u64 np_return_take(struct np_context *context, u64 slot, u64 stub);
 /* For detours: slot in rsi, stub in rax, context in r15; changes rax and flags only. */
 void np_return_take_at(void);
-/* The same at a jump to another function, which is the last action of its function. A function that
- * arrives there twice with the same slot has been entered twice, and returns twice. */
+/* As np_return_take, at a jump to another function with which a function ends. If a thread arrives at the jump
+ * twice with the same slot, the other function was entered twice, and returns twice. */
 u64 np_return_take_at_jump(struct np_context *context, u64 slot, u64 stub);
 void np_return_take_at_jump_from(void);
 /* For a detour at the entry of a function that looks at its own return address: restores the real
  * one. Needs no context; changes rax and flags only. */
 void np_return_give_back(void);
-/* The target of thunks; np_frame is on the stack with the real address above it: see returns.h. Not
- * to be called. */
+/* The target of thunks, which jump to it. np_frame is on the stack, and the real address above it: see returns.h. */
 void np_return_arrive(void);
-/* The targets of stubs: with the context in r15, and without. Not to be called. */
+/* The targets of stubs, which jump to them: with the context in r15, and without a context. */
 void np_return_leave(void);
 void np_return_leave_bare(void);
 /* Restores the real return addresses on the calling thread's stack. Needs neither a context nor the
  * parent process. */
 void np_return_put_back(void);
-/* Restores all of them, on all stacks; nothing is taken until the tracer answers. */
+/* Restores all real return addresses, on all stacks. No address is replaced until the tracer answers. */
 void np_return_suspend(void);
 /* Signal handlers (SA_SIGINFO), and their restorer. */
 void np_on_trap(i32 signal, void *information, void *ucontext);
 void np_on_fault(i32 signal, void *information, void *ucontext);
 void np_restorer(void);
-/* Does what a struct np_emulation says of an instruction, on the registers r8 .. flags of a
- * struct np_ucontext. Ordinary calling convention. 0: only the processor can do it, and nothing
- * has changed. */
+/* Executes the instruction that a struct np_emulation describes, on the registers r8 .. flags of a struct
+ * np_ucontext. It has the ordinary calling convention. 0: only the processor can execute the instruction, and
+ * nothing has changed. */
 int np_emulate(const struct np_emulation *emulation, void *ucontext);
-/* np_image.fault_hook: called for a signal that an instruction has raised, before the program
- * gets it. `original` is the instruction's address for the program; `pushed` says by how many
- * words the stack is deeper than at a fault of the original. Not 0: the thread continues as
- * `ucontext` says now. */
+/* np_image.fault_hook: called for a signal that an instruction has raised, before the program gets it. `original`
+ * is the instruction's address for the program; `pushed` is the number of words by which the stack is deeper than
+ * at a fault of the original. Not 0: the thread continues with the state in `ucontext`. */
 typedef int (*np_fault_hook)(i32 signal, void *ucontext, u64 original, u64 pushed);
-/* np_image.event_hook: called for a SIGTRAP that a perf event has raised (si_code TRAP_PERF; with
- * TRAP_BRKPT perhaps, or it was int1), with its siginfo. `original` is the address where the thread
- * continues, as the program knows it, if that is known. Not 0: the event was the library's, and the
- * thread continues as `ucontext` says now. */
+/* np_image.event_hook: called for a SIGTRAP that a perf event has raised (si_code TRAP_PERF; with TRAP_BRKPT
+ * perhaps, or it was int1), with its siginfo. `original` is the original address of the place where the thread
+ * continues, if it is known. Not 0: the event was the library's, and the thread continues with the state in
+ * `ucontext`. */
 typedef int (*np_event_hook)(const void *siginfo, void *ucontext, u64 original, u64 pushed);
-/* Called before a system call of the program that is, or may be, about signals, seccomp or a new
- * thread (shims.c); ordinary calling convention, any thread, any process. `lends`: after the call
- * nothing reads the register with the address of the call's mask, so that register may be changed.
- * `syscall`: the instruction's address. 0: make the system call, with the current registers. 1: the
- * call was made, and rax is its result. */
+/* Called before a system call of the program that concerns, or may concern, signals, seccomp or a new thread
+ * (shims.c). It has the ordinary calling convention, and runs in any thread and any process. `lends`: no code
+ * reads the register with the address of the call's mask after the call, so that register may be changed.
+ * `syscall`: the instruction's address. 0: make the system call, with the current registers. 1: the call was made,
+ * and rax is its result. */
 u64 np_shim_syscall(struct np_registers *registers, u64 lends, u64 syscall);
 
 #endif

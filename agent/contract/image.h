@@ -1,5 +1,4 @@
-/* The agent's image and the tables that its code looks things up in: redirects, emulations, return
- * instances, the thread table. */
+/* The agent's image and the tables that its code reads: redirects, emulations, return instances, the thread table. */
 #ifndef NANOPROBE_CONTRACT_IMAGE_H
 #define NANOPROBE_CONTRACT_IMAGE_H
 
@@ -12,17 +11,19 @@ struct np_image {
 	u64 control;            /* address of struct np_control */
 	u64 table;              /* address of struct np_thread_table */
 	u64 tables;             /* address of NP_TABLE_ROWS struct np_tables, or of one (redirects.c) */
-	u64 rows;               /* address of as many bytes: not 0 where a row, and each before it, is there; the first one always
-	                         * is. 0: there is one row */
+	/* address of a byte for each row of `tables`: the byte is not 0 if the row and all rows before it exist (the first
+	   row always exists). 0: there is only one row */
+	u64 rows;
 	u64 thread_key_mode;    /* enum np_thread_key */
 	u64 code_start;         /* [code_start, code_end): the image and the handlers, not the detours */
 	u64 code_end;
 	u64 allow_syscalls;     /* 0: the target is under seccomp; the agent makes no system call */
 	u64 use_rdpid;          /* the processor has rdpid: with rdtsc it is quicker than rdtscp */
-	u64 returns;            /* address of struct np_return_pool; mapped when a return address is first to be replaced */
+	/* address of struct np_return_pool, which is mapped before the first return address is replaced */
+	u64 returns;
 	u64 thunks;             /* address of NP_RETURN_INSTANCES thunks of NP_RETURN_THUNK_BYTES bytes, in the code; 0: none */
-	u64 fault_hook;         /* of a library in the program itself: np_fault_hook, or 0 */
-	u64 event_hook;         /* likewise: np_event_hook, or 0 */
+	u64 fault_hook;         /* hook of a library in the program itself: np_fault_hook, or 0 */
+	u64 event_hook;         /* hook of a library in the program itself: np_event_hook, or 0 */
 	u64 readers;            /* address of struct np_readers; 0: no table's memory is ever used again */
 	u64 stacks;             /* address of the handler stacks (stacks.h); 0: there are none */
 };
@@ -30,14 +31,13 @@ struct np_image {
 /* The current tables. When a table grows it is written anew elsewhere. A table has its own length
  * and never changes, so a thread that has found an old table can read it to the end. */
 struct np_tables {
-	u64 redirects;          /* address of a struct np_redirect_table: trapping address to where it goes on; 0: none */
-	u64 origins;            /* address of a struct np_redirect_table: relocated address to original one; 0: none */
+	u64 redirects;          /* struct np_redirect_table's address: from traps to where threads continue; 0: none */
+	u64 origins;            /* address of a struct np_redirect_table, from traps to where threads continue; 0: none */
 };
 #define NP_TABLE_ROWS 4096u
 
-/* Counts of the threads that are looking something up in a table. There are two counts, and a
- * thread adds to the one that `phase` names. So one of them reaches 0 even while other
- * threads begin. */
+/* Counts of the threads that are reading a table. There are two counts, and a thread adds to the one that `phase`
+ * names. So one of them reaches 0 even while other threads begin. */
 struct np_readers {
 	u32 phase;              /* 0 or 1 */
 	u32 reserved;
@@ -47,33 +47,33 @@ struct np_readers {
 enum np_thread_key {
 	NP_KEY_TLS_SELF = 0,    /* mov %fs:0: the thread control block begins with its own address (glibc, musl) */
 	NP_KEY_FSBASE = 1,      /* rdfsbase */
-	NP_KEY_ASKED = 2,       /* the kernel is asked for the thread's number: detours find nothing by themselves */
+	NP_KEY_ASKED = 2,       /* the kernel is asked for the thread's number; detours find no thread by themselves */
 	NP_KEY_TLS_CHECKED = 3, /* detours: as NP_KEY_TLS_SELF; the agent: rdfsbase, so that a thread whose word there is not its
 	                         * own address is found all the same, by one call more */
 };
 
-/* Where a trap sends the thread, for boundaries of runs and for `trap` sites. With
- * NP_REDIRECT_EMULATION in it, `to` is the address of a struct np_emulation. */
+/* The place to which a trap sends the thread, for boundaries of runs and for `trap` sites. If `to` contains
+ * NP_REDIRECT_EMULATION, it is the address of a struct np_emulation. */
 struct np_redirect {
 	u64 from;
 	u64 to;
 };
 #define NP_REDIRECT_EMULATION 0x8000000000000000UL
-/* In `origins` an entry holds up to the next one, because an instruction may be relocated as
- * several. `to` is 0 for a detour's own code. Its top byte says by how many words the stack is
- * deeper there than at a fault of the original instruction. */
+/* In `origins` an entry is valid up to the next one, because an instruction may be relocated as several. `to` is 0
+ * for a detour's own code. The top byte of `to` is the number of words by which the stack is deeper there than at
+ * a fault of the original instruction. */
 #define NP_ORIGIN_PUSHED_SHIFT 56
 struct np_redirect_table {
 	u64 count;
-	u64 older;              /* address of another one, whose entries hold where none of these does; 0: there is none. That
-	                         * one has no further one */
+	/* address of another table, for addresses that this one lacks; 0: there is none. The other table has no link */
+	u64 older;
 	/* struct np_redirect entries[count], sorted by `from` */
 };
 
 /* ---- trap sites that need no copy of their instruction --------------------------------------------------------- */
 
-/* What the instruction at a trap site does, so that the signal handler can do it (emulate.c), or
- * where the processor executes it in single steps (step.c). It lies in its site's detour, at any
+/* A description of the instruction at a trap site, by which the signal handler executes it (emulate.c), or finds
+ * the place where the processor executes it in single steps (step.c). It lies in its site's detour, at any
  * address, and never changes.
  *
  * Registers are numbered as in the kernel's signal frame: r8 .. r15 are 0 .. 7, then rdi, rsi, rbp,
@@ -101,7 +101,7 @@ struct np_emulation {
 	i32 fires_leaving;      /* when the indirect jump goes outside of all ranges */
 	i32 fires_taken;        /* when the branch is taken */
 	i32 detour;             /* the detour with all of that and the relocated instruction: always a way to go on */
-	i32 copy;               /* in there, the relocated instruction */
+	i32 copy;               /* in the detour: the relocated instruction */
 	i32 copy_end;           /* the end of the copy */
 	/* struct np_range inside[inside_count] */
 };
@@ -109,7 +109,7 @@ struct np_emulation {
 enum np_emulation_flags {
 	NP_EMULATION_CALLS = 1,
 	NP_EMULATION_TOUCHES_MEMORY = 2,  /* the instruction may fault */
-	NP_EMULATION_STACK_OF_CALLS = 4,  /* call or ret: a shadow stack would have to follow */
+	NP_EMULATION_STACK_OF_CALLS = 4,  /* call or ret: not emulated if there is a shadow stack */
 	NP_EMULATION_STEPS = 8,           /* the copy is single-stepped, nothing is emulated */
 };
 enum np_operation {
@@ -130,7 +130,7 @@ enum np_operation {
 	NP_OPERATION_XOR = 14,
 	NP_OPERATION_CMP = 15,
 	NP_OPERATION_TEST = 16,
-	NP_OPERATION_OTHER = 17, /* is only stepped */
+	NP_OPERATION_OTHER = 17, /* the instruction is only stepped */
 };
 enum np_operand { NP_OPERAND_REGISTER = 0, NP_OPERAND_IMMEDIATE = 1, NP_OPERAND_MEMORY = 2 };
 enum np_segment { NP_SEGMENT_NONE = 0, NP_SEGMENT_FS = 1, NP_SEGMENT_GS = 2 };
@@ -148,23 +148,23 @@ struct np_registers {
 /* ---- return addresses (returns.h) --------------------------------------------------------------------------- */
 
 #define NP_RETURN_INSTANCES 65536u /* of a process */
-#define NP_RETURN_CHUNK 64u        /* instances that a thread takes at a time */
+#define NP_RETURN_CHUNK 64u        /* how many instances a thread takes at a time */
 #define NP_RETURN_CHUNKS (NP_RETURN_INSTANCES / NP_RETURN_CHUNK)
 #define NP_RETURN_THUNK_BYTES 16u
-#define NP_RETURN_CHAIN_MAX 255u   /* tail calls of replaced functions into others that share one return address */
+#define NP_RETURN_CHAIN_MAX 255u   /* how many tail calls of replaced functions may share one slot */
 
 enum np_return_state {
 	NP_RETURN_FREE = 0,
-	NP_RETURN_CLAIMED = 1,  /* being filled in */
-	NP_RETURN_ARMED = 2,    /* its thunk is, or was, in its slot */
+	NP_RETURN_CLAIMED = 1,  /* the instance is being filled in */
+	NP_RETURN_ARMED = 2,    /* the instance's thunk is, or was, in its slot */
 	NP_RETURN_NEVER = 3,    /* beyond the thread's maxactive */
 };
 struct np_return_instance {
 	u64 address;            /* the real return address, or the thunk of the function that made the tail call */
-	u64 slot;               /* where the return address is on the stack */
+	u64 slot;               /* address of the stack slot with the return address */
 	u64 stub;               /* what np_return_arrive jumps to: the function's handlers, then np_return_leave */
-	u32 state;              /* enum np_return_state in the low two bits; counted up above them by every claim */
-	u32 depth;              /* instances below this one in its slot */
+	u32 state;              /* the low two bits: enum np_return_state; the bits above them count the claims */
+	u32 depth;              /* number of instances below this one for the same slot */
 };
 struct np_returns {
 	u64 magic;
@@ -173,7 +173,9 @@ struct np_returns {
 	u64 thunks;             /* as in struct np_image */
 	u32 chunk_count;        /* chunks taken so far; atomic */
 	u32 events;             /* changes of the list of libraries; atomic */
-	u32 answered;           /* the last of them for which all unwinders are hooked: nothing is taken before; the tracer's */
+	/* the last change after which all unwinders were hooked; only the tracer writes this. While it differs from
+	   `events` no instance is taken */
+	u32 answered;
 	u32 reserved0;
 	u64 reserved[3];
 };
@@ -181,9 +183,8 @@ struct np_return_pool {
 	struct np_returns head;
 	u32 chunk_owners[NP_RETURN_CHUNKS]; /* index of the thread's context + 1; 0: none */
 	struct np_return_instance instances[NP_RETURN_INSTANCES];
-	/* For each chunk, the lowest and the highest slot that its instances have had; 0: none
-	 * yet. Code that takes instances without updating this sets the highest to the end of
-	 * all addresses. */
+	/* For each chunk, the lowest and the highest slot that its instances have ever had; 0: none yet. Code that takes
+	 * instances without updating these sets the highest to the end of all addresses. */
 	u64 chunk_lowest[NP_RETURN_CHUNKS];
 	u64 chunk_highest[NP_RETURN_CHUNKS];
 };
@@ -194,78 +195,99 @@ struct np_return_pool {
 #define NP_TABLE_SLOTS (1u << NP_TABLE_BITS)
 #define NP_TABLE_FACTOR 0x9e3779b97f4a7c15UL /* slot = (key * factor) >> (64 - NP_TABLE_BITS) */
 
-#define NP_KEY_OF_NUMBER (1UL << 63) /* in the key of a thread that is told by its number; no thread pointer has it */
-#define NP_SLOT_ENDED 1UL    /* the key of a slot whose thread is gone: it may be claimed, and chains go on past it */
+#define NP_KEY_OF_NUMBER (1UL << 63) /* in the key of a thread that is identified by its number; no thread pointer has it */
+/* the key of a slot whose thread is gone: the slot may be claimed, and searches go on past it */
+#define NP_SLOT_ENDED 1UL
 struct np_thread_slot {
 	u64 key;                /* thread pointer; 0: free; NP_SLOT_ENDED */
 	u64 context;            /* 0: no context (hits are missed) */
 };
-/* A thread that steps through a copy, with all signals blocked that can be blocked. */
+/* The step of a thread through a copy. Meanwhile all signals are blocked that can be blocked. */
 struct np_step {
 	u64 emulation;          /* address of its struct np_emulation; 0: it steps nothing */
 	u64 mask;               /* the program's own */
 };
-/* A mask that the program has passed to a call that waits under it (rt_sigsuspend, ppoll, ...),
- * without NP_SYNCHRONOUS. A register of the program holds the address of `mask`, or of `pair`, from
- * before the call until it is overwritten. */
+/* A copy of a mask that the program passes to a call that waits under it (rt_sigsuspend, ppoll, ...), without
+ * NP_SYNCHRONOUS. From before the call until it is overwritten, a register of the program holds the address of
+ * `mask`, or of `pair`. */
 #define NP_LENT_MASKS 4
 struct np_lent_mask {
-	u64 original;           /* what the register held */
+	u64 original;           /* the register's value before */
 	u64 mask;
 	u64 pair;               /* address of `mask` ... */
 	u64 pair_bytes;         /* ... and its bytes, as pselect6 has them */
 };
 struct np_lent_masks {
 	struct np_lent_mask masks[NP_LENT_MASKS];
-	u64 next;               /* is taken next */
+	u64 next;               /* the index of the mask that is used next */
 };
-/* A call that waits for signals, or under its own mask, and that the thread of this slot is about
- * to make: see waits.c. It has no meaning once the thread is elsewhere. */
+/* A call that waits for signals, or under a mask of its own, and that the thread of this slot is about to make:
+ * see waits.c. The entry has no meaning once the thread is elsewhere. */
 struct np_wait {
 	u64 syscall;            /* address of the instruction */
-	u64 registers;          /* address of the struct np_registers that the thread finds there */
+	u64 registers;          /* address of the struct np_registers that was pushed before the call */
 	u32 state;              /* enum np_wait_state */
 	u32 thread;             /* its number */
-	u32 number;             /* of the system call */
-	u16 takes;              /* of NP_SYNCHRONOUS: what ends the wait */
-	u16 blocked;            /* of NP_SYNCHRONOUS: what stays blocked meanwhile */
-	u32 disturbed;          /* not 0: something is held since the thread has looked */
+	u32 number;             /* number of the system call */
+	u16 takes;              /* which signals of NP_SYNCHRONOUS end the wait */
+	u16 blocked;            /* which signals of NP_SYNCHRONOUS stay blocked meanwhile */
+	u32 disturbed;          /* not 0: a signal was held after the thread had last looked */
 	u32 reserved;
 };
 enum np_wait_state {
 	NP_WAIT_NONE = 0,
-	NP_WAIT_LOOKING = 1,    /* the shim looks at what is held */
-	NP_WAIT_BEGUN = 2,      /* it has looked */
-	NP_WAIT_LETTING_GO = 3, /* it sends the thread what the wait's mask opens */
+	NP_WAIT_LOOKING = 1,    /* the shim is looking at the held signals */
+	NP_WAIT_BEGUN = 2,      /* the thread has looked at the held signals */
+	NP_WAIT_LETTING_GO = 3, /* it sends the thread the held signals that the wait's mask unblocks */
 };
 /* One of the four signals, sent while the program blocked it: see held.c. */
 struct np_held {
-	u32 state;              /* enum np_held_state in the low two bits; counted up above them by every claim */
+	u32 state;              /* the low two bits: enum np_held_state; the bits above them count the claims */
 	u32 signal;
-	u32 thread;             /* number of the one that it was sent to; 0: the process */
+	u32 thread;             /* number of the thread to which the signal was sent; 0: to the process */
 	u32 reserved;
 	u64 information[16];    /* the kernel's siginfo */
 };
 enum np_held_state { NP_HELD_FREE = 0, NP_HELD_CLAIMED = 1, NP_HELD_THERE = 2 };
 #define NP_HELD 64u
+/* What a forked child inherits besides its parent's masks. */
+#define NP_TAKING 1UL
+#define NP_NESTED 1UL        /* bit of `began`: see np_inherited.nested */
+#define NP_INHERITED_ALIGNMENT 4096
+#define NP_ANCESTORS 31u
+struct np_inherited {
+	struct np_sigaction actions[5]; /* if children are followed: as control->actions, but for this process */
+	u64 sandboxed;          /* not 0: this process, or one from which it was forked, has entered seccomp */
+	u64 nested;             /* not 0: a followed child that is in a pid namespace below the traced process's */
+	/* the followed children from which this child was forked, and this child, the oldest first */
+	u32 ancestor_count;
+	u32 ancestors[NP_ANCESTORS];
+};
 struct np_thread_table {
-	struct np_thread_slot slots[NP_TABLE_SLOTS]; /* first, so that a detour indexes it from the table's address */
-	u64 magic;              /* NP_MAGIC; 0 in a forked child: no tracing there */
-	u64 lent;               /* its own address: the thread pointer of threads that have none yet */
-	u64 sandboxed;          /* not 0: this process has entered seccomp */
-	u64 held_count;         /* entries of `held` that are not free; atomic */
-	u64 waited;             /* not 0: there is, or was, an entry of `waits` */
-	u64 reserved[3];
-	u16 blocked[NP_TABLE_SLOTS]; /* of NP_SYNCHRONOUS: what the thread of this slot believes it blocks */
-	u16 action_masks[64];   /* of NP_SYNCHRONOUS: what the program's action for signal k + 1 would block */
-	struct np_step steps[NP_TABLE_SLOTS]; /* what the thread of this slot is stepping */
+	/* this field comes first, so that a detour indexes it from the table's address */
+	struct np_thread_slot slots[NP_TABLE_SLOTS];
+	u64 magic;              /* NP_MAGIC; 0 in a forked child that has not taken its table (follow.c); else NP_TAKING */
+	/* the address of this field: the thread pointer that is lent to threads that have none yet */
+	u64 lent;
+	u64 held_count;         /* number of entries of `held` that are not free; atomic */
+	u64 waited;             /* not 0: an entry of `waits` is, or was, in use */
+	u64 began;              /* for a followed child: TSC when it took its table, with NP_NESTED; 0: this is the target */
+	u32 pid, parent;        /* for a followed child: its number and its parent's, as the child sees them */
+	u64 reserved[2];
+	struct np_step steps[NP_TABLE_SLOTS]; /* the instruction that the thread of this slot is stepping */
 	struct np_lent_masks lent_masks[NP_TABLE_SLOTS];
 	struct np_wait waits[NP_TABLE_SLOTS];
 	struct np_held held[NP_HELD];
+	/* From this field on, a forked child has a copy of the table. */
+	u16 blocked[NP_TABLE_SLOTS] __attribute__((aligned(NP_INHERITED_ALIGNMENT))); /* of NP_SYNCHRONOUS: the signals
+	                         * that the thread of this slot believes it blocks */
+	u16 action_masks[64];   /* of NP_SYNCHRONOUS: the signals that the program's action for signal k + 1 would block */
+	u64 keys[NP_TABLE_SLOTS]; /* the key that each slot had last */
+	struct np_inherited inherited;
 };
 
-/* SIGILL, SIGTRAP, SIGBUS and SIGSEGV, as bits of a signal mask. While we rely on them no thread
- * may block them: the kernel kills a process when an instruction raises a signal that it blocks. */
+/* SIGILL, SIGTRAP, SIGBUS and SIGSEGV, as bits of a signal mask. While the agent relies on them no thread may
+ * block them: if an instruction raises a signal that its thread blocks, the kernel kills the process. */
 #define NP_SYNCHRONOUS 0x458UL
 
 #endif

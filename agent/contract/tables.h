@@ -8,13 +8,13 @@
  * bump-allocated after them, and published by the store of their index. Linear probing, at most
  * NP_AGGREGATE_PROBES, then a drop.
  *
- * A thread adds to one table until the tracer wants the other one (context->aggregates_wanted),
- * which is empty. The thread switches at the start of its next aggregation, and says so
- * (context->aggregates). From then on it neither adds to the first table nor holds an address in
- * it. So the tracer can take over its contents, and empty it. */
+ * A thread adds to one table until the tracer wants the other one (context->aggregates_wanted), which is empty.
+ * The thread switches at the start of its next aggregation, and says so (context->aggregates). From then on it
+ * neither adds to the first table nor holds an address in it. So the tracer can copy its contents, and then empty
+ * it. */
 #define NP_AGGREGATE_PROBES 64
 struct np_aggregate_table {
-	u64 bytes;              /* of the whole table with this header */
+	u64 bytes;              /* the size of the whole table with this header */
 	u64 used;               /* bytes used so far, from the start of the table */
 	u64 bucket_mask;        /* number of buckets - 1 */
 	u64 reserved;
@@ -31,13 +31,12 @@ struct np_aggregate_entry {
  * zero-extended by its type). String: its bytes with the NUL. Stack: u64 number of frames, then
  * the frames, innermost first.
  *
- * Value words: count: 1 [count]; sum: 2 [sum, updates]; min, max: 4 [value, updates, epoch,
- * wanted]; avg: 2 [count, sum]; stddev: 4 [count, sum, sum of squares low, high]; quantize: 128
- * buckets, indexed as in arena::quantize_bucket; lquantize: levels + 2; llquantize: as in
- * arena::llquantize_buckets. Buckets hold signed weights. If an update of min or max finds that the
- * epoch is not the wanted one, it stores its value whatever the old one was, and makes the epoch
- * the wanted one. The tracer adds one to `wanted` for each clear( ); it writes nothing else in a
- * table that a thread may use. */
+ * Value words: count: 1 [count]; sum: 2 [sum, updates]; min, max: 4 [value, updates, epoch, wanted]; avg: 2
+ * [count, sum]; stddev: 4 [count, sum, sum of squares low, high]; quantize: 128 buckets, indexed as in
+ * arena::quantize_bucket; lquantize: levels + 2; llquantize: as in arena::llquantize_buckets. Buckets hold signed
+ * weights. If an update of min or max finds that the epoch is not the wanted one, it stores its value whatever the
+ * old value was, and sets the epoch to the wanted one. The tracer adds one to `wanted` for each clear( ). It
+ * writes nothing else in a table that a thread may use. */
 
 /* ---- dynamic variables: associative arrays, and self-> arrays (the tid is then the first key element) ------------ */
 
@@ -50,8 +49,8 @@ struct np_dynamic_table {
 	/* struct np_dynamic_bucket buckets[bucket_mask + 1]; entries, each aligned to 8 */
 };
 struct np_dynamic_bucket {
-	u32 lock;               /* 1 while a thread holds it */
-	u32 first;              /* offset of the first entry in the table / 8, 0: none */
+	u32 lock;               /* 1 while a thread holds the lock */
+	u32 first;              /* offset of the first entry in the table / 8; 0: no entry */
 };
 struct np_dynamic_entry {
 	u32 next;               /* offset in the table / 8, 0: end */
@@ -59,7 +58,8 @@ struct np_dynamic_entry {
 	u32 variable;           /* id; bit 31: thread-local */
 	u32 key_bytes;
 	u32 value_bytes;        /* 8, or strsize rounded up to 8 */
-	u32 live;               /* 0: was assigned zero; the entry is reused by the same key or one of the same sizes */
+	/* 0: the element was deleted; the same key, or a key with the same sizes, may use the entry */
+	u32 live;
 	/* key, then value */
 };
 
@@ -67,12 +67,12 @@ struct np_dynamic_entry {
 
 struct np_unwind_table {
 	u64 module_count;
-	u64 reserved;
+	u64 runtimes_offset;    /* in the arena: struct np_runtimes; 0: no code is interpreted */
 	/* struct np_unwind_module modules[module_count], sorted by start */
 };
 struct np_unwind_module {
 	u64 start, end;         /* of the executable mapping in the target */
-	u64 base;               /* what row.pc counts from */
+	u64 base;               /* the address from which row.pc counts */
 	u64 rows_offset;        /* in the arena: struct np_unwind_row[row_count], sorted by pc */
 	u64 row_count;
 };
@@ -90,7 +90,7 @@ enum np_cfa {
 	NP_CFA_PLT = 3,         /* cfa = rsp + 8 + ((rip & 15) >= 11 ? 8 : 0) */
 	NP_CFA_SIGNAL = 4,      /* a signal frame: rip, rsp, rbp from the ucontext at rsp */
 	NP_CFA_RBP_DEREF = 5,   /* cfa = *(rbp + cfa_offset): main with a realigned stack */
-	NP_CFA_UNKNOWN = 6,     /* nothing is said about this code, or nothing that fits a row: follow the rbp chain */
+	NP_CFA_UNKNOWN = 6,     /* the code is not described, or does not fit a row: the walk follows the chain of rbp */
 };
 enum np_rbp {
 	NP_RBP_SAME = 0,        /* unchanged */

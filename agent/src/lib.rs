@@ -1,10 +1,9 @@
 //! The agent: a freestanding C runtime that runs inside the target. This crate carries it as bytes.
 //!
-//! The C beside this file is compiled and linked at build time into one flat image, position
-//! independent and without any writable byte; `agent.h` states its rules. The image begins with
-//! `struct np_image`. The tracer fills that in ([`image_with`]) and then writes the image to
-//! executable memory of the target. [`Function::offset`] says where each function of `contract.h`
-//! lies in it.
+//! The C beside this file is compiled and linked at build time into one flat image, position independent and without
+//! any writable byte; `agent.h` states its rules. The image begins with `struct np_image`. The tracer fills this
+//! structure in ([`image_with`]) and then writes the image to executable memory of the target. [`Function::offset`]
+//! is the place of each function of `contract.h` in the image.
 
 use core::arch::x86_64::{__cpuid, __cpuid_count};
 
@@ -25,10 +24,10 @@ macro_rules! functions {
         }
 
         impl Function {
-            /// All of them.
+            /// All functions of the agent.
             pub const ALL: &'static [Function] = &[$(Function::$name,)*];
 
-            /// Its name in `contract.h`.
+            /// The function's name in `contract.h`.
             pub const fn symbol(self) -> &'static str {
                 match self {
                     $( Function::$name => stringify!($symbol), )*
@@ -170,17 +169,18 @@ functions! {
     OnTrap = np_on_trap,
     /// `SA_SIGINFO` handler of SIGSEGV and SIGBUS.
     OnFault = np_on_fault,
-    /// `sa_restorer` of both.
+    /// `sa_restorer` of both signal handlers.
     Restorer = np_restorer,
     /// `u64 np_return_take(context, slot, stub)`
     ReturnTake = np_return_take,
-    /// The same for detours: stub in rax, slot in rsi, context in r15; the result is in rax.
+    /// Replaces a return address, like `ReturnTake`, for detours: stub in rax, slot in rsi, context in r15; the result
+    /// is in rax.
     ReturnTakeAt = np_return_take_at,
-    /// The same at a jump to another function.
+    /// As `ReturnTakeAt`, at a jump to another function.
     ReturnTakeAtJump = np_return_take_at_jump_from,
     /// At the entry of a function that looks at its own return address: needs no context.
     ReturnGiveBack = np_return_give_back,
-    /// Where thunks lead.
+    /// The target of thunks.
     ReturnArrive = np_return_arrive,
     /// The target of stubs, with the context in r15.
     ReturnLeave = np_return_leave,
@@ -188,9 +188,9 @@ functions! {
     ReturnLeaveBare = np_return_leave_bare,
     /// `int np_emulate(emulation, ucontext)`
     Emulate = np_emulate,
-    /// `np_return_put_back()`: no context needed.
+    /// `np_return_put_back()`: needs no context.
     ReturnPutBack = np_return_put_back,
-    /// `np_return_suspend()`: no context needed.
+    /// `np_return_suspend()`: needs no context.
     ReturnSuspend = np_return_suspend,
     /// `u64 np_shim_syscall(registers)`, which a replacement calls.
     ShimSyscall = np_shim_syscall,
@@ -209,9 +209,9 @@ pub struct ImageHeader {
     pub rows: u64,
     /// `KEY_*`.
     pub thread_key_mode: u64,
-    /// Where image and handlers begin.
+    /// The address at which image and handlers begin.
     pub code_start: u64,
-    /// First byte after them.
+    /// The address after image and handlers.
     pub code_end: u64,
     /// Whether the agent may make system calls other than `gettid`.
     pub allow_syscalls: bool,
@@ -238,8 +238,8 @@ pub fn redirect_table(entries: impl ExactSizeIterator<Item = (u64, u64)>) -> Vec
     redirect_table_over(0, entries)
 }
 
-/// The same, with a link to the table at `older`, which has no such link. An entry of the older
-/// table holds where this table has none.
+/// As [`redirect_table`], with a link to the table at `older`, which has no such link itself. Look-ups use the older
+/// table for addresses that this table lacks.
 pub fn redirect_table_over(older: u64, entries: impl ExactSizeIterator<Item = (u64, u64)>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16 * (entries.len() + 1));
     bytes.extend((entries.len() as u64).to_le_bytes());
@@ -251,7 +251,7 @@ pub fn redirect_table_over(older: u64, entries: impl ExactSizeIterator<Item = (u
     bytes
 }
 
-/// Whether this machine, which is also the target's, has `rdpid`.
+/// Whether this machine has `rdpid`. The target runs on the same machine.
 fn has_rdpid() -> bool {
     let highest = __cpuid(0).eax;
     highest >= 7 && __cpuid_count(7, 0).ecx & (1 << 22) != 0
@@ -293,14 +293,14 @@ pub fn image_with(header: ImageHeader) -> Vec<u8> {
         u64::from(has_rdpid()),
         header.returns,
         header.thunks,
-        // The hooks, and the counts of readers: a library uses them.
+        // The hooks and the counts of readers: only the library sets them.
         0,
         0,
         0,
         header.stacks,
     ];
     let mut image = IMAGE.to_vec();
-    // The magic stays; the words follow it.
+    // The magic stays unchanged; these words come after it.
     for (to, from) in image
         .iter_mut()
         .skip(8)

@@ -12,7 +12,7 @@ use nanoprobe_agent::Function;
 use nanoprobe_arena::layout::{Context, FAULT_KEY_TOO_LONG, RING_SWITCH};
 use nanoprobe_arena::{AggregateTables, ContextPlan, Memory, Turn, buckets};
 
-/// Numbers that look random and are the same every time (splitmix64).
+/// Pseudo-random numbers that are the same in every run (splitmix64).
 struct Numbers(u64);
 
 impl Numbers {
@@ -52,14 +52,14 @@ fn count(target: &Target, context: u64, aggregation: u64, key: &[u64], words: u6
     address != 0
 }
 
-/// Words by aggregation and key.
+/// Value words, by aggregation and key.
 type Counts = HashMap<(u32, Vec<u64>), Vec<u64>>;
 
 fn tables(target: &Target, context: u64) -> AggregateTables {
     AggregateTables::new(context - target.arena, context, &target.plan)
 }
 
-/// What is in a table.
+/// The content of a table.
 fn read(target: &Target, tables: &AggregateTables, table: Turn) -> Counts {
     let mut read = HashMap::new();
     for entry in tables.reader(table).entries(&target.memory).unwrap() {
@@ -111,7 +111,7 @@ fn counts_are_a_models_until_full_and_drops_are_exact() {
     assert!(drops > 1000, "the table should have been filled: {drops}");
     assert_eq!(target.get(context, offset_of!(Context, aggregate_drops)), drops);
     assert_eq!(read(&target, &tables(&target, context), Turn::First), model);
-    // All room was used: the rest does not hold the smallest entry that was dropped.
+    // All room was used: the remaining room is smaller than the smallest entry that was dropped.
     let used = target
         .memory
         .load_u64(context - target.arena + target.plan.aggregates[0] + 8)
@@ -129,7 +129,7 @@ fn nothing_is_dropped_while_there_is_room() {
     let context = target.enter();
     let fitting = (plan.aggregate_bytes - plan.first_entry()) / ContextPlan::entry_bytes(8, 1);
     assert!(fitting > 20_000);
-    // Addresses of functions, as a key often is: multiples of sixteen in one range.
+    // Keys are often addresses of functions: multiples of sixteen in one range.
     for index in 0..fitting {
         assert!(
             count(&target, context, 1, &[0x5555_5555_4000 + index * 16], 1),
@@ -208,8 +208,8 @@ fn a_context_without_a_table_drops() {
     assert_eq!(target.get(context, offset_of!(Context, aggregate_drops)), 1);
 }
 
-/// New keys all the time, many times more than there is room for, and some that come again and
-/// again. The thread switches tables whenever the tracer asks, and each count is taken over once.
+/// There are always new keys, many times more than fit, and some keys that recur. The thread switches tables whenever
+/// the tracer asks, and each count is copied exactly once.
 #[test]
 fn a_thread_whose_tables_are_emptied_never_runs_out_of_room() {
     let target = Target::new(&Options::default());
@@ -246,8 +246,7 @@ fn a_thread_whose_tables_are_emptied_never_runs_out_of_room() {
     assert_eq!(taken, model);
 }
 
-/// A handler keeps the words that it was given until it asks for more, however long that takes. The
-/// table that is not in use fills and empties on its own.
+/// A handler may use the words that it got until it asks for other words, however long that takes.
 #[test]
 fn a_table_is_left_only_with_the_next_aggregation() {
     let target = Target::new(&Options::default());
@@ -272,8 +271,8 @@ fn a_table_is_left_only_with_the_next_aggregation() {
         .store_u64(at, target.memory.load_u64(at).unwrap() + 1)
         .unwrap();
     assert_eq!(read(&target, &tables, Turn::First)[&(1, vec![3])], [2]);
-    // A key that found no room finds it now, also in a handler that began before: the handler of a
-    // signal that has left it by siglongjmp.
+    // A key that found no room finds room now. That also holds in the handler of a signal that interrupted a D
+    // handler and leaves it by siglongjmp.
     assert!(count(&target, context, 1, &[filled], 1));
     assert_eq!(tables.left(&target.memory), Ok(Some(Turn::First)));
     assert_eq!(target.get(context, offset_of!(Context, aggregate_drops)), 1);
@@ -289,7 +288,7 @@ fn a_table_is_left_only_with_the_next_aggregation() {
     assert_eq!(read(&target, &tables, Turn::First).len(), filled as usize);
 }
 
-/// The context of a thread that is gone: the next thread sees what the tracer asked of the first.
+/// A context passes from an ended thread to the next thread, which answers the tracer's request to the ended thread.
 #[test]
 fn the_next_thread_of_a_context_answers_for_the_last_one() {
     let target = Target::new(&Options::default());

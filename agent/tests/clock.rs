@@ -35,7 +35,7 @@ fn time_is_calibrated() {
     let end = tsc();
     assert!(time >= 5_000_000 && wall - (1 << 60) >= time);
     assert!(wall - (1 << 60) <= 5_000_000 + (end - start) / 2);
-    // A counter before the calibration does not leap.
+    // If the counter is before the calibration, the clock does not leap.
     set(&target, offset_of!(Control, clock_tsc), tsc() + 10_000_000_000);
     let (time, _) = target.run(context, Function::Timestamp, &[0]);
     assert!(time.wrapping_sub(5_000_000) as i64 <= 0);
@@ -94,7 +94,7 @@ fn the_linker_waits_for_an_answer() {
             for _ in 0..20 {
                 target.run(context, Function::LibraryEvent, &[]);
                 let (event, answer) = block.library_events().unwrap();
-                // Without system calls it looks a million times. On a very busy machine that may be too few.
+                // Without system calls the agent looks a million times, which may be too few on a very busy machine.
                 assert!(answer == event || !allow_syscalls, "{event} {answer}");
                 let timeouts = block.read().unwrap().library_timeouts;
                 assert!(answer == event || timeouts > 0, "{event} {answer} {timeouts}");
@@ -110,14 +110,14 @@ fn no_thread_waits_for_a_dead_tracer() {
     let context = target.enter();
     calibrate(&target);
     let block = ControlBlock::open(&target.memory).unwrap();
-    // Without a clock only the heartbeat could end the wait; a wait of a million naps would be noticed.
+    // Without a clock only the number of looks ends the wait; if each look slept, the test would take very long.
     set(&target, offset_of!(Control, clock_mult), 0);
     target.run(context, Function::LibraryEvent, &[]);
     block.beat(tsc() - 1_000_000).unwrap();
     set(&target, offset_of!(Control, heartbeat_limit), 1000);
     target.run(context, Function::LibraryEvent, &[]);
     assert_eq!(block.library_events(), Ok((2, 0)));
-    // Before the first beat there is no tracer to wait for; the second time there was one.
+    // Before the first heartbeat there is no tracer, so nothing is counted. The second time there was a tracer.
     assert_eq!(block.read().unwrap().library_timeouts, 1);
 }
 
@@ -125,7 +125,8 @@ fn no_thread_waits_for_a_dead_tracer() {
 fn the_handlers_entry_takes_its_context_from_r15() {
     let target = Target::new(&Options::default());
     let context = target.enter();
-    // call() puts the first argument into r15, too; another one in rdi shows which register is used.
+    // call() puts the first argument into r15, too. A different value in rdi shows which of the two registers is
+    // used.
     let entry = target.address(Function::LibraryEventHandler);
     let mut rdi = 0x1234_u64;
     // SAFETY: the agent's function preserves all registers except flags.

@@ -127,7 +127,7 @@ fn a_full_table_drops_and_counts() {
         .dynamic
         .store(&target.memory, 1, &bytes(&[1000]), 8, Some(&bytes(&[1])));
     assert_eq!(full, Err(DynamicError::Full));
-    // Deleted ones make room.
+    // Deleted elements make room.
     for number in 0..500 {
         store(&target, context, 1, &[number], 0);
     }
@@ -181,7 +181,7 @@ fn a_program_without_dynamic_variables_has_none() {
     assert_eq!(get(&target, context, 1, &[1]), None);
 }
 
-/// Threads and the tracer, each with its own keys in the same buckets: no value is lost.
+/// Threads and the tracer use different keys in the same buckets at once. No value is lost.
 #[test]
 fn many_at_once() {
     let plan = ContextPlan::new(0, 0, 0, 64, 64, 0, 0).unwrap();

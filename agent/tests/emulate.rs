@@ -1,5 +1,5 @@
-//! Compares emulated instructions with the processor's own single-stepping: from the same state,
-//! the same registers, flags and memory; and the probes that they fire.
+//! Compares emulated instructions with the processor's own single-stepping: the same state must lead to the same
+//! registers, flags and memory. It also checks the probes that fire.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -290,7 +290,7 @@ fn with_registers(all: &mut Vec<Vec<u8>>, opcode: u8, digit: Option<u8>, immedia
             let wide = prefix.first() == Some(&0x66) && immediate.len() == 4;
             let middle = digit.unwrap_or(register);
             if digit.is_some() && prefix.iter().any(|byte| byte & 0xf4 == 0x44) {
-                continue; // REX.R means nothing here
+                continue; // REX.R has no meaning in this instruction
             }
             let mut bytes = [prefix, &[opcode, 0xc0 | middle << 3 | memory]].concat();
             bytes.extend_from_slice(if wide { &immediate[..2] } else { immediate });
@@ -299,7 +299,8 @@ fn with_registers(all: &mut Vec<Vec<u8>>, opcode: u8, digit: Option<u8>, immedia
     }
 }
 
-/// Memory operands: `[base]`, `[base + d]`, with index, without base, relative to rip, with a 32-bit address, of fs.
+/// Memory operands: `[base]`, `[base + d]`, with index, without base, relative to rip, with a 32-bit address,
+/// relative to fs.
 fn with_memory(all: &mut Vec<Vec<u8>>, prefix: &[u8], opcode: u8, middle: u8) {
     let operands: [&[u8]; 9] = [
         &[0x00],
@@ -355,7 +356,7 @@ fn instructions() -> Vec<Vec<u8>> {
         all.push(vec![0x41, 0xb8 + register, 1, 2, 3, 0xf4]);
         all.push(vec![0x48, 0xc7, 0xc0 + register, 0xfe, 0xff, 0xff, 0xff]);
         for digit in [2, 4, 6] {
-            // call, jmp, push: not call rsp and jmp rsp, which cannot be moved.
+            // call, jmp and push; but not call rsp and jmp rsp, which cannot be relocated.
             if digit == 6 || register != 4 {
                 all.push(vec![0xff, 0xc0 | digit << 3 | register]);
             }
@@ -407,7 +408,7 @@ fn the_processor_does_the_same() {
     install();
     let mut bench = Bench::new();
     let site = bench.base + SITE;
-    // The redirect's target is always the descriptor of the instruction that is now in the detour's place.
+    // The redirect always leads to the same place, in which each test writes its instruction's descriptor.
     let (mut compared, mut faults, mut taken) = (0_u32, 0_u32, 0_u32);
     let scout = Target::new(&Options::default());
     let context = scout.enter();
@@ -456,7 +457,7 @@ fn the_processor_does_the_same() {
                 continue;
             };
             if found[RIP] == copy {
-                // An address that only the processor can judge.
+                // Only the processor knows whether this address is valid.
                 assert!(right[RIP] >> 47 != 0, "{bytes:x?}: {state:x?}");
                 continue;
             }

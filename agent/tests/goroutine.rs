@@ -52,8 +52,8 @@ fn a_goroutine_is_found_by_way_of_the_thread() {
         put(own + 152, number);
         SLOT.with(|word| word.set(slot));
     };
-    // No goroutine yet; on its own stack; on the scheduler's stack for it; in the scheduler alone;
-    // an invalid address.
+    // The cases: no goroutine yet; a goroutine on its own stack; a goroutine while the thread is on the scheduler's
+    // stack; the scheduler without a goroutine; an invalid address.
     for (slot, current, number, expected) in [
         (0, 0, 7, 0),
         (own, own, 7, 7),

@@ -28,8 +28,8 @@ fn put(address: u64, bytes: &[u8]) {
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) };
 }
 
-/// The three ways to read: with a snapshot that has the address, with one that lacks it
-/// (process_vm_readv), and without system calls. Also a snapshot that claims too much.
+/// The three ways to read: with a snapshot that has the address, with one that lacks it (process_vm_readv), and
+/// without system calls. Also with a snapshot that wrongly has the address.
 fn ways() -> Vec<(&'static str, Target)> {
     let all = |allow_syscalls| {
         let target = Target::new(&Options {
@@ -259,7 +259,7 @@ fn scratch_runs_out() {
     );
     target.begin(context);
     assert_eq!(target.run(context, Function::CopyIn, &[end - 4096, 4096]).1, 0);
-    // Nothing was written after it.
+    // Nothing was written after the scratch memory.
     let behind = target.get(context, offset_of!(Context, scratch)) + 4096;
     assert_eq!(target.bytes(behind, 8), [0; 8]);
 }
@@ -289,8 +289,8 @@ fn a_new_snapshot_is_seen_at_once() {
 fn a_range_among_many_is_found() {
     let end = edge();
     put(end - 8, &9_u64.to_le_bytes());
-    // Without system calls and working guards, only the snapshot can tell good addresses from bad;
-    // so look at the cached range.
+    // Without system calls and working guards, only the snapshot distinguishes good addresses from bad ones. So this
+    // examines the cached range.
     let target = Target::new(&Options::default());
     target.install();
     let context = target.enter();

@@ -13,7 +13,7 @@ use nanoprobe_agent::redirect_table;
 use nanoprobe_arena::Structure as _;
 use nanoprobe_arena::layout::{Readers, TABLE_ROWS, Tables};
 
-/// int3, and two functions to which it may lead, after sixteen bytes each: they return 77 and 78.
+/// An int3, and two functions to which it may be redirected. They lie at offsets 16 and 32, and return 77 and 78.
 const CODE: [u8; 48] = {
     let mut code = [0xcc; 48];
     code[16] = 0xb8;
@@ -116,7 +116,7 @@ fn look_ups_are_counted() {
         while inside[phase].load(Ordering::SeqCst) == 0 {
             assert!(Instant::now() < end, "nobody is ever counted in {phase}");
         }
-        // The reader that has seen the earlier phase leaves; no other one arrives.
+        // Waits until the readers of the earlier phase have left; no further readers join that phase.
         while inside[1 - phase].load(Ordering::SeqCst) != 0 {
             assert!(Instant::now() < end, "somebody is counted for ever in {}", 1 - phase);
         }

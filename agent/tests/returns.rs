@@ -14,7 +14,7 @@ use nanoprobe_arena::layout::{
 };
 
 const THUNKS: u64 = 0x10_0000_0000;
-/// Threads within a call; each has a chunk of instances.
+/// The number of other threads, each of which is within a call and has a chunk of instances.
 const OTHERS: usize = 40;
 
 /// A place after a call, to which a function returns.
@@ -54,7 +54,7 @@ fn take(target: &Target, slot: &mut u64) -> u64 {
 }
 
 fn now(slot: &u64) -> u64 {
-    // SAFETY: a reference is valid. The agent has changed the value there.
+    // SAFETY: a reference is always valid. The read is volatile because the agent has changed the value.
     unsafe { core::ptr::from_ref(slot).read_volatile() }
 }
 
@@ -67,8 +67,8 @@ fn protect(pool: u64, chunks: core::ops::Range<u64>, protection: i32) {
     assert_eq!(result, 0);
 }
 
-/// Without the check, each exception of one thread would look at a thousand threads within calls.
-/// Here such a look is a fault.
+/// The bounds of chunks keep an unwinder from looking at the instances of all other threads. In this test, such a look
+/// would fault.
 #[test]
 fn an_unwinder_does_not_look_at_other_threads_instances() {
     let (target, pool) = target();
@@ -100,13 +100,13 @@ fn an_unwinder_does_not_look_at_other_threads_instances() {
     assert_eq!(now(&own), original);
 }
 
-/// A coroutine continues in another thread than the one that has begun its call: there, too, an
-/// unwinder finds the real address.
+/// A coroutine continues in another thread than the thread in which its call began. There, too, an unwinder finds the
+/// real address.
 #[test]
 fn addresses_replaced_by_another_thread_on_this_stack_are_restored() {
     let (target, _) = target();
     let original = behind_a_call();
-    // Above the frame of the function that restores.
+    // The slots lie above the frame of the function that restores them.
     let mut slots = [original; 3];
     std::thread::scope(|scope| {
         let slots = &mut slots;

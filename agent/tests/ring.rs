@@ -28,7 +28,7 @@ fn size(sequence: u64) -> u64 {
     sequence * 7 % 23 + 1
 }
 
-/// Writes the record with number `sequence`, which is in all of its words; yields whether there was room.
+/// Writes a record whose words all hold the number `sequence`. Yields whether there was room.
 fn write(target: &Target, context: u64, sequence: u64) -> bool {
     let (record, _) = target.run(context, Function::Reserve, &[5, 24 + size(sequence) * 8]);
     if record == 0 {
@@ -44,7 +44,7 @@ fn write(target: &Target, context: u64, sequence: u64) -> bool {
     true
 }
 
-/// The record's number, after checking that it is whole.
+/// Checks that a record is whole, and yields its number.
 fn check(record: &Record) -> u64 {
     let words: Vec<u64> = record
         .payload
@@ -134,7 +134,7 @@ fn a_full_ring_drops_and_counts() {
         }
         assert_eq!(read.len() as u64, written);
         assert!(read.windows(2).all(|pair| pair[0] < pair[1]));
-        // The room is used: less than the smallest record is left.
+        // All room was used: less than the smallest record is left.
         assert!(written > 4096 / (24 + 23 * 8));
         assert!(write(&target, context, 5000));
         assert_eq!(check(&reader.next(&target.memory).unwrap().unwrap()), 5000);
@@ -169,7 +169,7 @@ fn after_an_exit_no_record_is_overwritten() {
         .memory
         .store_u32(offset_of!(Control, exit_requested) as u64, 1)
         .unwrap();
-    // Until the free room is used up.
+    // Writes records until the free room is used up.
     let written = (1000..2000)
         .filter(|sequence| write(&target, context, *sequence))
         .count();
@@ -188,7 +188,7 @@ fn an_impossible_size_is_a_drop() {
             assert_eq!(target.run(context, Function::Reserve, &[1, bytes]).0, 0);
         }
         assert_eq!(target.get(context, offset_of!(Context, ring_drops)), 4);
-        // The least and the greatest.
+        // The least and the greatest size.
         assert_ne!(target.run(context, Function::Reserve, &[1, 0]).0, 0);
         assert_ne!(target.run(context, Function::Reserve, &[1, 4096]).0, 0);
     }
@@ -210,7 +210,7 @@ fn a_concurrent_reader_accounts_for_every_record() {
                 done.store(true, Ordering::Release);
                 (context, dropped)
             });
-            // The only context there is.
+            // The only context.
             let mut reader = RingReader::new(target.contexts, &target.plan, policy);
             let mut last = None;
             let mut read = 0_u64;

@@ -1,5 +1,5 @@
-//! A thread that stands at one of our traps when the signal comes: a debugger has set it back, or
-//! it has executed a trap of the program's own right before ours.
+//! Signals to a thread that stands at one of our traps: a debugger has set the thread back, or it has executed a trap
+//! of the program directly before ours.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -27,9 +27,9 @@ fn programs_own() -> SignalAction {
     }
 }
 
-/// A debugger that detaches while it passes SIGTRAP may set a thread back to our int3: the thread
-/// continues there. A thread that has executed the program's own int3 right before ours stands at
-/// the same place, and its trap is the program's.
+/// A debugger that detaches while it passes SIGTRAP may set a thread back to our int3. The thread then continues
+/// there. A thread that has executed an int3 of the program directly before ours stands at the same place, but its
+/// signal is for the program.
 #[test]
 fn a_thread_that_was_set_back_goes_on_and_a_programs_own_int3_in_front_is_the_programs() {
     let own_int3: [u8; 3] = [0x90, 0x90, 0xcc];

@@ -1,6 +1,5 @@
-//! The program's signal masks and actions, with the agent before its calls. The kernel never
-//! learns that SIGTRAP, SIGILL, SIGSEGV or SIGBUS are blocked, and the program never learns that
-//! they are not.
+//! The program's signal masks and actions, when the agent intercepts its calls. In the kernel, SIGTRAP, SIGILL,
+//! SIGSEGV and SIGBUS are never blocked, but for the program they are.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -34,7 +33,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The agent's answer (`None`: it leaves the call alone), and the registers' rax.
+/// The result that the agent returns in rax; `None`: the agent lets the program make the call.
 fn shim(target: &Target, number: u64, arguments: [u64; 4]) -> Option<i64> {
     let before = Registers {
         rax: number,
@@ -99,7 +98,7 @@ fn recorded(target: &Target) -> Vec<u16> {
     all.into_iter().filter(|word| *word != 0).collect()
 }
 
-/// Runs in its own thread, with its own mask, which is empty at first.
+/// Runs `action` in its own thread, with its own mask, which is empty at first.
 fn in_thread(action: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -144,7 +143,7 @@ fn every_thread_believes_for_itself() {
 }
 
 #[test]
-fn what_is_not_about_the_four_is_left_to_the_program() {
+fn calls_about_other_signals_are_left_to_the_program() {
     let target = Target::new(&Options::default());
     in_thread(|| {
         let shim = |arguments| shim(&target, SIGPROCMASK, arguments);
@@ -155,7 +154,7 @@ fn what_is_not_about_the_four_is_left_to_the_program() {
         }
         assert_eq!(shim([UNBLOCK, all, 0, 8]), None);
         assert_eq!(shim([BLOCK, 0, 0, 8]), None);
-        // What the kernel will refuse.
+        // These are calls that the kernel will refuse.
         assert_eq!(shim([3, all, 0, 8]), None);
         assert_eq!(shim([BLOCK, all, 0, 4]), None);
         let unreadable = map(8192, libc::MAP_PRIVATE);
@@ -165,7 +164,7 @@ fn what_is_not_about_the_four_is_left_to_the_program() {
             assert_eq!(shim([BLOCK, bad, 0, 8]), None);
         }
         assert_eq!(kernels_mask(), 0);
-        // The kernel reports an old mask that it could not store, and has set the new one.
+        // The kernel sets the new mask, and reports that it could not store the old one.
         assert_eq!(shim([BLOCK, all, unreadable + 4096, 8]), Some(-i64::from(libc::EFAULT)));
         assert_eq!(kernels_mask(), ALL & !SYNCHRONOUS);
         assert_eq!(recorded(&target), [SYNCHRONOUS as u16]);
@@ -203,12 +202,12 @@ extern "C" fn child_with_our_memory(target: *mut c_void) -> i32 {
     i32::from(trap != Some(0)) + 2 * i32::from(other != Some(0)) + 4 * i32::from(result != 0)
 }
 
-/// posix_spawn and vfork: the child has its own masks and actions, but its parent's memory.
+/// A child of posix_spawn and vfork has its own masks and actions, but its parent's memory.
 #[test]
 fn a_child_that_shares_our_memory_records_nothing() {
     let _alone = alone();
     let target = installed();
-    // The thread's slot is claimed by its parent, which is counted.
+    // This thread claims its slot of the table now, so that `before` already contains the claim.
     let (_, own) = mask(&target, SETMASK, Some(!0));
     mask(&target, SETMASK, Some(own));
     let before = target.memory.copy(0, 4096).unwrap();
@@ -242,7 +241,7 @@ const SIGNALS: [(i32, usize); 4] = [
     (libc::SIGILL, SLOT_ILL),
 ];
 
-/// A target whose actions for the four are in the kernel; the program's own actions are recorded as
+/// A target whose actions for the four signals are installed in the kernel. The recorded actions of the program are
 /// handlers at 0x1000 + slot.
 fn installed() -> Target {
     let target = Target::new(&Options::default());
@@ -311,7 +310,7 @@ fn the_programs_own_action_is_exchanged_in_our_record() {
         assert_eq!(shim(good, 1), Some(-i64::from(libc::EFAULT)));
         assert_eq!(exchange(&target, signal, None), (0, second));
     }
-    // An action that was set in the kernel directly is found there.
+    // An action that was set directly in the kernel is found there.
     let theirs = action(1, 0);
     let ours = exchange_action(libc::SIGTRAP, Some(theirs));
     let null = [libc::SIGTRAP as u64, 0, 0, 8];

@@ -1,4 +1,5 @@
-//! Traps that are ours, and signals that are not: the program sees, or dies of, what it would without us.
+//! Our own traps, and all other signals. The program receives the same signals as without us, and the same signals kill
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -61,7 +62,7 @@ fn target(redirect: bool) -> (Target, u64) {
     let code = map_code(&CODE);
     let mut redirects = Vec::new();
     if redirect {
-        // Neighbours before, between and after, so that the search has something to do.
+        // There are further redirects before, between and after, so that look-ups must search.
         for (from, to) in [
             (1, 2),
             (code + INT3, code + SEVENTY_SEVEN),
@@ -188,7 +189,8 @@ fn a_program_without_handlers_dies_of_the_same_signal() {
             // SAFETY: a signal to ourselves, in the child.
             assert_eq!(signal_of_death(in_child(|| unsafe { libc::raise(signal) })), signal);
         }
-        // Ignored: a signal that was sent is, one that was caused is not.
+        // If the action is to ignore a signal, a signal that was sent is ignored, and a signal that an instruction
+        // caused is not.
         for slot in [SLOT_TRAP, SLOT_SEGV] {
             target.set_action(slot, action(1, 0));
         }
@@ -202,13 +204,13 @@ fn a_program_without_handlers_dies_of_the_same_signal() {
     }
 }
 
-/// What the program's handler received.
+/// The arguments that the program's handler received.
 static CALLS: AtomicI32 = AtomicI32::new(0);
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 static CODE_OF_SIGNAL: AtomicI32 = AtomicI32::new(0);
 static RIP: AtomicU64 = AtomicU64::new(0);
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
-/// Where the handler lets the program continue; 0: where it was.
+/// The address at which the handler lets the program continue; 0: where the program was.
 static RESUME: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn programs_handler(signal: i32, information: *const libc::siginfo_t, context: *mut c_void) {
@@ -240,7 +242,7 @@ fn programs_own(flags: u64, mask: u64) -> SignalAction {
     }
 }
 
-/// 0 when all hold, else the number of the first that does not.
+/// 0 if all checks hold, else the number of the first check that does not.
 fn first_wrong(checks: &[bool]) -> i32 {
     checks
         .iter()
@@ -264,8 +266,8 @@ fn the_programs_handler_is_called_as_it_would_be() {
     let (target, code) = target(true);
     target.set_action(SLOT_TRAP, programs_own(0, bit(libc::SIGUSR1)));
     succeeds(|| {
-        // Not in the table: the program's own int3. The kernel leaves rip after it, and there
-        // the program continues.
+        // This int3 is not in the table, so it is the program's. The kernel leaves rip after it, and the program
+        // continues there.
         let own = code + INT3;
         let other = map_code(&CODE);
         execute(other + INT3);
@@ -277,7 +279,7 @@ fn the_programs_handler_is_called_as_it_would_be() {
             BLOCKED.load(Ordering::Relaxed) & bit(libc::SIGUSR1) != 0,
             BLOCKED.load(Ordering::Relaxed) & bit(libc::SIGTRAP) == 0,
         ]);
-        // A signal that was sent, even while standing at a trap of ours. SAFETY: a signal to
+        // A signal that was sent is the program's, even if the thread stands at a trap of ours. SAFETY: a signal to
         // ourselves, in the child.
         unsafe { libc::raise(libc::SIGTRAP) };
         let second = first_wrong(&[
@@ -314,8 +316,8 @@ fn no_defer_and_reset() {
     assert_eq!(signal_of_death(in_child(|| execute(code + INT3))), libc::SIGTRAP);
 }
 
-/// A program that jumps to the byte after a trap of ours and gets another SIGTRAP there: its own
-/// step, a breakpoint register, a perf event.
+/// The program jumps to the byte after a trap of ours and gets a SIGTRAP for another reason there: a step of its own,
+/// a breakpoint register, a perf event.
 #[test]
 fn only_an_int3_has_executed_our_int3() {
     let _alone = alone();
@@ -356,8 +358,8 @@ fn only_an_int3_has_executed_our_int3() {
     }
 }
 
-/// A step of ours ends, whether the kernel reports it as a step or not. Another SIGTRAP ends it,
-/// too, and is the program's.
+/// A single step that the agent started ends with the next SIGTRAP, whether or not the kernel reports it as a step. A
+/// SIGTRAP of another kind ends the step as well, and goes to the program.
 #[test]
 fn a_step_ends_whatever_code_the_kernel_reports() {
     let _alone = alone();
@@ -376,8 +378,8 @@ fn a_step_ends_whatever_code_the_kernel_reports() {
     unsafe { core::arch::asm!("mov {}, fs:0", out(reg) key) };
     let slot = key.wrapping_mul(TABLE_FACTOR) >> 52;
     let step = target.table + TABLE_STEPS as u64 + 16 * slot;
-    // The signal's code, the trap flag, the thread's place; whether the handler took it, and where
-    // the thread continues.
+    // Each case: the signal's code, the trap flag, the thread's place; whether the agent's handler took the signal, and
+    // where the thread continues.
     let (inside, end, elsewhere) = (target.arena + copy, target.arena + copy_end, 0x5678);
     const TF: i64 = 0x100;
     let cases = [
@@ -385,11 +387,11 @@ fn a_step_ends_whatever_code_the_kernel_reports() {
         (libc::TRAP_TRACE, TF, end, true, 0x1233),
         (libc::TRAP_BRKPT, TF, inside, true, inside),
         (libc::TRAP_BRKPT, TF, end, true, 0x1233),
-        // A step that was begun and forgotten: this is an int1, a breakpoint register or a perf event.
+        // A step was begun and never ended: this signal is an int1, a breakpoint register or a perf event.
         (libc::TRAP_BRKPT, 0, elsewhere, false, elsewhere),
         (libc::TRAP_HWBKPT, 0, elsewhere, false, elsewhere),
         (6, 0, elsewhere, false, elsewhere),
-        // While we step: the thread continues without stepping.
+        // A signal comes during a step: the thread continues without stepping.
         (libc::TRAP_HWBKPT, TF, inside, false, inside),
         (6, TF, end, false, end),
     ];

@@ -121,7 +121,7 @@ fn a_thread_that_was_missed_gets_its_context_when_there_are_more() {
     assert_eq!(ControlBlock::open(&target.memory).unwrap().contexts_in_use(), Ok(2));
 }
 
-/// No two threads share a context while some claim and the tracer adds.
+/// Threads claim contexts while the tracer adds contexts: no two threads get the same one.
 #[test]
 fn no_two_threads_share_a_context_that_the_tracer_adds() {
     let target = Target::new(&Options {
@@ -253,7 +253,7 @@ fn a_changed_thread_starts_afresh() {
     assert_eq!(target.memory.copy(locals, 64).unwrap(), [0; 64]);
 }
 
-/// What the tracer does with the leavings of a thread.
+/// Does what the tracer does when a thread is gone.
 fn end(target: &Target, context: u64) {
     let offset = context - target.arena;
     let index = target
@@ -275,7 +275,7 @@ fn elsewhere<T: Send>(what: impl FnOnce() -> T + Send) -> T {
 }
 
 #[test]
-fn what_a_thread_has_counted_stays_when_its_context_is_used_again() {
+fn counts_stay_when_another_thread_takes_the_context() {
     let target = Target::new(&Options {
         contexts: 2,
         ..Options::default()
@@ -283,7 +283,7 @@ fn what_a_thread_has_counted_stays_when_its_context_is_used_again() {
     let own = target.enter();
     let slot = |context: u64| context - target.arena + CONTEXT_SLOTS;
     let locals = |context: u64| target.get(context, offset_of!(Context, locals)) - target.arena;
-    // One thread within the other, so that they have different thread pointers.
+    // One thread starts the other, so that both exist at once and have different thread pointers.
     let (first, (second, tid)) = elsewhere(|| {
         let first = target.enter();
         assert!(own != 0 && first != 0 && own != first);
@@ -291,7 +291,7 @@ fn what_a_thread_has_counted_stays_when_its_context_is_used_again() {
         set(slot(first), 41);
         set(locals(first), 1);
         set(target.field(first, offset_of!(Context, ring_records)), 5);
-        // It ended in the middle of a handler.
+        // The thread ended in the middle of a handler.
         set(target.field(first, offset_of!(Context, busy)), 7);
         set(target.field(first, offset_of!(Context, ring_pending)), 7);
         end(&target, first);
@@ -317,7 +317,7 @@ fn what_a_thread_has_counted_stays_when_its_context_is_used_again() {
     assert_eq!(missed(&target), 0);
 }
 
-/// A thread whose slot lies after one that was freed still finds its own; a new thread takes the freed one.
+/// A thread whose slot lies after a freed slot still finds its own; a new thread takes the freed slot.
 #[test]
 fn chains_go_on_past_slots_of_threads_that_are_gone() {
     let target = Target::new(&Options::default());

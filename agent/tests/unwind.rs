@@ -29,20 +29,20 @@ fn rows() -> Vec<UnwindRow> {
         row(0x000, CFA_END, 0, 0, 0),
         // A leaf at its entry.
         row(0x100, CFA_RSP, 8, 0, 0),
-        // One that has pushed rbp and three words.
+        // A function that has pushed rbp and three words.
         row(0x200, CFA_RSP, 40, 1, -16),
-        // One with a frame pointer.
+        // A function with a frame pointer.
         row(0x300, CFA_RBP, 16, 1, -16),
         row(0x400, CFA_PLT, 0, 0, 0),
         row(0x500, CFA_SIGNAL, 0, 0, 0),
-        // A main that has realigned its stack: the canonical address is kept below rbp.
+        // A `main` that has realigned its stack: the canonical frame address is stored below rbp.
         row(0x600, CFA_RBP_DEREF, -8, 1, -24),
         row(0x700, CFA_RBP, 16, 2, 0),
         row(0x800, CFA_END, 0, 0, 0),
-        // Its caller's rbp was pushed far from the canonical address.
+        // A function that has saved the caller's rbp far from the canonical address.
         row(0x900, CFA_RSP, 24, 3, 8),
         row(0xa00, CFA_UNKNOWN, 0, 0, 0),
-        // rbp is used for something else, and saved nowhere.
+        // A function that uses rbp for something else, and saves it nowhere.
         row(0xb00, CFA_RSP, 16, 2, 0),
         row(0xc00, CFA_END, 0, 0, 0),
     ]
@@ -51,7 +51,7 @@ fn rows() -> Vec<UnwindRow> {
 struct Stack {
     target: Target,
     context: u64,
-    /// Where the stack's memory begins; 64 KiB.
+    /// The start of the stack's memory, which has 64 KiB.
     base: u64,
 }
 
@@ -65,7 +65,7 @@ impl Stack {
         target.install();
         let table = UnwindTable {
             module_count: 2,
-            reserved: 0,
+            runtimes_offset: 0,
         };
         let rows_offset = UNWIND + 128;
         let rows = rows();
@@ -173,14 +173,14 @@ fn all_kinds_of_rows() {
     assert_eq!(stack.walk(TEXT + 0x100, 0, rsp, 0x77, 1), all[..1]);
 }
 
-/// A call that is a function's last instruction returns to the next function; the call's row is
+/// A call that is a function's last instruction returns to an address in the next function. The row of the call is
 /// the right one.
 #[test]
 fn a_return_address_belongs_to_its_call() {
     let stack = Stack::new();
     let rsp = stack.base + 1024;
     stack.put(rsp, &[TEXT + 0x300]);
-    stack.put(rsp + 8, &[0, 0, 0, 0, TEXT + 0x820]); // as 0x2ff's row says
+    stack.put(rsp + 8, &[0, 0, 0, 0, TEXT + 0x820]); // as the row for 0x2ff says
     assert_eq!(
         stack.walk(TEXT + 0x100, 0, rsp, 0, 20),
         [TEXT + 0x100, TEXT + 0x300, TEXT + 0x820]
@@ -213,7 +213,7 @@ fn the_callers_rbp_is_found_from_rbp_or_lost() {
     stack.put(frame, &[0x1234, TEXT + 0x820]);
     let all = [TEXT + 0x900, TEXT + 0x310, TEXT + 0x820];
     assert_eq!(stack.walk(TEXT + 0x900, 1, rsp, rbp, 20), all);
-    // The same way down, but 0xb00 has lost rbp. 0x310 needs it; 0x110 does not.
+    // The same frames, but 0xb00 has lost rbp. 0x310 needs it; 0x110 does not.
     stack.put(rsp, &[0, TEXT + 0x310]);
     assert_eq!(
         stack.walk(TEXT + 0xb00, 1, rsp, frame, 20),
@@ -224,7 +224,7 @@ fn the_callers_rbp_is_found_from_rbp_or_lost() {
         stack.walk(TEXT + 0xb00, 1, rsp, frame, 20),
         [TEXT + 0xb00, TEXT + 0x110, TEXT + 0x820]
     );
-    // Lost, then needed as "at rbp + 8", and as the start of a chain.
+    // rbp is lost, and then needed as "at rbp + 8", and as the start of a chain.
     for next in [0x910, 0xa10] {
         stack.put(rsp, &[0, TEXT + next, 0, 0, TEXT + 0x820]);
         assert_eq!(stack.walk(TEXT + 0xb00, 1, rsp, frame, 20), [TEXT + 0xb00, TEXT + next]);
@@ -246,7 +246,7 @@ fn through_a_signal_frame() {
     let rsp = stack.base + 1024;
     stack.put(rsp, &[TEXT + 0x510]);
     let ucontext = rsp + 8;
-    // The interrupted function stood at its first instruction, on another stack, lower than this one.
+    // The interrupted function stood at its first instruction, on another stack, which lies lower than this one.
     let other = stack.base + 64;
     stack.put(ucontext + 120, &[0x5555]);
     stack.put(ucontext + 160, &[other, TEXT + 0x300]);
@@ -270,7 +270,7 @@ fn where_no_module_is() {
     stack.put(rbp + 64, &[0, TEXT + 0x820]);
     let frames = [unknown, unknown + 0x100, unknown + 0x200, TEXT + 0x820];
     assert_eq!(stack.walk(unknown, 0, rsp, rbp, 20), frames);
-    // Elsewhere only rbp tells.
+    // At other places only rbp leads to the caller.
     assert_eq!(
         stack.walk(unknown, 4, rsp, rbp, 20),
         [unknown, unknown + 0x200, TEXT + 0x820]
@@ -285,7 +285,7 @@ fn garbage_ends_the_walk() {
     let rsp = stack.base + 1024;
     let unknown = 0x1000_0000;
     let walk = |rbp| stack.walk(unknown, 4, rsp, rbp, 20);
-    // rbp below rsp, misaligned, unmapped, outside of user memory; a chain that leads back to itself.
+    // Values of rbp: below rsp, misaligned, unmapped, outside of user memory, and a chain that leads back to itself.
     for rbp in [
         0,
         rsp - 8,
@@ -304,7 +304,8 @@ fn garbage_ends_the_walk() {
         stack.put(rsp + 64, &[rsp + 128, pc]);
         assert_eq!(walk(rsp + 64), [unknown], "{pc:#x}");
     }
-    // With rows, too, a frame must lie above its callee's: here it would be the same one for ever.
+    // With rows, too, a frame must lie above its callee's frame. Without this rule, the frame here would repeat for
+    // ever.
     stack.put(rsp - 128, &[rsp - 128, TEXT + 0x310]);
     assert_eq!(stack.walk(TEXT + 0x310, 4, rsp, rsp - 128, 20), [TEXT + 0x310]);
     // The stack's end.
@@ -342,7 +343,8 @@ fn a_deep_stack_is_read_directly_after_the_first_word_of_a_page() {
     }
     let frames = stack.walk(unknown, 4, rsp, rsp, 60);
     assert_eq!(frames, (0..60).map(|link| unknown + link).collect::<Vec<_>>());
-    // No snapshot was published: the pages were learnt, and what follows the last one read is not among them.
+    // No snapshot was published. The walk has found out which pages are readable. The page after the last page that it
+    // read is not among them.
     let known = stack.target.get(stack.context, offset_of!(Context, stack_end));
     assert_eq!(known, (rsp + 59 * 512).next_multiple_of(4096));
     assert_eq!(stack.target.get(stack.context, offset_of!(Context, stack_start)), rsp);

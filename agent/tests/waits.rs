@@ -12,7 +12,7 @@ use nanoprobe_arena::layout::{Registers, SYNCHRONOUS, TABLE_BYTES};
 const ALL: u64 = !(1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1));
 const USR1: u64 = 1 << (libc::SIGUSR1 - 1);
 
-/// The registers before a call that waits, as the kernel gets them.
+/// The registers with which the kernel gets a call that waits.
 fn waiting(target: &Target, before: Registers, lends: bool) -> Registers {
     let mut registers = before;
     // SAFETY: the function lies in the image, which is mapped r-x, and has this signature.
@@ -97,7 +97,7 @@ fn a_wait_gets_a_mask_without_the_four() {
         assert_eq!(waiting(&target, before, true), after, "the same once more");
         assert_eq!(waiting(&target, before, false), before, "the program reads it again");
     }
-    // Nothing to take out, no mask, another size; and other calls.
+    // Calls that must not change: with no signal to take out, without a mask, with another size; and other calls.
     for before in [
         sigsuspend(harmless),
         sigsuspend(0),
@@ -114,8 +114,8 @@ fn a_wait_gets_a_mask_without_the_four() {
     }
 }
 
-/// The kernel must report that a pointer is bad; in the traced process, and in its child, where no
-/// fault is ours.
+/// The kernel must report that a pointer is bad: in the traced process, and in its child, where the agent handles no
+/// fault.
 #[test]
 fn a_bad_mask_is_left_to_the_kernel() {
     let bad = [
@@ -137,7 +137,7 @@ fn a_bad_mask_is_left_to_the_kernel() {
     assert_eq!(in_child(|| i32::from(!all_are_left(&target))), 0);
 }
 
-/// A handler that runs before the call makes such calls of its own.
+/// A handler that runs before the call makes such calls itself.
 #[test]
 fn a_wait_in_a_handler_has_a_copy_of_its_own() {
     let target = Target::new(&Options::default());
@@ -151,9 +151,9 @@ fn a_wait_in_a_handler_has_a_copy_of_its_own() {
     }
 }
 
-// Asks the shim about a wait for signals, makes another system call, and comes to where the wait's
-// `syscall` would be: two bytes that kill a thread that executes them. rdi: the shim, rsi: the
-// wait's registers, rdx: the other call and its three arguments.
+// Calls the shim for a wait for signals, then makes another system call, and then comes to the place of the wait's
+// `syscall`. Instead of it there are two bytes that would kill the thread. rdi: the shim, rsi: the wait's registers,
+// rdx: the other call and its three arguments.
 core::arch::global_asm!(
     ".globl nanoprobe_test_window",
     "nanoprobe_test_window:",
@@ -172,9 +172,8 @@ unsafe extern "C" {
     fn nanoprobe_test_window(shim: u64, registers: *const Registers, call: *const [u64; 4]) -> i64;
 }
 
-/// A signal that arrives after the shim has looked and before the call is made is the call's
-/// result. A bad pointer for its siginfo is EFAULT, as in the kernel, although the handler itself
-/// blocks the signal.
+/// If a signal arrives after the shim has looked and before the call is made, it becomes the result of the call. A
+/// bad pointer for its siginfo leads to EFAULT, as in the kernel, although the handler itself blocks the signal.
 #[test]
 fn a_signal_just_before_a_wait_is_the_waits_result() {
     const EFAULT: i64 = -(libc::EFAULT as i64);
@@ -186,7 +185,8 @@ fn a_signal_just_before_a_wait_is_the_waits_result() {
         let [process, thread] = unsafe { [libc::SYS_getpid, libc::SYS_gettid].map(|call| libc::syscall(call)) };
         for signal in signals {
             let set = 1_u64 << (signal - 1);
-            // A set at the place where the siginfo will go, for the call that lets the signal in.
+            // The call that unblocks the signal reads its mask from here; the siginfo will be stored in the same
+            // place.
             let mut information = [set; 16];
             let wait = |address: u64| Registers {
                 rax: libc::SYS_rt_sigtimedwait as u64,
@@ -205,7 +205,7 @@ fn a_signal_just_before_a_wait_is_the_waits_result() {
                 libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const set, 0, 8);
                 libc::syscall(libc::SYS_tgkill, process, thread, signal);
                 let result = nanoprobe_test_window(shim, &wait(place), &lets_in);
-                // Its second argument, the thread's number, is where the siginfo would go.
+                // The second argument is the thread's number instead of an address, so the siginfo cannot be stored.
                 let bad = nanoprobe_test_window(shim, &wait(thread as u64), &sends);
                 (result, bad)
             };

@@ -101,7 +101,8 @@ static void say(const char *what, double cost)
 
 static struct thread threads[THREADS_MAX];
 
-/* All at once, plain, then patched; the first thread changes the text, when no other is in it. */
+/* All threads measure at once, first the plain function, then the patched one. The first thread changes the text
+   while no other thread executes it. */
 static void *measure(void *which)
 {
 	struct thread *self = which;

@@ -2,20 +2,21 @@
  *
  * neighbour batches [threads] [function]
  *
- * function: 0 bench_neighbour, 1 bench_last_resort, 2 bench_shared. The program is linked to lie so low that what the
- * bytes behind an instruction spell is below address 0, and no padding is in reach. */
+ * function: 0 bench_neighbour, 1 bench_last_resort, 2 bench_shared. The program is linked to lie so low that a
+ * displacement made of the bytes after an instruction leads below address 0, and no padding is in reach. */
 #define _GNU_SOURCE
 #include "batches.h"
 #include <pthread.h>
 #include <stdlib.h>
 
-/* More code than a short jump reaches, with no long instruction and no padding after it. */
+/* A stretch of code that is longer than a short jump reaches, without long instructions or padding. */
 #define FAR(name)                                            \
 	".type " #name ", @function\n" #name ":\n"               \
 	"	.rept 40\n	leal 1(%rdi), %eax\n	.endr\n	ret\n"       \
 	".size " #name ", . - " #name "\n"
 
-/* A jump leads to the site, and the neighbour comes after it; branches lead there and after it. */
+/* A jump leads to the site, and the neighbour comes after it; branches lead to the neighbour and to the instruction
+   after the neighbour. */
 #define NEIGHBOUR(name, instruction)                         \
 	".globl " #name "\n.type " #name ", @function\n"         \
 	#name ":\n	testl %esi, %esi\n	js 2f\n	js 3f\n	jmp 1f\n" \
@@ -30,9 +31,9 @@ long bench_shared(const char *text, long value);
 long bench_last_resort(const char *text, long value);
 __asm__(".text\n" FAR(far_0)
         NEIGHBOUR(bench_neighbour, "movabsq $1, %rcx") FAR(far_1)
-        /* Not ten bytes, as two jumps have. */
+        /* The instruction is shorter than the ten bytes of two jumps. */
         NEIGHBOUR(bench_shared, "addl $0x11111, %ecx") FAR(far_3)
-        /* A loop, entered from above: it has no room but together with what is in front of it. */
+        /* A loop that is entered from above. It has room for a jump only together with the instruction before it. */
         ".globl bench_last_resort\n.type bench_last_resort, @function\n"
         "bench_last_resort:\n	leaq 1(%rsi), %rax\n	movl $1, %ecx\n	testl %esi, %esi\n	jns 1f\n	jmp 3f\n"
         "bench_last_resort_site:\n"
@@ -41,7 +42,7 @@ __asm__(".text\n" FAR(far_0)
         "2:	decl %ecx\n"
         "3:	jne 2b\n"
         "	ret\n"
-        /* Data, which keeps its bytes. */
+        /* Data, whose bytes must not change. */
         "	.rept 16\n	.byte 0xf1\n	.endr\n"
         ".size bench_last_resort, . - bench_last_resort\n" FAR(far_2));
 extern char bench_neighbour_site, bench_shared_site, bench_last_resort_site, bench_last_resort_loop;
@@ -77,7 +78,7 @@ int main(int argc, char **argv)
 	long threads = argc > 2 ? atol(argv[2]) : 1;
 	if (threads < 1 || threads > 256)
 		return 2;
-	/* Where the comparison probes them. */
+	/* Checks that the sites lie at the offsets at which the comparison probes them. */
 	if (&bench_neighbour_site - (char *)bench_neighbour != 0x8 || &bench_shared_site - (char *)bench_shared != 0x8 ||
 	    &bench_last_resort_site - (char *)bench_last_resort != 0xf ||
 	    &bench_last_resort_loop - (char *)bench_last_resort != 0x12)

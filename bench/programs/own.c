@@ -31,7 +31,7 @@ static int no_op(struct np_probe *probe, struct np_regs *regs)
 	return 0;
 }
 
-/* Its registers must be saved: it uses one, but the library cannot prove which. */
+/* Vector registers must be saved around this handler: it uses one of them, but the library cannot prove which. */
 static int use_vectors(struct np_probe *probe, struct np_regs *regs)
 {
 	(void)probe, (void)regs;
@@ -45,7 +45,7 @@ static long no_op_jumper(const char *text, long value)
 	np_jprobe_return();
 }
 
-/* 64 bytes: clock, ids, where, arguments; as LKST's. */
+/* An event of 64 bytes, like an event of LKST: clock, ids, address, arguments. */
 struct event {
 	uint64_t clock;
 	uint32_t process, thread;

@@ -25,7 +25,7 @@ __asm__(".text\n.p2align 6\n.globl bench_gettimeofday\n.type bench_gettimeofday,
 static volatile int stop;
 static long work_iterations;
 
-/* A chain of multiplications: its time depends on nothing but the clock. */
+/* A chain of multiplications, whose time depends only on the processor's clock. */
 static uint64_t work(uint64_t seed, long iterations)
 {
 	for (long i = 0; i < iterations; i++)
@@ -33,7 +33,7 @@ static uint64_t work(uint64_t seed, long iterations)
 	return seed;
 }
 
-/* After everything before it, and before everything after it. */
+/* Reads the time stamp counter after all earlier instructions and before all later ones. */
 static uint64_t ticks(void)
 {
 	uint32_t low, high;

@@ -14,7 +14,7 @@ use crate::tracer::{self, Tracer};
 
 pub const ALL: &str = "pid$target:bash::entry { @ = count(); }";
 
-/// Iterations of the loop between two times.
+/// The iterations of the loop between two times.
 const ITERATIONS: u32 = 5000;
 
 /// The rows about bash.
@@ -52,9 +52,9 @@ pub fn measure(rounds: usize) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The shell loop with all of bash probed: the additional time, divided by the hits.
+/// The shell loop with all functions of bash probed: the additional time, divided by the hits.
 fn per_hit(shell: &Shell, rounds: usize) -> Result<Row> {
-    // Hits per iteration exactly: the difference of two lengths, so that start and end do not count.
+    // The number of hits per iteration comes from the difference of two lengths, so start and end do not count.
     let hits = |iterations: u64| -> Result<u64> {
         let results = tempfile::NamedTempFile::new()?;
         let script = tempfile::NamedTempFile::new()?;

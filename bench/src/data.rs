@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::report::{Report, Row};
 use crate::statistics::Measured;
 
-/// Everything as JSON.
+/// The whole report as JSON.
 pub fn json(report: &Report) -> String {
     let mut text = format!(
         "{{\n  \"version\": {},\n  \"rounds\": {},\n",
@@ -105,7 +105,7 @@ fn quoted(text: &str) -> String {
     quoted + "\""
 }
 
-/// One line a sample: experiment, row, unit, round, value.
+/// The report as CSV, one line for each sample: experiment, row, unit, round, value.
 pub fn csv(report: &Report) -> String {
     let mut text = String::from("experiment,row,unit,round,value\n");
     for section in &report.sections {

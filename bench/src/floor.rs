@@ -8,7 +8,7 @@ use crate::programs;
 use crate::report::{FLOOR, Row};
 use crate::statistics::Measured;
 
-/// The row of the floor on so many threads at once, each; and what a plain call costs.
+/// The row of the floor on each of several threads at once, and the cost of a plain call.
 pub fn measure(rounds: usize, threads: usize) -> Result<(Row, Option<Measured>)> {
     let program = programs::compile("floor")?;
     let output = Command::new(&program)
@@ -33,7 +33,8 @@ pub fn measure(rounds: usize, threads: usize) -> Result<(Row, Option<Measured>)>
         .map(|(plain, patched)| patched - plain)
         .collect();
     let overhead = Measured::of(&overheads).context("the floor printed nothing")?;
-    // A thread's lines are in order, but mixed with those of the others: how they are paired does not matter.
+    // The lines of each thread are in order, but mixed with the lines of other threads. The pairing of the lines does
+    // not matter.
     let row = Row::new(FLOOR, "ns/call", overhead).note("patched by itself");
     Ok((row, Measured::of(&plain)))
 }

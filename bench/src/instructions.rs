@@ -1,5 +1,5 @@
-//! Instructions that are probed one by one, and the cost of such a probe: by a forced tactic, by a
-//! form of the trap, by the kernel.
+//! Instructions that are probed one by one, and the cost of each probe: by a forced tactic, by a form of the trap, by
+//! the kernel.
 
 use anyhow::{Context, Result, ensure};
 
@@ -10,20 +10,21 @@ use crate::statistics::{self, Measured};
 use crate::tracer::Tracer;
 use crate::{interrupt, programs};
 
-/// What is probed.
+/// A probed instruction.
 pub struct Instruction {
     pub name: &'static str,
     /// The measured program, and the function for its loop.
     pub program: &'static str,
     pub number: usize,
-    /// The function that it calls, and the probes in it, by name: all are hit once in a call.
+    /// The function that the program calls, and the names of the probes in this function. Each probe is hit once in a
+    /// call.
     pub function: &'static str,
     pub probes: &'static [&'static str],
     /// The symbol at the instruction, for the kernel.
     pub symbol: &'static str,
 }
 
-/// The first one of a function of `loop`.
+/// The first instruction of a function of `loop`.
 const fn instruction(name: &'static str, number: usize, function: &'static str) -> Instruction {
     Instruction {
         name,
@@ -35,7 +36,7 @@ const fn instruction(name: &'static str, number: usize, function: &'static str) 
     }
 }
 
-/// Those that the kernel's uprobes are compared on.
+/// The instructions on which the kernel's uprobes are compared.
 pub const INSTRUCTIONS: [Instruction; 7] = [
     instruction("push", 0, "bench_function"),
     instruction("nop", 3, "bench_nop1"),
@@ -62,15 +63,14 @@ pub struct Way {
     pub reach: Option<f64>,
 }
 
-/// A row for each instruction and way that it can be probed in; the rounds go through the ways of
-/// an instruction in turn.
+/// A row for each instruction and each way to probe it. Each round goes through the ways of an instruction in turn.
 pub fn measure(instructions: &[Instruction], ways: &[Way], rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for instruction in instructions {
         let mut figures: Vec<Result<Vec<f64>>> = ways.iter().map(|_| Ok(Vec::new())).collect();
         for round in 0..statistics::most(rounds) {
             for (way, figures) in ways.iter().zip(&mut figures) {
-                // A failed one is not tried again, and a good one is not repeated.
+                // A failed way is not tried again, and a good one is not repeated.
                 let Ok(taken) = figures else { continue };
                 if !statistics::another(taken, round, rounds) {
                     continue;
@@ -100,7 +100,7 @@ pub fn row(name: &str, figures: Result<Vec<f64>>) -> Row {
     }
 }
 
-/// Samples of the overhead in ns a call, of one attaching.
+/// The samples of one attachment: the overhead in ns a call.
 fn once(how: How, instruction: &Instruction) -> Result<Vec<f64>> {
     let running = Looping::start_program(instruction.program, 1, instruction.number)?;
     let before = running.samples_from_now()?;
@@ -113,7 +113,7 @@ fn once(how: How, instruction: &Instruction) -> Result<Vec<f64>> {
             let with = running.samples_from_now()?;
             let ended = tracer.detach()?;
             ensure!(ended.lost() == 0, "hits were lost");
-            // A forced tactic that does not fit leaves the instruction without its probe.
+            // If a forced tactic does not fit, the instruction has no probe.
             ensure!(ended.value().is_ok_and(|count| count > 0), "cannot be had there");
             with
         }

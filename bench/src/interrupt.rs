@@ -1,5 +1,5 @@
-//! The request to end (Ctrl-C): noted, and looked at between two measurements, so that everything
-//! that was started ends as usual.
+//! The request to end (Ctrl-C). The request is noted, and checked between two measurements, so that everything that was
+//! started ends as usual.
 
 use anyhow::{Result, ensure};
 use nanoprobe_session::interrupt;
@@ -26,7 +26,7 @@ pub fn asked() -> bool {
     interrupt::requested()
 }
 
-/// The same as an error.
+/// Yields an error if the user asked to end.
 pub fn check() -> Result<()> {
     ensure!(!asked(), "interrupted");
     Ok(())

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Which of the kernel's probes.
+/// The kinds of the kernel's probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Counted,
@@ -27,7 +27,7 @@ pub enum Probe {
 }
 
 impl Probe {
-    /// How often it has fired.
+    /// How often the probe has fired.
     pub fn hits(&self) -> Result<u64> {
         match self {
             Probe::Perf(event) => {
@@ -41,7 +41,7 @@ impl Probe {
     }
 }
 
-/// Enables a probe at an offset of a file, for one process (tracefs: for all that run the file).
+/// Enables a probe at an offset of a file, for one process (tracefs: for all processes that run the file).
 pub fn attach(kind: Kind, pid: u32, program: &Path, offset: u64) -> Result<Probe> {
     // SAFETY: a plain query.
     ensure!(unsafe { libc::geteuid() } == 0, "the kernel's uprobes need root");
@@ -72,7 +72,7 @@ struct PerfEventAttributes {
     config2: u64,
 }
 
-/// Opened on the one thread that loops: the last of the process.
+/// The event is opened on the thread that loops, which is the last thread of the process.
 fn perf(pid: u32, program: &Path, offset: u64, is_return: bool) -> Result<OwnedFd> {
     let kind = std::fs::read_to_string("/sys/bus/event_source/devices/uprobe/type")
         .context("this kernel has no uprobe PMU")?;
@@ -105,14 +105,15 @@ pub struct Tracefs {
     mounted: bool,
 }
 
-/// An existing event of tracefs, not enabled: for tools that enable it themselves.
+/// An existing event of tracefs that is not enabled, for tools that enable it themselves. Dropping it removes the
+/// event.
 pub struct Defined {
-    /// Takes it away again when it is dropped.
+    /// Removes the event when this structure is dropped.
     _event: Tracefs,
 }
 
 impl Defined {
-    /// At the entry of a function.
+    /// Defines the event at the entry of a function.
     pub fn new(program: &Path, offset: u64) -> Result<Defined> {
         // SAFETY: a plain query.
         ensure!(unsafe { libc::geteuid() } == 0, "the kernel's uprobes need root");
@@ -121,13 +122,13 @@ impl Defined {
         })
     }
 
-    /// What tools call it.
+    /// The tools' name of the event.
     pub fn name(&self) -> String {
         format!("{EVENT}:probe")
     }
 }
 
-/// Events of tracefs at many places of a file: a group of its own, not enabled.
+/// Events of tracefs at many places of a file. They have their own group, and are not enabled.
 pub struct Group {
     tracefs: Tracefs,
 }
@@ -135,7 +136,7 @@ pub struct Group {
 const GROUP: &str = "nanoprobe_bench_all";
 
 impl Group {
-    /// At these offsets of a file, which no other process should run: a tracefs event sees every
+    /// Makes events at these offsets of a file. No other process should run the file: a tracefs event sees every
     /// process that does.
     pub fn define(program: &Path, offsets: &[u64]) -> Result<Group> {
         // SAFETY: a plain query.
@@ -143,7 +144,7 @@ impl Group {
         let group = Group {
             tracefs: Tracefs::find()?,
         };
-        // The kernel takes whole lines of a write, of at most a page at a time.
+        // The kernel takes only whole lines in a write, and at most a page.
         for some in offsets.chunks(16) {
             let lines = some
                 .iter()
@@ -153,12 +154,12 @@ impl Group {
         Ok(group)
     }
 
-    /// The tools' name for all of it.
+    /// The name by which tools enable the whole group.
     pub fn name() -> String {
         format!("{GROUP}:*")
     }
 
-    /// The file that enables and disables all of it.
+    /// The file that enables and disables the whole group.
     pub fn switch(&self) -> PathBuf {
         self.tracefs.folder.join(format!("events/{GROUP}/enable"))
     }
@@ -195,7 +196,7 @@ impl Tracefs {
         Ok(tracefs)
     }
 
-    /// Where it is mounted; if it is not, we mount it.
+    /// The place where tracefs is mounted; if it is not, we mount it.
     fn find() -> Result<Tracefs> {
         let folder = PathBuf::from("/sys/kernel/tracing");
         let mut mounted = false;

@@ -55,20 +55,20 @@ use anyhow::{Result, bail, ensure};
 use crate::machine::Machine;
 use crate::report::{Report, Row, Section};
 
-/// What is asked for.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How often each configuration is attached and measured; doubtful ones are measured a few times more.
+    /// How often each configuration is attached and measured. Doubtful ones are measured a few times more.
     pub rounds: usize,
     /// Only the experiments whose names contain this.
     pub only: Option<String>,
-    /// With `only` or without: also the experiments that take minutes.
+    /// Whether to run the experiments that take minutes, with or without `only`.
     pub full: bool,
     /// The `nanoprobe` that is measured.
     pub nanoprobe: PathBuf,
 }
 
-/// The least number of samples for what is quick to measure, or is a whole run.
+/// The least number of samples for quick measurements, and for whole runs.
 const SAMPLES: usize = 3;
 
 /// The experiments by name, in the order in which they run, with a description.
@@ -120,14 +120,14 @@ pub const EXPERIMENTS: &[(&str, &str)] = &[
     ("memory", "memory added to the target"),
 ];
 
-/// The experiments that take minutes: without a request they are left out.
+/// The experiments that take minutes. Without a request they are left out.
 const LONG: &[&str] = &["bash-tools"];
 
 /// Runs the requested experiments; `say` gets the current step: the experiment, and the step in it.
 ///
 /// # Errors
-/// An experiment that does not exist, a nanoprobe that cannot be run, or a request to end. Nothing
-/// that was started or written is left then. What cannot be measured is a row instead.
+/// An experiment that does not exist, a nanoprobe that cannot be run, or a request to end. Nothing that was started or
+/// written is left then. A failed measurement is no error, but a row.
 pub fn run(options: &Options, say: &dyn Fn(&str, &str)) -> Result<Report> {
     let only = options.only.as_deref();
     let wanted: Vec<_> = EXPERIMENTS
@@ -158,7 +158,7 @@ pub fn run(options: &Options, say: &dyn Fn(&str, &str)) -> Result<Report> {
             bail!("interrupted");
         }
         if let Err(error) = measured {
-            // The others go on.
+            // If an experiment fails, the other experiments continue.
             section.rows.push(Row::not_measurable(name, &format!("{error:#}")));
         }
         report.sections.push(section);
@@ -200,7 +200,7 @@ fn measure(name: &str, rounds: usize, say: &dyn Fn(&str), section: &mut Section,
     Ok(())
 }
 
-/// One experiment of those that a process measures on itself, in this process: what `--own` does.
+/// Runs one experiment of those that a process makes on itself, in this process, for `--own`.
 ///
 /// # Errors
 /// An unknown name.
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_minutes_is_asked_for_by_its_name() {
+    fn long_experiments_are_requested_by_name() {
         let wanted = |only, full| -> Vec<&str> {
             let names = EXPERIMENTS.iter().map(|(name, _)| *name);
             names.filter(|name| is_wanted(name, only, full)).collect()

@@ -13,9 +13,9 @@ use crate::statistics::{self, Measured, median};
 use crate::tracer::{self, Tracer};
 use crate::{interrupt, programs};
 
-/// Batches of which the median is a sample.
+/// The number of batches whose median is a sample.
 const BATCHES: usize = 5;
-/// Samples taken without the probe before and after, and with it.
+/// The number of samples that are taken without the probe before and after, and with it.
 const SAMPLES: usize = 3;
 
 /// Keeps this process, and the tracers that it starts, off the last processor, where the measured program runs.
@@ -44,14 +44,14 @@ impl Looping {
         Looping::start_program("loop", threads, function)
     }
 
-    /// Another program that prints batches in the same way.
+    /// Starts the program NAME, which takes the same arguments as `loop` and prints its batches in the same way.
     pub fn start_program(name: &str, threads: usize, function: usize) -> Result<Looping> {
         let mut command = Command::new(programs::compile(name)?);
         command.args(["batches", &threads.to_string(), &function.to_string()]);
         Looping::spawn(command, threads)
     }
 
-    /// By a command that prints batches of so many threads.
+    /// A program that is started by this command and prints batches of this many threads.
     pub fn spawn(mut command: Command, threads: usize) -> Result<Looping> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -83,7 +83,7 @@ impl Looping {
         self.child.id()
     }
 
-    /// Whether it has not ended.
+    /// Whether the program still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -126,7 +126,7 @@ impl Drop for Looping {
 struct Configuration {
     name: &'static str,
     reach: Option<f64>,
-    /// Which function: 0 begins with push, 1 with a 5-byte nop, 2 with `sub rsp, 8` and a call.
+    /// The measured function: 0 begins with push, 1 with a 5-byte nop, 2 with `sub rsp, 8` and a call.
     function: usize,
     how: How,
 }
@@ -202,7 +202,7 @@ const CONFIGURATIONS: &[Configuration] = &[
             options: &["-x", "bufpolicy=ring", "-o", "/dev/null"],
         },
     },
-    // Discarded now and then, so that there is always room under it.
+    // The records are discarded now and then, so that there is always room for more.
     Configuration {
         name: "speculate() and trace(timestamp), likewise",
         reach: None,
@@ -301,19 +301,19 @@ pub fn measure_all(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut lost = vec![0; CONFIGURATIONS.len()];
     for round in 0..statistics::most(rounds) {
         for (index, configuration) in CONFIGURATIONS.iter().enumerate() {
-            // A failed one is not tried again, and a good one is not repeated.
+            // A failed configuration is not tried again, and a good one is not repeated.
             let Ok(overheads) = &mut results[index] else { continue };
             if !statistics::another(overheads, round, rounds) {
                 continue;
             }
             interrupt::check()?;
-            // A configuration that ended the measured program must not take the others' rows with it.
+            // A configuration that ends the measured program must not spoil the rows of the others.
             for (function, running) in loops.iter_mut().enumerate() {
                 if !running.is_running() {
                     *running = Looping::start(1, function)?;
                 }
             }
-            // The functions' loops share the processor: the others are stopped meanwhile.
+            // The functions' loops share the processor, so the others are stopped meanwhile.
             let running = &loops[configuration.function];
             let others = loops
                 .iter()
@@ -349,7 +349,7 @@ pub fn measure_all(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     Ok(rows.collect())
 }
 
-/// One paired measurement: samples of the overhead in ns a call, and what was reported lost.
+/// One paired measurement: the samples of the overhead in ns a call, and the losses that were reported.
 fn once(
     configuration: &Configuration,
     running: &Looping,
@@ -392,7 +392,7 @@ impl Drop for Stopped {
     }
 }
 
-/// The cost of a count on one thread and on as many as there are processors, and that no count is lost.
+/// Measures the cost of a count on one thread and on as many as there are processors, and checks that no count is lost.
 pub fn measure_threads(rounds: usize) -> Result<Vec<Row>> {
     let processors = crate::processors();
     let mut rows = Vec::new();

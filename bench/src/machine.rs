@@ -1,4 +1,4 @@
-//! The machine: without it a figure in ns means nothing.
+//! The description of the machine: without it a figure in ns means nothing.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// This machine.
     pub fn here() -> Machine {
         let cpuinfo = read("/proc/cpuinfo");
         let field = |name: &str| {
@@ -63,7 +63,7 @@ impl Machine {
         Machine { facts }
     }
 
-    /// In one line: processor, number of them, kernel.
+    /// One line: the processor, the number of processors, the kernel.
     pub fn line(&self) -> String {
         let value = |name: &str| {
             let fact = self.facts.iter().find(|(known, _)| *known == name);
@@ -103,7 +103,7 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Single-steps and faults exit to the hypervisor: the figure that differs most from bare metal.
+/// Whether it is a virtual machine: single-steps and faults exit to the hypervisor, and differ most from bare metal.
 fn virtualisation(is_virtual: bool) -> String {
     if !is_virtual {
         return "no".to_owned();
@@ -128,7 +128,7 @@ fn virtualisation(is_virtual: bool) -> String {
     )
 }
 
-/// What is mitigated, and how: only those that are, since a trap pays for them.
+/// The mitigations that are active, since a trap pays for them.
 fn mitigations() -> String {
     let Ok(folder) = fs::read_dir("/sys/devices/system/cpu/vulnerabilities") else {
         return "not visible here".to_owned();

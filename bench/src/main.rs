@@ -73,7 +73,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         return nanoprobe_bench::own(name, usize::from(arguments.rounds));
     }
     interrupt::install();
-    // Checked before the minutes that the run takes, and not afterwards.
+    // The folder is checked before the minutes of the run, and not afterwards.
     if let Some(folder) = &arguments.out {
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     }
@@ -116,7 +116,7 @@ fn write(arguments: &Arguments, report: &Report) -> Result<()> {
     }
 }
 
-/// The command that is measured: `NANOPROBE`, or the one beside this executable, which is built where it is missing.
+/// The command that is measured: `NANOPROBE`, or the one beside this executable, which is built if it is missing.
 fn nanoprobe() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("NANOPROBE") {
         return Ok(PathBuf::from(path));

@@ -1,4 +1,4 @@
-//! What probes add to the memory of the target.
+//! The memory that probes add to the target.
 
 use anyhow::{Context, Result};
 
@@ -7,20 +7,20 @@ use crate::report::Row;
 use crate::statistics::Measured;
 use crate::tracer::Tracer;
 
-/// What a process holds of memory, in KiB (proc_pid_smaps(5), smaps_rollup: the sums over all mappings).
+/// The memory of a process, in KiB (proc_pid_smaps(5), smaps_rollup: the sums over all mappings).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Held {
     /// In memory, including pages shared with other processes.
     pub resident: f64,
-    /// Its share: a page in n processes counts as one n-th. This includes what a tool maps from its
+    /// The proportional share: a page in n processes counts as one n-th. This includes pages that a tool maps from its
     /// own file or process.
     pub proportional: f64,
-    /// Its own alone, and written: it is freed with the process.
+    /// The pages that only this process has and that were written: they are freed with the process.
     pub private_dirty: f64,
 }
 
 impl Held {
-    /// By a process now.
+    /// The memory of a process now.
     pub fn by(pid: u32) -> Result<Held> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("reading smaps_rollup")?;
         Held::parse(&text)
@@ -39,7 +39,7 @@ impl Held {
         })
     }
 
-    /// What has come since.
+    /// The increase since an earlier measurement.
     pub fn since(self, before: Held) -> Held {
         Held {
             resident: self.resident - before.resident,
@@ -49,7 +49,8 @@ impl Held {
     }
 }
 
-/// The row of what a tool adds to the process in which it probes: its share, and of that what is private and written.
+/// The row of the memory that a tool adds to the probed process: the proportional share, and the private, written part
+/// of it.
 pub fn added(name: &str, all: &[Held]) -> Option<Row> {
     let of = |field: fn(&Held) -> f64| Measured::of(&all.iter().map(field).collect::<Vec<_>>());
     let row = Row::new(name, "KiB", of(|held| held.proportional)?);
@@ -61,7 +62,7 @@ fn resident_kib(pid: u32) -> Result<f64> {
     Ok(Held::by(pid)?.resident)
 }
 
-/// The rows about memory: one thread, one probe; what is left after the detach.
+/// The rows about memory: with one thread and one probe, and the rest after the detach.
 pub fn measure() -> Result<Vec<Row>> {
     let (mut added, mut left) = (Vec::new(), Vec::new());
     for _ in 0..3 {
@@ -108,7 +109,7 @@ mod tests {
         assert!(error.contains("Pss"), "{error}");
     }
 
-    /// Pages of our own that are written are seen as what they are.
+    /// Pages of our own that are written are counted as private and written.
     #[test]
     fn memory_that_is_written_is_private_and_dirty() {
         const BYTES: usize = 8 << 20;

@@ -1,4 +1,4 @@
-//! The report as one HTML page that needs nothing else: tables, and a bar chart for every experiment, as inline SVG.
+//! The report as one HTML page without other files: tables, and a bar chart for every experiment, as inline SVG.
 
 use std::fmt::Write;
 
@@ -48,7 +48,7 @@ fn section_html(report: &Report, section: &Section, html: &mut String) {
     chart(section, html);
     if !section.rows.is_empty() {
         *html += "<table>\n<tr><th></th><th>median</th><th>±</th><th></th><th>of a uprobe</th><th>floors</th>\
-                  <th>to reach</th><th></th></tr>\n";
+                  <th>goal</th><th></th></tr>\n";
         for row in &section.rows {
             row_html(report, row, html);
         }
@@ -99,8 +99,8 @@ fn row_html(report: &Report, row: &Row, html: &mut String) {
     );
 }
 
-/// One bar a method. Logarithmic where the largest is more than 30 times the smallest: a jump beside a trap would be no
-/// bar at all otherwise.
+/// One bar for each method. The scale is logarithmic if the largest is more than 30 times the smallest: otherwise a
+/// jump beside a trap would have no visible bar.
 fn chart(section: &Section, html: &mut String) {
     let Some(unit) = section.rows.iter().find(|row| row.value.is_ok()).map(|row| row.unit) else {
         return;
@@ -223,7 +223,7 @@ mod tests {
         );
         assert!(floor < count && count < slow && slow < 500.0);
         assert_eq!(width("kernel uprobe, counted (perf)"), 500.0);
-        // Logarithmic: twice as much is always as much longer, 500 * ln 2 / ln(500 / 0.5).
+        // On this scale the same factor always has the same length: 500 * ln 2 / ln(500 / 0.5).
         assert!((count - floor - 50.17).abs() < 0.2, "{count} {floor}");
         assert!(page.contains("#e0a070"), "a doubtful bar has another colour");
     }

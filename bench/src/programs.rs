@@ -1,4 +1,5 @@
-//! The measured programs: compiled when this crate is, carried inside, written out when the comparison starts.
+//! The measured programs. They are compiled together with this crate, contained in it, and written to files when the
+//! comparison starts.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,13 +19,13 @@ const PROGRAMS: &[(&str, &[u8])] = &[
     ("looper", include_bytes!(concat!(env!("OUT_DIR"), "/looper"))),
 ];
 
-/// Where they are written to; removed by [`remove`].
+/// The folder of the files; [`remove`] removes it.
 static FOLDER: Mutex<Option<TempDir>> = Mutex::new(None);
 
 /// The path of `programs/NAME.c`, compiled.
 ///
-/// Once a run: another file would be another inode, and the kernel's probes would not be those of
-/// the running program.
+/// It is written once in a run: another file would have another inode, and the kernel's probes would not be in the
+/// running program.
 pub fn compile(name: &str) -> Result<PathBuf> {
     let (_, bytes) = PROGRAMS
         .iter()
@@ -49,12 +50,12 @@ pub fn folder() -> Result<PathBuf> {
     Ok(folder.as_ref().context("a folder")?.path().to_owned())
 }
 
-/// Takes the folder away again.
+/// Removes the folder.
 pub fn remove() {
     *FOLDER.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
 }
 
-/// The offset in the file of a function, as the kernel's uprobes want it.
+/// The offset of a function in the file, which the kernel's uprobes need.
 pub fn file_offset(program: &Path, function: &str) -> Result<u64> {
     let bytes = std::fs::read(program).with_context(|| format!("reading {}", program.display()))?;
     let file = object::File::parse(&*bytes).with_context(|| format!("reading {}", program.display()))?;

@@ -1,4 +1,4 @@
-//! What was measured: rows, and tables of words, by experiment.
+//! The results of a run: rows, and tables of words, by experiment.
 
 use crate::machine::Machine;
 use crate::statistics::Measured;
@@ -8,13 +8,13 @@ use crate::statistics::Measured;
 pub struct Row {
     /// What was done.
     pub name: String,
-    /// Of the figure.
+    /// The unit of the figure.
     pub unit: &'static str,
     /// The figure, or why there is none.
     pub value: Result<Measured, String>,
-    /// The figure to reach: at most this.
+    /// The goal: the figure should be at most this.
     pub reach: Option<f64>,
-    /// What else is to be said: drops, counts.
+    /// A note: drops, counts.
     pub note: String,
 }
 
@@ -30,7 +30,7 @@ impl Row {
         }
     }
 
-    /// Of the samples of a figure, or of what prevented them.
+    /// A row with a figure from samples, or with the reason for their lack.
     pub fn of(name: &str, unit: &'static str, samples: anyhow::Result<Vec<f64>>) -> Row {
         match samples.map(|samples| Measured::of(&samples)) {
             Ok(Some(measured)) => Row::new(name, unit, measured),
@@ -39,7 +39,7 @@ impl Row {
         }
     }
 
-    /// No figure.
+    /// A row without a figure.
     pub fn not_measurable(name: &str, reason: &str) -> Row {
         let reason = reason.replace('\n', " ");
         Row {
@@ -51,21 +51,21 @@ impl Row {
         }
     }
 
-    /// With a figure to reach.
+    /// This row, with a goal.
     #[must_use]
     pub fn reach(mut self, at_most: f64) -> Row {
         self.reach = Some(at_most);
         self
     }
 
-    /// With a note.
+    /// This row, with a note.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Row {
         self.note = note.into();
         self
     }
 
-    /// The note, and what makes the figure doubtful.
+    /// The note, and the reason why the figure is doubtful.
     pub fn remarks(&self) -> String {
         let doubt = self.value.as_ref().ok().and_then(Measured::doubt);
         let doubt = doubt.map(|doubt| format!("! {doubt}"));
@@ -77,14 +77,14 @@ impl Row {
 /// A table of words.
 #[derive(Clone, Debug, Default)]
 pub struct Words {
-    /// The first names the rows.
+    /// The titles; the first is that of the rows' names.
     pub columns: Vec<String>,
-    /// As many cells as columns.
+    /// The rows, with as many cells as columns.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Words {
-    /// Of (row, column, text).
+    /// Makes a table from (row, column, text).
     pub fn of(facts: &[(String, String, String)]) -> Words {
         let mut columns = vec![String::new()];
         let mut rows: Vec<Vec<String>> = Vec::new();
@@ -117,40 +117,40 @@ impl Words {
 /// One experiment.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
-    /// What `--only` calls it.
+    /// The experiment's name for `--only`.
     pub name: String,
-    /// What it is.
+    /// Its title.
     pub title: String,
-    /// The figures of the seed, or of another source, beside it.
+    /// The figures of the seed, or of another source, for comparison.
     pub beside: String,
     /// The figures.
     pub rows: Vec<Row>,
-    /// What is said in words.
+    /// The tables of words.
     pub words: Option<Words>,
 }
 
-/// All that was measured in one run.
+/// All results of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Of nanoprobe.
+    /// The version of nanoprobe.
     pub version: String,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// How many rounds.
+    /// The number of rounds.
     pub rounds: usize,
     /// The cost of an unprobed call of the measured function.
     pub unprobed_ns: Option<Measured>,
-    /// In the order of measuring.
+    /// The experiments in the order of measuring.
     pub sections: Vec<Section>,
 }
 
 /// The row on which the ratios are based.
 pub const KERNEL_REFERENCE: &str = "kernel uprobe, counted (perf)";
-/// The row that nothing can be below.
+/// The row of the floor, below which no method can be.
 pub const FLOOR: &str = "hand-made floor: jump, increment, jump back";
 
 impl Report {
-    /// Nothing measured yet.
+    /// A report without results.
     pub fn new(version: &str, machine: Machine, rounds: usize) -> Report {
         Report {
             version: version.to_owned(),
@@ -167,14 +167,14 @@ impl Report {
         Some(rows.find(|row| row.name == name)?.value.as_ref().ok()?.median)
     }
 
-    /// How many times cheaper than the kernel's uprobe.
+    /// How many times cheaper than the kernel's uprobe a row is.
     pub fn times_cheaper_than_uprobe(&self, row: &Row) -> Option<f64> {
         let value = row.value.as_ref().ok()?.median;
         let reference = self.median(KERNEL_REFERENCE)?;
         (row.unit == "ns/call" && value > 0.0 && row.name != KERNEL_REFERENCE).then_some(reference / value)
     }
 
-    /// How many times the hand-made floor's.
+    /// The multiple of the hand-made floor's cost.
     pub fn times_the_floor(&self, row: &Row) -> Option<f64> {
         let value = row.value.as_ref().ok()?.median;
         let floor = self.median(FLOOR)?;
@@ -182,7 +182,7 @@ impl Report {
     }
 }
 
-/// A part of the reference as `1/150.0`, a multiple of it as `x 1.5`.
+/// A fraction of the reference as `1/150.0`, a multiple of it as `x 1.5`.
 pub fn fraction(times_cheaper: f64) -> String {
     if times_cheaper >= 1.0 {
         format!("1/{times_cheaper:.1}")

@@ -1,5 +1,5 @@
-//! A shell that runs a loop in its own language, as a program with many functions; and how many of
-//! these are patched, by whatever tool.
+//! A shell that runs a loop in its own language, as a program with many functions; and the number of its functions that
+//! any tool has patched.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -15,17 +15,17 @@ use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use crate::interrupt;
 use crate::statistics::median;
 
-/// What the loop does.
+/// The body of the loop.
 pub const BODY: &str = "x=$((x + i)); y=${x#1};";
 
-/// A bash on the last processor that says after each batch how many microseconds it took.
+/// A bash on the last processor that prints, after each batch, the microseconds that it took.
 pub struct Shell {
     child: Child,
     batches: Receiver<f64>,
 }
 
 impl Shell {
-    /// Of this program, with so many iterations of the loop a batch.
+    /// Starts a shell with this many iterations of the loop in a batch.
     pub fn start(bash: &Path, iterations: u32) -> Result<Shell> {
         let text = format!(
             "while :; do s=$EPOCHREALTIME; for ((i = 0; i < {iterations}; i++)); do {BODY} done; e=$EPOCHREALTIME; \
@@ -69,7 +69,7 @@ impl Shell {
         median.context("bash stopped")
     }
 
-    /// The median of the batches, `most` of them, that begin from now on and end within `limit`. `None`: none did.
+    /// The median of at most `most` batches that begin from now on and end within `limit`; `None` if there is none.
     ///
     /// # Errors
     /// bash has ended, or an end was requested.
@@ -98,18 +98,18 @@ impl Drop for Shell {
     }
 }
 
-/// The text of a running program beside that of its file.
+/// The text of a running program compared with that of its file.
 pub struct Text {
     memory: File,
-    /// Of each exported function: its address, and the first byte of it in the file.
+    /// The exported functions: each address, and the first byte in the file.
     entries: Vec<(u64, u8)>,
-    /// The mapping that holds them.
+    /// The mapping that contains them.
     start: u64,
     length: usize,
 }
 
 impl Text {
-    /// Of a process that runs this file.
+    /// The text of a process that runs this file.
     pub fn of(pid: u32, program: &Path) -> Result<Text> {
         let bytes = std::fs::read(program).with_context(|| format!("reading {}", program.display()))?;
         let file = object::File::parse(&*bytes).with_context(|| format!("reading {}", program.display()))?;
@@ -138,12 +138,13 @@ impl Text {
         self.entries.len()
     }
 
-    /// Where they begin, in the process.
+    /// The addresses of the functions in the process.
     pub fn addresses(&self) -> impl Iterator<Item = u64> + '_ {
         self.entries.iter().map(|(address, _)| *address)
     }
 
-    /// How many do not begin as in their file: a jump or a breakpoint is there.
+    /// The number of functions whose first byte differs from the file's: such a function begins with a jump or a
+    /// breakpoint.
     pub fn patched(&self) -> Result<usize> {
         let mut now = vec![0; self.length];
         self.memory
@@ -168,7 +169,7 @@ fn executable_mapping(maps: &str, program: &Path) -> Option<(u64, u64, u64)> {
     })
 }
 
-/// Where the file's exported functions lie in it.
+/// The offsets of the file's exported functions.
 pub fn function_offsets(file: &object::File) -> Vec<u64> {
     let functions = file
         .dynamic_symbols()
@@ -201,7 +202,7 @@ mod tests {
         assert_eq!(executable_mapping(maps, Path::new("/tmp/dash")), None);
     }
 
-    /// Nothing is patched; then one byte is; then none again.
+    /// First nothing is patched, then one byte, then nothing again.
     #[test]
     fn a_changed_first_byte_counts_as_a_patched_function() {
         let bash = std::fs::canonicalize("/bin/bash").expect("bash");
@@ -209,7 +210,7 @@ mod tests {
         let text = Text::of(shell.pid(), &bash).expect("its text");
         assert!(text.functions() > 100, "{}", text.functions());
         assert_eq!(text.patched().expect("its memory"), 0);
-        // The loop never calls it.
+        // The loop never calls this function.
         let (address, byte) = unused(&bash, &text);
         let memory = File::options()
             .write(true)
@@ -222,7 +223,7 @@ mod tests {
         assert!(shell.median_from_now().expect("it runs on") > 0.0);
     }
 
-    /// `wait_builtin`, or whatever comes last.
+    /// `wait_builtin`, or the last function.
     fn unused(bash: &Path, text: &Text) -> (u64, u8) {
         let bytes = std::fs::read(bash).expect("bash");
         let file = object::File::parse(&*bytes).expect("an ELF file");

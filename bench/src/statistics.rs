@@ -3,22 +3,21 @@
 /// A measured quantity: the median of several samples, and the median absolute deviation from it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// The middle of the samples.
+    /// The median of the samples.
     pub median: f64,
-    /// The middle of their distances from it.
+    /// The median of the samples' distances from the median.
     pub deviation: f64,
-    /// All of them, in the order in which they were taken.
+    /// The samples in the order in which they were taken.
     pub samples: Vec<f64>,
 }
 
-/// A spread of at most this part of the median is good.
+/// A spread is good up to this fraction of the median.
 const GOOD_SPREAD: f64 = 0.15;
-/// A spread of at most so much is good whatever the median is: alignment alone makes a
-/// nanosecond of difference.
+/// A spread is good up to this value, whatever the median is: alignment alone changes a figure by a nanosecond.
 const GOOD_SPREAD_ABSOLUTE: f64 = 0.25;
 
 impl Measured {
-    /// Of a list of values; `None` for an empty one.
+    /// The quantity of a list of values; `None` for an empty list.
     pub fn of(values: &[f64]) -> Option<Measured> {
         let middle = median(values)?;
         let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
@@ -31,7 +30,7 @@ impl Measured {
 
     /// The warning beside a doubtful figure: too few samples, or too wide a spread.
     pub fn doubt(&self) -> Option<&'static str> {
-        // One sample is right where nothing varies: a count.
+        // One sample is enough if nothing varies: a count.
         if !self.samples.is_empty() && self.samples.len() < 3 {
             Some("too few samples")
         } else if self.deviation > GOOD_SPREAD_ABSOLUTE && self.deviation > GOOD_SPREAD * self.median.abs() {
@@ -42,7 +41,7 @@ impl Measured {
     }
 }
 
-/// The median; `None` of nothing.
+/// The median; `None` for an empty list.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -54,26 +53,26 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The overhead of a probe, paired: the cost with it, minus the mean of the costs before it
-/// came and after it went. A machine that changes its speed evenly in between does not
-/// change the figure.
+/// The overhead of a probe, paired: the cost with the probe, minus the mean of the costs before and after it. If the
+/// machine's speed changes evenly meanwhile, the figure does not.
 pub fn paired(before: f64, with: f64, after: f64) -> f64 {
     with - (before + after) / 2.0
 }
 
-/// The same of several samples each, one by one.
+/// The paired overheads of lists of samples.
 pub fn paired_samples(before: &[f64], with: &[f64], after: &[f64]) -> Vec<f64> {
     let all = before.iter().zip(with).zip(after);
     all.map(|((before, with), after)| paired(*before, *with, *after))
         .collect()
 }
 
-/// The most rounds for what should be measured `rounds` times: doubtful figures are measured again.
+/// The greatest number of rounds for something that should be measured `rounds` times: doubtful figures are measured
+/// again.
 pub fn most(rounds: usize) -> usize {
     rounds.max(3)
 }
 
-/// Whether another round is needed, after `round` of them: until `rounds`, then as long as the figure is doubtful.
+/// Whether another round is needed after `round` of them: always up to `rounds`, then while the figure is doubtful.
 pub fn another(samples: &[f64], round: usize, rounds: usize) -> bool {
     let good = Measured::of(samples).is_some_and(|measured| measured.doubt().is_none());
     round < rounds || (round < most(rounds) && !good)
@@ -99,7 +98,7 @@ mod tests {
         assert_eq!(doubt(&[10.0, 10.1, 10.2]), None);
         assert_eq!(doubt(&[10.0, 20.0, 30.0]), Some("wide spread"));
         assert_eq!(doubt(&[10.0, 10.0]), Some("too few samples"));
-        // A fifth of a nanosecond is alignment, not noise.
+        // A fifth of a nanosecond comes from alignment and is no noise.
         assert_eq!(doubt(&[0.5, 0.7, 0.9]), None);
         let exact = Measured {
             median: 0.0,
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_doubtful_is_measured_again() {
+    fn doubtful_figures_are_measured_again() {
         let (good, wide) = ([10.0, 10.1, 10.2], [10.0, 20.0, 30.0]);
         assert!(another(&[], 0, 1) && !another(&good, 1, 1));
         assert!(another(&wide, 1, 1) && another(&wide, 2, 1) && !another(&wide, 3, 1));
@@ -117,7 +116,8 @@ mod tests {
         assert_eq!(paired_samples(&[1.0, 2.0], &[11.0, 13.0], &[3.0, 4.0]), [9.0, 10.0]);
     }
 
-    /// A clock whose speed drifts by a tenth a batch, and hiccups in some: a probe of 7 ns comes out as 7 ns.
+    /// A clock whose speed drifts by a tenth in each batch, and disturbs some batches: a probe of 7 ns still comes out
+    /// as 7 ns.
     #[test]
     fn a_known_delay_comes_out_of_a_drifting_and_jumping_clock() {
         let mut time = 0.0;

@@ -1,5 +1,5 @@
-//! Each tactic that jumps, on each instruction where it is possible; and the sites without room of
-//! their own, beside the kernel's uprobe on the same instruction.
+//! Each tactic that jumps, on each instruction where it is possible. Two short instructions have no room for a jump of
+//! their own; there, the kernel's uprobe on the same instruction is measured too.
 
 use anyhow::Result;
 
@@ -24,7 +24,7 @@ const WAYS: [Way; 4] = [
     way("evict", &["-x", "tactic=evict"]),
 ];
 
-/// The springboard lies in the next instruction, which is displaced for its sake: each call executes both detours.
+/// The springboard lies in the next instruction, which is displaced for it: each call executes both detours.
 const NEIGHBOUR: Instruction = Instruction {
     name: "lea, by way of a neighbour",
     program: "neighbour",
@@ -43,8 +43,8 @@ const SHARED: Instruction = Instruction {
     ..NEIGHBOUR
 };
 
-/// Two probes share a run into which a branch leads: a thread that falls in, as here, comes by a
-/// jump and hits both.
+/// Two probes share a run into which a branch leads. A thread that runs into it from above, as here, comes by a jump
+/// and hits both.
 const LAST_RESORT: Instruction = Instruction {
     name: "mov and dec, two probes, the last resort",
     program: "neighbour",
@@ -60,7 +60,7 @@ const KERNEL: Way = Way {
     reach: None,
 };
 
-/// One row for each instruction and tactic; what a tactic does not fit says so.
+/// One row for each instruction and tactic. The row says so if the tactic does not fit.
 pub fn measure(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut rows = instructions::measure(&INSTRUCTIONS, &WAYS, rounds, say)?;
     let evict = way("evict", &["-x", "tactic=evict"]);

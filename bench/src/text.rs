@@ -45,7 +45,7 @@ fn section_text(report: &Report, section: &Section, text: &mut String) {
         let _ = writeln!(
             text,
             "{:width$} {:>12} {:>10} {:8} {:>12} {:>10} {:>10}  note",
-            "", "median", "±", "unit", "of a uprobe", "floors", "to reach"
+            "", "median", "±", "unit", "of a uprobe", "floors", "goal"
         );
     }
     for row in &section.rows {

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// How long anything may take before it counts as hung.
+/// How long a step may take before it counts as hung.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The command that is measured.
 static PATH: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// Says which nanoprobe is measured.
+/// Sets the nanoprobe that is measured.
 pub fn set_path(path: &Path) {
     *PATH.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(path.to_owned());
 }
@@ -26,7 +26,7 @@ pub fn path() -> Result<PathBuf> {
     path.context("no nanoprobe to measure")
 }
 
-/// What `-V` says.
+/// The output of `-V`.
 pub fn version() -> String {
     let output = path().and_then(|path| Ok(Command::new(path).arg("-V").stdin(Stdio::null()).output()?));
     output.map_or("nanoprobe (absent)".to_owned(), |output| {
@@ -43,7 +43,7 @@ pub struct Tracer {
     _folder: tempfile::TempDir,
 }
 
-/// What a tracer said when it ended.
+/// The output of a tracer that has ended.
 #[derive(Clone, Debug)]
 pub struct Ended {
     pub stdout: String,
@@ -87,7 +87,7 @@ impl Tracer {
         Ok(tracer)
     }
 
-    /// Ctrl-C, and what it said.
+    /// Sends Ctrl-C, and yields the output.
     pub fn detach(mut self) -> Result<Ended> {
         // SAFETY: the child has not been waited for, so its id is its own.
         unsafe { libc::kill(self.child.id() as i32, libc::SIGINT) };
@@ -138,7 +138,7 @@ impl Ended {
         }
     }
 
-    /// The sum of the numbers of drops and misses that it reported.
+    /// The sum of all reported drops and misses.
     pub fn lost(&self) -> u64 {
         let lines = self
             .stderr
@@ -166,7 +166,7 @@ impl Ended {
 /// The text of a file that may still grow.
 fn read(path: &PathBuf) -> String {
     let mut bytes = Vec::new();
-    // A ring drained to the output can be very long; only what starts it is looked at.
+    // The output of a drained ring can be very long, so only its start is searched.
     if let Ok(file) = File::open(path) {
         let _ = file.take(1 << 20).read_to_end(&mut bytes);
     }

@@ -1,5 +1,5 @@
-//! The trap in its three forms, beside the kernel's uprobe on the same instruction, and the floor: an `int3` whose
-//! handler does nothing.
+//! The trap in its three forms, the kernel's uprobe on the same instruction, and the floor: an `int3` with an empty
+//! handler.
 
 use anyhow::Result;
 
@@ -24,7 +24,7 @@ const WAYS: [Way; 4] = [
     way("kernel uprobe", How::Kernel),
 ];
 
-/// One row for each instruction and way. The first row is the floor: what any trap costs.
+/// One row for each instruction and form. The first row is the floor: the cost of any trap.
 pub fn measure(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut rows = vec![instructions::row(
         "a trap's floor: int3, handler, return",
@@ -34,7 +34,7 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What a call with an `int3` costs; the call itself is a two thousandth of it.
+/// The cost of a call with an `int3`; the call itself is a two-thousandth of it.
 fn floor(rounds: usize) -> Result<Vec<f64>> {
     let running = Looping::start(1, FLOOR)?;
     let samples: Result<Vec<Vec<f64>>> = (0..rounds).map(|_| running.samples_from_now()).collect();

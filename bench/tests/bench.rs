@@ -51,7 +51,7 @@ fn a_handler_that_takes_a_known_time_comes_out_as_that_time() {
     assert!((0.6..1.6).contains(&(probed / alone)), "{probed} of {alone}: {text}");
 }
 
-/// What each kind of probe can do is tried, and the table says what the header promises.
+/// The abilities of each kind of probe are tried, and the table agrees with the header.
 #[test]
 fn the_table_of_functions_agrees_with_the_library() {
     let text = bench(&["--own", "functions"]);
@@ -89,7 +89,7 @@ fn the_report_is_written_as_page_data_and_text() {
     assert_eq!(file("report.txt"), text);
 }
 
-/// A missing tool is a row with the package that installs it, beside the figures of the others.
+/// A missing tool gets a row with its package, beside the figures of the others.
 #[test]
 fn an_absent_tool_is_named_with_the_package_that_installs_it() {
     let output = command(&["--only", "library"])
@@ -130,7 +130,7 @@ fn running_in(folder: &Path) -> Vec<String> {
     inside.map(|program| program.display().to_string()).collect()
 }
 
-/// Ctrl-C while something is measured: no folder and no process is left.
+/// Ctrl-C during a measurement leaves no folder and no process.
 #[test]
 fn an_interrupted_run_leaves_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -142,7 +142,7 @@ fn an_interrupted_run_leaves_nothing() {
         .spawn_in_group()
         .expect("starting nanoprobe");
     let start = Instant::now();
-    // One of the programs that are probed, not the floor, which comes first.
+    // The wait is for one of the probed programs, not for the floor, which comes first.
     while !running_in(folder.path())
         .iter()
         .any(|program| program.ends_with("/loop"))

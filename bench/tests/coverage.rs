@@ -1,4 +1,4 @@
-//! The coverage command on a small program (small.s says how it is made): exact numbers.
+//! The coverage command on a small program (see small.s): exact numbers.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::path::Path;
@@ -14,7 +14,7 @@ fn every_class_is_counted_exactly() {
         .output_in_time()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // All but the time is the same everywhere.
+    // Everything but the time is the same on every machine.
     let text: String = String::from_utf8(output.stdout)
         .unwrap()
         .lines()

@@ -51,7 +51,7 @@ fn main() {
         .std("gnu11")
         .pic(true)
         .opt_level(2)
-        // Keeps the program's values in SIMD registers until they are saved.
+        // The program's values stay in the SIMD registers until they are saved.
         .flag("-mgeneral-regs-only")
         .flag("-fvisibility=hidden")
         .flag("-fno-stack-protector")
@@ -60,6 +60,6 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnanoprobe.so.0");
     // No other module may use the symbols around the hit path.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,start-stop-visibility=hidden");
-    // Detours, thunks and thread keys lead here for ever.
+    // Detours, thunks and thread keys lead into this library for ever, so it is never unloaded.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

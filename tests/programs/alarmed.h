@@ -1,5 +1,5 @@
-/* Threads that are in the functions under test all the time, until a line of input comes; an alarm's handler interrupts
- * them everywhere, 2000 times a second. */
+/* Threads that execute the functions under test all the time, until a line of input comes. The handler of an alarm
+ * interrupts them everywhere, 2000 times a second. */
 #ifndef ALARMED_H
 #define ALARMED_H
 
@@ -9,7 +9,7 @@
 
 #include "check.h"
 
-/* Threads work until it is set. */
+/* The threads work until this variable is set. */
 static volatile int stop;
 
 static inline void work_alarmed(long threads, void *(*work)(void *), void (*on_alarm)(int))

@@ -1,6 +1,6 @@
-/* Threads that throw and catch while others return: each call from another place, with the same
- * return address slot. argv[1]: threads; argv[2]: rounds of each. Fails if a call returns to the
- * place of another one. */
+/* Threads that throw and catch while others return: each call comes from another place, and all have the same
+ * return address slot. argv[1]: threads; argv[2]: rounds of each. Fails if a call returns to the place of another
+ * call. */
 #include <pthread.h>
 #include <stdexcept>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* Signals that are sent to a program that blocks them, of those that a tracer needs: SIGTRAP, SIGSEGV, SIGBUS, SIGILL.
  * blocked MODE [amount]
  * waiter    all threads block all signals, and one waits for them: of the thread and of the process, with values
- * pending   sigpending, sigtimedwait, unblocking, ignoring; a new thread blocks what its maker does
- * masks     blocked but within sigsuspend, ppoll, pselect and epoll_pwait
- * kept      sent before a tracer comes, and while it is there: a line on stdin after the first has it look */
+ * pending   sigpending, sigtimedwait, unblocking, ignoring; a new thread blocks the same signals as its creator
+ * masks     blocked except within sigsuspend, ppoll, pselect and epoll_pwait
+ * kept      sent before a tracer comes, and while it is there: each line on stdin after the first makes it check */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -167,7 +167,7 @@ static void pending(long amount)
 			CHECK(information.si_code == SI_USER);
 			CHECK(sigtimedwait(&one, NULL, &now) == -1 && errno == EAGAIN);
 			break;
-		case 1: /* let go */
+		case 1: /* taken by a later unblocking */
 			CHECK(pthread_sigmask(SIG_UNBLOCK, &one, &old) == 0);
 			CHECK(delivered == signal && sigismember(&old, signal));
 			CHECK(pthread_sigmask(SIG_BLOCK, &one, NULL) == 0);

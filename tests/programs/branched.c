@@ -1,9 +1,10 @@
-/* A loop that has no room but together with what is in front of it: the last resort before two
- * traps. The program lies so low that what the bytes behind an instruction spell is below address
- * 0, and no padding is in reach. branched [rounds] */
+/* A loop that has room for a jump only together with the instruction before it: the last resort before two traps. The
+ * program lies so low that a pun would lead to below address 0, and no padding is in reach.
+ *
+ *     branched [rounds] */
 #include "check.h"
 
-/* More code than a short jump reaches, with no long instruction and no padding after it. */
+/* A stretch of code that is longer than a short jump reaches, without long instructions or padding. */
 #define FAR(name)                                                                                            \
 	".globl " #name "\n"                                                                                     \
 	".type " #name ", @function\n" #name ":\n"                                                               \
@@ -21,7 +22,7 @@ __asm__(".text\n" FAR(far_before)
 	"	test %eax, %eax\n"
 	"	jns 1f\n"
 	"	neg %eax\n"
-	/* A call with a negative number comes to the loop by the branch alone. */
+	/* A call with a negative number enters the loop only by the branch. */
 	"	jmp 3f\n"
 	"branched_site:\n"
 	"1:	mov %rdi, %rax\n"
@@ -29,7 +30,7 @@ __asm__(".text\n" FAR(far_before)
 	"2:	dec %eax\n"
 	"3:	jne 2b\n"
 	"	ret\n"
-	/* Data, which keeps its bytes. */
+	/* Data, whose bytes must not change. */
 	"	.rept 16\n"
 	"	.byte 0xf1\n"
 	"	.endr\n"
@@ -42,7 +43,7 @@ extern char branched_site, branched_loop;
 int main(int argc, char **argv)
 {
 	begin(&argc, argv);
-	/* Where the test says. */
+	/* The address of the site, for the test. */
 	CHECK(&branched_site - (char *)branched == 0xa && &branched_loop - (char *)branched == 0xd);
 	long rounds = number(argc, argv, 1, 100);
 	for (long round = 0; round < rounds; round++)

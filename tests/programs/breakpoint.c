@@ -1,4 +1,4 @@
-/* A function that begins with a breakpoint of the program's own, and continues after it. */
+/* A function that begins with the program's own breakpoint, and continues after it. */
 #include <signal.h>
 #include <stdio.h>
 

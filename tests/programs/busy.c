@@ -1,7 +1,9 @@
-/* Threads that never stop working until a line of input comes: what tracers attach to and detach
- * from. busy [threads] Works in its own functions, in libc's and in the vDSO, sleeps in system
- * calls, takes signals, and checks all results. At the end `calls` is how often busy_work() was
- * called from the `go` on. */
+/* Threads that never stop working until a line of input comes: what tracers attach to and detach from.
+ *
+ *     busy [threads]
+ *
+ * They work in the program's own functions, in libc's and in the vDSO, sleep in system calls, take signals, and check
+ * all results. At the end `calls` is the number of calls of busy_work() since the `go`. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -11,7 +13,7 @@
 
 static volatile int stop;
 static long calls;
-/* Each thread has done everything once, and so has its memory: the map stays as it is from then on. */
+/* Each thread has done everything once, so its memory exists, and the map does not change from then on. */
 static pthread_barrier_t all_work;
 
 PROBED uint64_t busy_work(uint64_t value, const char *text)
@@ -69,7 +71,7 @@ static void *work(void *which)
 		CHECK(gettimeofday(&now, NULL) == 0 && now.tv_sec > 0);
 		if ((seed & 1023) == 0) {
 			struct timespec pause = {0, 100000};
-			/* The kernel restarts or interrupts it; both are right. */
+			/* The kernel may restart or interrupt the sleep; both are correct. */
 			CHECK(nanosleep(&pause, NULL) == 0 || errno == EINTR);
 		}
 		if (seed++ == (uint64_t)which)

@@ -1,6 +1,5 @@
-/* Calls that end in every way there is, for return probes that replace the return address.
- * calls MODE [number]
- * At its end the program clears the stack below main, says `done`, and waits for a line. */
+/* Calls that end in every possible way, for return probes that replace the return address. calls MODE [number] At
+ * its end the program clears the stack below main, says `done`, and waits for a line. */
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <pthread.h>
@@ -14,7 +13,7 @@
 static uint64_t checksum = MIX_START;
 static _Atomic long called, returned;
 
-/* Nothing of former calls is left on the stack below. */
+/* Clears the stack below this frame, so that no trace of former calls remains. */
 PROBED static void clear_stack(void)
 {
 	volatile char bytes[200000];
@@ -144,7 +143,7 @@ static void forks(long rounds)
 		long before = returned, child = call_fork(6);
 		CHECK(returned == before + 7);
 		if (child == 0) {
-			/* The child's own calls, an unwinder that is loaded only now, and threads. */
+			/* The child makes calls of its own, loads an unwinder only now, and makes threads. */
 			CHECK(call_deep(20) == 211);
 			void *frames[16];
 			CHECK(backtrace(frames, 16) > 1);
@@ -218,7 +217,7 @@ static long migrating;
 static void *switcher(void *argument)
 {
 	self = (long)argument;
-	/* Ten switches out of each coroutine, then it is done; in between this thread has calls of its own. */
+	/* Each coroutine switches back ten times, and then ends. In between, this thread makes calls of its own. */
 	for (long step = 0; step < 11; step++) {
 		for (long number = 0; number < COROUTINES; number++)
 			if (!migrating || (number + step) % 2 == self) {
@@ -266,7 +265,7 @@ PROBED long call_wait(long depth)
 	return result;
 }
 
-/* ---- who looks at the stack ---- */
+/* ---- code that reads the stack ---- */
 PROBED long call_trace(long depth)
 {
 	called++;

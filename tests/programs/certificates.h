@@ -7,7 +7,7 @@
 #include <openssl/x509.h>
 #include <openssl/x509_vfy.h>
 
-/* Of a key, signed by itself, written and read again. */
+/* A certificate of a key, signed with the same key, written and read again. */
 static X509 *certificate_of(EVP_PKEY *key, const EVP_MD *digest)
 {
 	X509_REQ *request = X509_REQ_new();
@@ -39,7 +39,7 @@ static int is_trusted(X509 *certificate, X509_STORE *store)
 	return trusted;
 }
 
-/* Whether a message in DER is signed by a trusted signer, and says `count` bytes of `bytes`. */
+/* Whether a DER message is signed by a trusted signer, and contains these `count` bytes. */
 static int is_believed(const unsigned char *der, long size, X509_STORE *store, const unsigned char *bytes, long count)
 {
 	CMS_ContentInfo *message = d2i_CMS_ContentInfo(NULL, &der, size);
@@ -53,7 +53,7 @@ static int is_believed(const unsigned char *der, long size, X509_STORE *store, c
 	return believed;
 }
 
-/* Random keys: what is checked is that all fits, and that what does not is refused. */
+/* The keys are random, so the checks are that matching data passes, and other data is refused. */
 static void certify(EVP_PKEY *key, EVP_PKEY *other, const unsigned char *bytes, long count)
 {
 	const EVP_MD *digest = EVP_PKEY_is_a(key, "ED25519") ? NULL : EVP_sha256();
@@ -72,7 +72,7 @@ static void certify(EVP_PKEY *key, EVP_PKEY *other, const unsigned char *bytes, 
 		int size = message ? i2d_CMS_ContentInfo(message, &der) : 0;
 		CHECK(size > count && is_believed(der, size, store, bytes, count));
 		CHECK(!is_believed(der, size, empty, bytes, count));
-		/* The end of the signature. */
+		/* Changes a byte at the end of the signature. */
 		der[size - 1] ^= 1;
 		CHECK(!is_believed(der, size, store, bytes, count));
 		OPENSSL_free(der);

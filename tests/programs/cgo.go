@@ -1,5 +1,5 @@
-// A Go program with C in it: goroutines call C, which runs on the threads' own stacks, and C calls
-// Go again. What is on either stack is looked at afterwards, and the calls are counted exactly.
+// A Go program with C in it: goroutines call C, which runs on the threads' own stacks, and C calls Go again. The
+// program checks the contents of both stacks afterwards, and counts its calls.
 package main
 
 /*
@@ -83,7 +83,7 @@ func turn(value uint64) {
 	turns.Add(1)
 }
 
-// `cgo --wait N`: so many turns of each worker, after a line of input; `cgo`: until the input ends.
+// `cgo --wait N`: N turns of each worker, after a line of input; `cgo`: until the input ends.
 func main() {
 	input := bufio.NewReader(os.Stdin)
 	var count uint64

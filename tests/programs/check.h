@@ -1,7 +1,7 @@
-/* What the test programs share: marking, checking, waiting, ending.
+/* The functions that the test programs share: marking, checking, waiting, ending.
  *
- * A program prints what it did as `name number` lines, a checksum, and OK. It exits 1 at the first wrong result, with
- * the place: a test that sees no OK has found a target that noticed its probes. */
+ * A program prints its work as `name number` lines, a checksum, and OK. At the first wrong result it prints the place
+ * and exits with 1. So a program without OK has noticed its probes. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -14,8 +14,8 @@
 /* A function whose calls are counted: never inlined, cloned, merged or evaluated by the compiler. */
 #define PROBED __attribute__((noipa))
 
-/* After a call whose value this uses, the compiler can make neither a tail call of it nor a loop of
- * a recursion. */
+/* Uses the value of a call, so that the compiler can make neither a tail call nor a loop of the call.
+ */
 #define DO_AFTER_CALL(value) __asm__ volatile("" : "+r"(value))
 
 #define CHECK(condition)                                                                                     \
@@ -42,7 +42,7 @@ static inline uint64_t mix(uint64_t checksum, uint64_t value)
 
 static int check_wait;
 
-/* Call first in main: takes `--wait` off the arguments. */
+/* Removes `--wait` from the arguments. Must be called first in main. */
 static inline void take_arguments(int *argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -53,7 +53,7 @@ static inline void take_arguments(int *argc, char **argv)
 	check_wait = 1;
 }
 
-/* Waits for a line of input; what ends the waiting is its newline or the end of the input. */
+/* Waits for a line of input, or for the end of the input. */
 static inline void wait_for_line(void)
 {
 	char byte;
@@ -61,8 +61,8 @@ static inline void wait_for_line(void)
 		;
 }
 
-/* After `--wait` the program says that it is ready and waits for a line, so that a tracer can
- * attach before the first call. */
+/* After `--wait` the program prints that it is ready and waits for a line, so that a tracer can attach before the first
+ * call. */
 static inline void wait_for_go(void)
 {
 	if (!check_wait)

@@ -1,5 +1,6 @@
-/* Threads that come and go: every one calls the counted function a few times and ends, in one of three ways.
- * churn [threads in all] [alive at once] [calls of each] */
+/* Threads that come and go: each calls the counted function a few times and ends in one of three ways.
+ *
+ *     churn [threads in all] [alive at once] [calls of each] */
 #include <pthread.h>
 #include "check.h"
 
@@ -10,7 +11,8 @@ PROBED uint64_t churned(uint64_t value)
 	return (value << 7 | value >> 57) ^ 0x9e3779b97f4a7c15UL;
 }
 
-/* Called while the thread ends: destructors of thread-specific data are the last of a thread that can be probed. */
+/* Called at the end of the thread: the destructors of thread-specific data are the last code of a thread that can be
+ * probed. */
 PROBED void churned_away(void *value)
 {
 	__atomic_fetch_add((uint64_t *)value, 1, __ATOMIC_RELAXED);

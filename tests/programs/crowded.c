@@ -1,5 +1,5 @@
-/* A process that has as many mappings as it may, but for a few. Argument: how many are left. A line
- * on stdin ends it. */
+/* A process that has almost as many mappings as it may have. Argument: how many more it may have. A line on stdin
+ * ends it. */
 #include <sys/mman.h>
 #include "check.h"
 

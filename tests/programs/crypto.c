@@ -1,5 +1,6 @@
-/* Known answers, and what must fit together, of OpenSSL's libcrypto: hand-written assembly for every unit of the
- * processor, with tables between its functions. Linked statically, so that all of it has symbols. */
+/* Tests of OpenSSL's libcrypto: known answers, and results that must fit together. The library has hand-written
+ * assembly for every unit of the processor, with tables between its functions. Linked statically, so that all of it
+ * has symbols. */
 #include <openssl/bn.h>
 #include <openssl/ec.h>
 #include <openssl/evp.h>
@@ -12,7 +13,7 @@
 
 static unsigned char data[20000];
 
-/* A checksum of what came out: a test that fails to notice a wrong constant would have to collide. */
+/* A checksum of all results. A wrong result changes it, unless two checksums collide. */
 static uint64_t sum = MIX_START;
 
 static void add(const char *what, const unsigned char *bytes, size_t count)
@@ -28,7 +29,7 @@ static void digest(const char *name)
 {
 	unsigned char result[EVP_MAX_MD_SIZE];
 	size_t count = 0;
-	/* Lengths around every block, by pieces and in one. */
+	/* All lengths around a block, in pieces and at once. */
 	for (size_t length = 0; length < 600; length += 61) {
 		CHECK(EVP_Q_digest(NULL, name, NULL, data, length, result, &count));
 		add(name, result, count);
@@ -72,7 +73,7 @@ static void cipher(const char *name, size_t longest)
 	EVP_CIPHER_free(method);
 }
 
-/* Random keys: what is checked is that they fit. */
+/* The keys are random, so the check is that they fit each other. */
 static void sign(EVP_PKEY *key, const char *digest_name)
 {
 	unsigned char signature[1024];
@@ -110,7 +111,7 @@ static void agree(const char *name)
 	EVP_PKEY_free(b);
 }
 
-/* What the standards say. */
+/* The test vectors of the standards. */
 static void is_hex(const unsigned char *bytes, size_t count, const char *hex)
 {
 	CHECK(strlen(hex) == 2 * count);
@@ -215,7 +216,7 @@ static void known_answers(void)
 	EVP_PKEY_free(other);
 }
 
-/* Whatever the library has. */
+/* All algorithms that the library has. */
 static void each_digest(EVP_MD *method, void *count)
 {
 	digest(EVP_MD_get0_name(method));
@@ -226,13 +227,13 @@ static void each_cipher(EVP_CIPHER *method, void *count)
 {
 	const char *name = EVP_CIPHER_get0_name(method);
 	int mode = EVP_CIPHER_get_mode(method);
-	/* What takes its text in one piece, or packs keys, is used otherwise. */
+	/* Algorithms that take their text in one piece, or pack keys, are used differently. */
 	int plain = mode == EVP_CIPH_ECB_MODE || mode == EVP_CIPH_CBC_MODE || mode == EVP_CIPH_CTR_MODE ||
 		    mode == EVP_CIPH_CFB_MODE || mode == EVP_CIPH_OFB_MODE || mode == EVP_CIPH_GCM_MODE ||
 		    mode == EVP_CIPH_OCB_MODE || mode == EVP_CIPH_XTS_MODE || mode == EVP_CIPH_STREAM_CIPHER;
 	if (!plain || strstr(name, "CTS") || strstr(name, "HMAC") || strstr(name, "NULL"))
 		return;
-	/* The assembly for many blocks at once is in these. */
+	/* These algorithms have assembly that works on many blocks at once. */
 	static const char *at_length[] = {
 		"AES-128-CBC", "AES-256-CTR", "AES-256-GCM", "AES-128-XTS", "AES-192-ECB", "AES-128-OCB",
 		"ChaCha20", "ChaCha20-Poly1305", "CAMELLIA-256-CBC", "ARIA-128-CBC", "DES-EDE3-CBC",

@@ -1,6 +1,6 @@
-/* A program that wants its tracer to write somewhere else: a thread puts decoys over every low descriptor, without end.
- * decoys [--wait] FILE
- * FILE is somebody else's: a handle to it can be had by everybody who may search its folder. */
+/* A program that tries to make its tracer write to another file: a thread puts decoys over every low descriptor,
+ * without end. decoys [--wait] FILE FILE belongs to another user. Any user who may search its folder can get a
+ * handle to it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@ PROBED long decoys_work(long value)
 	return value * 7 + 1;
 }
 
-/* Out of reach of what is put over the low ones. */
+/* This number is out of reach of the decoys over the low ones. */
 static int far_away(int descriptor)
 {
 	CHECK(descriptor >= 0);
@@ -27,7 +27,7 @@ static int far_away(int descriptor)
 	return moved;
 }
 
-/* A file of the very name that the tracer has just given to its own, which refuses to be written. */
+/* A file with the same name that the tracer has just given to its own file. The file cannot be written. */
 static void imitate(int descriptor)
 {
 	char path[64], link[128];

@@ -32,7 +32,7 @@ int main(int argc, char **argv)
 	CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
 	offers(&value, text, &constant);
 	asks();
-	/* The signal comes some milliseconds later, minutes where the tracer gets no processor; if at all. */
+	/* The signal comes some milliseconds later, or minutes later if the tracer gets no processor, or never. */
 	for (int wait = 0; wait < 300000 && !signalled && argc > 1; wait++)
 		nanosleep(&(struct timespec) { .tv_nsec = 1000000 }, NULL);
 	printf("value %ld\ntext %s\nconstant %ld\nsignals %d\n", value, (const char *)text, constant, (int)signalled);

@@ -3,7 +3,7 @@
  * what is read here. embedded [rounds] */
 #include "check.h"
 
-/* Returns a string that lies inside of itself: libcrypto's RC4_options. */
+/* A function that returns a string inside of its own code, as libcrypto's RC4_options does. */
 __asm__(".text; .p2align 4; .globl text_inside; .type text_inside, @function\n"
 	"text_inside:\n"
 	"	lea	.Ltext(%rip), %rax\n"
@@ -13,10 +13,10 @@ __asm__(".text; .p2align 4; .globl text_inside; .type text_inside, @function\n"
 	"1:	ret\n"
 	".p2align 4\n"
 	".Ltext:	.asciz \"rc4(8x,int)\"\n"
-	"	.asciz \"PUSH QPXSZ[]\"\n" /* pushes and pops: it decodes */
+	"	.asciz \"PUSH QPXSZ[]\"\n" /* these characters decode as pushes and pops */
 	".size text_inside, . - text_inside\n");
 
-/* A switch through a table between its jump and its cases; after the table a linear decode is out of step. */
+/* A switch through a table that lies between the jump and its cases. After the table a linear decode is out of step. */
 __asm__(".p2align 4; .globl table_inside; .type table_inside, @function\n"
 	"table_inside:\n"
 	"	cmp	$3, %edi\n"
@@ -43,7 +43,7 @@ __asm__(".p2align 4; .globl table_inside; .type table_inside, @function\n"
 	"	ret\n"
 	".size only_ret_here, . - only_ret_here\n");
 
-/* Reads constants after a call that does not return; falls through into the next function. */
+/* Reads constants after a call that does not return; runs on into the next function. */
 __asm__(".p2align 4; .globl constant_inside; .type constant_inside, @function\n"
 	"constant_inside:\n"
 	"	mov	.Lconstant(%rip), %rax\n"
@@ -59,7 +59,7 @@ __asm__(".p2align 4; .globl constant_inside; .type constant_inside, @function\n"
 	"	ret\n"
 	".size falls_in, . - falls_in\n");
 
-/* The address of what follows a call, and a branch around a lock prefix. */
+/* The address of the instruction after a call, and a branch around a lock prefix. */
 __asm__(".p2align 4; .globl prefix_inside; .type prefix_inside, @function\n"
 	"prefix_inside:\n"
 	"	push	%rbx\n"
@@ -81,7 +81,7 @@ uint64_t table_inside(unsigned which);
 uint64_t constant_inside(long value);
 uint64_t prefix_inside(unsigned long value, uint64_t *sum);
 
-/* A compiler's switch: the table is elsewhere. */
+/* A switch as compilers make it: the table lies elsewhere. */
 PROBED uint64_t dense(unsigned which, uint64_t value)
 {
 	switch (which) {

@@ -1,5 +1,6 @@
-/* Calls left() with errno set to the given number: another one in each thread. errno [threads]
- * [calls of each] */
+/* Calls left() with errno set to the given number, which differs between threads.
+ *
+ *     errno [threads] [calls of each] */
 #include <errno.h>
 #include <pthread.h>
 #include "check.h"

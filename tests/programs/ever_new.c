@@ -1,9 +1,8 @@
-/* Threads whose calls have ever-new arguments, beside signals whose handlers make calls, too.
- * ever_new [threads] [batches] [calls of each thread in a batch] [keys] [ending]
- * keys: 0: each call has another key; else so many keys come again and again.
- * ending: `exit`; `kill`: by SIGKILL; `exec`: another program; `fork`: a child calls 1000 times, too.
- * After a batch the first thread calls batch_done, and waits for a line after `--wait`. In the second half of all
- * batches the other threads only wait in each second one. */
+/* Threads whose calls have ever-new arguments, beside signals whose handlers make calls, too. ever_new [threads]
+ * [batches] [calls of each thread in a batch] [keys] [ending] keys: 0: each call has another key; else this many
+ * keys come again and again. ending: `exit`; `kill`: by SIGKILL; `exec`: another program; `fork`: a child calls
+ * 1000 times, too. After a batch the first thread calls batch_done, and waits for a line after `--wait`. In the
+ * second half of all batches the other threads only wait in each second one. */
 #include <pthread.h>
 #include <signal.h>
 #include <sys/time.h>
@@ -76,7 +75,7 @@ int main(int argc, char **argv)
 	struct sigaction action = { .sa_handler = on_alarm, .sa_flags = SA_RESTART };
 	CHECK(sigaction(SIGALRM, &action, NULL) == 0);
 	CHECK(pthread_barrier_init(&barrier, NULL, (unsigned)threads) == 0);
-	/* Signals come to the first thread alone. */
+	/* Signals go to the first thread only. */
 	sigset_t alarm;
 	sigemptyset(&alarm);
 	sigaddset(&alarm, SIGALRM);

@@ -34,7 +34,7 @@ extern "C" PROBED long frame_bottom(long value, Way way)
 	return value;
 }
 
-// Twenty frames, each with something to destroy; the tenth may catch and throw on.
+// Twenty frames, each with an object to destroy; the tenth may catch and throw on.
 template <int depth> PROBED long frame(long value, Way way)
 {
 	entered++;
@@ -62,7 +62,7 @@ extern "C" PROBED long frame_outer(long value, Way way)
 	return result;
 }
 
-// The same without destructors: longjmp over one that does something is undefined.
+// Frames without destructors: longjmp over a destructor that does something is undefined.
 template <int depth> PROBED long plain_frame(long value, Way way)
 {
 	entered++;

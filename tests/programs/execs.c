@@ -1,5 +1,5 @@
-/* Executes itself when a tracer has mapped something: `execs N`, N times; -1: always. Then `ready`, and for each line
- * that it reads a thousand calls of `work`. */
+/* Executes itself when a tracer has mapped something: `execs N`, N times; -1: always. Then prints `ready`, and for
+ * each line that it reads calls `work` a thousand times. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ PROBED void work(void)
 	done++;
 }
 
-/* Whether it is so tells the map, which is read whole: a part of it may be one of another moment. */
+/* Whether a tracer has mapped something. The map is read at once, since parts that are read later may differ. */
 static int is_traced(void)
 {
 	static char map[1 << 20];

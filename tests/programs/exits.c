@@ -40,7 +40,7 @@ static void *ending_thread(void *way)
 		exit(0);
 	if (strcmp(way, "group") == 0)
 		syscall(SYS_exit_group, 0);
-	return NULL; /* main-first: the last thread ends the process */
+	return NULL; /* for main-first: the last thread ends the process */
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,6 @@
-/* A program that pretends to have been traced: it makes an arena that claims many sites, as a dead tracer would leave
- * it. faked [--wait] MODE SITES MODE: "true": every site is in place, and is to be put back; "sparse": the table is a
- * hole of the file; "beyond": the table claims more than there is. */
+/* A program that pretends to have been traced: it makes an arena that claims many sites, as a dead tracer would
+ * leave it. faked [--wait] MODE SITES MODE: "true": every site is patched and must be restored; "sparse": the
+ * table is a hole of the file; "beyond": the table claims to be longer than the file. */
 #include <sys/mman.h>
 #include "check.h"
 
@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 	if (strcmp(mode, "true") == 0) {
 		memset(text, 0x90, sites * 16);
 		for (size_t index = 0; index < sites; index++) {
-			/* Not in the order of the addresses. */
+			/* The sites are not in the order of their addresses. */
 			size_t place = (index * 7919) % sites;
 			table[index].address = (uint64_t)(text + place * 16);
 			table[index].length = 16;
@@ -60,7 +60,7 @@ int main(int argc, char **argv)
 		.sites_offset = 4096,
 		.regions_offset = 2048,
 	};
-	/* target_pid lies behind: as zero, it is somebody else's, which a forked child would see. */
+	/* target_pid follows: if it were zero, it would be another process's, as in a forked child. */
 	wait_for_go();
 	long put_back = 0;
 	for (size_t byte = 0; byte < sites * 16; byte++)

@@ -1,8 +1,4 @@
-/* Instructions that fault, or are single-stepped by the program itself, where probes stand.
- *
- * faults ROUNDS   each faulting instruction; what its SIGSEGV handler was told is printed
- * steps ROUNDS    the program sets its own trap flag around a call; the addresses that its SIGTRAP handler saw are
- *                 printed */
+/* Instructions that fault at probed sites, or that the program itself single-steps. */
 #include <signal.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -38,7 +34,7 @@ static void on_fault(int signal, siginfo_t *information, void *context)
 	greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
 	uint64_t address = (uint64_t)information->si_addr;
 	told++;
-	/* If the kernel gives no address it is 0. */
+	/* If the kernel gives no address, the address is 0. */
 	printf("%d %d %ld %ld %ld\n", signal, information->si_code, address ? (long)(address - base) : -1,
 	       (long)((uint64_t)registers[REG_RIP] - site), (long)((uint64_t)registers[REG_RSP] - wanted_stack));
 	registers[REG_RIP] = (greg_t)resume_address;

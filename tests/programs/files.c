@@ -1,5 +1,6 @@
-/* Opens files, and asks what it has opened for by their numbers: in the current folder, in another one, in named
- * threads. files FOLDER */
+/* Opens files, and asks for the paths of their numbers: in the current folder, in another one, in named threads.
+ *
+ *     files FOLDER */
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/prctl.h>

@@ -2,8 +2,8 @@
  * the parent's threads call them too.
  * forkstorm [rounds] [calls a round]
  *
- * `parent` is how often the parent called stormed(). What vfork children call is a function of its own: they run in the
- * parent's memory, so whether their calls count as the parent's is a matter of definition. */
+ * `parent` is how often the parent called stormed(). vfork children call a different function: they run in the parent's
+ * memory, so whether their calls count as the parent's is a matter of definition. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
-// Calls at the very end of goroutines' stacks: chains of functions that do not check the stack,
-// nearly as deep as the linker allows, from every depth. Goroutines lie side by side, each checks
-// what it has on its stack; signals come all the time.
+// Calls at the very end of goroutines' stacks: chains of functions that do not check the stack, nearly as deep as the
+// linker allows, from every depth. The stacks of goroutines lie side by side, and each goroutine checks the contents
+// of its own. Signals come all the time.
 package main
 
 import (
@@ -81,7 +81,7 @@ func main() {
 				depth := round % depths
 				var one sync.WaitGroup
 				one.Add(1)
-				go func() { // on a new stack, which is small
+				go func() { // runs on a new stack, which is small
 					defer one.Done()
 					walk(depth, uint64(round)<<20)
 				}()

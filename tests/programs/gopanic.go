@@ -30,7 +30,7 @@ func divide(dividend, divisor uint64) uint64 {
 	return dividend/divisor + 1
 }
 
-// Runs f; when it panics by a fault, the stack must name the function in which it happened.
+// Runs f. If f panics because of a fault, the stack must name the function with the fault.
 func recovered(name string, f func()) (faulted bool) {
 	defer func() {
 		if reason := recover(); reason != nil {

@@ -1,6 +1,5 @@
-// Goroutines whose small stacks lie side by side in the heap, each full of its own numbers, which
-// it looks at again and again, most of the time near the lowest address of its stack. Works until
-// its input ends.
+// Goroutines whose small stacks lie side by side in the heap, each full of its own numbers. A goroutine checks its
+// numbers all the time, mostly near the lowest address of its stack. Works until its input ends.
 package main
 
 import (

@@ -32,7 +32,7 @@ func hit(value, key, id int) int {
 	return value ^ key
 }
 
-// A stack of another depth each time: it grows, is copied, and shrinks with a collection.
+// Uses a different depth of stack each time, so the stack grows, is copied, and shrinks with a collection.
 //
 //go:noinline
 func deep(depth, value, key, id int) int {
@@ -44,7 +44,7 @@ func deep(depth, value, key, id int) int {
 	return deep(depth-1, value, key, id) + int(pad[(depth+1)%96])
 }
 
-// What takes time, on more than one thread as a rule.
+// Work that takes time, usually on more than one thread.
 //
 //go:noinline
 func handle(id int, pass chan int) int {
@@ -100,7 +100,7 @@ func wait(count int, pass chan int) {
 	}
 }
 
-// `gotasks --wait hits N` or `gotasks --wait waits N`: so often, after a line of input.
+// `gotasks --wait hits N` or `gotasks --wait waits N`: N hits or waits, after a line of input.
 func main() {
 	what, count := "hits", 1000
 	if len(os.Args) > 2 {

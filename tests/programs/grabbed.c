@@ -1,6 +1,6 @@
-/* A child that traces its parent as soon as it sees a tracer's memory there: attaching fails, and
- * so does the removal. With the argument `armed`: as soon as the parent has a handler for SIGTRAP,
- * which comes with the first probes. One byte of input: the child goes. Another: the end. */
+/* A child that traces its parent as soon as a tracer's memory appears there. So attaching fails, and so does the
+ * removal. With the argument `armed` it waits until the parent has a handler for SIGTRAP, which comes with the first
+ * probes. One byte of input ends the child, another one the program. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

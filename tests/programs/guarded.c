@@ -1,5 +1,5 @@
-/* A library with a static probe behind a semaphore, and one of the same form without: there the word is the program's
- * own, and 7 (PLAIN: guarded_plain.c). */
+/* A library with a static probe that has a semaphore, and one of the same form without it. In the latter (PLAIN:
+ * guarded_plain.c) the word belongs to the program, and is 7. */
 #define PROBED __attribute__((noipa))
 
 #ifdef PLAIN
@@ -21,7 +21,7 @@ unsigned short guarded_word __attribute__((section(".probes"), used)) = 0;
 	".popsection\n"
 #endif
 
-/* Whether somebody looks. */
+/* Whether a tracer is present. */
 PROBED long guarded_call(long i)
 {
 	if (*(volatile unsigned short *)&guarded_word == 0)

@@ -1,3 +1,3 @@
-/* See there. */
+/* See guarded.c. */
 #define PLAIN
 #include "guarded.c"

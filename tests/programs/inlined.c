@@ -1,5 +1,6 @@
-/* Inlined copies and lines, optimised: what is counted is stored to volatile memory, so that
- * nothing is folded away. inlined [rounds] */
+/* Inlined copies and lines, optimised. Counted values are stored to volatile memory, so that nothing is folded away.
+ *
+ *     inlined [rounds] */
 #include <stdio.h>
 #include <stdlib.h>
 #include "check.h"
@@ -18,14 +19,14 @@ INLINED long add(long amount, const char *text, int scale, enum way way)
 	return total + text[0] + way;
 }
 
-/* Inlined where it is called, and out of line for callers that have its address. */
+/* A function that is inlined at direct calls, and also exists out of line for callers that use its address. */
 INLINED long both(long amount)
 {
 	total = amount + 1; /* line: both */
 	return total;
 }
 
-/* A call has its seventh argument on the stack, a copy has none there. */
+/* A call has its seventh argument on the stack; a copy has no argument there. */
 INLINED long many(long a, long b, long c, long d, long e, long f, long g, double real)
 {
 	total = a + b + c + d + e + f + g;

@@ -1,6 +1,6 @@
 /* One of each kind of code whose every instruction can be probed: branches, loops, calls, a jump table, string
  * instructions, recursion, a cold part, an entry in the middle, functions of one instruction, the last byte of a
- * section. Does the same, instruction by instruction, in every run.
+ * section. Every run executes the same instructions.
  * instructions [rounds] */
 #include "check.h"
 
@@ -47,7 +47,7 @@ __asm__(".text\n"
 	".size asm_split.cold, . - asm_split.cold\n"
 	".popsection\n"
 
-	/* An entry in the middle, as libc's assembly has them. */
+	/* A function with an entry in the middle, as in libc's assembly. */
 	".type asm_outer, @function\n"
 	".type asm_inner, @function\n"
 	"asm_outer:\n"
@@ -70,7 +70,7 @@ __asm__(".text\n"
 	"	ret\n"                       /* 12 */
 	".size asm_strings, . - asm_strings\n"
 
-	/* A loop whose jump leads to itself, and one that leads a byte into what a jump would overwrite. */
+	/* A loop whose jump leads to itself, and one that leads one byte into the bytes that a jump would overwrite. */
 	".type asm_backwards, @function\n"
 	"asm_backwards:\n"
 	"	mov %rdi, %rcx\n"            /* 0 */

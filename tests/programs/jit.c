@@ -1,5 +1,7 @@
-/* Code that is made at run time, with its name in /tmp/perf-PID.map: it calls `leaf`. Says where
- * the map is. jit [rounds] */
+/* Code that is made at run time, with its name in /tmp/perf-PID.map. It calls `leaf`. The program prints the path of
+ * the map.
+ *
+ *     jit [rounds] */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include "check.h"

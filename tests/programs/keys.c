@@ -1,10 +1,4 @@
-/* Threads whose thread pointer is not what a C library has made it.
- *
- * moved THREADS ROUNDS    each thread calls with its own thread pointer, with one to a word that is not its own
- *                         address, and with none
- * shared THREADS ROUNDS   threads without a C library's control block: all of them have the first thread's thread
- *                         pointer
- */
+/* Threads whose thread pointer differs from the one that a C library has set. */
 #include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>

@@ -1,12 +1,13 @@
-/* Functions that take a known time, each way out of a function among them. What each call took, by clock reads around
- * it, and by clock reads within it. latencies [COUNT [NS]]:
- * NS is what those take that spin. */
+/* Functions that take a known time; they cover each way out of a function. The program prints the time of each call, by
+ * clock reads around it and by clock reads within it.
+ *
+ *     latencies [COUNT [NS]]: NS is the time of the functions that spin */
 #include <time.h>
 #include "check.h"
 
 enum { NAPS = 2000000, SPINS = 400000 };
 
-/* What the last call took by the clock reads within it. */
+/* How long the last call took, by clock reads within the call. */
 static long inside;
 
 static long now(void)
@@ -49,13 +50,13 @@ PROBED long sleeps(long ns)
 	return result + 1;
 }
 
-/* Left by a jump to the function that takes the time. */
+/* Left by a jump to the function that spends the time. */
 PROBED long hands_over(long ns)
 {
 	return sleeper(ns + 1);
 }
 
-/* Left by either. */
+/* Left by a jump, or by a return. */
 PROBED long sometimes(long ns)
 {
 	if (ns % 2)
@@ -74,7 +75,7 @@ static const struct measured functions[] = {
 	{"spins", spins, SPINS}, {"sleeps", sleeps, NAPS}, {"hands_over", hands_over, NAPS}, {"sometimes", sometimes, SPINS}};
 enum { FUNCTIONS = sizeof(functions) / sizeof(functions[0]), CALLS_MAX = 1000 };
 
-/* Where a function lies in the program's file. */
+/* The offset of a function in the program's file. */
 static unsigned long offset_of(const void *function)
 {
 	unsigned long start, end, offset, found = 0;

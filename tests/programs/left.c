@@ -1,6 +1,6 @@
-/* A signal handler that leaves by siglongjmp, whatever it has interrupted. argv[1]: calls to be
- * made. With argv[2] it runs on an alternate stack above all frames that it interrupts, and calls
- * the function itself, too, before it returns. */
+/* A signal handler that leaves by siglongjmp, whatever it has interrupted. argv[1]: the number of calls. With
+ * argv[2] it runs on an alternate stack above all frames that it interrupts, and also calls the function itself
+ * before it returns. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ int main(int count, char **arguments)
 		action.sa_flags = SA_ONSTACK;
 	}
 	sigaction(SIGALRM, &action, NULL);
-	/* The first signal may come as soon as the timer runs: by then there is a place to go back to. */
+	/* The first signal may come as soon as the timer runs, so the place to return to is set before. */
 	if (sigsetjmp(back, 1) == 0)
 		setitimer(ITIMER_REAL, &every, NULL);
 	while (calls < wanted) {

@@ -1,4 +1,4 @@
-/* A thread that loads and unloads libraries all the time, of those that there are. It ends with its input. */
+/* A thread that loads and unloads the existing libraries all the time. It ends with its input. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -115,7 +115,7 @@ static void vectors(void (*function)(void), int has_avx, int has_avx512)
 {
 	fill(vectors_filled, sizeof vectors_filled);
 	memset(vectors_seen, 0, sizeof vectors_seen);
-	/* Rounding down, denormals are zero: a handler that computed with floats would show. */
+	/* Rounding down, and denormals are zero: a handler that computed with floats would be noticed. */
 	uint32_t usual, wanted = 0x1f80 | 0x2000 | 0x40;
 	__asm__ volatile("stmxcsr %0" : "=m"(usual));
 	__asm__ volatile("ldmxcsr %0" : : "m"(wanted));

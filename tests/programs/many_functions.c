@@ -1,4 +1,4 @@
-/* A hundred and fifty thousand functions, of which none is called: to plan probes at all of them takes a while. */
+/* A hundred and fifty thousand functions, none of which is called: planning probes at all of them takes a while. */
 __asm__(".text\n"
 	".macro one_of_many\n"
 	".type many_\\@, @function\n"

@@ -9,15 +9,15 @@
 #define FUNCTION(name) ".p2align 4\n.globl " name "\n.type " name ", @function\n" name ":\n"
 #define END(name) ".size " name ", . - " name "\n"
 __asm__(".text\n"
-	/* Boundaries at 2 and 4 of the jump. */
+	/* Instruction boundaries at the bytes 2 and 4 of the jump. */
 	FUNCTION("middle_twos") " incl %eax\n incl %eax\n incl %eax\n incl %eax\n ret\n" END("middle_twos")
-	/* At 1, 2, 3 and 4. */
+	/* Boundaries at the bytes 1, 2, 3 and 4. */
 	FUNCTION("middle_ones") " cmc\n cmc\n cmc\n cmc\n cmc\n cmc\n sbbl %eax, %eax\n ret\n" END("middle_ones")
-	/* At 1 and 4; as compiled functions begin. */
+	/* Boundaries at the bytes 1 and 4, as in the beginning of compiled functions. */
 	FUNCTION("middle_frame") " pushq %rbp\n movq %rsp, %rbp\n leaq (%rax,%rdi), %rax\n popq %rbp\n ret\n" END("middle_frame")
-	/* At 3; a relative operand is displaced. */
+	/* A boundary at byte 3; a relative operand is displaced. */
 	FUNCTION("middle_relative") " xorq %rdx, %rdx\n addq middle_seven(%rip), %rax\n ret\n" END("middle_relative")
-	/* A loop whose branch goes into the run. */
+	/* A loop whose branch leads into the run of a patch. */
 	FUNCTION("middle_loop") " xorl %eax, %eax\n1: incl %eax\n decl %edi\n jnz 1b\n ret\n" END("middle_loop")
 	/* long middle_call(void *where, long eax, long carry, long rdi): calls any address with registers of choice. */
 	FUNCTION("middle_call") " pushq %rbx\n movq %rdi, %rbx\n movq %rcx, %rdi\n movq %rsi, %rax\n shrq $1, %rdx\n"

@@ -1,12 +1,13 @@
-/* Functions in which nothing but a displaced neighbour makes room for a springboard: no padding is
- * in reach. Each has one long instruction, to which a branch leads, as one does to the site in
- * front of it and to what is behind it. Threads are in all of them all the time, and signals
- * interrupt them everywhere, between the two jumps too. neighbour [threads] */
+/* Functions in which only a displaced neighbour makes room for a springboard: no padding is in reach. Each has one long
+ * instruction. Branches lead to it, to the site before it, and to the instruction after it. Threads are in all of them
+ * all the time, and signals interrupt them everywhere, between the two jumps too.
+ *
+ *     neighbour [threads] */
 #include "alarmed.h"
 
 static const long one __attribute__((used)) = 1;
 
-/* More code than a short jump reaches, with no long instruction and no padding after it. */
+/* A stretch of code that is longer than a short jump reaches, without long instructions or padding. */
 #define FAR(name)                                                                                            \
 	".globl " #name "\n"                                                                                     \
 	".type " #name ", @function\n" #name ":\n"                                                               \
@@ -16,7 +17,8 @@ static const long one __attribute__((used)) = 1;
 	"	ret\n"                                                                                               \
 	".size " #name ", . - " #name "\n"
 
-/* 0 comes to the site by a branch, 3 by falling in; 1 to the long instruction, 2 to the one after it. */
+/* Argument 0 reaches the site by a branch, 3 by running into it; 1 reaches the long instruction, 2 the one after
+   it. */
 #define NEIGHBOUR(name, instruction)                                                                         \
 	".globl " #name "\n"                                                                                     \
 	".type " #name ", @function\n" #name ":\n"                                                               \
@@ -74,7 +76,7 @@ static void *work(void *unused)
 int main(int argc, char **argv)
 {
 	begin(&argc, argv);
-	/* Where the test says. */
+	/* The address of the site, for the test. */
 	CHECK(&neighbour_ten_site - (char *)neighbour_ten == 0x13);
 	CHECK(&neighbour_seven_site - (char *)neighbour_seven == 0x13);
 	CHECK(&neighbour_six_site - (char *)neighbour_six == 0x13);

@@ -161,7 +161,7 @@ static void outlived(void)
 	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_##verdict)
 #define OTHERWISE(verdict) BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_##verdict)
 
-/* Any system call: its number and its arguments come from elsewhere, and no instruction here has five bytes. */
+/* Makes any system call: the number and the arguments come from the caller, and no instruction here has five bytes. */
 __attribute__((noinline)) static long any_call(long number, long first, long second, long third, long fourth)
 {
 	long result;
@@ -171,7 +171,7 @@ __attribute__((noinline)) static long any_call(long number, long first, long sec
 	return result;
 }
 
-/* As sanitizers do around the creation of a thread: the number stays in a register, across calls. */
+/* Keeps the number of the system call in a register across calls, as sanitizers do when they create a thread. */
 static void masks(void)
 {
 	volatile long set_mask = SYS_rt_sigprocmask;
@@ -181,7 +181,7 @@ static void masks(void)
 		CHECK(any_call(number, SIG_SETMASK, (long)&all, (long)&before, 8) == 0);
 		work(10);
 		CHECK(any_call(number, SIG_BLOCK, 0, (long)&seen, 8) == 0);
-		/* What no mask blocks is SIGKILL and SIGSTOP. */
+		/* Only SIGKILL and SIGSTOP cannot be blocked. */
 		CHECK(seen == (all & ~(1UL << (SIGKILL - 1) | 1UL << (SIGSTOP - 1))));
 		CHECK(syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, &seen, 8) == 0);
 		CHECK(seen == (all & ~(1UL << (SIGKILL - 1) | 1UL << (SIGSTOP - 1))));
@@ -208,7 +208,8 @@ static void seccomp(const char *way)
 		CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
-/* As a container's: what tracing needs from outside is allowed, and what the agent would call in here kills. */
+/* A container's filter: it allows the calls that the tracer makes in the process, and kills for calls that the
+ * agent would make. */
 static void container(void)
 {
 	struct sock_filter filter[] = {
@@ -221,7 +222,7 @@ static void container(void)
 	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
-/* Calls, sleeps, and calls again, a second long. */
+/* Calls, sleeps, and calls again, for a second. */
 static void sandboxed_work(void)
 {
 	printf("inside\n");
@@ -246,7 +247,7 @@ static void errors(void)
 static void *with_another_thread_pointer(void *unused)
 {
 	(void)unused;
-	/* A copy of the thread's control block elsewhere, as runtimes of their own do; its self pointer leads there too. */
+	/* A copy of the thread's control block, as other runtimes make it. Its self pointer leads to the copy. */
 	static uint64_t block[512] __attribute__((aligned(64)));
 	uint64_t old, value = 3, right = 3;
 	__asm__ volatile("movq %%fs:0, %0" : "=r"(old));
@@ -282,7 +283,7 @@ static long status_kib(const char *name)
 	return value;
 }
 
-/* What was there before is locked, and what we add is not. */
+/* Existing memory is locked, and memory that we add is not. */
 static void locked(long before)
 {
 	work(1000);
@@ -315,7 +316,7 @@ int main(int argc, char **argv)
 	take_arguments(&argc, argv);
 	const char *mode = argc > 1 ? argv[1] : "contexts";
 	if (strcmp(mode, "seccomp") == 0) {
-		printf("filtered\n"); /* stdio has its buffers by now */
+		printf("filtered\n"); /* by now stdio has allocated its buffers */
 		seccomp(mode);
 	}
 	if (strcmp(mode, "container") == 0) {

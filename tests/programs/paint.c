@@ -1,6 +1,6 @@
-/* How much of a stack is used below a probed function: it is painted, the function is called at a
- * known place of it, and what is no longer painted is measured. The first call is the thread's
- * first hit. With AS_GO the program looks like Go's.
+/* Measures how much of a stack is used below a probed function. The stack is painted, the function is called at a known
+ * place of it, and the bytes that are no longer painted are counted. The first call is the thread's first hit. With
+ * AS_GO the program looks like Go's.
  *
  * bytes are counted from the stack pointer at the function's entry, where the return address is. */
 #include <signal.h>

@@ -1,5 +1,6 @@
-/* Instructions that notice where they are executed, each in its own function, probed at every
- * instruction. relocated [rounds]
+/* Instructions that can notice their own address, each in its own function, probed at every instruction.
+ *
+ *     relocated [rounds]
  *
  * Faults are handled as in a virtual machine: the handler knows each instruction that may fault, by
  * its address, and continues at the place that belongs to it. System calls are interrupted,
@@ -19,7 +20,7 @@
 #define FUNCTION(name) ".p2align 4\n.globl " name "\n.type " name ", @function\n" name ":\n"
 #define END(name) ".size " name ", . - " name "\n"
 __asm__(".text\n"
-	/* *pointer, or -1 where there is none */
+	/* loads *pointer; yields -1 if that is unreadable */
 	FUNCTION("moved_load") " xorl %eax, %eax\n"
 	".globl load_may_fault\nload_may_fault: movq (%rdi), %rax\n ret\n"
 	".globl load_recovers\nload_recovers: movq $-1, %rax\n ret\n" END("moved_load")
@@ -28,7 +29,7 @@ __asm__(".text\n"
 	".globl call_may_fault\ncall_may_fault: callq *(%rdi)\n"
 	" popq %rbx\n ret\n"
 	".globl call_recovers\ncall_recovers: movq $-1, %rax\n popq %rbx\n ret\n" END("moved_call")
-	/* pointer(), which may be no address at all */
+	/* calls pointer(), which may be an invalid address */
 	FUNCTION("moved_call_register") " pushq %rbx\n movq %rsp, %rsi\n"
 	".globl register_may_fault\nregister_may_fault: callq *%rdi\n"
 	" popq %rbx\n ret\n"
@@ -38,7 +39,7 @@ __asm__(".text\n"
 	FUNCTION("moved_divide") " movq %rdi, %rax\n xorl %edx, %edx\n"
 	".globl divide_may_fault\ndivide_may_fault: divq %rsi\n ret\n"
 	".globl divide_recovers\ndivide_recovers: movq $-1, %rax\n ret\n" END("moved_divide")
-	/* A system call of three arguments; rcx afterwards says where it was. */
+	/* A system call of three arguments; rcx afterwards shows the address after it. */
 	FUNCTION("moved_syscall") " movq %rdi, %rax\n movq %rsi, %rdi\n movq %rdx, %rsi\n movq %rcx, %rdx\n"
 	" syscall\n"
 	".globl behind_syscall\nbehind_syscall: leaq behind_syscall(%rip), %rdx\n cmpq %rdx, %rcx\n jne 1f\n ret\n"
@@ -50,7 +51,7 @@ __asm__(".text\n"
 	FUNCTION("moved_clone") " movq %rdi, %r8\n movl $56, %eax\n movl $0x111, %edi\n xorl %edx, %edx\n xorl %r10d, %r10d\n"
 	" syscall\n testq %rax, %rax\n jne 1f\n"
 	" incq (%r8)\n popq %rdi\n movl $60, %eax\n syscall\n 1: ret\n" END("moved_clone")
-	/* getpid by the 32-bit gate; -1 where the kernel has none, which is a fault */
+	/* getpid by int $0x80; -1 if that faults, because the kernel has no 32-bit system calls */
 	FUNCTION("moved_gate") " movl $20, %eax\n"
 	".globl gate_may_fault\ngate_may_fault: int $0x80\n ret\n"
 	".globl gate_recovers\ngate_recovers: movq $-1, %rax\n ret\n" END("moved_gate")
@@ -78,7 +79,7 @@ extern char register_recovers[], divide_may_fault[], divide_recovers[], gate_may
 
 static volatile long faults, ticks;
 
-/* Every fault has its place; at the calls nothing has been pushed yet. */
+/* Each fault must be at its instruction's original address. At calls, nothing may have been pushed yet. */
 static void on_fault(int signal, siginfo_t *information, void *context)
 {
 	greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
@@ -104,7 +105,7 @@ static void on_fault(int signal, siginfo_t *information, void *context)
 
 static int pipe_ends[2];
 
-/* After some signals the reader gets what it waits for. */
+/* After some signals the reader gets its data. */
 static void on_tick(int signal)
 {
 	(void)signal;

@@ -5,7 +5,7 @@
 
 enum { PAGE = 4096 };
 
-/* Alone on its page, and the same wherever it lies. */
+/* The function is alone on its page, and works at any address. */
 __attribute__((noipa, aligned(4096), section(".text.builtin"))) uint64_t builtin(uint64_t value)
 {
 	return value * 3 + 1;
@@ -15,7 +15,7 @@ __attribute__((noipa, aligned(4096), section(".text.builtin"))) uint64_t behind_
 	return value + 2;
 }
 
-/* Where in its file an address lies. */
+/* The offset of an address in its file. */
 static off_t offset_of(uint64_t address)
 {
 	FILE *maps = fopen("/proc/self/maps", "r");

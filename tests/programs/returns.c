@@ -1,9 +1,9 @@
-/* Functions in which a branch leads to whatever follows a short instruction: jumps that share their bytes with others'.
+/* Functions in which a branch leads to the instruction after each short one: their jumps share bytes with other jumps.
  * Threads are in them all the time, and signals interrupt them everywhere.
  * returns [threads] */
 #include "alarmed.h"
 
-/* Returns from each case in three bytes, and a branch leads to each of these. */
+/* Returns from each case in three bytes; a branch leads to each of these instructions. */
 __asm__(".text\n"
 	".globl three_bytes\n"
 	".type three_bytes, @function\n"
@@ -27,7 +27,7 @@ __asm__(".text\n"
 	"5:	lea 10(%rdi), %rax\n"
 	"	ret\n"
 	".size three_bytes, . - three_bytes\n"
-	/* No room after the last return except in the next function. */
+	/* The last return has room only in the next function. */
 	".globl no_room\n"
 	".type no_room, @function\n"
 	"no_room:\n"

@@ -1,9 +1,9 @@
 /* Counters of each processor, added to by restartable sequences: rseq listed|unlisted|LIBRARY ROUNDS.
  *
- * Four threads, on any number of processors, add to them by load, work and store, which is atomic
- * only because the kernel restarts what it interrupts. `listed`: the descriptor lies in section
- * __rseq_cs. `unlisted`: it is made when the program runs, so that no file describes it. LIBRARY:
- * this source as a library, whose `listed` one is used. */
+ * Four threads, on any number of processors, add to them by load, work and store, which is atomic only because the
+ * kernel restarts an interrupted sequence. `listed`: the descriptor lies in section __rseq_cs. `unlisted`: it is made
+ * when the program runs, so that no file describes it. LIBRARY: this source as a library, whose `listed` one is used.
+ */
 #include "check.h"
 
 #include <dlfcn.h>

@@ -19,7 +19,7 @@ static long own_ns(void)
 	return time.tv_sec * 1000000000L + time.tv_nsec;
 }
 
-/* Not counted by steps: a processor's pace is its own business. */
+/* Steps are not counted, because processors differ in speed. */
 PROBED long hot(uint64_t *sum)
 {
 	long start = own_ns(), spent;

@@ -1,7 +1,9 @@
-/* A program that damages what a tracer has in it: as long as it runs, a thread writes random bytes over the arena (and
- * over the thread table, when asked), cuts and punches the arena's file where it can have it, and closes every
- * descriptor that it did not open, or puts another there.
- * scribbler [--wait] arena|table [later]
+/* A program that damages a tracer's memory in it. As long as it runs, a thread writes random bytes over the arena (and
+ * over the thread table, if requested). It also cuts and punches the arena's file if it can get it, and closes every
+ * descriptor that it did not open, or puts another one there.
+ *
+ *     scribbler [--wait] arena|table [later]
+ *
  * "later": not before the second line of input. */
 #include <fcntl.h>
 #include <pthread.h>
@@ -28,7 +30,7 @@ static uint64_t random_word(void)
 	return seed;
 }
 
-/* The kernel writes, so that unmapped memory is an error and not a fault. */
+/* The kernel does the writing, so unmapped memory is an error and not a fault. */
 static void scribble(int memory, uint64_t start, uint64_t bytes)
 {
 	uint64_t page[PAGE / 8];

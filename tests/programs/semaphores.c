@@ -1,9 +1,4 @@
-/* The word of a raised semaphore afterwards. Each mode waits for lines, and prints the word.
- *
- * semaphores unload LIBRARY OTHER [calls]   calls into it, closes it, has at its place OTHER, or with "pages" a page of
- *                                           its own
- * semaphores exec LIBRARY [calls]           the same library, in the program that execs itself
- * semaphores work LIBRARY                   calls until a line comes */
+/* The word of a semaphore after it was raised. Each mode waits for lines, and prints the word. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -69,7 +64,7 @@ int main(int argc, char **argv)
 		CHECK(argc > 3);
 		printf("seen %ld\nworked\n", call(number(argc, argv, 4, 100)));
 		wait_for_line();
-		/* No tracer may count in the memory that lies there now. */
+		/* Other memory is now mapped at this address, in which no tracer may count. */
 		const volatile unsigned short *before = word;
 		CHECK(dlclose(library) == 0);
 		if (strcmp(argv[3], "pages") == 0) {

@@ -1,6 +1,7 @@
-/* Threads in functions that begin with a short instruction and a call, as most small functions do that gcc makes: what
- * `evict` is for. Signals interrupt them everywhere, on springboards too.
- * short [threads] */
+/* Threads in functions that begin with a short instruction and a call, as most small functions compiled by gcc do.
+ * `evict` is for these. Signals interrupt the threads everywhere, on springboards too.
+ *
+ *     short [threads] */
 #include "alarmed.h"
 
 static long calls, signals;

@@ -12,7 +12,7 @@
 #define BLOCK_BYTES 8192
 #define STACK_BYTES 65536
 #define BATCH 400
-#define WAIT_FOR_CHANGE 0 /* FUTEX_WAIT, whose header not every C library comes with */
+#define WAIT_FOR_CHANGE 0 /* FUTEX_WAIT; not every C library has its header */
 
 static long calls_each;
 static uint64_t results[AT_ONCE_MAX];
@@ -21,7 +21,7 @@ static pthread_t ids[AT_ONCE_MAX];
 static char *blocks, *stacks;
 static long blocks_used, tid_offset;
 static int *tids[AT_ONCE_MAX];
-/* All of those that are there at once call before the first of them ends. */
+/* All threads of a batch make their calls before the first of them ends. */
 static long called, awaited;
 
 PROBED uint64_t short_work(uint64_t value)
@@ -41,7 +41,7 @@ static int run_raw(void *result)
 		value = short_work(value);
 	*(uint64_t *)result = value;
 	__atomic_fetch_add(&called, 1, __ATOMIC_SEQ_CST);
-	/* No call of the C library: this is not one of its threads. */
+	/* This calls no function of the C library: the thread is not one of its threads. */
 	while (__atomic_load_n(&called, __ATOMIC_SEQ_CST) < awaited) {
 		long result_of_yield = SYS_sched_yield;
 		__asm__ volatile("syscall" : "+a"(result_of_yield) : : "rcx", "r11", "memory");
@@ -105,7 +105,7 @@ int main(int argc, char **argv)
 	for (long i = 0; i < calls_each; i++)
 		right = right * 6364136223846793005UL + 1442695040888963407UL;
 	long made = 0, in_batch = 0;
-	/* So that this thread has its place before all are taken. */
+	/* This thread gets its slot and context before all of them are taken. */
 	CHECK(batch_done(~0UL) == 0);
 	while (made < threads) {
 		long count = threads - made < at_once ? threads - made : at_once;

@@ -49,12 +49,12 @@ static void install(int signal, void (*action)(int, siginfo_t *, void *), int fl
 
 static void use_alternate_stack(size_t bytes)
 {
-	/* A page that may not be touched lies below: an overflow is a fault, not silence. */
+	/* Below the stack lies a page without rights, so an overflow is a fault and does not go unnoticed. */
 	size_t page = 4096, rounded = (bytes + page - 1) & ~(page - 1);
 	char *memory = mmap(NULL, rounded + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(memory != MAP_FAILED);
 	CHECK(mprotect(memory, page, PROT_NONE) == 0);
-	/* The stack begins where the guard ends, so that exactly `bytes` are there above it. */
+	/* The stack begins where the guard ends, so exactly `bytes` bytes are above the guard. */
 	stack_t stack = {.ss_sp = memory + page, .ss_size = bytes};
 	CHECK(sigaltstack(&stack, NULL) == 0);
 }
@@ -107,7 +107,7 @@ static void timers(long signals)
 	struct itimerval never = {{0, 0}, {0, 0}};
 	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
 	CHECK(setitimer(ITIMER_PROF, &never, NULL) == 0);
-	/* What is pending is delivered before these return. */
+	/* Pending signals are delivered before these return. */
 	sched_yield();
 	signal(SIGALRM, SIG_IGN);
 	signal(SIGPROF, SIG_IGN);
@@ -116,7 +116,8 @@ static void timers(long signals)
 static void small(long signals, long frames)
 {
 	use_alternate_stack(getauxval(AT_MINSIGSTKSZ) * (size_t)frames + 1024);
-	/* What the handler calls is bound now: the dynamic linker's own work would not fit into that KiB on every machine. */
+	/* The functions that the handler calls are bound now: on some machines, the dynamic linker would not fit into this
+	 * KiB. */
 	errno = 0;
 	install(SIGUSR1, on_timer, SA_ONSTACK, 1);
 	for (long i = 0; i < signals; i++)
@@ -143,7 +144,7 @@ static void blocked(long calls)
 		value = worked(value), right = unprobed_work(right);
 	CHECK(value == right);
 	worked_calls += calls;
-	/* The program sees the mask that it set. */
+	/* The program must see the mask that it has set. */
 	CHECK(pthread_sigmask(SIG_SETMASK, NULL, &now) == 0);
 	CHECK(sigismember(&now, SIGTRAP) == 1 && sigismember(&now, SIGSEGV) == 1 && sigismember(&now, SIGUSR1) == 1);
 	CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
@@ -201,7 +202,7 @@ static void on_fault(int signal, siginfo_t *information, void *context)
 	}
 	if (longjmps)
 		siglongjmp(escape, 1);
-	/* Resume at the function's return with a value of ours. The stack is as at the entry in both functions. */
+	/* Continues at the function's return with a value of ours. The stack is as at the entry in both functions. */
 	uint64_t *stack = (uint64_t *)machine->uc_mcontext.gregs[REG_RSP];
 	machine->uc_mcontext.gregs[REG_RAX] = 99;
 	machine->uc_mcontext.gregs[REG_RIP] = (long long)stack[0];

@@ -3,8 +3,8 @@
  *
  *   soak threads|coroutines|rseq
  *
- * A line with a number on the input is a batch of so many calls of soak_call, answered by `done NUMBER`. The end of the
- * input ends the program, which then says OK. It checks its own results after each batch:
+ * For a line with a number on the input, the program calls soak_call that many times and answers `done NUMBER`. The end
+ * of the input ends the program, which then says OK. It checks its own results after each batch:
  *
  *   threads     four threads make the calls; each sums what the calls returned
  *   coroutines  64 coroutines whose stacks lie side by side in one array, with a filled gap between any two
@@ -42,7 +42,7 @@ static uint64_t expected(uint64_t from, uint64_t to)
 	return sum;
 }
 
-/* Work that no batch counts: allocations and strings. */
+/* Work that is not counted in any batch: allocations and strings. */
 static void *noise(void *argument)
 {
 	(void)argument;
@@ -113,7 +113,7 @@ static void make_coroutines(void)
 	}
 }
 
-/* The gap lies below a stack: whatever is written beyond the end of a stack is seen in it. */
+/* The gap lies below a stack, so a write beyond the end of the stack is seen in it. */
 static void check_gaps(void)
 {
 	for (unsigned index = 0; index < COROUTINES; index++)
@@ -142,7 +142,7 @@ static void batch_of_coroutines(uint64_t count)
 	check_gaps();
 }
 
-/* Switches all the time, so that a tracer comes upon a coroutine's stack. */
+/* Switches between coroutines all the time, so that a tracer meets the thread on a coroutine's stack. */
 static void turn_coroutines(void)
 {
 	for (unsigned turn = 0; turn < 64; turn++)
@@ -160,8 +160,8 @@ struct rseq_area {
 	uint64_t rseq_cs;
 };
 
-/* Adds 1 to the counter of the processor that the thread is on: load, add, store, which the kernel begins anew where it
- * takes the processor away in between. */
+/* Adds 1 to the counter of the thread's processor, by load, add and store. If the kernel takes the processor away in
+ * between, it restarts the sequence. */
 PROBED void rseq_add(struct rseq_area *area)
 {
 	for (;;) {

@@ -68,7 +68,7 @@ func batch(count uint64) {
 	}
 }
 
-// Work that no batch counts: garbage, and a map that grows.
+// Work that is not counted in any batch: garbage, and a map that grows.
 func noise() {
 	for round := 0; ; round++ {
 		words := map[string]int{}

@@ -2,7 +2,7 @@
 const fs = require('fs');
 const readline = require('readline');
 
-// Work that no batch counts: code that V8 compiles, and garbage.
+// Work that is not counted in any batch: code that V8 compiles, and garbage.
 setInterval(() => {
   const words = new Map();
   for (let word = 0; word < 5000; word++) words.set('w' + word, { word, squared: word * word });

@@ -1,4 +1,4 @@
-/* Functions that use rsp for something else: stackless ROUNDS. */
+/* Functions that use rsp as a general register: stackless ROUNDS. */
 #include "check.h"
 
 unsigned long stackless_sum(const unsigned long *values, unsigned long count);

@@ -22,7 +22,7 @@ PROBED void stack_handler(int signal)
 
 PROBED int stack_inner(int value)
 {
-	char space[value + 16]; /* its frame needs a base register */
+	char space[value + 16]; /* with this array, the frame needs a base register */
 	memset(space, value, sizeof space);
 	__asm__ volatile("" : : "r"(space) : "memory");
 	CHECK(raise(SIGUSR1) == 0);

@@ -1,6 +1,7 @@
-/* Calls a function with good and bad string pointers, which it does not follow.
- * strings [rounds]
- * Each round: `good` pointers by text, `bad` ones that end in a page that cannot be read. */
+/* Calls a function with good and bad string pointers, which it does not read. In each round, `good` pointers lead to a
+ * text, and `bad` ones to memory that cannot be read.
+ *
+ *     strings [rounds] */
 #include <sys/mman.h>
 #include "check.h"
 
@@ -19,7 +20,7 @@ int main(int argc, char **argv)
 	CHECK(munmap(three + page, (size_t)page) == 0);
 	CHECK(mprotect(three + 2 * page, (size_t)page, PROT_NONE) == 0);
 	memset(three, 'x', (size_t)page);
-	strcpy(three + page - 9, "page end"); /* its NUL is the page's last byte */
+	strcpy(three + page - 9, "page end"); /* the string's NUL is the page's last byte */
 	char long_text[2000];
 	memset(long_text, 'l', sizeof long_text - 1);
 	long_text[sizeof long_text - 1] = 0;
@@ -38,7 +39,7 @@ int main(int argc, char **argv)
 		sum += takes(three + 2 * page, 1);
 		sum += takes((char *)0x1234567890abcdefUL, 1);  /* not canonical */
 		sum += takes((char *)0xffffffff81000000UL, 1);  /* the kernel's */
-		/* Runs without a NUL into the hole. */
+		/* This text has no NUL before the end of the mapped memory. */
 		three[page - 1] = 'x';
 		sum += takes(three + page - 4, 1);
 		three[page - 1] = 0;

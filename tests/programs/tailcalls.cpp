@@ -1,5 +1,4 @@
-// Functions that end by a jump to another one.
-// tailcalls sleeps|mutual|throws|jumps|threads|finds [count]
+// Functions that end by a jump to another function. tailcalls sleeps|mutual|throws|jumps|threads|finds [count]
 #include <chrono>
 #include <csetjmp>
 #include <ctime>
@@ -43,7 +42,7 @@ PROBED long fail(long value)
 }
 PROBED long before_fail(long value) { return fail(value + 1); }
 
-/* dlsym sees from its return address which library is meant. */
+/* dlsym learns from its return address which library is meant. */
 PROBED void *find_next(const char *name) { return dlsym(RTLD_NEXT, name); }
 }
 

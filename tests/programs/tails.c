@@ -1,6 +1,6 @@
 /* Functions that end in every way, with values that the tests know.
  * tails [rounds]
- * What each round does is printed as `name calls` and `name_sum` (the sum of what the calls returned). */
+ * The work of each round is printed as `name calls` and `name_sum` (the sum of the returned values). */
 #include <stdarg.h>
 #include "check.h"
 
@@ -68,7 +68,7 @@ PROBED long recursive(long value)
 	return below * 2;
 }
 
-/* Tail recursion that the compiler may not turn into a loop: two functions. */
+/* A tail recursion of two functions, which the compiler may not turn into a loop. */
 PROBED long is_odd(long value);
 PROBED long is_even(long value) { return value == 0 ? 1 : is_odd(value - 1); }
 PROBED long is_odd(long value) { return value == 0 ? 0 : is_even(value - 1); }

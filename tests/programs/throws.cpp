@@ -1,5 +1,6 @@
-// Exceptions in one thread, while many others are in the midst of calls.
-// throws [exceptions] [threads]
+// Exceptions in one thread, while many others are within calls.
+//
+//     throws [exceptions] [threads]
 #include <pthread.h>
 #include <time.h>
 #include <vector>

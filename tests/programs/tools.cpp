@@ -1,4 +1,7 @@
-/* For the ready-made tools: does known things a known number of times. tools MODE */
+/* For the ready-made tools: each mode does known things a known number of times.
+ *
+ *     tools MODE */
+#include <poll.h>
 #include <pthread.h>
 #include "check.h"
 
@@ -82,10 +85,33 @@ extern "C" PROBED char *make_array(long bytes)
 	return new char[(size_t)bytes];
 }
 
+/* A bit of everything, until a line or the end of the input comes. */
+static void work()
+{
+	struct pollfd input = { 0, POLLIN, 0 };
+	pthread_barrier_init(&barrier, nullptr, 2);
+	printf("working\n");
+	while (poll(&input, 1, 0) == 0) {
+		pthread_t thread;
+		pthread_create(&thread, nullptr, waiter, (void *)1);
+		pthread_mutex_lock(&lock);
+		pthread_barrier_wait(&barrier);
+		top(3);
+		slow(2);
+		frees();
+		delete make_shape();
+		pthread_mutex_unlock(&lock);
+		pthread_barrier_wait(&barrier);
+		pthread_join(thread, nullptr);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	begin(&argc, argv);
 	const char *mode = argc > 1 ? argv[1] : "";
+	if (strcmp(mode, "work") == 0)
+		work();
 	if (strcmp(mode, "calls") == 0)
 		printf("top %ld\n", top(3));
 	if (strcmp(mode, "slow") == 0)

@@ -1,4 +1,4 @@
-/* What D says of the types of a C program: each function is called with the same arguments throughout. */
+/* A C program for the types of D: each function always gets the same arguments. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,4 @@
-// What D says of the types of a C++ program: a reference, a class with bases, a namespace, an
-// object behind its address.
+// A C++ program for the types of D: a reference, a class with bases, a namespace, an object at an address.
 #include <cstdio>
 #include <cstdlib>
 #include <string>

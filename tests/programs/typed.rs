@@ -1,4 +1,4 @@
-//! What D says of the types of a Rust program: a structure, a string slice, an enumeration with values.
+//! A Rust program for the types of D: a structure, a string slice, an enumeration with values.
 
 pub struct Point {
     pub x: i32,
@@ -32,7 +32,7 @@ fn main() {
     let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(5);
     let point = Point { x: -7, y: 1, name: "origin" };
     let mut sum = 0;
-    // A function whose address is taken is called as its source says.
+    // If a function's address is taken, the compiler does not change how the function is called.
     let draw = std::hint::black_box(draw as fn(&Point, &Shape, &str, Level, u16) -> u64);
     for round in 0..rounds {
         let shape = std::hint::black_box(Shape::Circle(5));

@@ -1,9 +1,9 @@
 /* Foreign breakpoints: uprobe kernel|imitated PID FILE OFFSET ADDRESS TIMES.
  *
- * TIMES times a breakpoint is put on an instruction of a process over which a jump is patched, and
- * removed when the rest of the jump has gone; then the jump is waited for. 0 times: the breakpoint
- * is put there, whatever is there, and removed when a line comes. `kernel`: by a uprobe.
- * `imitated`: what the kernel would do is written into its memory. */
+ * TIMES times it puts a breakpoint on an instruction of a process over which a jump is patched. It removes the
+ * breakpoint when the rest of the jump has gone, and then waits for the jump. With 0 times it puts the breakpoint
+ * there, whatever is there, and removes it when a line comes. `kernel`: by a uprobe. `imitated`: it writes the kernel's
+ * bytes into the process's memory. */
 #include "check.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ static unsigned type_of_uprobes(void)
 	return type;
 }
 
-/* Yields what `disable` takes. */
+/* Yields the number that `disable` takes. */
 static int enable(void)
 {
 	if (!is_kernel) {

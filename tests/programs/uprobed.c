@@ -33,13 +33,13 @@ static void *work(void *number)
 	return NULL;
 }
 
-/* Where in the program's file the function lies, and where in memory. */
+/* The offset of the function in the program's file, and its address. */
 static void tell_place(void)
 {
 	unsigned long address = (unsigned long)function, start, end, offset;
 	char line[512];
 	FILE *maps = fopen("/proc/self/maps", "r");
-	/* Not in a root of its own. */
+	/* It must not be in a root of its own. */
 	if (!maps)
 		return;
 	while (fgets(line, sizeof line, maps))

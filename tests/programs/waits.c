@@ -33,7 +33,7 @@ static void on_signal(int signal)
 	count();
 }
 
-/* All but this one. */
+/* All signals except this one. */
 static sigset_t all_but(int signal)
 {
 	sigset_t set;
@@ -77,7 +77,7 @@ static void each(long amount)
 	}
 	for (int way = 0; way < WAITS; way++)
 		CHECK(wait_by(way, (const sigset_t *)8) == -1 && errno == EFAULT);
-	/* No mask, and one of an invalid size. */
+	/* A call without a mask, and one with a mask of an invalid size. */
 	struct timespec now = {0, 0};
 	CHECK(ppoll(NULL, 0, &now, NULL) == 0);
 	CHECK(syscall(SYS_rt_sigsuspend, &mask, 4L) == -1 && errno == EINVAL);
@@ -127,7 +127,7 @@ static void *held(void *alternate)
 	char *memory = alternate;
 	stack_t stack = {.ss_sp = memory, .ss_size = 256 << 10};
 	CHECK(!memory || sigaltstack(&stack, NULL) == 0);
-	/* The handler ends where all signals are blocked. */
+	/* After the handler all signals are blocked. */
 	sigset_t mask = all_but(memory ? SIGUSR2 : SIGHUP), now;
 	CHECK(pthread_sigmask(SIG_SETMASK, &mask, NULL) == 0);
 	CHECK(raise(memory ? SIGUSR2 : SIGHUP) == 0);
@@ -161,8 +161,7 @@ static void sleepers(long amount)
 		CHECK(pthread_create(&threads[way], NULL, asleep, (void *)way) == 0);
 	CHECK(pthread_create(&helds[0], NULL, held, NULL) == 0);
 	CHECK(pthread_create(&helds[1], NULL, held, malloc(256 << 10)) == 0);
-	/* A thread that has been woken once is in its next wait, or will see the next signal when
-	 * it is. */
+	/* A thread that was woken once is in its next wait, or will get the next signal when it begins that wait. */
 	wake(threads, 1);
 	usleep(50000);
 	handled_calls = 0;

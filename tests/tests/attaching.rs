@@ -7,8 +7,8 @@ use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::said;
 use nanoprobe_tests::tracer::{Form, Tracer};
 
-/// A library goes between the look and the write, and comes back at the same place in the middle of
-/// the protocol: only its probes are left out.
+/// A library is unloaded between the look and the write, and is loaded again at the same place in the middle of the
+/// protocol. Only its probes are left out.
 #[test]
 fn a_program_that_loads_and_unloads_all_the_time_is_attached_to() {
     let mut running = Running::start(&mut Command::new(program("loads.c")));

@@ -1,4 +1,4 @@
-//! Other tracers' breakpoints beside our jumps: kernel uprobes, and what they write, imitated.
+//! Other tracers' breakpoints beside our jumps: kernel uprobes, and an imitation of their writes.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use nanoprobe_tests::tracer::{Form, Tracer, Tracing, start_waiting};
 const CLAUSE: &str = "pid$target:a.out:uprobed_function:entry { @ = count(); }";
 const CLAUSE_IN_LIBRARY: &str = "pid$target:uprobed.so:uprobed_function:entry { @ = count(); }";
 
-/// Another program, with breakpoints on the function, which is in `file`.
+/// Another program that puts breakpoints on the function in `file`.
 fn other(how: &str, target: &Running, file: &Path, times: &str) -> Running {
     let place = target.stdout();
     let place = place
@@ -34,7 +34,7 @@ fn attach(target: &Running) -> Tracing {
     Tracer::new(Form::Default).clause(CLAUSE).attach(target.pid())
 }
 
-/// Whether there are uprobes here; says so if not.
+/// Whether uprobes can be used here. If not, reports that the test is left out.
 fn is_there(stdout: &str) -> bool {
     let is_there = !stdout.contains("no uprobes");
     if !is_there {
@@ -105,7 +105,7 @@ fn a_jump_in_a_library_gives_way_to_a_breakpoint_and_comes_back() {
     come_and_go_in_a_library("imitated");
 }
 
-/// The breakpoint is there when the tracer goes, and stays.
+/// The breakpoint exists when the tracer ends, and stays.
 #[test]
 fn a_uprobe_outlives_the_tracer() {
     let mut target = start();
@@ -123,7 +123,7 @@ fn a_uprobe_outlives_the_tracer() {
     stop(target);
 }
 
-/// The breakpoint is there when the tracer comes: the function is refused, others are not.
+/// A breakpoint exists before the tracer comes. Its function is refused, and others are traced.
 #[test]
 fn a_uprobe_that_was_there_first_stays() {
     let mut target = start();

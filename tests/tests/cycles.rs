@@ -11,7 +11,8 @@ use nanoprobe_tests::text::Snapshot;
 use nanoprobe_tests::tracer::{Form, Tracer, start_waiting};
 use nanoprobe_tests::{live_tests, number_from_environment};
 
-/// In turn: one function; all of the program's, both ends; hot functions of libc; stacks and strings; records.
+/// In turn: one function; both ends of all of the program's functions; hot functions of libc; stacks and strings;
+/// records.
 const CLAUSES: [&str; 5] = [
     "pid$target:a.out:busy_work:entry { @[probefunc] = count(); }",
     "pid$target:a.out::entry,pid$target:a.out::return { @[probefunc] = count(); }",
@@ -40,7 +41,7 @@ fn start_busy(threads: u32) -> Running {
     let mut busy = start_waiting(&program("busy.c"), &threads.to_string());
     busy.go();
     busy.wait_for("working\n");
-    // All threads have their stacks and malloc arenas by then: the map is stable.
+    // After this, all threads have their stacks and malloc arenas, so the map is stable.
     busy
 }
 
@@ -54,7 +55,7 @@ live_tests! {
         for cycle in 0..cycles {
             let clause = CLAUSES[cycle as usize % CLAUSES.len()];
             let tracing = Tracer::new(form).clause(clause).attach(busy.pid());
-            // Different lengths of tracing, so that the detach meets different places.
+            // The lengths of tracing differ, so that the detach meets different places.
             std::thread::sleep(Duration::from_micros(cycle * 977 % 20_000));
             tracing.interrupt();
             snapshot.assert_identical(busy.pid());
@@ -62,7 +63,8 @@ live_tests! {
                 resident_early = resident_kib(busy.pid());
             }
         }
-        // Pages of text that were written stay private, once: it does not grow with the cycles.
+        // Pages of text that were written stay private. This happens only once, so the memory does not grow with the
+        // cycles.
         let resident = resident_kib(busy.pid());
         assert!(resident <= resident_early + 512, "{resident_early} KiB became {resident} KiB");
         busy.write("stop\n");
@@ -70,7 +72,7 @@ live_tests! {
     }
 }
 
-/// Hits happen in every cycle: a clean text could also be one that was never patched.
+/// Hits happen in every cycle: a text could also be clean because it was never patched.
 #[test]
 fn every_cycle_counts() {
     let mut busy = start_busy(2);
@@ -84,9 +86,9 @@ fn every_cycle_counts() {
     busy.finish().success();
 }
 
-/// Go blocks signals by its own system calls, and its handlers run with all of them blocked. A
-/// thread that is in a handler when we attach must not keep what only the handler blocked: the next
-/// nil dereference would kill the process.
+/// Go blocks signals by its own system calls, and its handlers run with all of them blocked. A thread may be in a
+/// handler when we attach. It must not keep the mask of that handler, or the next nil dereference would kill the
+/// process.
 #[test]
 fn a_go_program_full_of_signals_and_faults() {
     let Some(path) = need_program("gosignals.go", Build::Go) else {

@@ -1,5 +1,5 @@
-//! Short jumps to springboards in padding, and jumps that share bytes with those after them: every
-//! call counts, and the text is restored, whichever command does it.
+//! Short jumps to springboards in padding, and jumps that share bytes with those after them: every call counts, and the
+//! text is restored by the tracer or by `restore`.
 
 use std::process::Command;
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn end(mut target: Running) {
     assert!(finished.stdout.ends_with("OK\n"), "{}", finished.stdout);
 }
 
-/// Attaches and detaches; `counted` looks at the results of every tenth time.
+/// Attaches and detaches many times; `counted` checks the results of every tenth time.
 fn come_and_go(source: &str, tracer: impl Fn() -> Tracer, counted: impl Fn(&str)) {
     let mut target = start(source);
     let snapshot = Snapshot::take(target.pid());
@@ -68,7 +68,7 @@ fn come_and_go(source: &str, tracer: impl Fn() -> Tracer, counted: impl Fn(&str)
     end(target);
 }
 
-/// Attaches, kills the tracer, and has the text restored.
+/// Attaches, kills the tracer, and restores the text.
 fn kill_and_restore(source: &str, tracer: impl Fn() -> Tracer) {
     let mut target = start(source);
     let snapshot = Snapshot::take(target.pid());
@@ -86,7 +86,7 @@ fn kill_and_restore(source: &str, tracer: impl Fn() -> Tracer) {
     end(target);
 }
 
-/// How the sites of a function are patched, as `-v` says: `0x401000 program`function+0x3: run`.
+/// The lines of `-v` about the sites of a function: `0x401000 program`function+0x3: run`.
 fn tactics<'a>(said: &'a str, function: &str) -> Vec<&'a str> {
     let words = said.lines().filter_map(|line| line.rsplit_once(": "));
     let is_of = |site: &str| {
@@ -122,8 +122,8 @@ fn padding_is_padding_after_a_kill_and_a_restore() {
     kill_and_restore("short.c", evicting);
 }
 
-/// Each return of a chain of jumps that share bytes is distinguished from the others. The last
-/// return of a function, whose room is the next function's, is probed, too.
+/// Each return of a chain of jumps that share bytes is counted separately. The last return of a function, which has
+/// room only in the next function, is probed, too.
 #[test]
 fn every_return_over_a_successor_counts() {
     let tracer = of_returns(EXITS).argument("-v");
@@ -146,8 +146,8 @@ fn every_instruction_over_a_successor_counts() {
         .command(&program("returns.c"), "0")
         .run()
         .complete();
-    // Instructions of three_bytes by value: 0 to 3 leave the branches one by one, 4 and more go on. The others have 7
-    // or 4, and 3. Besides, there are `entry` and `return`.
+    // The instructions of three_bytes by value: 0 to 3 leave by one branch each, 4 and more continue. The other
+    // functions have 7, 4 or 3. There are also `entry` and `return`.
     let three_bytes = [3 + 2, 4 + 2, 6 + 2, 7 + 2, 8 + 2, 8 + 2, 8 + 2, 8 + 2]
         .iter()
         .sum::<i64>()
@@ -175,8 +175,8 @@ fn successors_are_themselves_after_a_kill_and_a_restore() {
     kill_and_restore("returns.c", || of_returns(INSTRUCTIONS));
 }
 
-/// A thread that comes to the site by a branch is counted, and so is one that falls in. A thread
-/// that comes to the neighbour, or after it, is not.
+/// A thread that reaches the site by a branch is counted, and so is one that runs into it. A thread that reaches the
+/// neighbour, or the instruction after it, is not.
 #[test]
 fn every_hit_by_way_of_a_neighbour_counts() {
     let tracer = neighbours().argument("-v");
@@ -203,9 +203,8 @@ fn neighbours_are_themselves_after_a_kill_and_a_restore() {
     kill_and_restore("neighbour.c", neighbours);
 }
 
-/// Two sites that would trap share a jump. A thread that falls in comes by the jump; a thread
-/// that branches to the second site traps there. Both are counted exactly, and `-v` says
-/// which branches trap.
+/// Two sites that would trap share a jump. A thread that runs into them comes by the jump; a thread that branches to
+/// the second site traps there. Both are counted exactly, and `-v` says which branches trap.
 #[test]
 fn the_last_resort_counts_both_ways_in() {
     let Some(path) = need_program("branched.c", Build::FixedAddress) else {
@@ -214,8 +213,8 @@ fn the_last_resort_counts_both_ways_in() {
     let clause = "pid$target:a.out:branched:a,pid$target:a.out:branched:d { @[probename] = count(); }";
     let traced = of_returns(clause).argument("-v").command(&path, "100").run().complete();
     let counts = table(&traced.results);
-    // Ten calls a round fall in. Their loops make 1 + 2 + .. + 10 steps, and so do those of the ten with negative
-    // numbers, all by the branch.
+    // In each round ten calls run into the sites. Their loops make 1 + 2 + .. + 10 steps. The ten calls with negative
+    // numbers make as many steps, all by the branch.
     assert_eq!(
         (counts["a"], counts["d"]),
         (1000, 100 * (55 + 55)),
@@ -282,8 +281,8 @@ fn short_functions_are_themselves_after_each_detach() {
     target.signal(Signal::SIGKILL);
 }
 
-/// `.init` and `.fini` of a static program of musl are three bytes each. The bytes after them
-/// belong to nothing, up to the next section and to the end of the page.
+/// `.init` and `.fini` of a static musl program have three bytes each. The bytes after them belong to nothing, up to
+/// the next section or the end of the page.
 #[test]
 fn three_bytes_at_the_end_of_a_section_have_room_after_it() {
     let Some(path) = need_program("staticprog.c", Build::MuslStatic) else {

@@ -1,5 +1,4 @@
-//! Ctrl-C and SIGTERM at any moment: the tracer ends, well and soon, and leaves the target by
-//! itself as it was.
+//! Ctrl-C and SIGTERM at any moment: the tracer ends soon and with success, and leaves the target restored.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +8,12 @@ use nanoprobe_tests::tracer::{Form, Traced, Tracer, Tracing, is_prepared};
 use nanoprobe_tests::{live_tests, number_from_environment};
 use nix::sys::signal::Signal;
 
-/// Every instruction of the program and its libraries: to match and plan them takes far longer than to ask for the end.
+/// Every instruction of the program and its libraries: matching and planning them takes far longer than until the
+/// request to end comes.
 const MANY: &str = "pid$target:::{ @ = count(); } END { printf(\"the end\\n\"); }";
 const FEW: &str = "pid$target:a.out::entry,pid$target:a.out::return,pid$target:libc:malloc:entry,
                    pid$target:libc:malloc:return { @[probefunc] = count(); } END { printf(\"the end\\n\"); }";
-/// If this test gets no processor, a request may come too late for what it should cut short.
+/// How often to try. If this test gets no processor, a request may come too late for the step that it should cut short.
 const ATTEMPTS: usize = 10;
 
 /// The state that a request to end must leave.
@@ -46,7 +46,7 @@ fn signal_of(number: u64) -> Signal {
     }
 }
 
-/// Nothing is in the target yet, so nothing is reported at the end.
+/// Nothing is in the target yet, so the end reports nothing.
 #[test]
 fn matching_is_cut_short() {
     let mut target = Target::start();
@@ -62,7 +62,7 @@ fn matching_is_cut_short() {
     target.finish();
 }
 
-/// What is in the target by then is taken back, and END fires as at any other end.
+/// Everything that is in the target by then is taken back, and END fires as at any other end.
 #[test]
 fn planning_is_cut_short() {
     let mut target = Target::start();
@@ -81,7 +81,8 @@ fn planning_is_cut_short() {
     target.finish();
 }
 
-/// In turn: as nanoprobe chooses, which with these few probes is in a stop; and by the breakpoint protocol.
+/// Starts a tracer. In turn, the probes are written as nanoprobe chooses (in a stop, as they are few), and by the
+/// breakpoint protocol.
 fn start(form: Form, number: u64, target: &Target) -> Tracing {
     let stop = if number.is_multiple_of(2) { "never" } else { "auto" };
     let tracer = Tracer::new(form).argument("-x").argument(format!("stop={stop}"));
@@ -97,7 +98,8 @@ fn wait_until_attached(tracing: &mut Tracing) {
 }
 
 live_tests! {
-    /// Attaching, with its planning and arming; running; and detaching, which a second request does not disturb.
+    /// Requests during attaching (with its planning and arming), tracing, and detaching, which a second request does
+    /// not disturb.
     fn at_any_moment(form) {
         let mut target = Target::start();
         let started = Instant::now();

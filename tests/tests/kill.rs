@@ -21,7 +21,8 @@ use nix::sys::signal::Signal;
 const CLAUSE: &str = "pid$target:a.out::entry,pid$target:a.out::return,pid$target:libc:malloc:entry,
                       pid$target:libc:malloc:return { @[probefunc] = count(); }";
 
-/// In turn: as nanoprobe chooses, which with these few probes is in a stop; and by the breakpoint protocol.
+/// A tracer. In turn, the probes are written as nanoprobe chooses (in a stop, as they are few), and by the breakpoint
+/// protocol.
 fn tracer(form: Form, kill: u64) -> Tracer {
     let stop = if kill.is_multiple_of(2) { "never" } else { "auto" };
     Tracer::new(form).argument("-x").argument(format!("stop={stop}"))
@@ -34,7 +35,7 @@ trait Killed {
 }
 
 impl Killed for Target {
-    /// After a kill: alive, released, making progress; then restored to the byte.
+    /// After a kill the target is alive, released, and makes progress; then it is restored to the byte.
     #[track_caller]
     fn assert_survives_and_restore(&mut self, when: &str) {
         // The kernel releases a dead tracer's threads by itself; that takes a moment.
@@ -47,7 +48,7 @@ impl Killed for Target {
             processor_ticks(busy.pid()) > before
         });
         let restored = run(Command::new(nanoprobe()).args(["restore", &self.pid().to_string()]));
-        // A tracer that dies before its first change leaves nothing; a message about that is a valid answer.
+        // A tracer that dies before its first change leaves nothing. Then a message that says so is a valid answer.
         let said = format!("{}{}", restored.stdout, restored.stderr);
         assert!(
             restored.code() == 0 || said.contains("nothing to restore"),
@@ -98,7 +99,7 @@ live_tests! {
         target.finish();
     }
 
-    /// What `restore` knows of the dead tracer, it has from the arena.
+    /// `restore` learns from the arena what the dead tracer has done.
     fn i8_killed_while_tracing(form) {
         let mut target = Target::start();
         for _ in 0..number_from_environment("NANOPROBE_KILLS", 20).div_ceil(4) {
@@ -131,7 +132,7 @@ live_tests! {
         target.finish();
     }
 
-    /// The next attach cleans up too, without `restore`.
+    /// The next attach also cleans up, without `restore`.
     fn the_next_attach_cleans_up(form) {
         let mut target = Target::start();
         for _ in 0..3 {
@@ -146,7 +147,7 @@ live_tests! {
         target.finish();
     }
 
-    /// A target that ends, forks and loads while its tracer is dead: the patches go on working.
+    /// A target that ends, forks and loads libraries while its tracer is dead: the patches continue to work.
     fn an_orphaned_target_ends_well(form) {
         let mut target = start_waiting(&program("forkstorm.c"), "10 200");
         let clause = "pid$target:a.out::entry,pid$target:a.out::return { @[probefunc] = count(); }";
@@ -171,7 +172,8 @@ fn killed_at_every_kind_of_system_call() {
     let strace_nanoprobe = |pid: i32, extra: &[&str], log: &std::path::Path| {
         let pid = pid.to_string();
         let mut command = Command::new(&strace);
-        // Not -f: the injection counts the main thread's calls, and -f would also follow our children.
+        // Without -f, because the injection must count only the main thread's calls, and -f would also follow our
+        // children.
         command
             .args(["-qq", "-e", &format!("trace={calls}")])
             .args(extra)
@@ -184,7 +186,7 @@ fn killed_at_every_kind_of_system_call() {
         command
     };
 
-    // How many calls of each kind a whole run makes.
+    // The number of calls of each kind in a whole run.
     let log = tempfile::NamedTempFile::new().expect("a temporary file");
     run(&mut strace_nanoprobe(target.pid(), &[], log.path())).success();
     let text = std::fs::read_to_string(log.path()).expect("the log");
@@ -216,7 +218,7 @@ fn killed_at_every_kind_of_system_call() {
         let mut running = Running::start(&mut strace_nanoprobe(target.pid(), &["-e", &inject], log.path()));
         running.close_input();
         running.finish();
-        // Each point is judged by itself: a target that was harmed is replaced.
+        // Each point is judged separately: a target that was harmed is replaced.
         let outcome = catch_unwind(AssertUnwindSafe(|| target.assert_survives_and_restore(&when)));
         if let Err(reason) = outcome {
             failures.push(format!(
@@ -235,7 +237,7 @@ fn killed_at_every_kind_of_system_call() {
     );
 }
 
-/// The target is killed at any moment of the attach: the tracer ends, by itself, and says that the target has.
+/// The target is killed at any moment of the attach: the tracer ends by itself, and reports the target's end.
 #[test]
 fn the_target_is_killed_during_attach() {
     let mut before = 0;
@@ -256,13 +258,13 @@ fn the_target_is_killed_during_attach() {
         busy.signal(Signal::SIGKILL);
         assert_eq!(busy.finish().code(), 137);
         let finished = tracing.finish().finished;
-        // If it was already attached, the target's end is the end of the session.
+        // If the tracer was already attached, the target's end ends the session.
         let gone = [
             "has ended",
             " ended in the middle",
             "its memory is gone",
             "No such process",
-            // It was not even looked at yet.
+            // The tracer had not even looked at the target yet.
             "does not exist",
         ];
         let says_so = gone.iter().any(|words| finished.stderr.contains(words));
@@ -275,7 +277,7 @@ fn the_target_is_killed_during_attach() {
     assert!(before > 0, "no kill came before the probes");
 }
 
-/// Without anything to restore, nothing is harmed; neither by restoring twice.
+/// `restore` harms nothing if there is nothing to restore, or if it runs twice.
 #[test]
 fn restore_of_an_untouched_program() {
     let mut target = Target::start();

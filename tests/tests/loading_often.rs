@@ -6,11 +6,10 @@ use nanoprobe_tests::program::{Build, need_program, program};
 use nanoprobe_tests::results::table;
 use nanoprobe_tests::tracer::{Form, Tracer};
 
-/// More loads than would fill the room if it were not reused: each load brings its patches, and
-/// tables of all there are.
+/// More loads than there is room for without reuse: each load brings its patches, and new tables.
 const LOADS: i64 = 2000;
 const CALLS: i64 = 10;
-/// The machine may be busy.
+/// Generous, because the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(900);
 
 #[test]

@@ -1,4 +1,4 @@
-//! Probe names that reach any instruction: offsets, all of a function, addresses, and what is refused.
+//! Probe names that reach any instruction: offsets, all of a function, addresses. Also the names that are refused.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -55,15 +55,15 @@ live_tests! {
         assert_eq!(found, rows([("asm_known 4", ROUNDS), ("asm_known 9", ROUNDS), ("asm_strings b", ROUNDS)]));
     }
 
-    /// As DTrace has it: a glob for the provider means the process when it ends with its number.
+    /// As in DTrace: a glob for the provider means the process if it ends with its number.
     fn a_glob_with_the_number_is_the_process(form) {
         let path = program("instructions.c");
         let found = counts(form, &path, "p*d$target:a.out:asm_known:entry,*$target:a.out:asm_single:entry");
         assert_eq!(found, rows([("asm_known entry", ROUNDS), ("asm_single entry", ROUNDS)]));
     }
 
-    /// Entry, return and each instruction, every one once a call; also where functions have one instruction, share
-    /// their ends, lie in two parts, or end where their section ends.
+    /// Entry, return and each instruction, every one once a call. This includes functions of one instruction, functions
+    /// that share their ends, that lie in two parts, or that end where their section ends.
     fn no_name_means_every_instruction(form) {
         let path = program("instructions.c");
         let functions = ["asm_known", "asm_single", "asm_outer", "asm_inner", "asm_last"];
@@ -75,7 +75,8 @@ live_tests! {
         let inner = ["entry", "return", "0", "4"].map(|name| (format!("asm_inner {name}"), ROUNDS));
         let last = ["entry", "return", "0", "4"].map(|name| (format!("asm_last {name}"), ROUNDS));
         let mut expected: BTreeMap<String, i64> = known.into_iter().chain(single).chain(outer).chain(inner).chain(last).collect();
-        // asm_inner is the second half of asm_outer, and is also called by itself; its return is one of asm_outer.
+        // asm_inner is the second half of asm_outer, and is also called by itself; its return is also a return of
+        // asm_outer.
         for (key, count) in &mut expected {
             let twice = key.starts_with("asm_inner") || key.starts_with("asm_outer") && !key.ends_with(" 0") && !key.ends_with("entry");
             *count *= 1 + i64::from(twice);
@@ -83,7 +84,7 @@ live_tests! {
         assert_eq!(found, expected);
     }
 
-    /// A repeated string instruction is one hit; an instruction that jumps to itself is one a time.
+    /// A repeated string instruction is one hit; an instruction that jumps to itself is one hit each time.
     fn loops_count_as_often_as_they_go_round(form) {
         let path = program("instructions.c");
         let found = counts(form, &path, "pid$target:a.out:asm_strings:*,pid$target:a.out:asm_backwards:*");
@@ -95,7 +96,7 @@ live_tests! {
         assert_eq!(found.len(), 8 + 9 + 2 * 2, "{found:?}");
     }
 
-    /// The cold part lies below the function: its offsets are those modulo 2^64, in the listing and when asked for.
+    /// The cold part lies below the function: its offsets are modulo 2^64, in the listing and in descriptions.
     fn cold_parts_have_offsets_of_their_function(form) {
         let path = program("instructions.c");
         let Some(symbols) = symbols(&path) else { return };
@@ -125,8 +126,8 @@ live_tests! {
         assert_eq!(found, rows([("asm_known 9", ROUNDS), ("asm_split 9", ROUNDS - 2)]));
     }
 
-    /// After the function `-` comes an address: of the image, as nm shows it, or of the process.
-    /// The probe is the same.
+    /// After the function `-` comes an address: of the image, as nm shows it, or of the process. Both name the same
+    /// probe.
     fn an_address_of_the_image_or_of_the_process(form) {
         for build in [Build::Usual, Build::FixedAddress, Build::Static, Build::StaticPie] {
             let Some(path) = need_program("instructions.c", build) else { continue };
@@ -145,20 +146,20 @@ live_tests! {
             target.go();
             target.finish().success();
             let traced = tracing.finish().success();
-            // One probe, and each description fires it.
+            // There is only one probe, which fires once for each description.
             assert_eq!(table(&traced.results), rows([(row.as_str(), 2 * ROUNDS)]), "{build:?}");
         }
     }
 
-    /// A clause fires once for all names of a function, as often as one of them is given, and each clause by itself.
-    /// Here DTrace has a probe for each name.
+    /// A clause fires once for all names of a function, times the number of its matching descriptions. Clauses are
+    /// independent. DTrace has a probe for each name instead.
     fn a_function_of_several_names(form) {
         let path = program("aliased.c");
         let entry = |name: &str| format!("pid$target:a.out:{name}:entry");
         let [own, one, two] = ["aliased", "other_name", "third_name"];
         let glob = |name: &str| name.replacen(|_: char| true, "?", 1);
         let (own_glob, one_glob) = (glob(own), glob(one));
-        // The descriptions of a clause, and how often it fires at a hit.
+        // The descriptions of a clause, and the number of times that it fires at a hit.
         let cases: [(&[&str], i64); 14] = [
             (&[own], 1),
             (&[one], 1),
@@ -177,7 +178,7 @@ live_tests! {
         ];
         let clause = |descriptions: &[&str]| descriptions.iter().map(|name| entry(name)).collect::<Vec<_>>().join(",");
         for (descriptions, times) in cases {
-            // Another clause with the same changes nothing.
+            // Another clause with the same descriptions changes nothing.
             let list = clause(descriptions);
             let text = format!("{list} {{ @[\"first\"] = count(); }} {list} {{ @[\"second\"] = count(); }}");
             let traced = Tracer::new(form).clause(&text).command(&path, "").run().complete();
@@ -186,7 +187,7 @@ live_tests! {
         }
     }
 
-    /// strlen is an IFUNC: its instructions are those of the implementation that was chosen.
+    /// strlen is an IFUNC: its instructions are those of the chosen implementation.
     fn every_instruction_of_strlen(form) {
         let clause = "pid$target::strlen: { @[probename] = count(); @all[\"strlen\"] = count(); }";
         let mut target = start_waiting(&program("instructions.c"), ARGUMENTS);
@@ -203,7 +204,7 @@ live_tests! {
         assert!(found.len() > 6, "{found:?}");
     }
 
-    /// Everything of a program at once: `@` has one slot, `@[probefunc]` one a function.
+    /// All probes of a program at once: `@` has one slot, `@[probefunc]` one for each function.
     fn every_instruction_of_a_program(form) {
         let path = program("instructions.c");
         let sum = |clause: &str| {
@@ -225,9 +226,9 @@ live_tests! {
     }
 }
 
-/// A refusal names what exists, has a tag, and ends with dtrace's exit status; the command is not run.
+/// A refusal names the existing probes, has a tag, and ends with dtrace's exit status; the command is not run.
 #[test]
-fn what_names_no_instruction_is_refused() {
+fn names_of_no_instruction_are_refused() {
     let path = program("instructions.c");
     let cases = [
         (
@@ -314,7 +315,7 @@ fn what_names_no_instruction_is_refused() {
     }
 }
 
-/// The address in the middle of an instruction: the nearest ones are named as addresses.
+/// For an address in the middle of an instruction, the nearest instructions are named as addresses.
 #[test]
 fn the_nearest_of_an_address_are_addresses() {
     let path = program("instructions.c");
@@ -334,7 +335,7 @@ fn the_nearest_of_an_address_are_addresses() {
     assert!(finished.stderr.contains(&expected), "{}", finished.stderr);
 }
 
-/// Listing names them too, in a program that runs.
+/// A listing, too, names offsets, in a running program.
 #[test]
 fn offsets_are_listed() {
     let mut target = start_waiting(&program("instructions.c"), ARGUMENTS);

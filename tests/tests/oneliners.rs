@@ -1,4 +1,4 @@
-//! The one-liners of Gregg's "DTrace pid Provider Overhead", as they stand, with exact results.
+//! The one-liners of Gregg's "DTrace pid Provider Overhead", unchanged, with exact results.
 
 use std::process::Command;
 
@@ -15,7 +15,7 @@ const COUNT: &str = "pid$target:a.out:func:entry { @ = count(); }";
 live_tests! {
     fn all_hundred_million_calls_are_counted(form) {
         let calls = form.scale(100_000_000, 1_000_000);
-        // The default number of calls is the original's; the command line is then the original's too.
+        // The default number of calls is the original's, so the command line is the original's, too.
         let arguments = if form == Form::Default { String::new() } else { calls.to_string() };
         let traced = Tracer::new(form).clause(COUNT).command(&program("looper.c"), &arguments).run().complete();
         assert_eq!(value(&traced.results), calls as i64);
@@ -42,7 +42,7 @@ live_tests! {
         assert_eq!(rows["hello DTrace"], calls as i64);
     }
 
-    /// strlen is an IFUNC in glibc: what is called is one of its implementations.
+    /// strlen is an IFUNC in glibc: the calls reach one of its implementations.
     fn strlen_is_probed_where_the_program_goes(form) {
         let mut looper = start_waiting(&program("looper.c"), "1000");
         let pid = looper.pid();
@@ -83,7 +83,7 @@ live_tests! {
         let traced = tracing.finish().success();
         assert!(matched(&traced.finished.stderr) >= 1600, "{}", traced.finished.stderr);
         let rows = table(&traced.results);
-        // 500 and the last; the values come in order.
+        // 500 and the last one; the values come in order.
         assert_eq!(rows["echo_builtin"], 501);
         assert!(rows.len() > 50, "{} functions", rows.len());
         let in_order: Vec<i64> = traced
@@ -126,7 +126,7 @@ live_tests! {
         }
     }
 
-    /// glibc's functions have unwind tables; musl's mostly have none, so a stack ends there.
+    /// glibc's functions have unwind tables; musl's mostly have none, so a stack ends at one of them.
     fn whole_stacks_through_libc_and_signal_frames(form) {
         let mut left_out = 0;
         for build in [Build::Usual, Build::FixedAddress, Build::Static] {
@@ -140,7 +140,7 @@ live_tests! {
             let count = |all: &[(Vec<String>, i64)]| all.iter().map(|(_, count)| count).sum::<i64>();
             let (deepest, leaf) = (of("stack_deepest"), of("stack_leaf"));
             assert_eq!((count(&deepest), count(&leaf)), (10, 10), "{build:?}: {}", traced.results);
-            // In this order, with libc's own frames between them.
+            // The frames are in this order, with libc's own frames between them.
             let order = ["stack_deepest", "stack_handler", "stack_inner", "stack_compare", "stack_outer", "main"];
             for (frames, _) in &deepest {
                 let functions: Vec<&str> = frames.iter().map(|frame| function_of(frame)).collect();

@@ -41,7 +41,7 @@ live_tests! {
             ("min(arg0)", -4),
             ("max(arg0)", 64),
             ("avg(arg0)", 30),
-            // The population's: sqrt((69^2 - 1) / 12) = 19.9...
+            // The standard deviation of the whole population: sqrt((69^2 - 1) / 12) = 19.9...
             ("stddev(arg0)", 19),
             ("sum((int)arg2)", -2070),
             ("max(arg3 & 0xff)", 255),
@@ -51,7 +51,8 @@ live_tests! {
         }
     }
 
-    /// An entry looks at the record before it, a return at the one after it: several clauses make one level.
+    /// Several clauses fire at one entry, or at one return, and make one level of indentation. So the level of an entry
+    /// depends on the record before it, and that of a return on the record after it.
     fn several_clauses_at_a_return_close_one_level(form) {
         let clause = "pid$target:a.out:stack_outer:entry,pid$target:a.out:stack_compare:entry { trace(1); }
                       pid$target:a.out:stack_outer:entry { trace(2); }
@@ -59,7 +60,7 @@ live_tests! {
                       pid$target:a.out:stack_outer:return { trace(4); }";
         let tracer = Tracer::new(form).argument("-F").clause(clause);
         let traced = tracer.command(&program("stacks.c"), "2").run().complete();
-        // Without the CPU, of which there is more than one.
+        // The column of the CPU is left out, because the machine may have several.
         let lines = traced.results.lines().filter_map(|line| line.get(3..)).map(str::trim_end);
         let lines: Vec<&str> = lines.filter(|line| line.contains("stack_")).collect();
         let one_call = [
@@ -106,7 +107,7 @@ live_tests! {
         assert_eq!(found, right.trim_matches('\n'));
     }
 
-    /// In a static slot and under a key: a minimum of what grows grows with every clear().
+    /// In a static slot and under a key: the minimum of growing values grows with every clear().
     fn extremes_begin_anew_when_they_are_cleared(form) {
         let looper = start_waiting(&program("looper.c"), "100000000");
         let clause = "BEGIN { n = 1; }
@@ -121,7 +122,7 @@ live_tests! {
         for name in ["slot", "keyed"] {
             let lines = traced.results.lines().filter(|line| line.starts_with(name));
             let found: Vec<i64> = lines.filter_map(|line| line.split(' ').next_back()?.parse().ok()).collect();
-            // 0: nothing came in that tenth of a second.
+            // 0 means that no value came in that tenth of a second.
             let found: Vec<i64> = found.into_iter().filter(|value| *value != 0).collect();
             assert!(found.len() >= 2, "{}", traced.results);
             assert!(found.is_sorted_by(|left, right| left < right), "{name}: {found:?}");
@@ -213,7 +214,7 @@ live_tests! {
         assert_eq!(traced.finished.code(), 17, "{}", traced.finished.stderr);
     }
 
-    /// As in DTrace: an enabling for each description.
+    /// As in DTrace, a clause has an enabling for each of its descriptions.
     fn a_clause_fires_for_each_of_its_descriptions_that_matches(form) {
         let twice = format!("{NUMBERED}, pid$target:a.out:numbere*:entry");
         let clause = format!(
@@ -226,8 +227,8 @@ live_tests! {
         assert!(matches!(counts[..], [once, counted, called, 2, 2] if once > 0 && counted == 2 * once && called == counted), "{found}");
     }
 
-    /// The rest of a clause after an exit() runs; further clauses of that firing do not, and later
-    /// hits do not count.
+    /// After an exit() the rest of the clause runs. Further clauses of that firing do not run, and later hits do not
+    /// count.
     fn exit_ends_the_firing(form) {
         let clause = format!(
             "{NUMBERED} {{ @before = count(); }} {NUMBERED} /arg0 == 10/ {{ printf(\"out \"); exit(17); printf(\"%d\\n\", arg0); }} \
@@ -257,7 +258,7 @@ live_tests! {
     }
 }
 
-/// With a small buffer and a stalled consumer, printed records and reported drops add up to everything.
+/// With a small buffer and a stalled consumer, printed records and reported drops add up to the total.
 #[test]
 fn drops_are_counted_to_the_last() {
     let calls: usize = 200_000;
@@ -348,7 +349,7 @@ fn the_version_and_help() {
     }
 }
 
-/// Bad usage is status 2, as dtrace's; a program that does not compile is 1.
+/// A wrong command line has status 2, as in dtrace; a program that does not compile has 1.
 #[test]
 fn errors_have_their_statuses() {
     assert_eq!(command(&["--no-such-flag"]).code(), 2);
@@ -370,9 +371,9 @@ fn errors_have_their_statuses() {
     }
 }
 
-/// What is missing is refused by name, never misread.
+/// Missing features are refused by name, and never misread.
 #[test]
-fn what_is_missing_is_refused_by_name() {
+fn missing_features_are_refused_by_name() {
     for (program, name) in [
         ("fbt::read:entry { @ = count(); }", "fbt"),
         ("syscall::read:entry { @ = count(); }", "syscall"),
@@ -455,7 +456,7 @@ live_tests! {
         assert!(none.stderr.contains("none of the places could be probed"), "{}", none.stderr);
         assert!(none.stderr.contains("the program's own breakpoint (int3)"), "{}", none.stderr);
         assert!(none.stdout.lines().any(|line| line == "OK"), "{}", none.stdout);
-        // Another one is in its place: the failure is reported, and is not an error.
+        // A directory has this name: the failure is reported, and is not an error.
         let some = of(&[returns, "pid$target:a.out:main:entry { @ = count(); }"]);
         assert_eq!(some.status.code(), Some(0), "{}", some.stderr);
         assert!(some.stderr.contains("1 place could not be probed"), "{}", some.stderr);

@@ -15,7 +15,7 @@ use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe, start_waiting};
 const CALLS: &str = "20000";
 const CLAUSE: &str = "pid$target:a.out:func:entry { @ = count(); }";
 
-/// Processes that only use up processors; they go with the value.
+/// Processes that only use processors; dropping the value ends them.
 struct Spinners(Vec<std::process::Child>);
 
 impl Spinners {
@@ -39,7 +39,7 @@ impl Drop for Spinners {
     }
 }
 
-/// Attaches, has it do its work, and compares the count.
+/// Attaches, lets the program do its work, and compares the count.
 #[track_caller]
 fn is_counted(form: Form, mut target: Running) {
     let tracing = Tracer::new(form).clause(CLAUSE).attach(target.pid());
@@ -63,7 +63,7 @@ fn beside_twenty_busy_processes_a_processor() {
     }
 }
 
-/// The target waits for a processor as long as any other process wants one.
+/// The target gets a processor only if no other process wants one.
 #[test]
 fn of_the_lowest_priority_beside_busy_processes() {
     let target = start_waiting(&program("looper.c"), CALLS);
@@ -74,7 +74,7 @@ fn of_the_lowest_priority_beside_busy_processes() {
     is_counted(Form::Default, target);
 }
 
-/// A control group with little of a processor; it goes with the value.
+/// A control group with little processor time; dropping the value removes it.
 struct Group(PathBuf);
 
 impl Group {
@@ -127,8 +127,7 @@ fn maps(pid: i32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("a map")
 }
 
-/// However few mappings a process may still make, attaching works or names the limit that was
-/// reached, and leaves nothing.
+/// However few mappings a process may still make, attaching succeeds, or names the limit and leaves nothing.
 #[test]
 fn a_process_that_may_map_little_more_is_traced_or_left_as_it_was() {
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
@@ -162,8 +161,8 @@ fn a_process_that_may_map_little_more_is_traced_or_left_as_it_was() {
     }
 }
 
-/// Another tracer comes in the middle and stays: neither attaching nor the removal is possible. The
-/// error reports both, and what is left, which is then removed as it says.
+/// Another tracer comes in the middle and stays, so neither attaching nor the removal is possible. The error reports
+/// both, and the remains. These are then removed as the error says.
 #[test]
 fn memory_that_a_failed_removal_leaves_is_reported_and_repaired() {
     let is_left = fails_and_is_repaired(
@@ -174,18 +173,18 @@ fn memory_that_a_failed_removal_leaves_is_reported_and_repaired() {
     assert!(is_left, "attached in spite of another tracer");
 }
 
-/// The other one comes when the first probes (those that replaced return addresses need) are
-/// already in the text, and the others are being planned.
+/// The other tracer comes when the first probes (those that replaced return addresses need) are already in the text,
+/// and the others are being planned.
 #[test]
 fn probes_that_a_failed_removal_leaves_are_reported_and_repaired() {
     let clause = "pid$target:::entry,pid$target:::return { @ = count(); }";
-    // On a busy machine the other one may come when all is in place.
+    // On a busy machine the other tracer may come when everything is in place.
     let is_left = (0..20).any(|_| fails_and_is_repaired("armed", clause, "runs on with nanoprobe's probes in it"));
     assert!(is_left, "the other tracer was never there in time");
 }
 
-/// Whether attaching failed while another tracer came; then the message says so and names what is
-/// `left`, which is removed.
+/// Whether attaching failed because another tracer came. Then the message says so and names what is `left`, which is
+/// removed.
 #[track_caller]
 fn fails_and_is_repaired(when: &str, clause: &str, left: &str) -> bool {
     let mut running = Running::start(Command::new(program("grabbed.c")).arg(when));

@@ -1,5 +1,5 @@
 //! Instructions that stay in place, with every instruction of a function probed: restartable sequences, and where the
-//! stack pointer is no stack's. What the program computes stays right, and what is refused is told.
+//! stack pointer is no stack's. The program's results stay right, and refusals are reported.
 
 use std::path::Path;
 
@@ -9,8 +9,9 @@ use nanoprobe_tests::program::{Build, need_program, program};
 use nanoprobe_tests::results::value;
 use nanoprobe_tests::tracer::{Form, Tracer};
 
-/// Adds to the counters of the processors with every instruction of a function probed; what nanoprobe says of it, if
-/// the C library has registered its threads for such sequences.
+/// Runs a program that increments a counter of each processor by restartable sequences, with every instruction of
+/// `function` probed. Returns nanoprobe's messages; `None` if the C library has not registered its threads for such
+/// sequences.
 fn counters(form: Form, binary: &Path, how: &str, function: &str) -> Option<String> {
     let module = if how.starts_with('/') { "rseq.so" } else { "a.out" };
     let clause = format!("pid$target:{module}:{function}: {{ @ = count(); }}");
@@ -27,7 +28,7 @@ fn counters(form: Form, binary: &Path, how: &str, function: &str) -> Option<Stri
         "{stdout}\n{}",
         traced.finished.stderr
     );
-    // Twice a round at least: where the function begins, and where it ends.
+    // At least twice a round: at the beginning of the function, and at its end.
     assert!(
         value(&traced.results) >= 8 * form.scale(100_000, 20_000) as i64,
         "{}",
@@ -57,7 +58,8 @@ live_tests! {
         }
     }
 
-    /// Of which no file tells: a trap aborts it, and is taken out; a jump would make it less than atomic, silently.
+    /// A sequence that no file describes: a trap aborts it, and is then removed; a jump would remove its atomicity,
+    /// silently.
     fn i11_a_trap_in_an_unlisted_sequence_is_survived(_form) {
         let binary = program("rseq.c");
         let clause = "pid$target:a.out:add_unlisted: { @ = count(); }";
@@ -79,10 +81,10 @@ live_tests! {
         let clause = "pid$target:a.out:stackless_*: { @[probefunc] = count(); }";
         let tracer = Tracer::new(form).argument("-v").clause(clause);
         let traced = tracer.command(&program("stackless.c"), &rounds.to_string()).run().complete();
-        assert!(traced.finished.stderr.contains("rsp is no stack"), "{}", traced.finished.stderr);
+        assert!(traced.finished.stderr.contains("rsp points to no stack"), "{}", traced.finished.stderr);
         let rows = nanoprobe_tests::results::table(&traced.results);
-        // The entry, the return, and all of the 13 instructions on the other stack; of the others
-        // what comes before and after.
+        // The entry, the return, and all of the 13 instructions on the other stack; of the other functions, the
+        // instructions before and after.
         assert_eq!(rows["stackless_switch"], (2 + 13) * rounds as i64);
         assert_eq!(rows["stackless_product"], (2 + 6) * rounds as i64);
         assert_eq!(rows["stackless_sum"], (2 + 4) * rounds as i64);

@@ -1,4 +1,4 @@
-//! The test programs by themselves: what other tests expect of them holds without any probe.
+//! The test programs without probes: what other tests expect of them holds.
 
 use std::process::Command;
 
@@ -50,7 +50,7 @@ fn every_program_is_right_and_repeats_itself() {
         let first = unprobed(name, arguments).success();
         assert_eq!(first.stdout, unprobed(name, arguments).stdout, "{name} {arguments}");
     }
-    // These do as much as time lets them: only their verdict repeats.
+    // These programs do as much as they can in a given time. So only their verdict is the same each time.
     unprobed("signals.c", "timers 200").success();
     unprobed("forkstorm.c", "5 100").success();
 }

@@ -1,7 +1,11 @@
-//! What a developer runs: `cargo xtask tidy`, and the tests by tiers.
+//! What a developer runs: `cargo xtask tidy`, the tests by tiers, the packages.
 
+mod deny;
+mod dist;
+mod metadata;
 mod tidy;
 mod tiers;
+mod tool;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,6 +16,8 @@ const USAGE: &str = "cargo xtask COMMAND
   fast           the tests that touch no process: patch, lang, codegen, symbols, types, export, arena
   live           the tests on live programs
   all            everything, as .ci/run does
+  deny           licences, sources and duplicates of the packages that we build of, by deny.toml
+  dist           a release, in target/dist: the static command, .deb, .rpm, an archive, bills of materials, checksums
   bless          rewrites golden files; read the difference before it is committed";
 
 /// The folder of the workspace.
@@ -26,6 +32,8 @@ fn main() -> ExitCode {
     let result = match words[..] {
         ["tidy"] => tidy::run(&root(), tidy::Allowances::Obey),
         ["tidy", "--allow"] => tidy::run(&root(), tidy::Allowances::Rewrite),
+        ["deny"] => deny::run(&root()),
+        ["dist"] => dist::run(&root()),
         [name] if let Some(tier) = tiers::named(name) => tiers::run(&root(), tier),
         _ => Err(USAGE.to_owned()),
     };

@@ -1,4 +1,4 @@
-//! The rules of the house that no compiler knows, one file for each.
+//! The rules of the house that no compiler checks, one file for each.
 //!
 //! A rule looks at all files at once and returns its findings. Known findings are in
 //! `xtask/allowed.txt`, a line for each rule and place. Such a finding passes, and a line without a
@@ -18,12 +18,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-/// A text that git knows.
+/// A text file that git tracks or would add.
 #[derive(Debug)]
 pub struct File {
-    /// From the root, with `/`.
+    /// The path from the root, with `/`.
     pub path: String,
-    /// What it holds.
     pub text: String,
 }
 
@@ -37,7 +36,7 @@ impl File {
         has_ending(&self.path, &["rs", "c", "h", "cpp", "hpp"]) && !self.path.contains("/golden/")
     }
 
-    /// Of tests, which have their own layout.
+    /// Whether the file belongs to tests, which have their own layout.
     fn is_of_tests(&self) -> bool {
         let folders = ["tests/", "fuzz/"];
         folders.iter().any(|folder| self.path.starts_with(folder))
@@ -46,34 +45,35 @@ impl File {
     }
 }
 
-/// Rust that is not of tests.
+/// The Rust files that do not belong to tests.
 fn product_sources(files: &[File]) -> impl Iterator<Item = &File> {
     files.iter().filter(|file| file.is_rust() && !file.is_of_tests())
 }
 
-/// Whether a path ends by one of these, after a dot.
+/// Whether a path has one of these extensions.
 pub fn has_ending(path: &str, endings: &[&str]) -> bool {
     path.rsplit_once('.')
         .is_some_and(|(_, ending)| endings.contains(&ending))
 }
 
-/// What breaks a rule.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// The rule, as in `xtask/allowed.txt`.
     pub rule: &'static str,
-    /// What stays the same while lines move: a file, and a function or another file.
+    /// The place without a line number, so that it stays valid while lines move: a file, and a function or another
+    /// file.
     pub place: String,
-    /// For the reader.
+    /// The message for the reader.
     pub message: String,
 }
 
-/// What is done with `xtask/allowed.txt`.
+/// How `xtask/allowed.txt` is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Allowances {
-    /// What it names passes.
+    /// The findings that the file names pass.
     Obey,
-    /// It is written anew.
+    /// The file is rewritten, with all present findings.
     Rewrite,
 }
 
@@ -115,7 +115,7 @@ fn line_of(finding: &Finding) -> String {
     format!("{} {}", finding.rule, finding.place)
 }
 
-/// New findings, and lines of the list that are no longer needed.
+/// The new findings, and the lines of the list that are no longer needed.
 fn report(findings: &[Finding], allowed: &str) -> String {
     let allowed: BTreeSet<&str> = allowed.lines().collect();
     let found: BTreeSet<String> = findings.iter().map(line_of).collect();
@@ -149,7 +149,7 @@ fn files(root: &Path) -> Result<Vec<File>, String> {
     Ok(paths.into_iter().filter_map(read).collect())
 }
 
-/// The files that git knows, and those that it would add; `None` without git, or without its directory.
+/// The files that git tracks, and the files that it would add; `None` without git, or without its directory.
 fn listed_by_git(root: &Path) -> Option<Vec<String>> {
     let mut command = Command::new("git");
     // The tree may belong to another user.

@@ -1,18 +1,18 @@
-//! The tests by tiers: what a change needs first, and everything.
+//! The tests by tiers: the first for a change, and everything.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Some commands of cargo, which end at the first that fails.
+/// Some commands of cargo. If one fails, the later commands are not run.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Tier {
     commands: &'static [&'static str],
-    /// Variables of the environment for all of them.
+    /// Environment variables for all of these commands.
     environment: &'static [(&'static str, &'static str)],
 }
 
 const PURE: &str = "test --locked -p nanoprobe-patch -p nanoprobe-lang -p nanoprobe-codegen -p nanoprobe-symbols \
-                    -p nanoprobe-types -p nanoprobe-export -p nanoprobe-arena";
+                    -p nanoprobe-types -p nanoprobe-runtimes -p nanoprobe-export -p nanoprobe-arena";
 
 /// The tier of a name.
 pub fn named(name: &str) -> Option<&'static Tier> {
@@ -33,9 +33,12 @@ pub fn named(name: &str) -> Option<&'static Tier> {
                 "fmt --all --check",
                 "clippy --workspace --all-targets --locked -- -D warnings",
                 "xtask tidy",
+                "xtask deny",
+                "xtask dist",
                 "test --workspace --locked",
             ],
-            environment: &[],
+            // Tests run in the folder of their crate, and `tests` is beside `target`.
+            environment: &[("NANOPROBE_DIST", "../target/dist"), ("NANOPROBE_DIST_TWICE", "1")],
         }),
         "bless" => Some(&Tier {
             commands: &[
@@ -74,7 +77,10 @@ mod tests {
     fn each_command_of_the_usage_is_a_tier() {
         for line in crate::USAGE.lines().skip(1) {
             let name = line.split_whitespace().next().expect("a name");
-            assert!(name == "tidy" || named(name).is_some(), "{name}");
+            assert!(
+                ["tidy", "deny", "dist"].contains(&name) || named(name).is_some(),
+                "{name}"
+            );
         }
         assert_eq!(named("nothing"), None);
     }

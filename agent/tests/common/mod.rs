@@ -2,7 +2,7 @@
 //! table, signal actions.
 //!
 //! Every call of an agent function goes through [`call_checked`], which fills all general registers and sets the
-//! direction flag, as a handler may find them, and compares all registers afterwards.
+//! direction flag, as a handler may find them, and checks afterwards that all registers are unchanged.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 #![allow(dead_code, reason = "each test file uses its part")]
@@ -19,7 +19,7 @@ use nanoprobe_arena::layout::{
 };
 use nanoprobe_arena::{ContextPlan, ControlBlock, DynamicVariables, Mapping, Memory};
 
-/// What [`call_checked`] loads and stores: rax, rbx, rcx, rdx, rsi, rdi, rbp, r8 .. r15.
+/// The registers that [`call_checked`] loads and stores: rax, rbx, rcx, rdx, rsi, rdi, rbp, r8 .. r15.
 #[repr(C)]
 struct Call {
     function: u64,
@@ -122,7 +122,7 @@ pub struct Target {
     pub dynamic: DynamicVariables,
 }
 
-/// Fresh zeroed memory. It is never unmapped, so that late threads and chained signal handlers find it.
+/// Fresh zeroed memory. It is never unmapped, because threads and signal handlers may still use it later.
 pub fn map(bytes: usize, flags: i32) -> u64 {
     // SAFETY: a new mapping where the kernel likes; no memory of ours is touched.
     let at = unsafe {
@@ -287,7 +287,7 @@ impl Target {
         self.memory.store_u64(self.field(context, field), value).unwrap();
     }
 
-    /// As at the start of a clause: no fault, no scratch memory in use, an empty key, the enabled probe.
+    /// Sets the state at the start of a clause: no fault, no scratch memory in use, an empty key, the enabled probe.
     pub fn begin(&self, context: u64) {
         for field in [
             offset_of!(Context, fault),
@@ -310,7 +310,7 @@ impl Target {
         )
     }
 
-    /// Publishes a snapshot with the one range from `start` to `end`.
+    /// Publishes a snapshot whose only range is from `start` to `end`.
     pub fn publish_range(&self, start: u64, end: u64) {
         self.memory.write_structure(RANGES, &Range { start, end }).unwrap();
         ControlBlock::open(&self.memory)
@@ -331,9 +331,9 @@ impl Target {
         self.arena + ROOM + place
     }
 
-    /// Makes this target's handlers the process's actions for SIGSEGV and SIGBUS (and for
-    /// SIGTRAP and SIGILL). The earlier action, perhaps another test's, becomes the program's
-    /// own, and is chained to.
+    /// Makes this target's handlers the process's actions for SIGSEGV and SIGBUS (and for SIGTRAP and SIGILL). The
+    /// earlier action (perhaps another test's) counts as the program's own action. The agent passes signals that are
+    /// not its own on to it.
     pub fn install(&self) {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let guard = ONE_AT_A_TIME.lock();
@@ -346,7 +346,7 @@ impl Target {
         for (signal, slot, function) in signals {
             let ours = SignalAction {
                 handler: self.address(function),
-                // Only Rust's own threads have an alternate stack; these handlers need little.
+                // The tests' threads have Rust's alternate stacks, which are large enough for these handlers.
                 flags: (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | 0x0400_0000,
                 restorer: self.address(Function::Restorer),
                 mask: 0,
@@ -364,7 +364,7 @@ impl Target {
         self.memory.write(ROOM, &table).unwrap();
     }
 
-    /// The same, in front of another table.
+    /// Publishes two tables of redirects: the new table links to the older table.
     pub fn redirect_over(&self, older: &[Redirect], entries: &[Redirect]) {
         let pairs =
             |entries: &[Redirect]| -> Vec<(u64, u64)> { entries.iter().map(|entry| (entry.from, entry.to)).collect() };

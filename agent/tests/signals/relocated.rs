@@ -9,7 +9,8 @@ use super::{
     CODE, LOAD_NULL, RESUME, RIP, SEVENTY_SEVEN, action, alone, execute, programs_own, signal_of_death, succeeds,
 };
 
-/// mov eax, 1; mov rax, [0]; mov eax, 77; ret: two instructions that stand for one.
+/// mov eax, 1; mov rax, [0]; mov eax, 77; ret. The first two instructions are the relocated form of one original
+/// instruction.
 const SPLIT: [u8; 24] = [
     0xb8, 1, 0, 0, 0, 0x48, 0x8b, 4, 0x25, 0, 0, 0, 0, 0xb8, 77, 0, 0, 0, 0xc3, 0x90, 0x90, 0x90, 0x90, 0x90,
 ];
@@ -35,8 +36,8 @@ fn a_fault_in_a_relocated_instruction_has_its_original_address() {
         RIP.load(Ordering::Relaxed)
     };
     let end = entry(code + 64, 0);
-    // At the entry; and between it and the next one, in the second part of an instruction that was
-    // relocated as several.
+    // A fault at the address of an entry; and a fault between two entries, in the second part of an instruction that
+    // was relocated as several.
     let exact = vec![entry(code + LOAD_NULL, original + 3), end];
     succeeds(|| i32::from(fault(exact, code + LOAD_NULL) != original + 3));
     let within = vec![
@@ -45,8 +46,8 @@ fn a_fault_in_a_relocated_instruction_has_its_original_address() {
         entry(split + 19, 0),
     ];
     succeeds(|| i32::from(fault(within, split) != original + 7));
-    // Not ours: below the first entry, after the last detour, in a detour's own code, and with no
-    // table at all.
+    // Faults that are not in a relocated instruction: below the first entry, after the last detour, in a detour's own
+    // code, and without any table.
     let below = vec![entry(code + LOAD_NULL + 1, original), end];
     succeeds(|| i32::from(fault(below, code + LOAD_NULL) != code + LOAD_NULL));
     let behind = vec![entry(code - 64, original), entry(code - 32, 0)];

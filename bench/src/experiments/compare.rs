@@ -1,4 +1,4 @@
-//! Methods compared on one running program: each is attached, measured and detached in turn.
+//! Methods compared on one running program: each is attached, measured and detached, one after the other.
 
 use std::path::PathBuf;
 
@@ -13,25 +13,25 @@ use crate::report::Row;
 use crate::statistics;
 use crate::tracer::Tracer;
 
-/// What is probed.
+/// The program and the function that are probed.
 pub struct Subject {
     running: Looping,
     start: Box<dyn Fn() -> Result<Looping>>,
     /// Its file.
     pub program: PathBuf,
-    /// The function that it calls.
+    /// The function that the program calls in its loop.
     pub function: &'static str,
-    /// Where that lies in the file.
+    /// The offset of the function in the file.
     pub offset: u64,
 }
 
 impl Subject {
-    /// `program` with `argument`, which says what it calls in its loop: `function`.
+    /// `program` with `argument`, which names the `function` that it calls in its loop.
     pub fn new(program: &'static str, argument: usize, function: &'static str) -> Result<Subject> {
         Subject::on_threads(program, 1, argument, function)
     }
 
-    /// The same on so many threads at once.
+    /// As [`Subject::new`], on several threads at once.
     pub fn on_threads(
         program: &'static str,
         threads: usize,
@@ -60,9 +60,9 @@ impl Subject {
     }
 }
 
-/// A tracer that is there.
+/// An attached tracer.
 pub trait Attached {
-    /// Removes the probe, and checks that it fired; yields how many hits it lost.
+    /// Removes the probe, and checks that it fired; yields the number of lost hits.
     fn end(self: Box<Self>) -> Result<u64>;
 }
 
@@ -82,18 +82,18 @@ impl Attached for kernel::Probe {
 /// How a method attaches.
 pub type Attach = Box<dyn Fn(&Subject) -> Result<Box<dyn Attached>>>;
 
-/// A row.
+/// A row of the table.
 pub struct Method {
     /// Its name.
     pub name: String,
-    /// How it attaches.
+    /// How the method attaches.
     pub attach: Attach,
-    /// Whether it needs a process in which no tool has been before.
+    /// Whether the method needs a process in which no tool was attached before.
     pub fresh: bool,
 }
 
 impl Method {
-    /// nanoprobe with a D program, in which FUNCTION stands for the subject's.
+    /// nanoprobe with a D program, in which FUNCTION stands for the subject's function.
     pub fn nanoprobe(name: &str, text: &'static str, options: &'static [&'static str]) -> Method {
         let attach = move |subject: &Subject| -> Result<Box<dyn Attached>> {
             let text = text.replace("FUNCTION", subject.function);
@@ -106,7 +106,7 @@ impl Method {
         }
     }
 
-    /// The kernel's.
+    /// The kernel's uprobe.
     pub fn kernel(name: &str, kind: Kind) -> Method {
         let attach = move |subject: &Subject| -> Result<Box<dyn Attached>> {
             Ok(Box::new(kernel::attach(
@@ -124,18 +124,18 @@ impl Method {
     }
 }
 
-/// The result of one attaching.
+/// The result of one attachment.
 #[derive(Clone, Copy, Debug)]
 pub struct Once {
-    /// The additional cost of a call; ns.
+    /// The additional cost of a call, in ns.
     pub overhead: f64,
-    /// What the tracer reported as lost.
+    /// The hits that the tracer reported as lost.
     pub lost: u64,
     /// The additional memory of the process.
     pub held: Held,
 }
 
-/// All methods in turn, `rounds` times, and doubtful ones a few times more; the samples of each.
+/// The samples of each method: all methods in turn, `rounds` times, and doubtful ones a few times more.
 pub fn compare(
     subject: &mut Subject,
     methods: &[Method],
@@ -160,7 +160,7 @@ pub fn compare(
                 Ok(samples) => taken.extend(samples),
                 Err(error) => {
                     *result = Err(error);
-                    // A failed method may have left something.
+                    // A failed method may have left something in the process.
                     subject.running = (subject.start)()?;
                 }
             }
@@ -183,7 +183,7 @@ fn once(subject: &Subject, method: &Method) -> Result<Vec<Once>> {
         .enumerate()
         .map(|(index, overhead)| Once {
             overhead,
-            // Of all of them together.
+            // The number of lost hits in all samples together.
             lost: if index == 0 { lost } else { 0 },
             held,
         })

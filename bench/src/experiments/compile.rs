@@ -1,10 +1,9 @@
 //! From D text to machine code: one-liners and scripts, of all kinds of clauses, without the
 //! program's types and with them.
 //!
-//! Measured in this process, in time of the thread on a processor, so that other work does not
-//! count. Files are already in the kernel's memory. Each sample begins anew, with a compiler that
-//! is set up and a program whose debug information was not read yet. The very first sample, which
-//! warms the caches up, is a row of its own.
+//! It is measured in this process, in the thread's processor time, so that other work does not count. Files are already
+//! in the kernel's memory. Each sample begins anew, with a compiler that is set up and a program whose debug
+//! information was not read yet. The very first sample, which warms the caches up, is a row of its own.
 
 use std::rc::Rc;
 
@@ -18,15 +17,15 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::programs;
 use crate::report::{Row, Section};
 
-/// Milliseconds at most.
+/// The limit, in milliseconds.
 const ONE_LINER: f64 = 10.0;
 const SCRIPT: f64 = 200.0;
-/// Samples for each of the rounds.
+/// The samples of each round.
 const SAMPLES: usize = 5;
 
-/// What a script declares in its first line.
+/// The declarations in the first line of a script.
 const DECLARED: &str = "self uint64_t t; int64_t x[int64_t, int], y;";
-/// A line each of a script, over and over.
+/// A script that repeats one line.
 const PLAIN: [&str; 6] = [
     "pid$target:a.out:main:entry { @ = count(); }",
     "pid$target:a.out:main:entry /arg0 > 4096/ { @[probefunc] = sum(arg0); }",
@@ -35,7 +34,7 @@ const PLAIN: [&str; 6] = [
     "pid$target:a.out:main:entry { printf(\"%d %s\\n\", arg0, copyinstr(arg1)); }",
     "pid$target:a.out:main:entry { x[arg0, tid] += arg1 / (arg2 + 1); y = x[arg0, tid] > 10 ? arg3 : arg4; trace(y); ustack(); }",
 ];
-/// The same, by the types of `loop.c` and of what it includes.
+/// Lines that use the types of `loop.c` and of the files that it includes.
 const TYPED: [&str; 2] = [
     "pid$target:a.out:on_trap:entry /args[0] != 0/ { @[args[1]->si_signo] = count(); }",
     "pid$target:a.out:on_trap:entry { trace(sizeof (siginfo_t)); y = args[1]->si_code; }",
@@ -82,7 +81,7 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Resu
     Ok(())
 }
 
-/// So many lines, a clause each, with an aggregation of their own.
+/// A script of this many lines, each a clause with an aggregation of its own.
 fn script(lines: usize, clauses: &[&str]) -> String {
     let body = clauses.iter().cycle().take(lines - 1).enumerate();
     let body: Vec<String> = body
@@ -91,7 +90,7 @@ fn script(lines: usize, clauses: &[&str]) -> String {
     format!("{DECLARED}\n{}", body.join("\n"))
 }
 
-/// Milliseconds of this thread from a text to the machine code of all its clauses.
+/// The milliseconds of this thread from a text to the machine code of all its clauses.
 fn from_text(text: &str, acquired: &Acquired) -> Result<f64> {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);

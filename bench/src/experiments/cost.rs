@@ -10,7 +10,7 @@ use crate::tracer;
 
 const RING: &[&str] = &["-x", "bufpolicy=ring", "-o", "/dev/null"];
 
-/// What a clause does, and the program.
+/// A description of the clause, and the program.
 const PROGRAMS: [(&str, &str, &[&str]); 6] = [
     ("count()", "pid$target:a.out:FUNCTION:entry { @ = count(); }", &[]),
     (
@@ -41,7 +41,7 @@ const PROGRAMS: [(&str, &str, &[&str]); 6] = [
     ),
 ];
 
-/// The model may be off by this factor, either way.
+/// The largest factor by which the model may be off, either way.
 const FACTOR: f64 = 1.3;
 
 pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Result<()> {

@@ -56,7 +56,7 @@ fn whole_runs(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
             push(seconds, || probed(program, *times));
         }
     }
-    // The cost of a probe as the seed computes it: over the run in which nothing was hit, of the same round.
+    // The cost of a probe as the seed computes it: compared with the run of the same round in which nothing was hit.
     let start_up = seconds
         .first()
         .and_then(|runs| runs.as_ref().ok())
@@ -96,9 +96,9 @@ fn whole_runs(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
 /// A run of a whole command, in seconds.
 #[derive(Clone, Copy, Debug)]
 struct Took {
-    /// By the clock on the wall.
+    /// The time by the clock on the wall.
     elapsed: f64,
-    /// Of processors' time, the program's and the tracer's: other processes' work does not count.
+    /// The processor time of the program and the tracer: other processes' work does not count.
     processor: f64,
 }
 
@@ -121,7 +121,7 @@ fn timed(command: &mut Command) -> Result<(Output, Took)> {
     Ok((output, took))
 }
 
-/// Processors' time of all that we have started and waited for, and of theirs.
+/// The processor time of all processes that we have started and waited for, and of their children.
 fn children_seconds() -> f64 {
     // SAFETY: the structure is plain numbers, and the call writes only it.
     let usage = unsafe {
@@ -133,7 +133,7 @@ fn children_seconds() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// A failed one is not tried again.
+/// A failed command is not tried again.
 fn push(taken: &mut Result<Vec<Took>>, measure: impl FnOnce() -> Result<Took>) {
     if let Ok(values) = taken {
         match measure() {
@@ -148,7 +148,7 @@ fn unprobed() -> Result<Took> {
     Ok(timed(Command::new(program).arg(MILLIONS.to_string()))?.1)
 }
 
-/// The whole command; its count must be exact.
+/// Runs the whole command, whose count must be exact.
 fn probed(program: &str, times: u64) -> Result<Took> {
     let looper = programs::compile("looper")?;
     let mut command = Command::new(tracer::path()?);
@@ -161,8 +161,8 @@ fn probed(program: &str, times: u64) -> Result<Took> {
     Ok(took)
 }
 
-/// Events a second against slow-down: work of a fixed length with a call at its end, which is timed
-/// by itself. Its additional time is a part of the time from one call to the next.
+/// The slow-down by events in a second. The program does work of a fixed length that ends with a call, and measures the
+/// time of each piece. The additional time is given as a part of the time from one call to the next.
 fn rates(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (name, rate) in [("1k", 1e3), ("10k", 1e4), ("100k", 1e5), ("1M", 1e6), ("10M", 1e7)] {

@@ -1,4 +1,4 @@
-//! The seeds' experiments, each by its name, with the seeds' own figures beside.
+//! The seeds' experiments by name, with the seeds' own figures beside them.
 
 pub mod compare;
 mod compile;
@@ -25,7 +25,7 @@ const STEP: &[&str] = &["-x", "tactic=trap", "-x", "trap=step"];
 const BOOST: &[&str] = &["-x", "tactic=trap", "-x", "trap=boost"];
 const EMULATE: &[&str] = &["-x", "tactic=trap", "-x", "trap=emulate"];
 
-/// Measures one into its section.
+/// Measures one experiment into its section.
 pub fn measure(name: &str, rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Result<()> {
     match name {
         "gtod" => gtod(rounds, say, section),
@@ -119,7 +119,7 @@ fn push(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Result<()> 
         Method::kernel("kernel uretprobe, the same", Kind::ReturnCounted),
     ];
     section.rows = compare::rows(&mut subject, &methods, rounds, say)?;
-    // What the kernel does without the seed's patch: an instruction that it still has to step.
+    // The kernel behaves so without the seed's patch: this instruction must still be stepped.
     let mut stepped = Subject::new("loop", 5, "bench_sub")?;
     let methods = [
         Method::kernel("kernel uprobe on sub, which it steps", Kind::Counted),

@@ -31,13 +31,13 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Resu
     Ok(())
 }
 
-/// Millions of hits a second. A thread's rate is one over what a call takes of its processor's time.
+/// Millions of hits a second. The rate of a thread is the inverse of the processor time of a call.
 fn rate(threads: usize, attached: fn(&Looping) -> Result<f64>) -> Result<f64> {
     let running = Looping::start(threads, 0)?;
     Ok(threads as f64 * 1000.0 / attached(&running)?)
 }
 
-/// What a call costs with the probe.
+/// The cost of a call with the probe.
 fn ours(running: &Looping) -> Result<f64> {
     let tracer = Tracer::attach(
         running.pid(),

@@ -1,4 +1,4 @@
-//! The C side ([`programs/own.c`]) and libnanoprobe's interface, as they are called from here.
+//! The C side ([`programs/own.c`]) and libnanoprobe's interface, as this program calls them.
 
 use std::ffi::{c_char, c_double, c_int, c_long, c_uint, c_void};
 use std::ptr::{null, null_mut};
@@ -16,24 +16,24 @@ pub const TRAP: c_uint = 4;
 /// `NP_PROBE_JUMP_ONLY`.
 pub const JUMP_ONLY: c_uint = 8;
 
-/// Which handler: indices of `bench_own_handlers`.
+/// The handlers, by index in `bench_own_handlers`.
 #[derive(Clone, Copy, Debug)]
 pub enum Handler {
     /// Lists 1 and 3.
     NoOp = 0,
-    /// Lists 8 and 10: 64 bytes of an event.
+    /// Lists 8 and 10: record an event of 64 bytes.
     Record = 1,
-    /// The same without the clock.
+    /// Record an event of 64 bytes without the clock.
     RecordWithoutClock = 2,
-    /// A count under one lock for all.
+    /// A count under one lock that all threads share.
     CountLocked = 3,
-    /// Spends the time that [`set_spin`] says.
+    /// Spends the time that [`set_spin`] has set.
     Spin = 4,
     /// Uses a vector register.
     Vectors = 5,
 }
 
-/// Which mirror function: indices of `bench_own_jumpers`.
+/// The mirror functions, by index in `bench_own_jumpers`.
 #[derive(Clone, Copy, Debug)]
 pub enum Jumper {
     /// List 2.
@@ -42,10 +42,10 @@ pub enum Jumper {
     Record = 1,
 }
 
-/// Which function is called in a loop: indices of `functions`.
+/// The functions that are called in a loop, by index in `functions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
-    /// Begins with `push`, does hardly anything.
+    /// Begins with `push`, and does hardly anything.
     Small = 0,
     /// The system call gettimeofday.
     GetTimeOfDay = 1,
@@ -93,10 +93,10 @@ pub enum Form {
     Address = 2,
 }
 
-/// A registered probe; dropping it takes it back.
+/// A registered probe; dropping it unregisters it.
 pub struct Registered(Structure);
 
-/// The structure that the library holds: it stays where it is.
+/// The library's structure, which stays at its address.
 enum Structure {
     Plain(Box<Probe>),
     Jumper(Box<JumperProbe>),
@@ -192,13 +192,13 @@ impl Registered {
         }
     }
 
-    /// How often it fired.
+    /// The number of the probe's hits.
     pub fn hits(&self) -> u64 {
         // SAFETY: a registered structure.
         unsafe { np_probe_hits(self.probe_of()) }
     }
 
-    /// Whether it is a trap; `None` of a return probe, which may be several.
+    /// Whether the probe is a trap; `None` for a return probe, which may have several patches.
     pub fn is_trap(&self) -> Option<bool> {
         // SAFETY: a registered structure.
         let tactic = unsafe { np_probe_tactic(self.probe_of()) };
@@ -240,7 +240,7 @@ fn last_error() -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// Pins this thread, and has the C side know it.
+/// Pins this thread, and tells the C side its processor.
 pub fn begin(thread: usize) {
     // SAFETY: changes only this thread's affinity, and our own numbers.
     unsafe { bench_own_begin(thread as c_long) };
@@ -264,11 +264,11 @@ pub fn locked() -> u64 {
     unsafe { bench_own_locked() }
 }
 
-/// A batch takes at least so long, in ns.
+/// The least time of a batch, in ns.
 const BATCH_NS: f64 = 1_500_000.0;
 const BATCHES: usize = 5;
 
-/// ns a call, of this thread's processor time: the median of some batches.
+/// The cost of a call in ns of this thread's processor time: the median of some batches.
 ///
 /// # Errors
 /// A call returned a wrong value.
@@ -287,7 +287,7 @@ pub fn cost(function: Function, with_hook: bool) -> Result<f64> {
     Ok(median(&batches).unwrap_or(0.0))
 }
 
-/// What a call costs each of so many threads that call at the same time.
+/// The cost of a call on each of several threads that call at the same time.
 ///
 /// # Errors
 /// A call returned a wrong value.
@@ -300,7 +300,7 @@ pub fn together(threads: usize) -> Result<Vec<f64>> {
                 begin(thread);
                 barrier.wait();
                 let cost = cost(Function::Small, false);
-                // No thread ends while others still measure the load of all.
+                // No thread ends while others are still measured under the load of all.
                 barrier.wait();
                 cost
             })
@@ -313,8 +313,8 @@ pub fn together(threads: usize) -> Result<Vec<f64>> {
     })
 }
 
-/// Makes [`Handler::Spin`] spend so many ticks of the time stamp counter, and yields how many ns
-/// that is without any probe: the least of some tries, because every disturbance makes it longer.
+/// Makes [`Handler::Spin`] spend this many ticks of the time stamp counter. Yields that time in ns without any probe:
+/// the least of some tries, because every disturbance makes it longer.
 pub fn measured_spin(ticks: u64) -> f64 {
     let once = || {
         let start = std::time::Instant::now();

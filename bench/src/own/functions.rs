@@ -84,7 +84,7 @@ unsafe extern "C" fn change(_: *mut Probe, registers: *mut Registers) -> c_int {
     0
 }
 
-/// Returns in the function's place.
+/// Returns to the function's caller without executing the function.
 unsafe extern "C" fn skip(_: *mut Probe, registers: *mut Registers) -> c_int {
     // SAFETY: at the entry the stack pointer is at the return address.
     unsafe {
@@ -133,7 +133,7 @@ fn at(kind: Kind, offset: usize) -> Result<Registered> {
     }
 }
 
-/// Whether it fires once a call, and the function returns what it should.
+/// Checks that the probe fires once in a call, and that the function returns the right value.
 fn fires(probe: Result<Registered>) -> Result<()> {
     let _probe = probe?;
     FIRED.store(0, Ordering::Relaxed);

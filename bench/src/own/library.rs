@@ -35,7 +35,7 @@ const METHODS: [(&str, How); 8] = [
     ("jumper probe", How::Jumper(QUICK)),
 ];
 
-/// ns a call more, a sample of each thread.
+/// The additional ns of a call, one sample for each thread.
 pub fn run(rounds: usize, out: &mut dyn Write) -> Result<()> {
     for _ in 0..rounds {
         for threads in super::one_and_all() {
@@ -55,7 +55,7 @@ pub fn run(rounds: usize, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// All threads at once: without, with, without.
+/// One measurement on all threads at once: without the probe, with the probe, and again without.
 fn once(how: How, threads: usize) -> Result<Vec<f64>> {
     let before = together(threads)?;
     let probe = match how {

@@ -1,4 +1,4 @@
-//! The methods that the seeds compare, each against its own baseline taken just before and just after.
+//! The methods that the seeds compare, each against its own baseline, which is taken just before and just after.
 
 use std::ffi::c_uint;
 use std::io::Write;
@@ -92,7 +92,7 @@ pub fn record() -> Vec<Method> {
             "a compiled-in hook, 64 bytes recorded",
         ],
     ))
-    // The same with a small call, which does not hide the cost of a record.
+    // The same methods on a small function, whose own time does not hide the cost of a record.
     .chain(recorded(
         Function::Small,
         [
@@ -113,7 +113,7 @@ fn recorded(function: Function, [clock, without, hook]: [&'static str; 3]) -> [M
     ]
 }
 
-/// Seed 003, Table 1: what only the library has.
+/// Seed 003, Table 1: the methods that only the library has.
 pub fn booster() -> Vec<Method> {
     const TRAPS: c_uint = TRAP | NO_SIMD;
     const JUMPS: c_uint = JUMP_ONLY | NO_SIMD;
@@ -150,7 +150,7 @@ pub fn booster() -> Vec<Method> {
     rows.map(|(name, how)| method(name, Function::Small, how)).to_vec()
 }
 
-/// Measures the harness: a probe by jump, and the same with a handler whose time is known.
+/// Checks the harness: a probe by jump with an empty handler, and with one whose time is known.
 pub fn spin() -> Vec<Method> {
     vec![
         method("no-op", Function::Small, How::Probe(Handler::NoOp, JUMP_ONLY | NO_SIMD)),
@@ -158,7 +158,7 @@ pub fn spin() -> Vec<Method> {
     ]
 }
 
-/// How long [`spin`]'s handler takes, in ticks of the time stamp counter.
+/// The time of [`spin`]'s handler, in ticks of the time stamp counter.
 const SPIN_TICKS: u64 = 3000;
 
 /// All methods in turn, `rounds` times.

@@ -25,10 +25,10 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::report::Row;
 use crate::statistics::Measured;
 
-/// Runs one of the experiments in this process, and prints.
+/// Runs one of the experiments in this process, and prints its results.
 ///
 /// # Errors
-/// An unknown name, or an output without a reader.
+/// An unknown name, or the output's reader has ended.
 pub fn child(name: &str, rounds: usize, out: &mut dyn Write) -> Result<()> {
     match name {
         "gtod" => methods::run(&methods::gtod(), rounds, out),
@@ -44,21 +44,21 @@ pub fn child(name: &str, rounds: usize, out: &mut dyn Write) -> Result<()> {
 
 /// The rows of the experiment `library` that have a goal.
 pub const EMPTY: &str = "empty pre-handler";
-/// The same without the flag: it is proven, and nothing is saved.
+/// The same without the flag: the proof shows that nothing needs to be saved.
 pub const EMPTY_PROVEN: &str = "empty pre-handler, SIMD safe by proof";
-/// One that uses a vector register: what is live is saved.
+/// A handler that uses a vector register: the live ones are saved.
 pub const EMPTY_SIMD: &str = "pre-handler that uses SIMD, saved";
 /// A return probe.
 pub const EXITS: &str = "return probe by the exits";
-/// The same in the other form.
+/// A return probe that replaces the return address.
 pub const ADDRESS: &str = "return probe by the return address";
 
-/// One thread, and one on every processor (two where there is but one).
+/// One thread, and one on every processor (two if there is only one).
 pub fn one_and_all() -> [usize; 2] {
     [1, crate::processors().max(2)]
 }
 
-/// A row's name on so many threads.
+/// The name of a row on this many threads.
 pub fn on_threads(name: &str, threads: usize) -> String {
     match threads {
         1 => format!("{name}: 1 thread"),
@@ -71,7 +71,7 @@ fn one_line(error: &anyhow::Error) -> String {
     format!("{error:#}").replace(['\n', '\t'], " ")
 }
 
-/// What a child printed of a row.
+/// The rows that a child has printed.
 #[derive(Clone, Debug, Default)]
 struct Printed {
     name: String,

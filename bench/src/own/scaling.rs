@@ -1,5 +1,5 @@
-//! Seed 003, Figure 4: hits a second on 1 to N threads, with one lock for all handlers (as kprobes
-//! up to 2.6.16) and without any.
+//! Seed 003, Figure 4: hits a second on 1 to N threads, with one lock for all handlers (as kprobes up to 2.6.16) and
+//! without a lock.
 
 use std::io::Write;
 

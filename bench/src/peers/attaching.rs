@@ -13,7 +13,7 @@ use crate::report::Row;
 
 const FRIDA: &str = include_str!("frida.py");
 
-/// The methods of each tool, or the row that says that it is not here.
+/// The methods of each tool, or the row that says that the tool is missing.
 pub fn tools() -> Vec<Result<Vec<Method>, Row>> {
     vec![bpftrace(), perf(), frida()]
 }
@@ -51,7 +51,7 @@ fn bpftrace() -> Result<Vec<Method>, Row> {
                 .replace("FUNCTION", subject.function);
             let mut command = Command::new("bpftrace");
             command.args(["-p", &subject.pid().to_string(), "-e", &program]);
-            // It says "Attaching" before it does.
+            // bpftrace prints "Attaching" before it attaches.
             let settle = Duration::from_millis(1500);
             Outside::start(command, "Attaching", settle, Ending::Interrupt, |text| {
                 text.contains("\n@")
@@ -63,10 +63,10 @@ fn bpftrace() -> Result<Vec<Method>, Row> {
 
 /// An event of tracefs, and perf that uses it.
 struct Perf {
-    // In this order: perf ends before its event goes.
+    // The order matters: perf ends before its event is removed.
     outside: Option<Outside>,
     _event: Defined,
-    /// Of `perf record`: where its records go.
+    /// For `perf record`, the file of its records.
     records: Option<tempfile::TempDir>,
 }
 
@@ -75,7 +75,7 @@ impl Attached for Perf {
         if let Some(outside) = self.outside.take() {
             let said = outside.finish()?;
             let fired = match &self.records {
-                // Its header alone is some kilobytes.
+                // The file's header alone has some kilobytes.
                 Some(folder) => std::fs::metadata(folder.path().join("data"))?.len() > 1 << 16,
                 None => counted_in_front(&said),
             };
@@ -89,7 +89,7 @@ impl Attached for Perf {
     }
 }
 
-/// `perf stat` has its number in front of the event's name.
+/// `perf stat` prints the number before the event's name.
 fn counted_in_front(text: &str) -> bool {
     let lines = text.lines().filter(|line| line.contains(":probe"));
     let mut numbers = lines.filter_map(|line| line.split_whitespace().next()?.replace(',', "").parse::<u64>().ok());
@@ -133,14 +133,14 @@ fn perf() -> Result<Vec<Method>, Row> {
     ])
 }
 
-/// The command that attaches Frida to a process: to one function, or to `*`; in one of the ways of frida.py.
+/// The command that attaches Frida to one function of a process, or to all (`*`), in one of the ways of frida.py.
 pub fn frida_command(pid: u32, function: &str, way: &str) -> Command {
     let mut command = python();
     command.args(["-c", FRIDA, &pid.to_string(), function, way]);
     command
 }
 
-/// Whether Frida's bindings are here.
+/// Whether Frida's bindings are installed.
 pub fn has_frida() -> bool {
     let found = python().args(["-c", "import frida"]).output();
     found.is_ok_and(|output| output.status.success())
@@ -151,7 +151,7 @@ fn python() -> Command {
     Command::new(std::env::var_os("NANOPROBE_PYTHON").unwrap_or_else(|| "python3".into()))
 }
 
-/// Frida's ways that need no JavaScript at a hit: its own C listener.
+/// Frida's ways without JavaScript at a hit: its own C listener.
 pub fn frida_in_c() -> Result<Vec<Method>, Row> {
     let mut all = frida()?;
     all.retain(|method| method.name.ends_with("Frida, C"));
@@ -176,7 +176,7 @@ fn frida() -> Result<Vec<Method>, Row> {
             let check: fn(&str) -> bool = |text| counted(text, "hits");
             Outside::start(command, "ready", Duration::from_millis(100), Ending::EndOfInput, check)
         });
-        // It leaves its agent in the process, and attached a second time it has ended programs.
+        // Frida leaves its agent in the process, and has ended programs when it was attached a second time.
         Method { fresh: true, ..method }
     });
     Ok(all.collect())

@@ -13,7 +13,7 @@ use crate::programs;
 use crate::report::Row;
 use crate::statistics::{median, paired};
 
-/// Both tools' rows.
+/// The rows of both tools.
 pub fn measure(rounds: usize, say: &dyn Fn(&str)) -> Vec<Row> {
     let mut rows = Vec::new();
     const UFTRACE: &str = "entry and return, recorded: uftrace";
@@ -30,7 +30,7 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str)) -> Vec<Row> {
     rows
 }
 
-/// Paired like the others: without, with, without; each a run of the program.
+/// Paired like the others (without, with, without); each measurement is a run of the program.
 fn uftrace() -> Result<f64> {
     let program = programs::compile("traced")?;
     let folder = tempfile::tempdir()?;
@@ -80,7 +80,7 @@ fn batches(command: &mut Command) -> Result<f64> {
 
 const SESSION: &str = "nanoprobe-bench";
 
-/// LTTng's session daemon for as long as it lives, with a session that overwrites its oldest records.
+/// LTTng's session daemon while this lives, with a session that overwrites its oldest records.
 struct Lttng(Child);
 
 impl Lttng {

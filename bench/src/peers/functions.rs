@@ -1,11 +1,11 @@
-//! All functions of bash at once, by each tool that can attach to a running program: the time until
-//! the last is patched, the slow-down of the shell's loop, the time until none is patched any more,
-//! the additional memory of the process.
+//! All functions of bash at once, by each tool that can attach to a running program. Measured are the time until the
+//! last function is patched, the slow-down of the shell's loop, the time until no function is patched any more, and the
+//! additional memory of the process.
 //!
-//! All tools are observed in the same way, from outside: by the first bytes of the functions in the
-//! process's memory. What a tool reports is not needed. Each has its own shell, and this run's copy
-//! of bash: the kernel's probes are on files, and no other shell must be slowed. Each has some
-//! seconds; a tool that does not come up, or does not end, in time is shown as such.
+//! All tools are observed in the same way, from outside: by the first bytes of the functions in the process's memory.
+//! The tools' own reports are not needed. Each tool has its own shell, which runs a copy of bash that belongs to this
+//! run: the kernel's probes are on files, and no other shell must be slowed. Each has some seconds. A tool that does
+//! not attach, or does not end, in time is shown as such.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,18 +22,18 @@ use crate::report::Row;
 use crate::shell::{Shell, Text, function_offsets};
 use crate::{interrupt, programs, tracer};
 
-/// How long a tool may take to come up, the loop to finish once, and the tool to end.
+/// How long a tool may take to attach, the loop to finish once, and the tool to end.
 const LIMIT: Duration = Duration::from_secs(10);
-/// When nothing more is patched for so long, the tool is up.
+/// A tool counts as attached when no further function was patched for this long.
 const SETTLED: Duration = Duration::from_millis(700);
-/// Of the loop in a batch: few, since with some tools each takes long.
+/// The iterations of the loop in a batch: few, since each takes long with some tools.
 const ITERATIONS: u32 = 200;
-/// Batches of which the median is taken.
+/// The number of batches whose median is taken.
 const BATCHES: usize = 15;
 
-/// The attached tool, and what must be removed after it.
+/// The attached tool, and the events that must be removed after it.
 struct Attached {
-    // In this order: the tool ends before its events go.
+    // The order matters: the tool ends before its events are removed.
     outside: Outside,
     _group: Option<Group>,
 }
@@ -41,7 +41,7 @@ struct Attached {
 /// How a tool attaches to all functions of a shell.
 type Attach = fn(&Shell, &Text, &Path) -> Result<Attached>;
 
-/// What installs a tool that is not here.
+/// The package of a missing tool.
 type Lacks = fn() -> Option<&'static str>;
 
 const TOOLS: [(&str, Lacks, Attach); 7] = [
@@ -54,7 +54,7 @@ const TOOLS: [(&str, Lacks, Attach); 7] = [
     ("gdb", || lacks("gdb", "apt-get install gdb"), gdb),
 ];
 
-/// Tools that cannot, and why.
+/// The tools that cannot do this, with the reasons.
 const CANNOT: [(&str, &str); 2] = [
     (
         "uftrace",
@@ -78,7 +78,7 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
             say(&format!("round {} of {rounds}: {name}", round + 1));
             taken.round(&bash, attach);
             interrupt::check()?;
-            // A failed one is not tried again.
+            // A tool that has failed is not tried again.
             if taken.has_failed() {
                 break;
             }
@@ -91,7 +91,7 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Figures of one tool. What has failed stays so.
+/// The figures of one tool. A failed figure stays failed.
 #[derive(Default)]
 struct Taken {
     functions: (usize, usize),
@@ -137,7 +137,7 @@ impl Taken {
         }
     }
 
-    /// An error: it did not attach.
+    /// An error: the tool did not attach.
     fn try_round(&mut self, bash: &Path, attach: Attach) -> Result<()> {
         let shell = Shell::start(bash, ITERATIONS)?;
         let text = Text::of(shell.pid(), bash)?;
@@ -151,8 +151,8 @@ impl Taken {
         self.loops.take(slowed(&shell, plain));
         self.held.push(Held::by(shell.pid())?.since(held));
         self.detach.take(go_down(&mut attached.outside, &text));
-        // A tool that did not end in time, and was killed, may still have to be waited for; not
-        // with the shell in its hands.
+        // A tool that did not end in time, and was killed, may still have to be waited for; but not while it holds the
+        // shell.
         drop(shell);
         drop(attached);
         Ok(())
@@ -175,7 +175,7 @@ impl Taken {
     }
 }
 
-/// Waits until no more functions are patched: how many, and when the last was.
+/// Waits until no more functions are patched. Yields the number of patched functions, and the time of the last.
 fn come_up(outside: &mut Outside, text: &Text, start: Instant) -> Result<(usize, Duration)> {
     let (mut most, mut last) = (0, start);
     while most == 0 || last.elapsed() < SETTLED {
@@ -211,7 +211,7 @@ fn slowed(shell: &Shell, plain: f64) -> Result<f64> {
     Ok(with / plain)
 }
 
-/// Asks it to end; yields the time until the text is restored and the tool is gone, in ms.
+/// Asks the tool to end. Yields the time until the text is restored and the tool has ended, in ms.
 fn go_down(outside: &mut Outside, text: &Text) -> Result<f64> {
     let start = Instant::now();
     outside.ask_to_end();
@@ -280,7 +280,7 @@ fn bpftrace(shell: &Shell, text: &Text, bash: &Path) -> Result<Attached> {
     let program = format!("uprobe:{}:* {{ @ = count(); }}", bash.display());
     let mut command = Command::new("bpftrace");
     command.args(["-p", &shell.pid().to_string(), "-e", &program]);
-    // It refuses more than some hundred otherwise.
+    // By default bpftrace refuses more than some hundred probes.
     command.env("BPFTRACE_MAX_PROBES", (2 * text.functions()).to_string());
     alone(command, Ending::Interrupt)
 }

@@ -1,5 +1,5 @@
-//! Other tools on the same function, in the same run. Missing tools are named with the package that
-//! installs them; failing ones are shown as failed, with their message.
+//! Other tools on the same function, in the same run. A missing tool is named with its package; a failing one is shown
+//! as failed, with its message.
 
 pub mod attaching;
 mod building;
@@ -25,7 +25,7 @@ const STACK: &str = "pid$target:a.out:FUNCTION:entry { @[ustack()] = count(); }"
 const RECORD: &str = "pid$target:a.out:FUNCTION:entry { trace(arg0); trace(arg1); }";
 const RECORD_CLOCK: &str = "pid$target:a.out:FUNCTION:entry { trace(timestamp); trace(arg0); trace(arg1); }";
 
-/// Measures all that are here.
+/// Measures all tools that are installed.
 pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Result<()> {
     let ring: &[&str] = &["-x", "bufpolicy=ring", "-o", "/dev/null"];
     let untimed: &[&str] = &["-x", "bufpolicy=ring", "-x", "temporal=no", "-o", "/dev/null"];
@@ -69,7 +69,7 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Resu
     Ok(())
 }
 
-/// The goal: ours over theirs, of this run.
+/// The goal for the ratio of our cost to theirs in this run.
 const RATIOS: [(&str, &str, f64); 3] = [
     ("count: nanoprobe", "count: Frida, C", 0.1),
     ("record without clock: nanoprobe", LTTNG, 0.2),
@@ -96,7 +96,7 @@ fn ratios(rows: &mut Vec<Row>) {
     }
 }
 
-/// Where a tool is, in `$PATH`.
+/// The path of a tool, from `$PATH`.
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
@@ -104,12 +104,12 @@ fn find(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// The row of a tool that is not here.
+/// The row of a missing tool.
 fn absent(name: &str, install: &str) -> Row {
     Row::not_measurable(name, &format!("not installed; `{install}` installs it"))
 }
 
-/// A tool that must be here.
+/// The path of a tool, which must exist.
 fn need(name: &str, install: &str) -> Result<PathBuf> {
     find(name).with_context(|| format!("{name} is not installed; `{install}` installs it"))
 }

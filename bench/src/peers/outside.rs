@@ -13,14 +13,14 @@ use crate::experiments::compare::Attached;
 /// How long a tool may take to attach, and to end.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// How a tool is asked to end.
+/// The ways to ask a tool to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// Ctrl-C.
     Interrupt,
-    /// Its input ends.
+    /// Close the tool's input.
     EndOfInput,
-    /// Ctrl-C for the program that a debugger holds, a child of ours: the debugger gets the signal.
+    /// Ctrl-C for the program that a debugger holds, a child of ours. The debugger gets the signal.
     Target(u32),
 }
 
@@ -34,8 +34,8 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// Starts a tool, and waits until it has said `ready` (where it says nothing, for as long as `settle`) and `settle`
-    /// is over. `check`: whether what it says at its end shows that it fired.
+    /// Starts a tool, and waits until it has printed `ready` and then for `settle`. If `ready` is empty, waits only for
+    /// `settle`. `check` tells from the tool's last output whether it has fired.
     pub fn start(
         mut command: Command,
         ready: &str,
@@ -86,13 +86,13 @@ impl Outside {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Ends it, and gives what it said.
+    /// Ends the tool, and yields its output.
     pub fn finish(mut self) -> Result<String> {
         self.ask_to_end();
         self.wait()
     }
 
-    /// Asks it to end.
+    /// Asks the tool to end.
     pub fn ask_to_end(&mut self) {
         match self.ending {
             Ending::Interrupt => {
@@ -107,13 +107,13 @@ impl Outside {
         }
     }
 
-    /// Its last message, once it has ended; `None`: it runs.
+    /// The tool's last message if it has ended; `None` while it runs.
     pub fn last_words(&mut self) -> Result<Option<String>> {
         let status = self.child.try_wait()?;
         Ok(status.map(|status| format!("{status}: {}", last_line(&self.said()))))
     }
 
-    /// Waits until it ends by itself, and gives what it said.
+    /// Waits until the tool ends by itself, and yields its output.
     pub fn wait(mut self) -> Result<String> {
         let start = Instant::now();
         while self.child.try_wait()?.is_none() {
@@ -149,7 +149,7 @@ pub fn counted(text: &str, label: &str) -> bool {
     numbers.any(|number| number > 0)
 }
 
-/// A tool's last message: mostly why it failed.
+/// A tool's last message, which usually says why it failed.
 pub fn last_line(text: &str) -> String {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines

@@ -1,5 +1,5 @@
-//! gdb: its breakpoints stop the program, so its threads' own time does not show the cost of a hit.
-//! Instead, the hits in some seconds are counted.
+//! gdb: its breakpoints stop the program, so the threads' own time does not show the cost of a hit. Instead, the hits
+//! in some seconds are counted.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

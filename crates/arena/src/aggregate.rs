@@ -2,9 +2,10 @@
 //!
 //! Entries lie one after the other from the end of the buckets up to `used`, each complete. So the
 //! tracer walks them in the order in which they were made. It needs the buckets only to empty a
-//! table that the thread has left ([`crate::AggregateTables`]). The thread goes on counting
-//! meanwhile. So the words of one entry are read until two readings agree, because a count and its
-//! sum must belong together, or until [`TRIES`] is reached.
+//! table that the thread has left ([`crate::AggregateTables`]).
+//!
+//! The thread goes on counting while the tracer reads, but a count and its sum must belong
+//! together. So the words of one entry are read until two readings agree, [`TRIES`] times at most.
 
 use crate::error::Corrupt;
 use crate::layout::{AGGREGATE_PROBES, AggregateEntry, AggregateTable};
@@ -12,21 +13,21 @@ use crate::memory::Memory;
 use crate::plan::{ContextPlan, Turn};
 use crate::structure::Structure;
 
-/// How often an entry's words are read before the last reading is taken as it is.
+/// How often an entry's words are read again. If they change each time, the last reading is taken as it is.
 const TRIES: u32 = 8;
 
 /// One aggregation's value for one key, in one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aggregate {
-    /// Of aggregation and key.
+    /// The hash of the aggregation's id and the key.
     pub hash: u32,
     /// Id of the aggregation variable.
     pub aggregation: u32,
-    /// Elements of the key, one after the other.
+    /// The elements of the key, in their order.
     pub key: Vec<u8>,
     /// Value words, laid out by the contract for each aggregating function.
     pub words: Vec<u64>,
-    /// Where these words lie.
+    /// Offset of `words` in the arena.
     pub offset: u64,
 }
 
@@ -37,7 +38,7 @@ pub struct AggregateReader {
     bytes: u64,
     first: u64,
     buckets: u64,
-    /// No thread adds to it.
+    /// Whether the table no longer changes, because no thread adds to it.
     is_at_rest: bool,
 }
 
@@ -63,7 +64,7 @@ impl AggregateReader {
         }
     }
 
-    /// For a table that no longer changes: each word is read only once.
+    /// The same reader, for a table that no longer changes: it reads each word only once.
     pub fn at_rest(self) -> Self {
         Self {
             is_at_rest: true,
@@ -81,7 +82,7 @@ impl AggregateReader {
         self.bytes - self.first
     }
 
-    /// Where the entries end.
+    /// The offset in the table at which the entries end.
     fn end<M: Memory>(&self, memory: &M) -> Result<u64, Corrupt> {
         if self.bytes == 0 {
             return Ok(0);
@@ -93,7 +94,7 @@ impl AggregateReader {
         Ok(end)
     }
 
-    /// The entries there are now, in order of creation. Ends after the first error.
+    /// The entries that exist now, in order of creation. The iterator ends after the first error.
     pub fn entries<'a, M: Memory>(&self, memory: &'a M) -> Result<AggregateEntries<'a, M>, Corrupt> {
         Ok(AggregateEntries {
             memory,
@@ -103,8 +104,8 @@ impl AggregateReader {
         })
     }
 
-    /// Clears the buckets, which are not in use meanwhile: those of the entries, or all where the
-    /// entries are damaged.
+    /// Clears the buckets of all entries; if the entries are damaged, all buckets. No thread uses the
+    /// table meanwhile.
     pub(crate) fn clear_buckets<M: Memory>(&self, memory: &M) -> Result<(), Corrupt> {
         let Ok(mut entries) = self.entries(memory) else {
             return self.clear_all_buckets(memory);
@@ -119,7 +120,7 @@ impl AggregateReader {
         Ok(())
     }
 
-    /// Whether an entry's bucket was found.
+    /// Clears the bucket of the entry at `at`; `false`: no bucket leads to the entry.
     fn clear_bucket<M: Memory>(&self, memory: &M, hash: u32, at: u64) -> Result<bool, Corrupt> {
         for probe in 0..AGGREGATE_PROBES.min(self.buckets) {
             let bucket = self.bucket(u64::from(hash).wrapping_add(probe) & (self.buckets - 1));
@@ -167,7 +168,7 @@ pub struct AggregateEntries<'a, M> {
 }
 
 impl<M: Memory> AggregateEntries<'_, M> {
-    /// The next entry's head, and the offset of its key; moves to the entry after it.
+    /// The head of the next entry, and the offset of its key. The position moves on to the entry after it.
     fn header(&mut self) -> Result<(AggregateEntry, u64), Corrupt> {
         let rest = self.end - self.at;
         let header = AggregateEntry::BYTES as u64;
@@ -221,7 +222,8 @@ impl<M: Memory> Iterator for AggregateEntries<'_, M> {
     }
 }
 
-/// The value words at `offset`, as they were at one moment, if such a reading succeeded.
+/// The value words at `offset`. They belong to one moment, unless the thread changed them during
+/// each of [`TRIES`] readings.
 pub fn read_words<M: Memory>(memory: &M, offset: u64, count: u64) -> Result<Vec<u64>, Corrupt> {
     let mut last = memory.copy(offset, count.saturating_mul(8))?;
     for _ in 0..TRIES {

@@ -7,12 +7,12 @@
 
 /// Buckets of `quantize`, [`QUANTIZE_ZERO`] in the middle.
 pub const QUANTIZE_BUCKETS: usize = 127;
-/// Value words of `quantize`: one more than buckets, never used.
+/// The number of value words of `quantize`: the buckets, and one unused word.
 pub const QUANTIZE_WORDS: usize = 128;
 /// The bucket of zero.
 pub const QUANTIZE_ZERO: usize = 63;
 
-/// The bucket of `value`: `64 + k` holds [2^k, 2^(k+1)), `62 - k` the same, negated.
+/// The bucket of `value`: `64 + k` holds [2^k, 2^(k+1)), and `62 - k` holds the negated values.
 pub fn quantize_bucket(value: i64) -> usize {
     match value.unsigned_abs().checked_ilog2() {
         None => QUANTIZE_ZERO,
@@ -34,7 +34,7 @@ pub fn quantize_value(bucket: usize) -> i64 {
 /// The parameters of an `lquantize`, unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Linear {
-    /// The least value that is not in the underflow bucket.
+    /// The least value that does not belong to the underflow bucket.
     pub base: i32,
     /// Width of a bucket.
     pub step: u16,
@@ -43,7 +43,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// From step << 48 | levels << 32 | base.
+    /// The parameters from `step << 48 | levels << 32 | base`.
     pub fn unpack(packed: u64) -> Self {
         Self {
             base: packed as u32 as i32,
@@ -52,7 +52,7 @@ impl Linear {
         }
     }
 
-    /// Value words, the two outer buckets included.
+    /// The number of value words; this includes the buckets of underflow and overflow.
     pub fn buckets(&self) -> usize {
         usize::from(self.levels) + 2
     }
@@ -82,14 +82,14 @@ pub fn lquantize_bucket(packed: u64, value: i64) -> Option<usize> {
     Linear::unpack(packed).bucket(value)
 }
 
-/// The parameters of an `llquantize`, unpacked.
+/// The parameters of an `llquantize`, unpacked. An order of magnitude `n` is from `factor^n` up to `factor^(n + 1)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLinear {
-    /// Base of the orders of magnitude.
+    /// The base of the orders of magnitude.
     pub factor: u16,
-    /// Least order: values of a magnitude below `factor^low` are in bucket 0.
+    /// The least order: values of a magnitude below `factor^low` are in bucket 0.
     pub low: u16,
-    /// Greatest order: magnitudes from `factor^(high + 1)` are in the last bucket of their sign.
+    /// The greatest order: magnitudes from `factor^(high + 1)` on are in the last bucket of their sign.
     pub high: u16,
     /// Buckets that each order is divided into (fewer where an order has fewer values).
     pub steps: u16,
@@ -98,10 +98,10 @@ pub struct LogLinear {
 /// The values in a bucket of an `llquantize`. As in DTrace for Linux, negative values have their own buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Magnitudes {
-    /// All values of a magnitude below this.
+    /// The values whose magnitude is below this number.
     Below(i64),
-    /// Magnitudes from the first up to the second, exclusive; negated if the third says so. Without
-    /// the second: all from the first.
+    /// Magnitudes from the first number up to the second, exclusive; `None`: all magnitudes from the
+    /// first on. The values are negative if the third is true.
     From(i64, Option<i64>, bool),
 }
 
@@ -109,16 +109,16 @@ pub enum Magnitudes {
 struct Order {
     /// First bucket.
     bucket: usize,
-    /// Values from here ...
+    /// The order's first value.
     start: i64,
-    /// ... up to here, exclusive.
+    /// The value after the order's last value.
     end: i64,
-    /// Values a bucket.
+    /// The number of values in a bucket.
     width: i64,
 }
 
 impl LogLinear {
-    /// From factor << 48 | low << 32 | high << 16 | steps.
+    /// The parameters from `factor << 48 | low << 32 | high << 16 | steps`.
     pub fn unpack(packed: u64) -> Self {
         Self {
             factor: (packed >> 48) as u16,
@@ -138,7 +138,7 @@ impl LogLinear {
         i64::from(self.factor).checked_pow(u32::from(self.low))
     }
 
-    /// The orders that fit 64 bits, and the bucket of everything above them.
+    /// The orders whose values fit 64 bits, and the index of the bucket for all greater values.
     fn orders(&self) -> (Vec<Order>, usize) {
         let (factor, steps) = (i64::from(self.factor), i64::from(self.steps));
         let mut orders = Vec::new();
@@ -153,14 +153,14 @@ impl LogLinear {
                 end,
                 width: end / count,
             });
-            // The first 1/factor of the order lies below `start`: those buckets do not exist.
+            // The first 1/factor of the order lies below `start`, so buckets for this part do not exist.
             bucket += (count - count / factor) as usize;
             edges = end.checked_mul(factor).map(|next| (end, next));
         }
         (orders, bucket)
     }
 
-    /// Value words: bucket 0, those of positive values, as many of negative ones.
+    /// The number of value words: bucket 0, the buckets of positive values, and as many buckets of negative values.
     pub fn buckets(&self) -> usize {
         if self.is_sound() { 2 * self.orders().1 + 1 } else { 0 }
     }
@@ -210,7 +210,7 @@ impl LogLinear {
         }
     }
 
-    /// The least value in a bucket of positive ones.
+    /// The least value in a bucket of positive values.
     fn least(&self, bucket: usize) -> Option<i64> {
         let (orders, top) = self.orders();
         if bucket == top {

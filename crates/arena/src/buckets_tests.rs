@@ -1,4 +1,4 @@
-//! Values at the edges; and the least value of each bucket lies in that bucket.
+//! The bucket of each value at an edge, and the least value of each bucket, which lies in that bucket.
 
 use super::*;
 use proptest::prelude::*;
@@ -60,7 +60,7 @@ fn lquantize_edges() {
     assert_eq!(lquantize_bucket(0, 5), None);
 }
 
-/// `llquantize(v, 10, 0, 2, 10)`: from the DTrace documentation, 1..9 one by one, then by ten, then by a hundred.
+/// `llquantize(v, 10, 0, 2, 10)`, an example of DTrace's documentation: steps of 1, of 10 from 10 on, of 100 from 100.
 #[test]
 fn llquantize_edges() {
     let decades = LogLinear {

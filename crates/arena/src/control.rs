@@ -1,4 +1,4 @@
-//! The arena's head, for the tracer that owns it, and for another one that finds it (`restore`).
+//! The arena's head, for the tracer that owns it, and for a later one that finds it (`restore`).
 
 use core::mem::offset_of;
 
@@ -7,7 +7,7 @@ use crate::layout::{Control, FROZEN_BYTES, MAGIC, Region, Semaphore, Site, VERSI
 use crate::memory::{Memory, OutOfBounds};
 use crate::structure::Structure;
 
-/// Longer tables are taken for damage: no program has so many instructions worth probing.
+/// A table with more entries is damaged: no session has so many sites.
 const COUNT_MAX: u32 = 1 << 24;
 
 /// Access to the control block of an arena, at offset 0.
@@ -25,7 +25,7 @@ impl<M> Clone for ControlBlock<'_, M> {
 impl<M> Copy for ControlBlock<'_, M> {}
 
 impl<'a, M: Memory> ControlBlock<'a, M> {
-    /// Checks that there is an arena, of any version.
+    /// Checks that the memory begins with an arena's control block, of any version.
     pub fn open(memory: &'a M) -> Result<Self, Corrupt> {
         crate::memory::check(memory.bytes(), 0, FROZEN_BYTES as u64)?;
         let magic = memory.load_u64(0)?;
@@ -36,7 +36,7 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
         }
     }
 
-    /// Whether this program knows the meaning of everything, and not only of the frozen part.
+    /// Whether the arena has this program's version. If not, only the layout of the frozen part is known.
     pub fn is_current(&self) -> Result<bool, Corrupt> {
         Ok(self.memory.load_u32(offset_of!(Control, version) as u64)? == VERSION)
     }
@@ -82,7 +82,8 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
         )
     }
 
-    /// Includes mappings that were removed since: a child that was forked before may still have them.
+    /// The mappings that were ever made in the target. A child that was forked earlier may still have mappings that
+    /// the target has unmapped.
     pub fn regions_ever(&self) -> Result<Vec<Region>, Corrupt> {
         let control = self.read()?;
         let mut all: Vec<Region> = self.table(
@@ -96,7 +97,7 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
         Ok(all)
     }
 
-    /// The semaphores that were raised, including those that are lowered by now.
+    /// The semaphores that were ever raised, even if they have been lowered since.
     pub fn semaphores(&self) -> Result<Vec<Semaphore>, Corrupt> {
         let control = self.read()?;
         self.table(
@@ -169,7 +170,7 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
         Ok(true)
     }
 
-    /// Takes the last region off the table: it was not mapped.
+    /// Takes the last region off the table, because its mapping failed.
     ///
     /// # Errors
     /// The control block is damaged.
@@ -203,7 +204,7 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
             .store_u64(offset_of!(Control, unwind_offset) as u64, offset)?)
     }
 
-    /// The status of `exit()`, when a clause ran it.
+    /// The status that a clause passed to `exit()`; `None`: no clause has called `exit()`.
     pub fn exit_status(&self) -> Result<Option<i32>, Corrupt> {
         if self.memory.load_u32(offset_of!(Control, exit_requested) as u64)? == 0 {
             return Ok(None);
@@ -213,7 +214,7 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
         ))
     }
 
-    /// Contexts claimed, never more than there are.
+    /// The number of claimed contexts, limited to the number of existing contexts.
     pub fn contexts_in_use(&self) -> Result<u32, Corrupt> {
         let capacity = self.memory.load_u32(offset_of!(Control, context_capacity) as u64)?;
         Ok(self
@@ -222,7 +223,7 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
             .min(capacity))
     }
 
-    /// The last event of the dynamic linker, and the last one that was answered.
+    /// The number of the dynamic linker's last event, and of the last event that was answered.
     pub fn library_events(&self) -> Result<(u32, u32), Corrupt> {
         let event = self.memory.load_u32(offset_of!(Control, library_event) as u64)?;
         Ok((event, self.memory.load_u32(offset_of!(Control, library_ack) as u64)?))

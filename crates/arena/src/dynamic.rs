@@ -2,9 +2,9 @@
 //! write the same associative arrays as the target's threads, under the same bucket locks.
 //! `agent/dynamic.c` is the other half.
 //!
-//! A lock is only tried, because the thread that holds it may be stopped by a debugger, or have
-//! been killed. If the lock is not free, the result is [`DynamicError::Busy`]; the caller drops and
-//! counts the access.
+//! A lock is only tried, because the thread that holds it may be stopped by a debugger, or may have
+//! been killed. If the lock is not free, the result is [`DynamicError::Busy`]. The caller then drops
+//! the access, and counts it.
 
 use core::hint;
 use core::mem::offset_of;
@@ -15,7 +15,7 @@ use crate::layout::{DYNAMIC_SPINS, DynamicBucket, DynamicEntry, DynamicTable};
 use crate::memory::{Memory, OutOfBounds};
 use crate::structure::Structure;
 
-/// How many entries of one bucket are looked at, as in the agent.
+/// How many entries of one bucket are searched, as in the agent.
 const CHAIN_MAX: u32 = 4096;
 
 /// Why an access to a dynamic variable did not happen.
@@ -41,9 +41,9 @@ impl From<OutOfBounds> for DynamicError {
 /// A dynamic variable's entry, copied out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DynamicValue {
-    /// Id; bit 31: thread-local.
+    /// The variable's id; bit 31: thread-local.
     pub variable: u32,
-    /// Elements of the key, one after the other.
+    /// The elements of the key, in their order.
     pub key: Vec<u8>,
     /// Eight bytes of an integer, or a string with its NUL and zeros.
     pub value: Vec<u8>,
@@ -62,7 +62,7 @@ struct Chain {
     hash: u32,
     /// Offset in the arena of the key's entry.
     found: Option<u64>,
-    /// Of a dead entry with the same sizes.
+    /// Offset of a deleted entry with the sizes of the searched key, which may take its place.
     spare: Option<u64>,
 }
 
@@ -72,7 +72,8 @@ const LIVE: u64 = offset_of!(DynamicEntry, live) as u64;
 impl DynamicVariables {
     /// A table of `bytes` bytes at offset `table`, laid out by [`DynamicVariables::initialise`].
     pub fn new(table: u64, bytes: u64) -> Self {
-        // A power of two, one bucket for 64 to 128 bytes: about as many as there will be entries.
+        // The number of buckets is a power of two, with one bucket for 64 to 128 bytes. That is about the number of
+        // entries that fit.
         Self {
             table,
             bytes: bytes & !7,
@@ -80,7 +81,7 @@ impl DynamicVariables {
         }
     }
 
-    /// Bytes that header and buckets take: a table must be larger.
+    /// Bytes of the header and the buckets; a table must be larger.
     fn first_entry(&self) -> u64 {
         DynamicTable::BYTES as u64 + self.buckets * DynamicBucket::BYTES as u64
     }
@@ -100,7 +101,7 @@ impl DynamicVariables {
         )
     }
 
-    /// The value of `variable` for `key`; `None`: it was never assigned, or assigned zero.
+    /// The value of `variable` for `key`; `None`: it was never assigned, or zero was assigned.
     /// `value_bytes` is 8, or the size of a string variable.
     pub fn get<M: Memory>(
         &self,
@@ -121,7 +122,7 @@ impl DynamicVariables {
         })
     }
 
-    /// Assigns `value`, padded with zeros to `value_bytes` or cut there; `None` deletes.
+    /// Assigns `value`, padded with zeros to `value_bytes` or cut there; `None` deletes the element.
     pub fn store<M: Memory>(
         &self,
         memory: &M,
@@ -179,7 +180,7 @@ impl DynamicVariables {
     }
 
     fn lock<M: Memory>(&self, memory: &M, bucket: u64) -> Result<(), DynamicError> {
-        // The agent's threads hold it for well below a microsecond, unless they are preempted.
+        // The agent's threads hold the lock for well below a microsecond, unless they are preempted.
         for spin in 0..DYNAMIC_SPINS {
             if memory.compare_exchange_u32(bucket, 0, 1)? {
                 return Ok(());
@@ -279,7 +280,7 @@ impl DynamicVariables {
         Ok(())
     }
 
-    /// A new entry, still dead: the spare one, or new room after the others.
+    /// A new entry, still dead: the spare one, or new room after the last entry.
     fn add<M: Memory>(
         &self,
         memory: &M,
@@ -425,7 +426,7 @@ mod tests {
         let first = variables.first_entry();
         memory.store_u32(64 + first, (first / 8) as u32).unwrap();
         for number in 0..8 {
-            // Whether the key is found or not, the call returns, and the lock is free again.
+            // Whether or not the key is found, the call returns, and the lock is free afterwards.
             let _ = variables.get(&memory, 1, &key(number), 8).unwrap();
         }
         for bucket in 0..variables.buckets {

@@ -8,21 +8,21 @@ pub enum Corrupt {
     /// An offset points outside of the arena.
     #[error("the arena is damaged: {0}")]
     Bounds(#[from] OutOfBounds),
-    /// The control block is not one of ours.
+    /// The memory does not begin with a control block of nanoprobe.
     #[error("the arena is damaged: no control block (magic {0:#x})")]
     Magic(u64),
-    /// The kernel could not give pages of it: no memory is left, or the file was cut off.
+    /// The kernel could not provide pages of the arena: no memory is left, or the file was truncated.
     #[error("the arena is damaged: {pages} of its pages were lost; is the machine out of memory?")]
     Lost { pages: u64 },
-    /// A table says that it has more entries than there is room for.
+    /// A table's count of entries exceeds the table's capacity.
     #[error("the arena is damaged: {what} has {count} entries")]
     Count {
-        /// Which table.
+        /// The name of the table.
         what: &'static str,
-        /// What it says.
+        /// The number of entries, according to the table.
         count: u64,
     },
-    /// A site's length is not that of a patch.
+    /// A site's length is not that of any patch.
     #[error("the arena is damaged: the site at {address:#x} has a length of {length}")]
     SiteLength { address: u64, length: u32 },
     /// A ring's head is where no writer could have put it.
@@ -30,18 +30,18 @@ pub enum Corrupt {
     RingHead {
         /// The number of written bytes, according to the ring.
         head: u64,
-        /// Bytes consumed.
+        /// The number of bytes that were consumed.
         tail: u64,
     },
-    /// A record's size is impossible where it lies.
+    /// A record has a size that is impossible at its position.
     #[error("the ring is damaged: a record of {bytes} bytes at {position:#x}; records up to the head are lost")]
     Record {
         /// Where the record begins, in bytes since the start of the ring.
         position: u64,
-        /// Its size, according to the record.
+        /// The record's size, as the record states it.
         bytes: u32,
     },
-    /// A table of aggregations or variables contradicts itself.
+    /// The fields of a table of aggregations or variables contradict each other.
     #[error("the arena is damaged: the table at {table:#x} is inconsistent at {offset:#x}")]
     Table {
         /// Offset of the table in the arena.

@@ -10,16 +10,22 @@
 
 mod context;
 mod control;
+mod hotspot;
 mod image;
+mod runtimes;
 mod tables;
+mod v8;
 
 pub use context::*;
 pub use control::*;
+pub use hotspot::*;
 pub use image::*;
+pub use runtimes::*;
 pub use tables::*;
+pub use v8::*;
 
 /// "NANOPROB", little endian: begins the control block and the agent image, and ends a live thread table.
 pub const MAGIC: u64 = 0x424f_5250_4f4e_414e;
 
 /// Version of everything in this module except the frozen part.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 8;

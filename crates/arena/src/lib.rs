@@ -1,19 +1,21 @@
 //! The memory that target and tracer share: its layout, and readers that trust none of it.
 //!
-//! The target runs our code and everybody else's in one address space; whatever lies in the arena may have been written
-//! by a stray pointer. So the readers here take every byte as hostile: sizes and offsets are checked before they are
-//! used, every loop has a bound that does not come from the arena, a structure that is nonsense is reported as
-//! [`Corrupt`], and no byte makes them panic, hang or read outside.
+//! The target runs our code and everybody else's in one address space, so a stray pointer may have
+//! written anything into the arena. The readers here take every byte as hostile. Sizes and offsets
+//! are checked before they are used. Every loop has a bound that does not come from the arena. A
+//! senseless structure is reported as [`Corrupt`]. No byte makes a reader panic, hang or read outside.
 //!
-//! * [`layout`] mirrors `agent/contract.h`; [`ContextPlan`] says where things lie in a thread's context.
+//! * [`layout`] mirrors `agent/contract.h`; [`ContextPlan`] has the offsets in a thread's context.
 //! * [`Memory`] is access to an arena, [`Mapping`] a shared mapping, [`Bytes`] plain bytes.
-//! * [`ControlBlock`] reads and writes the arena's head, [`RingReader`] takes records, [`RingMerge`] puts those of all
-//!   rings in order, [`AggregateReader`] and [`static_words`] read aggregations, [`AggregateTables`] has a thread
-//!   change its tables, [`DynamicVariables`] and [`variables`] serve the tracer's own clauses.
+//! * [`ControlBlock`] reads and writes the arena's head.
+//! * [`RingReader`] takes records, and [`RingMerge`] puts the records of all rings in order.
+//! * [`AggregateReader`] and [`static_words`] read aggregations. [`AggregateTables`] makes a thread
+//!   switch to its other table.
+//! * [`DynamicVariables`] and [`variables`] serve the tracer's own clauses.
 //! * [`registry`] is the list of the probes that a program has put on itself.
-//! * [`buckets`] are the bucket functions of `quantize`, `lquantize` and `llquantize`, and their inverse.
+//! * [`buckets`] has the bucket functions of `quantize`, `lquantize` and `llquantize`, and their inverse.
 //!
-//! One file, [`Mapping`]'s, contains unsafe code.
+//! Only one file, [`Mapping`]'s, contains unsafe code.
 #![allow(missing_docs, reason = "an item whose name says what it is has no comment")]
 #![deny(unsafe_code)]
 

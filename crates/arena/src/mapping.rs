@@ -1,4 +1,4 @@
-//! A mapping that is shared with another process. The only unsafe code of this crate.
+//! A mapping that is shared with another process. This file has the crate's only unsafe code.
 
 #![allow(unsafe_code)]
 
@@ -6,8 +6,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::memory::{Memory, OutOfBounds, check, check_aligned};
 
-/// A view of shared memory that others write at any time. Every access is volatile or atomic and goes through a raw
-/// pointer; no reference into the memory outlives one atomic operation. It does not own the mapping.
+/// A view of shared memory that other processes may write at any time. Every access is volatile or atomic and goes
+/// through a raw pointer; no reference into the memory outlives one atomic operation. The view does not own the
+/// mapping.
 #[derive(Debug)]
 pub struct Mapping {
     start: *mut u8,
@@ -23,9 +24,8 @@ impl Mapping {
     /// A view of `bytes` bytes from `start`.
     ///
     /// # Safety
-    ///
-    /// `start` is aligned to eight, and the memory is mapped readable and writable, and not freed or used through Rust
-    /// references, for as long as this value lives.
+    /// `start` is aligned to eight. As long as this value lives, the memory stays mapped, readable and
+    /// writable, and no Rust reference is used to access it.
     pub unsafe fn new(start: *mut u8, bytes: usize) -> Self {
         Self {
             start,
@@ -33,7 +33,7 @@ impl Mapping {
         }
     }
 
-    /// Pointer to `offset`, checked by the caller.
+    /// Pointer to `offset`, which the caller has checked.
     fn at(&self, offset: u64) -> *mut u8 {
         self.start.wrapping_add(offset as usize)
     }

@@ -1,8 +1,8 @@
 //! Access to an arena's bytes.
 //!
-//! The target writes while we read, so no reference and no slice into the arena ever exists: every access copies, word
-//! by word, and is checked against the arena's size. Readers are written over [`Memory`] and run over a shared mapping
-//! ([`crate::Mapping`]) and over plain bytes ([`Bytes`]) alike.
+//! The target writes while we read, so there is never a reference or a slice into the arena. Every
+//! access copies word by word, and is checked against the arena's size. Readers are generic over
+//! [`Memory`]: they run on a shared mapping ([`crate::Mapping`]) and on plain bytes ([`Bytes`]).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,14 +18,16 @@ pub struct OutOfBounds {
     pub bytes: u64,
 }
 
-/// The bytes of an arena, by their offset. Single loads are acquiring, single stores releasing; 4- and 8-byte accesses
-/// are atomic and must be aligned. All methods take `&self`: the memory is shared with another process anyway.
+/// The bytes of an arena, by their offset. Loads of one value are acquiring, stores of one value are
+/// releasing. Accesses of 4 and 8 bytes are atomic and must be aligned. All methods take `&self`,
+/// because the memory is shared with another process anyway.
 pub trait Memory {
     /// Size of the arena in bytes.
     fn bytes(&self) -> u64;
-    /// Copies out; not atomic as a whole, but no aligned u64 is torn.
+    /// Copies bytes from the memory. The copy is not atomic as a whole, but no aligned u64 is torn.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfBounds>;
-    /// Copies in; not atomic as a whole, but no aligned u64 that lies wholly inside is torn.
+    /// Copies bytes to the memory. The copy is not atomic as a whole, but no aligned u64 that lies wholly inside is
+    /// torn.
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfBounds>;
     /// Loads four bytes.
     fn load_u32(&self, offset: u64) -> Result<u32, OutOfBounds>;
@@ -35,9 +37,9 @@ pub trait Memory {
     fn store_u32(&self, offset: u64, value: u32) -> Result<(), OutOfBounds>;
     /// Stores eight bytes.
     fn store_u64(&self, offset: u64, value: u64) -> Result<(), OutOfBounds>;
-    /// Stores `new` where `current` is; whether it was.
+    /// Stores `new` if the memory holds `current`; yields whether it did.
     fn compare_exchange_u32(&self, offset: u64, current: u32, new: u32) -> Result<bool, OutOfBounds>;
-    /// Stores `new` where `current` is; whether it was.
+    /// Stores `new` if the memory holds `current`; yields whether it did.
     fn compare_exchange_u64(&self, offset: u64, current: u64, new: u64) -> Result<bool, OutOfBounds>;
 
     /// Copies `bytes` bytes out. The size is checked before memory is allocated for it.
@@ -48,7 +50,7 @@ pub trait Memory {
         Ok(out)
     }
 
-    /// Copies one of the contract's structures out.
+    /// Reads a structure of the contract from the memory.
     fn structure<S: Structure>(&self, offset: u64) -> Result<S, OutOfBounds>
     where
         Self: Sized,
@@ -60,7 +62,7 @@ pub trait Memory {
         })
     }
 
-    /// Copies one of the contract's structures in.
+    /// Writes a structure of the contract to the memory.
     fn write_structure<S: Structure>(&self, offset: u64, value: &S) -> Result<(), OutOfBounds>
     where
         Self: Sized,
@@ -85,8 +87,8 @@ pub(crate) fn check_aligned(size: u64, offset: u64, bytes: u64) -> Result<(), Ou
     check(size, offset, bytes)
 }
 
-/// An arena in ordinary memory: a copy of one (of a core file, of a process that cannot be mapped), or a test's.
-/// Threads may share it.
+/// An arena in ordinary memory: a test's, or a copy (of a core file, of a process that cannot be
+/// mapped). Threads may share it.
 #[derive(Debug)]
 pub struct Bytes {
     words: Vec<AtomicU64>,
@@ -128,7 +130,7 @@ impl From<&[u8]> for Bytes {
     }
 }
 
-/// The u32 at `offset` within its word, and the word with that u32 replaced.
+/// The u32 at `offset`, taken from the u64 that contains it.
 fn half(word: u64, offset: u64) -> u32 {
     (word >> ((offset & 4) * 8)) as u32
 }
@@ -180,7 +182,7 @@ impl Memory for Bytes {
                     }
                     Some(u64::from_le_bytes(raw))
                 };
-                // The closure never declines, so neither does the update.
+                // The closure always returns Some, so the update never fails.
                 let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, merge);
             }
             at += count as u64;
@@ -200,7 +202,7 @@ impl Memory for Bytes {
     fn store_u32(&self, offset: u64, value: u32) -> Result<(), OutOfBounds> {
         let word = self.aligned_word(offset, 4)?;
         let replace = |old| Some(with_half(old, offset, value));
-        // The closure never declines, so neither does the update.
+        // The closure always returns Some, so the update never fails.
         let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, replace);
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! Merges the records of all rings in the order of their time.
 //!
-//! A round takes the records up to a moment, its *horizon*: the time at which the round began.
-//! Newer records wait for the next round, because a ring that was looked at earlier in this round
-//! may hold older ones by then. So the order holds across rounds, too:
+//! A round takes the records up to a moment, its *horizon*: the time at which the round began. Newer records wait for
+//! the next round, because a ring that was read earlier in this round may have got older records since. So the order
+//! holds across rounds, too:
 //!
 //! ```text
 //!   ring 0   3   9   |           ahead[0] = 12         the horizon stands at 10
@@ -15,9 +15,9 @@
 //! thread may lose its processor between reading the clock and publishing the record. That record
 //! comes late, in the round that finds it.
 //!
-//! A round is bounded. The records of a flooded ring come in the order of their time, like all
-//! others. So it delays the others only by the records that precede them. If records carry no time,
-//! every ring gives the same share, and the next round begins after the last ring of this one.
+//! A round is bounded. The records of a flooded ring come in the order of their time, like all others. So a flooded
+//! ring delays other records only by the records that precede them in time. If records carry no time, each round
+//! takes the same share from every ring, and the next round begins with the ring after the last one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,16 +25,17 @@ use std::collections::BinaryHeap;
 use crate::memory::Memory;
 use crate::ring::{Record, RingReader};
 
-/// A record that is further ahead of the horizon than this cannot have a correct time. It is not waited for.
+/// A record whose time is later than the horizon by more than this has a wrong time. The merge does not wait for
+/// that time.
 const AHEAD_MAX: u64 = 1 << 33;
 
 /// Reads many rings as one sequence of records.
 #[derive(Default)]
 pub struct RingMerge {
     rings: Vec<RingReader>,
-    /// The records that were read and not yet returned, by ring.
+    /// For each ring, the record that was read and not yet returned.
     ahead: Vec<Option<Record>>,
-    /// Time and ring of all that is in `ahead`.
+    /// Time and ring of all records in `ahead`.
     order: BinaryHeap<Reverse<(u64, usize)>>,
     /// The ring with which a round of untimed records begins.
     first: usize,
@@ -42,18 +43,16 @@ pub struct RingMerge {
 }
 
 impl RingMerge {
-    /// Another ring.
+    /// Adds a ring.
     pub fn push(&mut self, ring: RingReader) {
         self.rings.push(ring);
         self.ahead.push(None);
     }
 
-    /// How many rings there are.
     pub fn len(&self) -> usize {
         self.rings.len()
     }
 
-    /// Whether there is no ring.
     pub fn is_empty(&self) -> bool {
         self.rings.is_empty()
     }
@@ -85,7 +84,7 @@ impl RingMerge {
         records
     }
 
-    /// One round of records without a time: those of each thread in order, one thread after another.
+    /// One round of records without a time: the threads one after another, and the records of each thread in order.
     pub fn untimed_round<M: Memory>(&mut self, memory: &M, most: usize) -> Vec<Record> {
         let rings = self.rings.len();
         let share = most / rings.max(1) + 1;

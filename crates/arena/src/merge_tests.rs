@@ -7,10 +7,10 @@ use crate::plan::ContextPlan;
 
 const SIZE: u64 = 4096;
 const HEADER: u64 = size_of::<RecordHeader>() as u64;
-/// More than any test has.
+/// More records than any test has.
 const MANY: usize = 1000;
 
-/// Some contexts, one after another, with the simplest possible writer.
+/// The rings of some contexts that lie one after another, with the simplest possible writer.
 struct Rings {
     memory: Bytes,
     plan: ContextPlan,
@@ -27,7 +27,7 @@ impl Rings {
         (Rings { memory, plan }, merge)
     }
 
-    /// A record without payload; false: there is no room.
+    /// Writes a record without payload; `false`: there is no room.
     fn write(&self, ring: u64, tsc: u64, epid: u32) -> bool {
         let context = ring * self.plan.stride;
         let field = |offset: usize| context + offset as u64;
@@ -69,7 +69,7 @@ fn a_record_after_the_horizon_waits_for_the_older_ones_of_other_rings() {
     rings.write(0, 3, 1);
     rings.write(1, 11, 1);
     assert_eq!(times(&merge.round(&rings.memory, 10, MANY)), [3]);
-    // Ring 0 had not published this record yet when it was looked at.
+    // When ring 0 was read, its writer had not yet published this record.
     rings.write(0, 9, 1);
     rings.write(0, 12, 1);
     assert_eq!(times(&merge.round(&rings.memory, 20, MANY)), [9, 11, 12]);

@@ -5,16 +5,15 @@
 //! 4096     static aggregation slots
 //!          thread-local variables
 //!          clause-local variables
-//!          key buffer, and eight bytes behind it that a copy by words may touch
-//!          scratch memory, and eight bytes behind it
-//!          (next page) hash aggregation: header, buckets, entries
+//!          key buffer, and eight more bytes that a copy by words may touch
+//!          scratch memory, and eight more bytes
 //!          (next page) its second table, likewise
 //!          (next page) ring
 //! stride   the next context
 //! ```
 //!
-//! The plan is the tracer's own. Readers never take the place of a ring or a table from the
-//! context, which the target could have overwritten.
+//! The plan is the tracer's own. Readers never take the address of a ring or a table from the context itself, because
+//! the target could have overwritten it.
 
 use core::mem::offset_of;
 
@@ -30,22 +29,20 @@ pub enum PlanError {
     /// A context would be larger than 16 GiB, which its u32 offsets cannot address.
     #[error("a context of {0} bytes is too large")]
     TooLarge(u64),
-    /// The ring is not a power of two of at least 4096 bytes.
+    /// The size of the ring is not a power of two of at least 4096 bytes.
     #[error("a ring of {0} bytes: must be a power of two, at least 4096")]
     BadRing(u64),
 }
 
-/// One of two tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// The initial values of a context.
+    /// The table that a new context uses first.
     First,
-    /// The other one.
+    /// The table that a new context uses second.
     Second,
 }
 
 impl Turn {
-    /// The other one.
     pub fn other(self) -> Turn {
         match self {
             Turn::First => Turn::Second,
@@ -53,7 +50,7 @@ impl Turn {
         }
     }
 
-    /// 0 or 1.
+    /// The table's index: 0 or 1.
     pub fn index(self) -> usize {
         match self {
             Turn::First => 0,
@@ -67,15 +64,15 @@ impl Turn {
 pub struct ContextPlan {
     /// Static slots: always [`CONTEXT_SLOTS`].
     pub slots: u64,
-    /// Their size.
+    /// Bytes of the static slots.
     pub slots_bytes: u64,
     /// Thread-local variables.
     pub locals: u64,
-    /// Their size.
+    /// Bytes of the thread-local variables.
     pub locals_bytes: u64,
     /// Clause-local variables.
     pub clause_locals: u64,
-    /// Their size.
+    /// Bytes of the clause-local variables.
     pub clause_locals_bytes: u64,
     /// Key buffer.
     pub key: u64,
@@ -85,15 +82,15 @@ pub struct ContextPlan {
     pub scratch_bytes: u64,
     /// The two tables of the hash aggregation, which are used in turn; 0: none.
     pub aggregates: [u64; 2],
-    /// The size of one of them, with header and buckets.
+    /// Bytes of one of the two tables, with header and buckets.
     pub aggregate_bytes: u64,
-    /// Its buckets, a power of two.
+    /// The number of buckets of a table, a power of two.
     pub aggregate_buckets: u64,
-    /// Ring; 0: none.
+    /// Offset of the ring; 0: none.
     pub ring: u64,
-    /// Its size, a power of two.
+    /// Bytes of the ring, a power of two.
     pub ring_bytes: u64,
-    /// Whether its records carry no time: then the clock is not read for them, and records of
+    /// Whether the ring's records carry no time. Then the clock is not read for them, and records of
     /// different threads have no order.
     pub untimed: bool,
     /// Bytes from one context to the next, a multiple of 4096.
@@ -130,7 +127,7 @@ impl ContextPlan {
         if total >= 16 << 30 {
             return Err(PlanError::TooLarge(total));
         }
-        // From here on no sum overflows: everything is below 2^35.
+        // From here on no sum overflows, because every size is below 2^35.
         let [slots_bytes, locals_bytes, clause_locals_bytes, scratch_bytes, key_bytes] =
             [slots_bytes, locals, clause_locals, scratch, key].map(|size| size.next_multiple_of(8));
         let locals = CONTEXT_SLOTS + slots_bytes;
@@ -171,12 +168,12 @@ impl ContextPlan {
         })
     }
 
-    /// Room for the header, a few buckets, and one `quantize`.
+    /// Bytes for the header, a few buckets, and one `quantize`.
     const SMALLEST_AGGREGATE: u64 = 4096;
 
-    /// One bucket for 24 bytes of table, rounded up. The usual entry has 32 bytes or more. So a
-    /// full table uses less than two thirds of its buckets, and probing seldom gives up earlier;
-    /// the buckets take a third of the table at most.
+    /// One bucket for 24 bytes of table, rounded up to a power of two. The usual entry has 32 bytes or
+    /// more. So a full table uses less than two thirds of its buckets, and seldom rejects a key before
+    /// it is full. The buckets take a third of the table at most.
     fn buckets(aggregate_bytes: u64) -> u64 {
         if aggregate_bytes == 0 {
             0

@@ -7,52 +7,51 @@
 //!     64    row 0   address | order of registration | kind, tactic, enabled        one for each index of counters
 //!     88    row 1   ...
 //! ```
-//!
-//! The list has no counts of hits and misses. They are sums over all threads, and the path of a hit
-//! may share nothing. So the reader walks the threads' blocks, as the library itself does. The
-//! writer of a row first makes it a free one, and writes its kind last. The reader trusts what it
-//! has read twice.
+//! The list has no counts of hits and misses. A count is a sum over all threads, because the path of
+//! a hit may not share memory between threads. So the reader walks the threads' blocks, as the
+//! library itself does. The writer first marks a row as free, then writes it, and writes its kind
+//! last. The reader accepts a row when two readings agree.
 
 use std::collections::HashSet;
 
-/// What the mapping is named.
+/// The name of the mapping.
 pub const NAME: &str = "nanoprobe-probes";
-/// The head's first word.
+/// The first word of the list's head.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NPPROBES");
-/// Of the layout.
+/// The version of the layout.
 pub const VERSION: u32 = 1;
-/// Where the first row lies.
+/// Offset of the first row.
 pub const HEAD_BYTES: usize = 64;
-/// The distance between two rows.
+/// Bytes of a row.
 pub const ROW_BYTES: usize = 24;
-/// In [`Row::state`]: its handlers run.
+/// Bit of [`Row::state`]: the probe's handlers run.
 pub const ENABLED: u64 = 1 << 16;
-/// In [`Row::state`]: the kernel alone counts its hits.
+/// Bit of [`Row::state`]: only the kernel counts the probe's hits.
 pub const UNCOUNTED: u64 = 1 << 17;
 
-/// The most rows that are accepted.
+/// The reader accepts at most this many rows.
 const ROWS_MAX: u32 = 1 << 16;
-/// The most bytes that are read of threads' blocks: reading hostile data must end.
+/// The most bytes of threads' blocks that are read, because reading hostile data must end.
 const BLOCKS_BYTES_MAX: u64 = 1 << 28;
-/// Of one counter pair: hits, missed.
+/// Bytes of one pair of counters: hits and missed hits.
 const COUNTERS_BYTES: u64 = 16;
-/// How often a changing row is read.
+/// How often a row that changes is read again.
 const ATTEMPTS: usize = 8;
 
-/// The library's description of its list.
+/// The list's head, in which the library writes where the list's parts lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// How many follow.
+    /// The number of rows in the list.
     pub rows: u32,
-    /// Address of the pointer to the first thread's block.
+    /// Address of the pointer to the first block of a thread.
     pub threads: u64,
-    /// In a block: offset of the address of the next block.
+    /// Offset, in a block, of the address of the next block.
     pub next_offset: u32,
-    /// In a block: offset of the counters, a pair for each row.
+    /// Offset, in a block, of the counters: a pair for each row.
     pub counters_offset: u32,
 }
 
-/// One place for a probe.
+/// A row of the list: one probe, or free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// The address of the instruction, or of the watched data.
@@ -63,27 +62,27 @@ pub struct Row {
     pub state: u64,
 }
 
-/// A probe of the list.
+/// A probe in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub row: Row,
-    /// Hits and misses; `None`: only the program knows them.
+    /// The numbers of hits and missed hits; `None`: only the program itself can read them.
     pub counts: Option<(u64, u64)>,
 }
 
 /// Why there is no list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
-    /// Another object has the name.
+    /// The mapping with this name is not the library's.
     #[error("the mapping {NAME} is not libnanoprobe's, or not finished")]
     Foreign,
-    /// Another version of the library.
+    /// The list is of another version of the library.
     #[error("the list of probes has version {0}, this nanoprobe knows {VERSION}")]
     Version(u32),
-    /// The head makes no sense.
+    /// The head contradicts itself.
     #[error("the list of probes is damaged: {0}")]
     Damaged(&'static str),
-    /// The memory is gone.
+    /// The memory cannot be read any more.
     #[error("the program's memory cannot be read at {0:#x}")]
     Unreadable(u64),
 }
@@ -99,7 +98,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Head {
-    /// As it lies in memory, except the magic, which is written last.
+    /// The bytes of the head, except the magic, which is written last.
     pub fn to_bytes(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         let words = [
@@ -120,7 +119,7 @@ impl Head {
     /// Checks a head.
     ///
     /// # Errors
-    /// It makes no sense.
+    /// The head contradicts itself.
     pub fn from_bytes(bytes: &[u8], mapped: u64) -> Result<Head, RegistryError> {
         if u64_at(bytes, 0) != MAGIC {
             return Err(RegistryError::Foreign);
@@ -162,17 +161,17 @@ impl Row {
         (self.state >> 8) as u8
     }
 
-    /// Whether its handlers run.
+    /// Whether the probe is enabled, so that its handlers run.
     pub fn is_enabled(&self) -> bool {
         self.state & ENABLED != 0
     }
 }
 
-/// Reads the list that begins at `start`, in a mapping of `mapped` bytes, by address and in the
-/// order of registration. `read` fills a buffer from the program's memory, or says that it cannot.
+/// Reads the list at `start`, in a mapping of `mapped` bytes. The result is in the order of address,
+/// then of registration. `read` fills a buffer from the program's memory, or returns `false`.
 ///
 /// # Errors
-/// The list is damaged. Whatever it contains, this call ends, and soon.
+/// The list is damaged. Whatever it contains, this call ends soon.
 pub fn read(start: u64, mapped: u64, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Result<Vec<Listed>, RegistryError> {
     let fetch = |address: u64, bytes: usize| {
         let mut found = vec![0; bytes];
@@ -210,14 +209,14 @@ fn rows(start: u64, count: usize, fetch: &Fetch) -> Result<Vec<Row>, RegistryErr
             *now = Row::from_bytes(&fetch(start + (index * ROW_BYTES) as u64, ROW_BYTES)?);
         }
         if before != *now {
-            // The row changes too fast to be read.
+            // The row changes too fast to be read, so it counts as free.
             *now = Row::default();
         }
     }
     Ok(again)
 }
 
-/// The sums over all threads' blocks.
+/// The sums of hits and misses over the blocks of all threads.
 fn counts(head: &Head, used: usize, fetch: &Fetch) -> Result<Vec<(u64, u64)>, RegistryError> {
     let mut sums = vec![(0_u64, 0_u64); head.rows as usize];
     let mut block = u64_at(&fetch(head.threads, 8)?, 0);

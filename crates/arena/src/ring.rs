@@ -1,15 +1,17 @@
 //! Takes records from a thread's ring.
 //!
-//! `agent/ring.c` has the writer's side and the drawing. Here:
+//! `agent/ring.c` has the writer's side and the drawing. The reader does this:
 //!
-//! 1. Load the head. Nothing after the tail: no record.
-//! 2. Check the size of what lies at the tail against everything that it can be: a filler reaches exactly to the ring's
-//!    end, a record has at least a header, ends before the head and before the ring's end.
-//! 3. Copy it. Under policy overwrite, look whether the writer has given it up meanwhile; then the copy may be torn, is
-//!    thrown away, and reading goes on at the oldest record that is left.
-//! 4. Move the tail. It is stored, which gives the room back to the writer, when much was read or nothing is left.
+//! 1. Load the head. If the head equals the tail, there is no record.
+//! 2. Check the size of the entry at the tail. A filler reaches exactly to the ring's end. A record
+//!    has at least a header, and ends before the head and before the ring's end.
+//! 3. Copy the entry. Under the policy overwrite, check whether the writer has given it up meanwhile.
+//!    Then the copy may be torn: discard it, and continue at the oldest record that is left.
+//! 4. Move the tail. It is stored, which gives the room back to the writer, when much was read or
+//!    nothing is left.
 //!
-//! Anything impossible is damage: it is counted and reported once, and reading goes on at the head as it was then.
+//! Anything impossible is damage. Damage is counted and reported once, and reading continues at the
+//! position that the head had then.
 
 use core::mem::offset_of;
 
@@ -20,9 +22,9 @@ use crate::plan::ContextPlan;
 use crate::structure::Structure;
 
 const HEADER: u64 = size_of::<RecordHeader>() as u64;
-/// How many times in a row the next record is tried after the writer gave one up while it was read.
+/// How many times in a row the writer may give a record up while it is read, before the reader stops.
 const OVERTAKEN_MAX: u32 = 64;
-/// The writer is told of free room when this part of the ring has been read.
+/// The tail is stored each time when this part (an eighth) of the ring has been read.
 const PUBLISHED_PART: u64 = 8;
 
 /// One record, copied out of the ring.
@@ -34,7 +36,7 @@ pub struct Record {
     pub tsc: u64,
     pub cpu: u32,
     pub tid: u32,
-    /// What follows the header.
+    /// The bytes after the header.
     pub payload: Vec<u8>,
 }
 
@@ -46,7 +48,7 @@ pub struct RingReader {
     bytes: u64,
     policy: u32,
     tail: u64,
-    /// The tail that the writer knows.
+    /// The tail that the reader has last stored in the arena for the writer.
     published: u64,
     delivered: u64,
     corrupted: u64,
@@ -59,8 +61,8 @@ enum Look {
 }
 
 impl RingReader {
-    /// A reader of the ring of the context at offset `context`; `policy` is one of `RING_*`. The
-    /// plan's ring must not be empty (a reader of an empty one finds no record).
+    /// A reader of the ring of the context at offset `context`; `policy` is one of `RING_*`. If the
+    /// plan has no ring, the reader finds no record.
     pub fn new(context: u64, plan: &ContextPlan, policy: u32) -> Self {
         Self {
             context,
@@ -74,12 +76,13 @@ impl RingReader {
         }
     }
 
-    /// The next record, which is the oldest; `None`: there is none now. After an error reading can continue.
+    /// The oldest record not yet returned; `None`: there is none now. Reading can continue after an error.
     pub fn next<M: Memory>(&mut self, memory: &M) -> Result<Option<Record>, Corrupt> {
         if self.bytes == 0 {
             return Ok(None);
         }
-        // A filler, then a record; more looks only if the writer overtakes us.
+        // Usually at most two rounds: a filler, then a record. More are needed only when the writer overtakes the
+        // reader.
         for _ in 0..OVERTAKEN_MAX {
             match self.look(memory)? {
                 Look::Empty => return Ok(None),
@@ -93,7 +96,7 @@ impl RingReader {
         Ok(None)
     }
 
-    /// Records that were returned.
+    /// The number of records returned.
     pub fn delivered(&self) -> u64 {
         self.delivered
     }
@@ -103,13 +106,13 @@ impl RingReader {
         self.corrupted
     }
 
-    /// Records that found no room, by the target's count.
+    /// The number of records that found no room, as the target counts them.
     pub fn drops<M: Memory>(&self, memory: &M) -> Result<u64, Corrupt> {
         Ok(memory.load_u64(self.field(offset_of!(Context, ring_drops)))?)
     }
 
-    /// Records that were committed and have not been returned. When [`RingReader::next`] has just
-    /// returned none and the writer is still, these are lost: overwritten, or skipped after damage.
+    /// The number of records that were committed and have not been returned. If [`RingReader::next`] has just
+    /// returned none and the writer is at rest, these records are lost: overwritten, or skipped after damage.
     pub fn outstanding<M: Memory>(&self, memory: &M) -> Result<u64, Corrupt> {
         let written = memory.load_u64(self.field(offset_of!(Context, ring_records)))?;
         Ok(written.saturating_sub(self.delivered))
@@ -120,7 +123,7 @@ impl RingReader {
     }
 
     fn look<M: Memory>(&mut self, memory: &M) -> Result<Look, Corrupt> {
-        // In this order: the head never falls behind a position that was loaded before it.
+        // The order of the two loads matters: the head never lies before a position that was loaded earlier.
         if let Some(oldest) = self.overtaken(memory)? {
             self.move_tail(memory, oldest)?;
         }
@@ -147,8 +150,8 @@ impl RingReader {
                 },
             }
         };
-        // This is not damage but a writer that has lapped us: the head is far, or the size is the
-        // middle of a newer record.
+        // This is not damage: the writer has overwritten what is at the tail. Then the head is too
+        // far away, or the size is a word in the middle of a newer record.
         if self.overtaken(memory)?.is_some() {
             return Ok(Look::Again);
         }
@@ -158,24 +161,25 @@ impl RingReader {
         Err(damage)
     }
 
-    /// Under policy overwrite: where the oldest remaining record begins, if the one at the tail was
-    /// given up. A senseless position is detected when the head is compared with it.
+    /// Under the policy overwrite: where the oldest remaining record begins, if the writer has given up
+    /// the record at the tail. A senseless position is detected later, by comparing the head with it.
     fn overtaken<M: Memory>(&self, memory: &M) -> Result<Option<u64>, Corrupt> {
         if self.policy != RING_OVERWRITE {
             return Ok(None);
         }
         let oldest = memory.load_u64(self.field(offset_of!(Context, ring_overwritten)))? & !7;
         let ahead = oldest.wrapping_sub(self.tail);
-        // A position before the tail seems to be ahead of it by more than half of all positions.
+        // Positions wrap around. A position that is ahead of the tail by more than half of all positions really
+        // lies before the tail.
         Ok((ahead != 0 && ahead <= u64::MAX / 2).then_some(oldest))
     }
 
-    /// The entry at the tail and its size: a record, or `None` for a filler. Or an impossible size.
+    /// The entry at the tail and its size: a record, or `None` for a filler. `Err`: an impossible size.
     fn record<M: Memory>(&self, memory: &M, available: u64) -> Result<Result<(Option<Record>, u64), u32>, Corrupt> {
         let place = self.tail % self.bytes;
         let to_end = self.bytes - place;
         let at = self.ring.wrapping_add(place);
-        // A filler may be as short as its first word, so only that word is read yet.
+        // A filler may be as short as its first word, so only that word is read at first.
         let word = memory.load_u64(at)?;
         let (epid, size) = (word as u32, (word >> 32) as u32);
         let bytes = u64::from(size);
@@ -210,10 +214,10 @@ impl RingReader {
         Ok(())
     }
 
-    /// Returns the room of what was read to the writer. The writer looks at the tail at every
-    /// record. If two processors passed that cache line to each other so often, it would cost more
-    /// than the record. So this is done after every [`PUBLISHED_PART`]th of the ring, and when
-    /// there is nothing left to read.
+    /// Stores the tail, so that the writer may use the room of the records that were read. The writer loads the tail
+    /// at every record. If the tail changed each time, passing its cache line between the two processors would cost
+    /// more than the record. So the tail is stored after every [`PUBLISHED_PART`]th of the ring, and when nothing is
+    /// left to read.
     fn publish<M: Memory>(&mut self, memory: &M) -> Result<(), Corrupt> {
         if self.published != self.tail {
             memory.store_u64(self.field(offset_of!(Context, ring_tail)), self.tail)?;

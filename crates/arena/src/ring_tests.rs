@@ -1,4 +1,4 @@
-//! The simplest possible writer, in Rust, with the reader. `agent/tests` tests the agent's own writer.
+//! The reader with the simplest possible writer, in Rust. `agent/tests` tests the agent's own writer.
 
 use super::*;
 use crate::Bytes;
@@ -38,7 +38,7 @@ impl Ring {
         self.memory.store_u32(at + 4, bytes as u32).unwrap();
     }
 
-    /// A record whose payload is `words` times its epid.
+    /// Writes a record whose payload is its epid, `words` times.
     fn write(&self, epid: u32, words: u64) {
         let mut head = self.head();
         let bytes = HEADER + words * 8;

@@ -4,36 +4,36 @@
 //! make a value. Reading needs no validity check and no `unsafe`; the result may be nonsense
 //! but is never undefined.
 
-/// One field of a mirrored structure, for the test that compares this crate with `contract.h`.
+/// One field of a structure, for the test that compares this crate with `contract.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name, the same on both sides.
+    /// The field's name, the same in Rust and in C.
     pub name: &'static str,
     /// Bytes from the start of the structure.
     pub offset: usize,
-    /// Its size in bytes.
+    /// Size of the field in bytes.
     pub bytes: usize,
 }
 
 /// A structure that target and tracer share.
 pub trait Structure: Sized {
-    /// Its name in `contract.h`, without `struct`.
+    /// The structure's name in `contract.h`, without `struct`.
     const C_NAME: &'static str;
-    /// Its size in bytes.
+    /// Size of the structure in bytes.
     const BYTES: usize;
-    /// Its fields in order, padding and arrays named `reserved` included.
+    /// The fields in order; this includes padding and arrays named `reserved`.
     const FIELDS: &'static [Field];
 
-    /// The structure at the start of `bytes`; `None` when they are too few.
+    /// The structure at the start of `bytes`; `None`: there are too few bytes.
     fn from_bytes(bytes: &[u8]) -> Option<Self>;
 
-    /// Its [`Structure::BYTES`] bytes, as they lie in memory.
+    /// The structure's [`Structure::BYTES`] bytes, as they lie in memory.
     fn to_bytes(&self) -> Vec<u8>;
 }
 
 /// An integer, or an array of integers: any bytes are valid.
 pub(crate) trait Plain: Copy + Default {
-    /// Reads from the start of `bytes`; zero where they end.
+    /// The value at the start of `bytes`; bytes that are missing are zero.
     fn get(bytes: &[u8]) -> Self;
     fn put(&self, out: &mut Vec<u8>);
 }

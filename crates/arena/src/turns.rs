@@ -4,13 +4,14 @@
 //! ```text
 //!   tracer                                             thread
 //!                                                      adds to the first table
-//!   the second is empty: wants it        ------->
+//!   the second is empty: asks for it     ------->
 //!                                                      its next aggregation: uses the second, and says so
-//!   takes over what is in the first      <-------
+//!   copies the entries of the first      <-------
 //!   empties the first
 //! ```
 //!
-//! A thread that aggregates no more never answers. Then its values stay where they are, and are read there.
+//! A thread that makes no further aggregation never answers. The tracer then reads the values in the thread's present
+//! table.
 
 use core::mem::offset_of;
 
@@ -20,22 +21,22 @@ use crate::layout::Context;
 use crate::memory::Memory;
 use crate::plan::{ContextPlan, Turn};
 
-/// The tracer's knowledge of a context's tables. It trusts the arena in one point only: that the
-/// thread has switched.
+/// The tracer's view of a context's tables. Only one statement of the arena is believed: that the thread has
+/// switched its table.
 #[derive(Clone, Copy, Debug)]
 pub struct AggregateTables {
     context: u64,
-    /// Where the target has the context.
+    /// Address of the context in the target.
     address: u64,
     plan: ContextPlan,
-    /// The table that the thread uses, or will use.
+    /// The table that the thread uses, or will use after its switch.
     current: Turn,
-    /// Whether the other table is still to be taken over.
+    /// Whether the other table still has entries that the tracer has not copied.
     is_leaving: bool,
 }
 
 impl AggregateTables {
-    /// Those of the context at offset `context`, which the target has at `address`. The plan has tables.
+    /// The tables of the context at offset `context`, which the target has at `address`. The plan must have tables.
     pub fn new(context: u64, address: u64, plan: &ContextPlan) -> Self {
         Self {
             context,
@@ -46,24 +47,25 @@ impl AggregateTables {
         }
     }
 
-    /// A reader of one of them.
+    /// A reader of one of the tables.
     pub fn reader(&self, table: Turn) -> AggregateReader {
         AggregateReader::new(self.context, &self.plan, table)
     }
 
-    /// The tables that may have entries: the one that the thread leaves, then the one to which it goes.
+    /// The tables that may have entries: the table that the thread leaves, then the table to which the thread
+    /// switches.
     pub fn in_use(&self) -> impl Iterator<Item = Turn> + use<> {
         let leaving = self.is_leaving.then(|| self.current.other());
         leaving.into_iter().chain([self.current])
     }
 
-    /// The table that the thread uses, or will use; `None` while it has not left the other one.
+    /// The table that the thread uses; `None` while the thread has not yet left the other table.
     pub fn current(&self) -> Option<Turn> {
         (!self.is_leaving).then_some(self.current)
     }
 
-    /// Asks the thread to switch to its other table, which is empty. Does nothing while the thread
-    /// has not left that one.
+    /// Asks the thread to switch to its other table, which is empty. Does nothing while the thread still uses that
+    /// other table.
     ///
     /// # Errors
     /// The table does not lie in the arena.
@@ -82,7 +84,7 @@ impl AggregateTables {
         Ok(())
     }
 
-    /// The table that the thread has left: nothing is added to it any more.
+    /// The table that the thread has left, so that it no longer changes.
     ///
     /// # Errors
     /// The context does not lie in the arena.
@@ -94,7 +96,7 @@ impl AggregateTables {
         Ok((used == self.address_of(self.current)).then(|| self.current.other()))
     }
 
-    /// Empties the table that the thread has left, after its entries were taken over.
+    /// Empties the table that the thread has left, after its entries were copied.
     ///
     /// # Errors
     /// The table does not lie in the arena.
@@ -142,7 +144,8 @@ mod tests {
             (Thread { memory, plan }, tables)
         }
 
-        /// What `np_aggregate` does with a key of one word, for `count()`. Yields the address of the count.
+        /// Counts as the agent's `np_aggregate` does for `count()` and a key of one word. Yields the address of the
+        /// count.
         fn aggregate(&self, key: u64) -> u64 {
             let wanted = self
                 .memory
@@ -236,7 +239,7 @@ mod tests {
         assert_eq!(tables.left(&thread.memory), Ok(None));
     }
 
-    /// Where the entries are damaged, all buckets are cleared: none may lead to a place without an entry.
+    /// If entries are damaged, all buckets are cleared, because no bucket may lead to a place without an entry.
     #[test]
     fn a_scribbled_table_is_emptied_too() {
         for (offset, value) in [(0, 12345), (12, u32::MAX)] {

@@ -41,6 +41,7 @@ macro_rules! every_structure {
     ($macro:ident) => {
         $macro!(
             SignalAction,
+            Exec,
             Control,
             Site,
             Region,
@@ -60,6 +61,7 @@ macro_rules! every_structure {
             LentMasks,
             Wait,
             Held,
+            Inherited,
             Emulation,
             Context,
             FrameBelow,
@@ -74,7 +76,14 @@ macro_rules! every_structure {
             DynamicEntry,
             UnwindTable,
             UnwindModule,
-            UnwindRow
+            UnwindRow,
+            HotSpot,
+            Runtimes,
+            Python,
+            V8,
+            V8Object,
+            V8Objects,
+            RuntimeObjects
         )
     };
 }
@@ -105,7 +114,31 @@ fn layout_is_the_contracts() {
     every_structure!(assert_all);
     let constants = [
         ("NP_MAGIC", MAGIC),
+        ("NP_EXEC_FREE", u64::from(EXEC_FREE)),
+        ("NP_EXEC_ASKED", u64::from(EXEC_ASKED)),
+        ("NP_EXEC_HELD", u64::from(EXEC_HELD)),
+        ("NP_EXEC_ALONE", u64::from(EXEC_ALONE)),
+        ("NP_EXEC_FAILED", u64::from(EXEC_FAILED)),
+        ("NP_EXECS", EXECS as u64),
         ("NP_VERSION", u64::from(VERSION)),
+        ("NP_FRAME_INTERPRETED", FRAME_INTERPRETED),
+        ("NP_POSITION_NONE", u64::from(POSITION_NONE)),
+        ("NP_OBJECT_NONE", u64::from(OBJECT_NONE)),
+        ("NP_RUNTIME_PYTHON", RUNTIME_PYTHON),
+        ("NP_RUNTIME_JAVA", RUNTIME_JAVA),
+        ("NP_RUNTIME_JAVA_STUB", RUNTIME_JAVA_STUB),
+        ("NP_RUNTIME_JAVA_INTERPRETER", RUNTIME_JAVA_INTERPRETER),
+        ("NP_RUNTIME_JAVA_CODE", RUNTIME_JAVA_CODE),
+        ("NP_POSITION_INLINED", u64::from(POSITION_INLINED)),
+        ("NP_HOTSPOT_HEAPS", HOTSPOT_HEAPS as u64),
+        ("NP_RUNTIME_JAVASCRIPT", RUNTIME_JAVASCRIPT),
+        ("NP_V8_OBJECTS", V8_OBJECTS),
+        ("NP_V8_FIRST_OBJECT", u64::from(V8_FIRST_OBJECT)),
+        ("NP_V8_BASELINE", u64::from(V8_BASELINE)),
+        ("NP_RUNTIME_OBJECTS", RUNTIME_OBJECTS),
+        ("NP_PYTHON_OBJECTS", u64::from(PYTHON_OBJECTS)),
+        ("NP_PYTHON_RECORDS", u64::from(PYTHON_RECORDS)),
+        ("NP_PYTHON_SHIMS", u64::from(PYTHON_SHIMS)),
         ("NP_ORIGIN_PUSHED_SHIFT", u64::from(ORIGIN_PUSHED_SHIFT)),
         ("NP_STATE_BUILDING", u64::from(STATE_BUILDING)),
         ("NP_STATE_ARMED", u64::from(STATE_ARMED)),
@@ -160,6 +193,8 @@ fn layout_is_the_contracts() {
         ("NP_HANDLER_STACKS", HANDLER_STACKS),
         ("NP_KEY_TLS_CHECKED", KEY_TLS_CHECKED),
         ("NP_TABLE_BITS", u64::from(TABLE_BITS)),
+        ("NP_NESTED", NESTED),
+        ("NP_ANCESTORS", ANCESTORS as u64),
         ("NP_TABLE_SLOTS", TABLE_SLOTS as u64),
         ("NP_TABLE_FACTOR", TABLE_FACTOR),
         ("NP_SLOT_ENDED", SLOT_ENDED),
@@ -167,6 +202,13 @@ fn layout_is_the_contracts() {
         ("sizeof(struct np_thread_table)", TABLE_BYTES as u64),
         ("__builtin_offsetof(struct np_thread_table, magic)", TABLE_MAGIC as u64),
         ("__builtin_offsetof(struct np_thread_table, lent)", TABLE_LENT as u64),
+        ("__builtin_offsetof(struct np_thread_table, began)", TABLE_BEGAN as u64),
+        ("__builtin_offsetof(struct np_thread_table, pid)", TABLE_PID as u64),
+        ("__builtin_offsetof(struct np_thread_table, keys)", TABLE_KEYS as u64),
+        (
+            "__builtin_offsetof(struct np_thread_table, inherited)",
+            TABLE_INHERITANCE as u64,
+        ),
         (
             "__builtin_offsetof(struct np_thread_table, blocked)",
             TABLE_BLOCKED as u64,
@@ -228,7 +270,7 @@ fn layout_is_the_contracts() {
     if let Err(messages) = compiles(&program) {
         panic!("{messages}");
     }
-    // And the compiler really checks.
+    // The compiler really checks: a wrong assertion is an error.
     let wrong = format!("#include \"{HEADER}\"\n_Static_assert(sizeof(struct np_site) == 47, \"\");\n");
     assert!(compiles(&wrong).is_err());
 }
@@ -282,8 +324,8 @@ fn no_field_is_missing() {
         )* };
     }
     every_structure!(compare_all);
-    // Every structure except the thread table and the pool of instances, which are arrays and
-    // have constants instead.
+    // Every structure must be mirrored, except the thread table and the pool of instances. These
+    // two are arrays and have constants instead.
     let declared = header
         .lines()
         .filter(|line| line.starts_with("struct ") && line.ends_with(" {"))

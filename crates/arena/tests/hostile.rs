@@ -1,7 +1,7 @@
-//! Any bytes, in any reader: the result is an answer or an error, never a panic or an endless loop.
+//! Whatever the bytes are, every reader gives an answer or an error; it never panics or loops forever.
 //!
-//! The bytes are not only random, because random bytes seldom pass the first check. An arena with
-//! everything in it is built, and words of it are replaced by others that are likely to do harm.
+//! Random bytes alone seldom pass the first check. So the test builds an arena that has everything in it, and
+//! replaces words in it by values that are likely to do harm.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -76,7 +76,7 @@ fn arena() -> Bytes {
     memory
 }
 
-/// How much each reader found.
+/// How many elements each reader found.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     sites: usize,
@@ -103,14 +103,14 @@ fn read_everything(memory: &Bytes, policy: u32) -> Found {
         );
     }
     let mut ring = RingReader::new(CONTEXT, &plan(), policy);
-    // Every call consumes a record or finds damage; 4096 bytes hold less than 200 records.
+    // Every call consumes a record or finds damage, and 4096 bytes hold less than 200 records.
     let records = (0..1000).filter(|_| matches!(ring.next(memory), Ok(Some(_)))).count();
     assert!(records < 200, "{records}");
     let _ = (ring.drops(memory), ring.outstanding(memory));
     let mut tables = AggregateTables::new(CONTEXT, 0x10_0000 + CONTEXT, &plan());
     let entries = tables.reader(Turn::First).entries(memory);
     let entries = entries.map_or(0, |entries| entries.filter(|entry| entry.is_ok()).count());
-    // Whatever the thread says about its position: its tables are switched, read, and emptied.
+    // The tables are switched, read and emptied, whatever the arena says about them.
     for _ in 0..3 {
         let _ = (tables.turn(memory), tables.left(memory));
         for table in tables.in_use() {
@@ -138,7 +138,7 @@ fn read_everything(memory: &Bytes, policy: u32) -> Found {
 
 #[test]
 fn an_undamaged_arena_is_read_in_full() {
-    // Eight variables, one added and one taken away.
+    // There are eight variables, because one was added and one was removed.
     let found = Found {
         sites: 2,
         regions: 1,
@@ -162,7 +162,7 @@ fn nasty() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Offsets of words that readers look at.
+/// Offsets of words in the arena that the readers use.
 fn place() -> impl Strategy<Value = u64> {
     let at = |start: u64, words: u64| (0..words).prop_map(move |word| start + word * 8);
     prop_oneof![

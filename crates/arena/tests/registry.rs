@@ -12,7 +12,7 @@ const FIRST: u64 = START + 0x400;
 const BLOCKS: [u64; 2] = [START + 0x500, START + 0x800];
 const BYTES: usize = 0xc00;
 
-/// A program's memory: the list, the pointer to the first block, two blocks.
+/// A program's memory with the list, the pointer to the first block of counters, and two such blocks.
 fn memory(rows: &[Row]) -> Vec<u8> {
     let mut memory = vec![0; BYTES];
     let mut put = |at: u64, bytes: &[u8]| {
@@ -79,7 +79,7 @@ fn rows_are_sorted_by_address_and_order_with_sums_over_threads() {
 }
 
 #[test]
-fn damage_is_said() {
+fn damage_is_reported() {
     let rows = [row(1, 1, u64::from(b'k'))];
     let changed = |at: u64, value: u64| {
         let mut memory = memory(&rows);

@@ -1,9 +1,10 @@
-//! What a program form must keep to, so that a handler never touches memory that is not there (I4).
+//! The rules of a program's form that keep a handler from touching memory that is not there (I4).
 //!
-//! Generated code follows two kinds of addresses without asking the agent: those of strings (but for `copyinstr`'s
-//! operand) and of bytes of a known size. So an expression may have such a type only when its value is made as such;
-//! all other addresses are numbers, which only the agent's guarded functions follow. The front end sees to that; here
-//! it is made sure of, node by node, because a slip would be the target's crash and not ours.
+//! Generated code follows two kinds of addresses without asking the agent. These are addresses of
+//! strings (except the operand of `copyinstr`) and of bytes of a known size. So only an expression
+//! whose value is such an address may have such a type. All other addresses are numbers, which only
+//! the agent's guarded functions follow. The front end obeys these rules. This file checks them node
+//! by node, because a mistake would crash the target and not the tracer.
 
 use nanoprobe_lang::program::{
     BinaryOperator, Builtin, Expression, ExpressionKind, Function, Parameter, Place, Program, Scope, Type, VariableId,
@@ -23,7 +24,7 @@ pub(crate) fn check(program: &Program, expression: &Expression) -> Result<(), Er
     }
 }
 
-/// Whether a value of one type may stand where one of another is expected, as far as memory is concerned.
+/// Whether a value of one type may stand where another type is expected, as far as memory is concerned.
 fn fits(value: &Type, wanted: &Type) -> bool {
     match (value, wanted) {
         (_, Type::String) => *value == Type::String,
@@ -33,7 +34,7 @@ fn fits(value: &Type, wanted: &Type) -> bool {
     }
 }
 
-/// Whether nothing is read at a value of this type without asking the agent.
+/// Whether a value of this type is a mere number: generated code never uses it as an address without the agent.
 fn is_number(value_type: &Type) -> bool {
     !matches!(value_type, Type::String | Type::Bytes { size: Some(_) })
 }
@@ -120,7 +121,7 @@ fn call_problem(function: Function, arguments: &[Expression], yields: &Type) -> 
             Type::Bytes { size: Some(known) } => literal(size) == Some(i64::from(*known)),
             other => is_number(other),
         },
-        // The variable is written.
+        // The subroutine writes the variable.
         (Function::StringToken, [state, _]) => {
             matches!(state.kind, ExpressionKind::Variable(Place::Scalar { .. })) && *yields == Type::String
         }

@@ -1,4 +1,4 @@
-//! From a clause to a [`Handler`]: sets Cranelift up, runs it, and takes its result apart.
+//! From a clause to a [`Handler`]: configures Cranelift, runs it, and converts its result.
 
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::{AbiParam, ExternalName, Function, Signature, UserFuncName, types};
@@ -16,7 +16,7 @@ use crate::handler::{Handler, Relocation};
 use crate::scan::{self, Needs};
 use crate::{ArenaLayout, MAX_STACK_BYTES, ProbeKind, static_slots};
 
-/// Compiles clauses. Keeps what can be used again (the machine's description, allocations) from one to the next.
+/// Compiles clauses. A compiler keeps data that the next clause can use again (the machine's description, allocations).
 pub struct Compiler {
     isa: OwnedTargetIsa,
     context: Context,
@@ -24,11 +24,11 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// A compiler for x86-64 without extensions: what it generates runs on every such processor, and leaves SIMD alone.
+    /// A compiler for x86-64 without extensions. Its code runs on every such processor, and uses no SIMD.
     ///
     /// # Errors
     ///
-    /// [`Error::Setup`] when Cranelift was built without what this needs.
+    /// [`Error::Setup`] if Cranelift was built without a feature that the compiler needs.
     pub fn new() -> Result<Compiler, Error> {
         let mut flags = settings::builder();
         for (name, value) in [
@@ -57,11 +57,11 @@ impl Compiler {
 
     /// Compiles clause number `clause` of `program` for probes of one kind.
     ///
-    /// `storage` and `limits` must be those of the whole session: every clause must agree on where variables are.
+    /// `storage` and `limits` must be those of the whole session: all clauses must agree on where variables are.
     ///
     /// # Errors
     ///
-    /// See [`Error`]; after an error the compiler can be used on.
+    /// See [`Error`]. After an error the compiler can still be used.
     pub fn compile(
         &mut self,
         program: &Program,
@@ -80,7 +80,7 @@ impl Compiler {
         let needs = Needs::of(program, found, kind, &slots, arena)?;
         let slot_bytes = slots.bytes;
 
-        // An earlier compilation that failed may have left something.
+        // An earlier compilation that failed may have left some state.
         self.context.clear();
         self.builder_context = FunctionBuilderContext::new();
         self.context.func = Function::with_name_signature(UserFuncName::default(), handler_signature());
@@ -143,13 +143,13 @@ impl Compiler {
         })
     }
 
-    /// Cranelift's intermediate form of the clause compiled last, after its optimisations, for people to read.
+    /// Cranelift's intermediate form of the last clause, after optimisation, for people to read.
     pub fn intermediate_form(&self) -> String {
         self.context.func.display().to_string()
     }
 }
 
-/// The six register parameters; nothing is returned (`preserve_all` has no way to).
+/// The six register parameters. There is no result, because `preserve_all` has no register for it.
 fn handler_signature() -> Signature {
     let mut signature = Signature::new(CallConv::PreserveAll);
     signature

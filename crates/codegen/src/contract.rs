@@ -1,4 +1,4 @@
-//! Offsets and values of `agent/contract.h` that generated code uses, taken from the arena's mirror of it.
+//! Offsets and values of `agent/contract.h` that generated code uses, taken from the arena's mirror of that header.
 
 /// The six integer registers in which the ABI passes arguments.
 pub(crate) const REGISTER_PARAMETERS: usize = 6;
@@ -23,6 +23,9 @@ pub(crate) mod context {
         CONTROL = control,
         TID_ADDRESS = tid_address,
         TID = tid,
+        PID = pid,
+        PARENT = parent,
+        ANCESTORS = ancestors,
         THREAD_KEY = thread_key,
         SCRATCH = scratch,
         SCRATCH_USED = scratch_used,
@@ -64,7 +67,8 @@ pub(crate) mod enabling {
     });
 }
 
-/// The detour's frame, from `context->frame`: `struct np_frame_below` under it, `struct np_frame` from it on.
+/// The detour's frame, relative to `context->frame`: `struct np_frame_below` lies below this address, `struct np_frame`
+/// from it on.
 pub(crate) mod frame {
     offsets!(layout::Frame {
         FLAGS = flags,
@@ -104,5 +108,5 @@ pub(crate) mod fault {
     pub(crate) const ILLEGAL: i64 = nanoprobe_arena::layout::FAULT_ILLEGAL as i64;
 }
 
-/// Set in the variable id of a thread-local dynamic variable.
+/// The bit in the id of a dynamic variable that marks it as thread-local.
 pub const THREAD_LOCAL_VARIABLE: u32 = 1 << 31;

@@ -4,18 +4,18 @@
 
 use nanoprobe_lang::Span;
 
-/// Why a clause could not be compiled. None of these says that the D text is wrong: the front end has checked it.
+/// Why a clause could not be compiled. No variant means an error in the D text: the front end has checked that.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Cranelift does not know the machine or a setting: a defect of this build.
     #[error("the code generator cannot be set up: {0}")]
     Setup(String),
-    /// The program has no clause of this index.
+    /// The program has no clause with this index.
     #[error("the program has {count} clauses, there is no clause number {clause}")]
     NoSuchClause {
-        /// The index asked for.
+        /// The index of the clause.
         clause: usize,
-        /// How many there are.
+        /// The number of clauses.
         count: usize,
     },
     /// An expression nests deeper than [`crate::MAX_EXPRESSION_DEPTH`].
@@ -30,28 +30,28 @@ pub enum Error {
         "the clause needs {bytes} bytes of stack in the target, {limit} are allowed; split it into several clauses"
     )]
     TooMuchStack {
-        /// Bytes needed, the return address included.
+        /// The bytes that the handler needs, with the return address.
         bytes: u32,
         /// [`crate::MAX_STACK_BYTES`].
         limit: u32,
     },
-    /// A record, a variable or a key is larger than offsets can say.
+    /// A record, a variable or a key is larger than offsets can express.
     #[error("{what} is too large")]
     TooLarge { what: &'static str },
-    /// A construct that has no machine code yet.
+    /// A construct for which there is no machine code yet.
     #[error("not supported: {what}")]
     Unsupported { what: &'static str, span: Span },
-    /// An argument of a static probe, which the clause uses.
+    /// The clause uses an argument of a static probe that cannot be read.
     #[error("arg{index} cannot be read here: {reason}")]
     StaticArgument {
-        /// From 0.
+        /// The number of the argument, from 0.
         index: u8,
         reason: String,
     },
-    /// The program form breaks its own rules: a defect of the front end.
+    /// The program's form breaks its own rules: a defect of the front end.
     #[error("malformed program: {what}")]
     Malformed {
-        /// What is wrong with it.
+        /// The rule that is broken.
         what: &'static str,
         span: Span,
     },

@@ -1,9 +1,9 @@
-//! What is known of an expression from its text alone: asked by the checks and by the emitter.
+//! Facts about an expression that follow from its text alone. The checks and the emitter use them.
 
 use nanoprobe_lang::interpret::normalise;
 use nanoprobe_lang::program::{BinaryOperator, Expression, ExpressionKind, Type};
 
-/// The value of a literal, converted or not.
+/// The value of a literal, whether it is converted or not.
 pub(crate) fn literal(expression: &Expression) -> Option<i64> {
     match (&expression.kind, &expression.value_type) {
         (ExpressionKind::Integer(value), _) => Some(*value),

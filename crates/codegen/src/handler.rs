@@ -1,50 +1,51 @@
-//! The result: a handler's bytes, not yet at an address.
+//! The result: the bytes of a handler before it has an address.
 
 use crate::AgentFunction;
 
-/// Constants begin at a multiple of this after the code.
+/// The alignment of the constants, which follow the code.
 const CONSTANTS_ALIGN: usize = 16;
 
-/// What a relocation's eight bytes will hold the address of.
+/// The function or constant whose address a relocation's eight bytes will hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RelocationTarget {
     /// A function of the agent image.
     Agent(AgentFunction),
-    /// Byte offset in [`Handler::constants`].
+    /// A constant, by its byte offset in [`Handler::constants`].
     Constant(u32),
 }
 
-/// Eight bytes in the code that hold an absolute address.
+/// Eight bytes in the code that will hold an absolute address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Relocation {
-    /// Byte offset in [`Handler::code`].
+    /// The offset of these eight bytes in [`Handler::code`].
     pub offset: u32,
-    /// Whose address.
+    /// The function or constant whose address these bytes hold.
     pub target: RelocationTarget,
-    /// Added to it.
+    /// A number that is added to the address.
     pub addend: i64,
 }
 
-/// A compiled clause: position-independent but for its absolute relocations, so it can be placed anywhere.
+/// A compiled clause. Except for its absolute relocations it is position-independent, so it can be placed anywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handler {
-    /// Machine code; its first byte is the entry point. After the last instruction there may be literals that it
-    /// loads. The eight bytes of each relocation hold 0.
+    /// Machine code, with the entry point at its first byte. After the last instruction there may be literals
+    /// that the code loads. The eight bytes of each relocation hold 0.
     pub code: Vec<u8>,
-    /// Where addresses go into the code.
+    /// The places in the code that need addresses.
     pub relocations: Vec<Relocation>,
     /// Read-only data: NUL-terminated strings.
     pub constants: Vec<u8>,
-    /// Whether the detour must push a full `np_frame`, not a light one: the clause reads `uregs[]`, or walks the stack.
+    /// Whether the detour must push a full `np_frame` and not a light one, because the clause reads `uregs[]` or walks
+    /// the stack.
     pub full_frame: bool,
-    /// Bytes of static aggregation slots of one enabling of this clause ([`crate::static_slots`]).
+    /// Bytes of the static aggregation slots of one enabling of this clause ([`crate::static_slots`]).
     pub slot_bytes: u32,
-    /// Stack that the handler uses itself, its return address included; calls of the agent's functions come on top.
+    /// Bytes of stack that the handler itself uses, with its return address. The agent's functions need more.
     pub stack_bytes: u32,
 }
 
 impl Handler {
-    /// Bytes that [`Handler::place`] yields, wherever the handler is placed.
+    /// The number of bytes that [`Handler::place`] yields, wherever the handler is placed.
     pub fn placed_bytes(&self) -> usize {
         if self.constants.is_empty() {
             self.code.len()
@@ -53,8 +54,8 @@ impl Handler {
         }
     }
 
-    /// The final bytes for this address (a multiple of 16, for speed only): the code with its relocations resolved,
-    /// then the constants. `agent` says where each function of the agent is.
+    /// The final bytes of the handler at this address, which is a multiple of 16 for the sake of speed: the code with
+    /// its relocations resolved, then the constants. `agent` yields the address of each function of the agent.
     pub fn place(&self, address: u64, agent: impl Fn(AgentFunction) -> u64) -> Vec<u8> {
         let mut bytes = self.code.clone();
         for relocation in &self.relocations {
@@ -71,7 +72,7 @@ impl Handler {
             }
         }
         if !self.constants.is_empty() {
-            // int3: nothing may ever run into the gap.
+            // The gap is filled with int3, because no thread may ever execute it.
             bytes.resize(self.constants_offset(), 0xcc);
             bytes.extend_from_slice(&self.constants);
         }

@@ -2,27 +2,27 @@
 //!
 //! # Theory of operation
 //!
-//! A handler runs in the target, in the thread that hit the probe, called by a detour:
+//! A handler runs in the target, in the thread that hit the probe. A detour calls it:
 //!
 //! ```text
 //!    r15                      the thread's struct np_context (Cranelift's pinned register)
-//!    rdi rsi rdx rcx r8 r9    as they are at the site, that is: the probed function's first six arguments
-//!    everything else          the target's, and to be left alone
+//!    rdi rsi rdx rcx r8 r9    as at the site: at an entry, the function's first six arguments
+//!    everything else          the target's values, which the handler must preserve
 //! ```
 //!
-//! Its calling convention is Cranelift's `preserve_all`: every register that the handler changes it saves first, so a
-//! handler that changes two registers costs two pushes. The flags are the detour's business (it knows whether they are
-//! live). Only integer instructions are generated: SIMD registers are never touched (I2), which the tests check by
-//! disassembly. The agent's functions follow the same convention; they return nothing, and leave their result in
-//! `context->result`.
+//! Its calling convention is Cranelift's `preserve_all`. The handler saves every register before it
+//! changes it, so a handler that changes two registers costs two pushes. The detour saves the flags,
+//! because it knows whether they are live. Only integer instructions are generated, and SIMD registers
+//! are never touched (I2); the tests check this by disassembly. The agent's functions follow the same
+//! convention. They return nothing, and leave their result in `context->result`.
 //!
-//! A clause becomes one function, once, however many sites it is enabled at. What differs between sites is read through
-//! `context->enabling`; what differs between threads through `context`:
+//! A clause is compiled once into one function, however many sites it is enabled at. Differences between
+//! sites are read through `context->enabling`, and differences between threads through `context`:
 //!
 //! ```text
-//!    exit() before?                     when an earlier clause at the probe has an exit(): it ends the firing, return
+//!    exit() before?                     if an earlier clause at the probe has an exit(): if it ran, return
 //!    predicate                          false: return
-//!    tid check                          when self-> or tid is used: the thread behind a context may have changed
+//!    tid check                          if self-> or tid is used: the context may now serve another thread
 //!    np_reserve(epid, bytes)            when the clause records; no room: return (the agent has counted the drop)
 //!    statement 1 ... n                  record fields are written in place
 //!    np_commit, then np_exit            when the clause records; when it has an exit()
@@ -31,14 +31,15 @@
 //!    fault (cold):                      np_error(context, number of the action), return
 //! ```
 //!
-//! A fault (bad address, division by zero, ...) in any statement ends the clause: a reserved record is not committed,
-//! an error record takes its place. What a clause costs in the worst case is bounded (I10): there are no loops but over
-//! constant sizes, expressions nest at most [`MAX_EXPRESSION_DEPTH`] deep, and a handler's stack frame is at most
-//! [`MAX_STACK_BYTES`], else it is refused.
+//! A fault (bad address, division by zero, ...) in any statement ends the clause. Then a reserved record
+//! is not committed, and an error record takes its place. The cost of a clause is bounded (I10). Loops
+//! run only over constant sizes. Expressions nest at most [`MAX_EXPRESSION_DEPTH`] deep. A handler that
+//! needs a stack frame of more than [`MAX_STACK_BYTES`] is refused.
 //!
-//! An aggregation whose key is the same at every hit of one enabling (`@ = count()`, `@[probefunc] = sum(arg0)`) needs
-//! no hashing: its value words are *static slots* of the enabling in each context ([`static_slots`]), updated inline.
-//! A clause that does nothing but count needs not even a handler ([`inline_counts`]).
+//! If the key of an aggregation is the same at every hit of one enabling (`@ = count()`,
+//! `@[probefunc] = sum(arg0)`), no hashing is needed. Then its value words are *static slots* of the
+//! enabling in each context ([`static_slots`]), updated inline. A clause that does nothing but count
+//! needs no handler at all ([`inline_counts`]).
 #![forbid(unsafe_code)]
 
 mod check;
@@ -62,49 +63,50 @@ pub use slots::{
     KeyNames, ProbeNames, StaticSlots, inline_counts, static_key, static_names, static_slots, value_words,
 };
 
-/// How deep expressions may nest; deeper ones are refused with [`Error::TooDeep`].
+/// How deep expressions may nest. Deeper ones are refused with [`Error::TooDeep`].
 pub const MAX_EXPRESSION_DEPTH: usize = 256;
 
-/// The largest stack frame of a handler in bytes, its return address included; a clause that needs more is refused with
-/// [`Error::TooMuchStack`]. The agent's functions need at most as much again (`agent/agent.h`).
+/// The largest stack frame of a handler in bytes, with its return address. A clause that needs more is
+/// refused with [`Error::TooMuchStack`]. The agent's functions need at most as much again (`agent/agent.h`).
 pub const MAX_STACK_BYTES: u32 = 1024;
 
-/// What kind of probe a handler is for: it decides what `arg0` to `arg9` mean.
+/// The kind of probe for which a handler is compiled. It decides the meaning of `arg0` to `arg9`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProbeKind {
-    /// A function's first instruction: `arg0`-`arg5` are the integer arguments from registers, `arg6`-`arg9` those on
-    /// the stack, above the return address.
+    /// A function's first instruction: `arg0`-`arg5` are the integer arguments from registers. `arg6`-`arg9`
+    /// are those on the stack, after the return address.
     Entry,
-    /// A way out of a function: `arg0` is the offset of the instruction in the function, `arg1` the value returned
-    /// (rax), `arg2` its second half (rdx); the others are 0.
+    /// An exit of a function: `arg0` is the offset of the instruction in the function. `arg1` is the value
+    /// returned (rax), `arg2` its second half (rdx); the others are 0.
     Return,
-    /// Any other instruction: as [`ProbeKind::Entry`], whatever the registers hold there.
+    /// Any other instruction: as [`ProbeKind::Entry`], with the present values of the registers.
     Offset,
-    /// A static probe: `arg0` to `arg9` are where its note says, and those that it does not have are 0. The number is
-    /// an index into [`ArenaLayout::static_arguments`].
+    /// A static probe: `arg0` to `arg9` are at the places that the probe's note names; arguments that the note lacks
+    /// are 0. The number is an index into [`ArenaLayout::static_arguments`].
     Static(u32),
-    /// An instruction of a function of Go's that takes registers, its first as a rule: `arg0`-`arg8` are rax, rbx, rcx,
-    /// rdi, rsi, r8 to r11, `arg9` is the first word on the stack.
+    /// An instruction, usually the first, of a Go function that takes its arguments in registers:
+    /// `arg0`-`arg8` are rax, rbx, rcx, rdi, rsi, r8 to r11, `arg9` is the first word on the stack.
     Go,
-    /// A way out of such a function: `arg0` as for [`ProbeKind::Return`], `arg1`-`arg9` are its results, in the same
-    /// registers.
+    /// An exit of a function of the kind [`ProbeKind::Go`]: `arg0` as for [`ProbeKind::Return`]. `arg1`-`arg9` are its
+    /// results, in the same registers.
     GoReturn,
-    /// An instruction of assembly of Go's: `arg0`-`arg9` are the words on the stack, above the return address.
+    /// An instruction of Go's assembly: `arg0`-`arg9` are the words on the stack after the return address.
     GoStack,
-    /// A way out of such: its results lie on the stack after its arguments, and the number of these is not known.
+    /// An exit of a Go function that takes its arguments on the stack: its results lie on the stack after its
+    /// arguments, whose number is not known.
     GoStackReturn,
-    /// A function of Go's, and how it takes its arguments is not known.
+    /// A Go function for which the way of passing arguments is not known.
     GoUnknown,
 }
 
 impl ProbeKind {
-    /// Whether its arguments are operands: those of a note, or Go's.
+    /// Whether the arguments are operands: those of a note, or Go's.
     fn has_operands(self) -> bool {
         !matches!(self, ProbeKind::Entry | ProbeKind::Return | ProbeKind::Offset)
     }
 }
 
-/// What stays the same for a session's whole life, so that handlers carry it as constants.
+/// Values that never change during a session. Handlers contain them as constants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionConstants {
     /// `pid` and `$target`.
@@ -129,39 +131,39 @@ pub struct SessionConstants {
     pub execname: String,
     /// `curpsinfo->pr_psargs`.
     pub arguments: String,
-    /// What the program was started with.
+    /// Where the kernel has put the program's arguments and environment.
     pub start: ProgramStart,
 }
 
-/// Where the kernel has put what a program is started with: in the target.
+/// Where the kernel has put the arguments and the environment of a program, in the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramStart {
-    /// `curpsinfo->pr_argc`: the number of its arguments.
+    /// `curpsinfo->pr_argc`: the number of arguments.
     pub argument_count: i32,
-    /// `curpsinfo->pr_argv`: the address of the pointers to them.
+    /// `curpsinfo->pr_argv`: the address of the pointers to the arguments.
     pub arguments: u64,
-    /// `curpsinfo->pr_envp`: the address of the pointers to its environment.
+    /// `curpsinfo->pr_envp`: the address of the pointers to the environment.
     pub environment: u64,
 }
 
-/// Where a session keeps what handlers use.
+/// Where a session keeps the data that handlers use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArenaLayout {
-    /// Offset of the global variables' storage from the arena's start (which is what `context->control` points at).
+    /// Offset of the global variables from the arena's start, to which `context->control` points.
     pub globals_offset: u32,
-    /// Values known when the clause is compiled.
+    /// The values that are known when the clause is compiled.
     pub constants: SessionConstants,
-    /// Where the arguments of static probes are, for [`ProbeKind::Static`].
+    /// The places of the arguments of static probes, for [`ProbeKind::Static`].
     pub static_arguments: Vec<StaticArguments>,
 }
 
 impl ArenaLayout {
-    /// Argument number `index`, where the kind of probe by itself says where it is. `None` when the probe has fewer,
-    /// and at any other probe.
+    /// The place of argument number `index`, for kinds of probes whose arguments are operands. `None`: the probe has
+    /// fewer arguments, or the kind has no operands.
     ///
     /// # Errors
     ///
-    /// [`Error::StaticArgument`] for one that cannot be read.
+    /// [`Error::StaticArgument`] for an argument that cannot be read.
     fn static_argument(&self, kind: ProbeKind, index: u8) -> Result<Option<Operand>, Error> {
         let ProbeKind::Static(number) = kind else {
             return operand::go_argument(kind, index);

@@ -1,7 +1,8 @@
-//! Where the arguments of a static probe are: assembler operands, as `sys/sdt.h` records them, made into data.
+//! The places of a static probe's arguments: assembler operands, as `sys/sdt.h` records them, in the form
+//! of data.
 //!
-//! They hold at the probe's site, for the registers as they are there, so a static probe's handler is compiled for its
-//! operands. Sites that have the same operands share it.
+//! Operands refer to registers as they are at the probe's site. So the handler of a static probe is
+//! compiled for its operands. Sites with the same operands share a handler.
 
 use crate::ProbeKind;
 use crate::error::Error;
@@ -10,7 +11,7 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Register(pub u8);
 
-/// In which Go passes integers and pointers, and returns them (ABIInternal).
+/// The registers in which Go passes and returns integers and pointers (ABIInternal).
 const GO: [Register; 9] = [
     Register(0),
     Register(3),
@@ -26,25 +27,25 @@ const GO: [Register; 9] = [
 /// The stack pointer.
 pub const RSP: Register = Register(4);
 
-/// Where the value is.
+/// The place of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Location {
-    /// Known already: an immediate, or a symbol's address.
+    /// A value that is known already: an immediate, or a symbol's address.
     Constant(i64),
-    /// In a register, from this bit on: 8 for `%ah` and its like, else 0.
+    /// In a register.
     Register {
-        /// The one that holds it.
+        /// The register.
         register: Register,
-        /// The value's lowest bit in it.
+        /// The position of the value's lowest bit in the register: 8 for `%ah` and the like, otherwise 0.
         shift: u8,
     },
-    /// In memory, at the sum of these, modulo 2^64.
+    /// In memory, at the sum of these values modulo 2^64.
     Memory {
-        /// Added as it is.
+        /// A register that is added without a factor.
         base: Option<Register>,
-        /// Multiplied by 1, 2, 4 or 8, and added.
+        /// A register that is multiplied by 1, 2, 4 or 8 and added.
         index: Option<(Register, u8)>,
-        /// Added.
+        /// A number that is added.
         displacement: i64,
     },
 }
@@ -52,25 +53,25 @@ pub enum Location {
 /// One argument of a static probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
-    /// Where the value is.
+    /// The place of the value.
     pub location: Location,
-    /// Its size: 1, 2, 4 or 8.
+    /// The size of the value in bytes: 1, 2, 4 or 8.
     pub bytes: u8,
-    /// Whether it is extended to 64 bits by its sign.
+    /// Whether the value is extended to 64 bits by its sign.
     pub signed: bool,
 }
 
-/// An argument, or why it cannot be read.
+/// The place of an argument, or why it cannot be read.
 pub type Argument = Result<Operand, String>;
 
 /// All arguments of a static probe at a site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StaticArguments {
-    /// In order. Those after the last are 0, as in DTrace.
+    /// The arguments in order. As in DTrace, further arguments are 0.
     pub list: Vec<Argument>,
 }
 
-/// Argument number `index` of a function of Go's; `None` for one that is in no register and not in memory.
+/// The place of argument number `index` of a Go function; `None`: there is no such argument.
 pub(crate) fn go_argument(kind: ProbeKind, index: u8) -> Result<Option<Operand>, Error> {
     let whole = |location| {
         Some(Operand {
@@ -83,7 +84,7 @@ pub(crate) fn go_argument(kind: ProbeKind, index: u8) -> Result<Option<Operand>,
         let register = GO.get(number).copied();
         register.and_then(|register| whole(Location::Register { register, shift: 0 }))
     };
-    // After the return address.
+    // The first word on the stack follows the return address.
     let on_stack = |number: usize| {
         whole(Location::Memory {
             base: Some(RSP),
@@ -106,17 +107,17 @@ pub(crate) fn go_argument(kind: ProbeKind, index: u8) -> Result<Option<Operand>,
         (ProbeKind::GoStack, _) => Ok(on_stack(number)),
         (ProbeKind::GoReturn, 1..) => Ok(register(number - 1)),
         (ProbeKind::GoStackReturn, 1..) => unreadable(
-            "assembly of Go's leaves its results on the stack, behind its arguments: copyin them from uregs[R_SP] + 8 and on",
+            "assembly of Go leaves its results on the stack, after its arguments: use copyin from uregs[R_SP] + 8 on",
         ),
         (ProbeKind::GoUnknown, _) => unreadable(
-            "nothing in the program tells how this function of Go's runtime takes its arguments: see uregs[ ] and the stack",
+            "it is not known how this function of Go's runtime takes its arguments: use uregs[ ] and the stack",
         ),
         _ => Ok(None),
     }
 }
 
 impl Operand {
-    /// The registers that it is made of.
+    /// The registers that the operand consists of.
     fn registers(&self) -> impl Iterator<Item = Register> {
         let (first, second) = match self.location {
             Location::Constant(_) => (None, None),
@@ -126,33 +127,33 @@ impl Operand {
         first.into_iter().chain(second)
     }
 
-    /// Whether it is made of registers that only a full frame has.
+    /// Whether the operand uses registers that only a full frame has.
     pub(crate) fn needs_full_frame(&self) -> bool {
         self.registers().any(|register| Held::of(register) == Held::FullFrame)
     }
 
-    /// Whether reading it may fail.
+    /// Whether reading the operand may fail.
     pub(crate) fn may_fault(&self) -> bool {
         matches!(self.location, Location::Memory { .. })
     }
 }
 
-/// Where a handler finds a register's value.
+/// Where a handler finds the value of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
-    /// It is the handler's parameter of this number.
+    /// In the handler's parameter with this number.
     Parameter(usize),
-    /// In the context: the stack pointer.
+    /// In the context. Only the stack pointer is there.
     Context,
-    /// In any frame.
+    /// In every frame.
     Frame,
-    /// In a full frame.
+    /// Only in a full frame.
     FullFrame,
 }
 
 impl Held {
     pub(crate) fn of(register: Register) -> Held {
-        // rdi, rsi, rdx, rcx, r8, r9: the order in which the ABI passes arguments.
+        // The numbers of rdi, rsi, rdx, rcx, r8, r9: the order in which the ABI passes arguments.
         const PARAMETERS: [u8; crate::contract::REGISTER_PARAMETERS] = [7, 6, 2, 1, 8, 9];
         match register {
             Register(number) if PARAMETERS.contains(&number) => {

@@ -1,4 +1,4 @@
-//! What a clause needs before its first statement, found by looking through it once.
+//! Finds what a clause needs before its first statement, in one pass over the clause.
 
 use nanoprobe_lang::glob;
 use nanoprobe_lang::layout::recorded_values;
@@ -11,29 +11,30 @@ use crate::check::check;
 use crate::error::Error;
 use crate::{ArenaLayout, MAX_EXPRESSION_DEPTH, ProbeKind, StaticSlots};
 
-/// What the code of a clause must prepare.
+/// The preparations that the code of a clause must make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// `context->fault` must be 0 at the start: something may fail.
+    /// `context->fault` must be 0 at the start, because something may fail.
     pub fault: bool,
     /// The scratch area must be empty at the start.
     pub scratch: bool,
-    /// The thread's id must be right: before the predicate.
+    /// The thread's id must be right before the predicate.
     pub tid_in_predicate: bool,
-    /// The same, but only after the predicate.
+    /// The thread's id must be right, but only after the predicate.
     pub tid_in_body: bool,
-    /// All registers, or the stack: the detour's full frame.
+    /// The clause uses all registers or the stack, so the detour must push a full frame.
     pub full_frame: bool,
 }
 
-/// What a clause is compiled for.
+/// The probe and the session that a clause is compiled for.
 struct Probe<'a> {
     program: &'a Program,
     kind: ProbeKind,
     arena: &'a ArenaLayout,
 }
 
-/// Whether an earlier clause with an `exit()` may fire with this one: then the rest of that firing is not to run.
+/// Whether an earlier clause with an `exit()` may fire together with this one. After an `exit()` the rest of that
+/// firing must not run.
 pub(crate) fn follows_exit(program: &Program, clause: usize) -> bool {
     let Some((found, earlier)) = program.clauses.get(..=clause).and_then(<[Clause]>::split_last) else {
         return false;
@@ -52,8 +53,8 @@ pub(crate) fn follows_exit(program: &Program, clause: usize) -> bool {
     earlier.iter().filter(has_exit).any(may_meet)
 }
 
-/// Whether two descriptions may describe the same probe: not when they say different functions or names. A module has
-/// several names.
+/// Whether two descriptions may match the same probe. They cannot if they give different functions or
+/// names. Modules are not compared, because a module has several names.
 fn may_be_one_probe(one: &ProbeDescription, other: &ProbeDescription) -> bool {
     let may_agree = |one: &str, other: &str| match (glob::literal(one), glob::literal(other)) {
         (Some(one), Some(other)) => one == other,
@@ -63,8 +64,8 @@ fn may_be_one_probe(one: &ProbeDescription, other: &ProbeDescription) -> bool {
 }
 
 impl Needs {
-    /// Looks through a clause; also makes sure that it is well-formed, and that nothing in it nests too deep for the
-    /// recursive code that follows.
+    /// The needs of a clause. Also checks that the clause is well-formed, and that nothing in it nests too
+    /// deep for the recursive code that follows.
     pub(crate) fn of(
         program: &Program,
         clause: &Clause,
@@ -85,7 +86,7 @@ impl Needs {
                     keys, value, weight, ..
                 } => {
                     let is_static = slots.statements.get(index).is_some_and(Option::is_some);
-                    // Keys may be too long for their buffer.
+                    // A key may be too long for its buffer, which is a fault.
                     needs.fault |= !is_static;
                     for key in keys {
                         match key {
@@ -99,7 +100,7 @@ impl Needs {
                 }
                 Statement::Record(action) => {
                     needs.full_frame |= matches!(action.kind, RecordKind::UserStack { .. });
-                    // There may be no such number.
+                    // There may be no speculation of this number.
                     needs.fault |= matches!(
                         action.kind,
                         RecordKind::CommitSpeculation(_) | RecordKind::DiscardSpeculation(_)
@@ -115,7 +116,7 @@ impl Needs {
         Ok(needs)
     }
 
-    /// Without recursion: the depth is not yet known to be bounded.
+    /// Finds the needs of an expression. It does not recurse, because the depth is not yet known to be bounded.
     fn expression(&mut self, root: &Expression, probe: &Probe<'_>) -> Result<(), Error> {
         let mut pending = vec![(root, 1)];
         while let Some((expression, depth)) = pending.pop() {
@@ -140,7 +141,7 @@ impl Needs {
                     self.fault |= operand.may_fault();
                 }
             }
-            // Its number stands for it.
+            // The goroutine's number needs no preparation: see `task`.
             ExpressionKind::Builtin(Builtin::Goroutine) => {}
             ExpressionKind::Builtin(Builtin::Tid) => self.tid_in_body = true,
             ExpressionKind::Builtin(Builtin::UserCaller | Builtin::UserStack(_)) => self.full_frame = true,
@@ -149,7 +150,7 @@ impl Needs {
                 self.fault = true;
                 self.scratch = true;
             }
-            // Arguments on the stack are read from memory.
+            // Arguments on the stack are in memory, and reading them may fail.
             ExpressionKind::Builtin(Builtin::Argument(6..)) => self.fault |= probe.kind != ProbeKind::Return,
             ExpressionKind::Register(_) => {
                 self.full_frame = true;
@@ -173,10 +174,10 @@ impl Needs {
                 Place::Element { scope, .. } => {
                     self.tid_in_body |= *scope == Scope::ThreadLocal;
                     self.fault = true;
-                    // A string element is read into scratch memory.
+                    // A string element is copied into scratch memory.
                     self.scratch |= expression.value_type == Type::String;
                 }
-                // How much of it is in use says what is scratch memory.
+                // The use of scratch memory must be tracked, because it decides which addresses may be written.
                 Place::Memory { .. } => {
                     self.fault = true;
                     self.scratch = true;
@@ -190,6 +191,11 @@ impl Needs {
                 | Function::Swap64
                 | Function::ProgenyOf
                 | Function::Speculation => {}
+                Function::UserFrame => {
+                    self.full_frame = true;
+                    self.fault = true;
+                    self.scratch = true;
+                }
                 _ => {
                     self.fault = true;
                     self.scratch = true;

@@ -1,15 +1,15 @@
-//! Static aggregation slots: aggregations whose key an enabling knows in advance.
+//! Static aggregation slots, for aggregations whose key an enabling knows in advance.
 //!
-//! Most aggregations of a script have the same key at every hit of one enabling: none at all, or the probe's names.
-//! Their value words then lie at a fixed place in each thread's context:
+//! Most aggregations of a script have the same key at every hit of one enabling: no key, or the probe's
+//! names. Then their value words lie at a fixed place in each thread's context:
 //!
 //! ```text
 //!    context + enabling->slot_base + 0        words of the clause's first static statement
 //!                                  + 8 * n    words of the second ...
 //! ```
 //!
-//! The tracer adds these words up over all contexts and enablings under [`static_key`], together with the entries of
-//! the hash tables that have the same key.
+//! The tracer adds these words up over all contexts and enablings under [`static_key`]. It also adds the
+//! entries of the hash tables that have the same key.
 
 use nanoprobe_arena::buckets;
 use nanoprobe_lang::interpret::{key, normalise};
@@ -18,17 +18,17 @@ use nanoprobe_lang::program::{
     AggregatingFunction, Builtin, Expression, ExpressionKind, KeyExpression, Program, Statement, Type,
 };
 
-/// Which `@` statements of a clause are static, and where their words are.
+/// Which aggregating statements of a clause are static, and the places of their value words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StaticSlots {
-    /// By index of statement: the byte offset in the enabling's slots and the number of u64 words; `None` for a
-    /// statement that is no aggregation, or whose key is made at run time.
+    /// For each statement: the byte offset in the enabling's slots, and the number of u64 words. `None`: the
+    /// statement is no aggregation, or its key is made at run time.
     pub statements: Vec<Option<(u32, u32)>>,
-    /// Bytes of all slots of one enabling.
+    /// The bytes of all slots of one enabling.
     pub bytes: u32,
 }
 
-/// What an enabling knows of its probe: the values that a static key may be made of.
+/// The values of an enabling's probe that may be part of a static key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeNames {
     /// `probeprov`.
@@ -47,7 +47,7 @@ pub struct ProbeNames {
     pub pid: u32,
 }
 
-/// The u64 words that one value of an aggregating function takes up (`agent/contract.h`, "Value words").
+/// The number of u64 words of one value of an aggregating function (`agent/contract.h`, "Value words").
 pub fn value_words(function: AggregatingFunction) -> u32 {
     match function {
         AggregatingFunction::Count => 1,
@@ -65,13 +65,13 @@ fn saturate(words: usize) -> u32 {
     u32::try_from(words).unwrap_or(u32::MAX)
 }
 
-/// Finds the static statements of clause number `clause`; empty when there is no such clause.
+/// Finds the static statements of the clause with the index `clause`. If there is no such clause, the result is empty.
 pub fn static_slots(program: &Program, clause: usize) -> StaticSlots {
     let mut slots = StaticSlots::default();
     let statements = program.clauses.get(clause).map_or(&[][..], |clause| &clause.statements);
     for statement in statements {
         let words = match statement {
-            Statement::Aggregate { aggregation, keys, .. } if keys.iter().all(is_static) => program
+            Statement::Aggregate { aggregation, keys, .. } if keys.iter().all(|key| is_static(program, key)) => program
                 .aggregations
                 .get(aggregation.0 as usize)
                 .map(|found| value_words(found.function)),
@@ -83,8 +83,8 @@ pub fn static_slots(program: &Program, clause: usize) -> StaticSlots {
     slots
 }
 
-/// Which names of a probe the keys of a clause's static statements are made of: enablings at which these are the same
-/// have the same keys, and may share their slots.
+/// Which names of a probe are part of the keys of a clause's static statements. Enablings that agree in
+/// these names have the same keys, and may share their slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyNames {
     /// `probeprov`.
@@ -93,11 +93,11 @@ pub struct KeyNames {
     pub module: bool,
     /// `probefunc`.
     pub function: bool,
-    /// `probename`, `id` or `epid`, in which every probe differs.
+    /// `probename`, `id` or `epid`, which differ between any two probes.
     pub probe: bool,
 }
 
-/// See [`KeyNames`].
+/// The names that are part of the clause's static keys.
 pub fn static_names(program: &Program, clause: usize) -> KeyNames {
     let mut names = KeyNames::default();
     let slots = static_slots(program, clause);
@@ -128,8 +128,8 @@ pub fn static_names(program: &Program, clause: usize) -> KeyNames {
     names
 }
 
-/// The key (struct np_aggregate_entry's encoding) of a static statement at a probe of these names; empty for an
-/// aggregation without keys. `None` when the statement is not static.
+/// The key of a static statement at a probe with these names, encoded as in struct np_aggregate_entry. The key is empty
+/// for an aggregation without keys. `None`: the statement is not static.
 pub fn static_key(
     program: &Program,
     clause: usize,
@@ -153,9 +153,9 @@ pub fn static_key(
     Some(bytes)
 }
 
-/// The byte offsets in the enabling's static slots that one hit increments, when that is all the clause does: only
-/// `count()` with static keys, no predicate, nothing recorded, and no clause before it whose `exit()` ends the firing.
-/// The detour then needs no handler. An offset that appears twice is incremented twice.
+/// If one hit does nothing but increment static slots: the byte offsets of these slots. The clause has
+/// only `count()` with static keys, no predicate, records nothing, and no earlier clause's `exit()` may
+/// end the firing. Then the detour needs no handler. An offset that appears twice is incremented twice.
 pub fn inline_counts(program: &Program, clause: usize) -> Option<Vec<u32>> {
     let found = program.clauses.get(clause)?;
     if found.predicate.is_some() || found.statements.is_empty() || crate::scan::follows_exit(program, clause) {
@@ -177,16 +177,26 @@ pub fn inline_counts(program: &Program, clause: usize) -> Option<Vec<u32>> {
         .collect()
 }
 
-/// A key element known in advance.
+/// An element of a key that is known in advance.
 enum StaticValue<'a> {
     Integer(i64),
     String(&'a [u8]),
 }
 
-fn is_static(key: &KeyExpression) -> bool {
+fn is_static(program: &Program, key: &KeyExpression) -> bool {
     match key {
+        // If children are followed, a context may pass from one process to another, so `pid` is not constant.
+        KeyExpression::Value(expression) if program.follows && is_pid(expression) => false,
         KeyExpression::Value(expression) => static_value(expression, &ProbeNames::default()).is_some(),
         KeyExpression::UserStack { .. } => false,
+    }
+}
+
+fn is_pid(expression: &Expression) -> bool {
+    match &expression.kind {
+        ExpressionKind::Builtin(Builtin::Pid) => true,
+        ExpressionKind::Cast(operand) => is_pid(operand),
+        _ => false,
     }
 }
 
@@ -196,7 +206,7 @@ fn static_value<'a>(expression: &'a Expression, names: &'a ProbeNames) -> Option
         _ => None,
     };
     match &expression.kind {
-        // The string NULL is no key.
+        // The string NULL cannot be part of a key.
         ExpressionKind::Integer(_) if expression.value_type == Type::String => None,
         ExpressionKind::Integer(value) => Some(StaticValue::Integer(*value)),
         ExpressionKind::String(text) => Some(StaticValue::String(text)),

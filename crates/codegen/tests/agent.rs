@@ -1,14 +1,14 @@
-//! Handlers with the agent's own image: the two sides of the contract meet.
+//! Handlers with the agent's own image: the tests of both sides of the contract together.
 //!
-//! The image lies where it would in a target, its data in the machine's arena. Every entry checks that no register,
-//! general or SIMD, has changed.
+//! The image has the addresses that it would have in a target, and its data lie in the machine's arena.
+//! Every run checks that no register, general or SIMD, has changed.
 #![allow(clippy::unwrap_used)] // tests
 mod support;
 
 use core::mem::offset_of;
 
 use nanoprobe_agent::{ImageHeader, image_with};
-use nanoprobe_arena::layout::{Context, Control};
+use nanoprobe_arena::layout::{Context, Control, TABLE_BYTES};
 use nanoprobe_codegen::ProbeKind;
 use nanoprobe_lang::interpret::{Value, read_field};
 use nanoprobe_lang::layout::record_layout;
@@ -28,12 +28,17 @@ fn d(text: &str) -> Program {
 /// A machine whose arena has what the agent needs: a control block, dynamic variables, a ring, a hash aggregation.
 fn machine(program: &Program) -> Machine {
     let handler = compile(program, ProbeKind::Entry);
+    let mut machine = Machine::with_agent_image(&handler, &[]);
+    let arena = machine.arena.as_ptr() as u64;
+    // It lives as long as the process, as a machine may run at any time.
+    let table = Vec::leak(vec![0_u64; TABLE_BYTES.div_ceil(8)]);
     let image = image_with(ImageHeader {
         allow_syscalls: true,
+        control: arena,
+        table: table.as_ptr() as u64,
         ..ImageHeader::default()
     });
-    let mut machine = Machine::with_agent_image(&handler, &image);
-    let arena = machine.arena.as_ptr() as u64;
+    machine.load(&handler, &image);
     let pid = u64::from(std::process::id());
     let half = |word: &mut u64, offset: usize, value: u64| *word |= value << (8 * (offset % 8));
     let mut control = |offset: usize, value| half(&mut machine.arena[offset / 8], offset, value);
@@ -43,7 +48,7 @@ fn machine(program: &Program) -> Machine {
     control(offset_of!(Control, target_pid), pid);
     control(offset_of!(Control, dynamic_offset), DYNAMIC as u64);
     control(offset_of!(Control, clock_mult), 1 << 32);
-    // bytes, used, bucket_mask: 16 buckets of 8 bytes here, 32 of 4 there.
+    // bytes, used, bucket_mask: 16 buckets of 8 bytes in this table, 32 of 4 bytes in the other one.
     machine.arena[DYNAMIC / 8..][..3].copy_from_slice(&[4096, 32 + 16 * 8, 15]);
     machine.arena[AGGREGATES / 8..][..3].copy_from_slice(&[32 << 10, 32 + 32 * 4, 31]);
     let mut context = |offset: usize, value| machine.context[offset / 8] = value;
@@ -70,7 +75,7 @@ fn first_record(machine: &Machine) -> Vec<u8> {
 }
 
 #[test]
-fn records_arrays_and_strings_meet_the_agent() {
+fn records_arrays_and_strings_work_with_the_agents_own_image() {
     let program = d("pid1::f:entry /arg0 > 1/ {\
         counts[arg0, \"key\"] = arg1; names[arg0] = copyinstr(arg2);\
         trace(counts[arg0, \"key\"] + 1); trace(names[arg0]); trace(stringof(copyin(arg2, 4)));\
@@ -112,7 +117,7 @@ fn records_arrays_and_strings_meet_the_agent() {
 }
 
 #[test]
-fn aggregations_meet_the_agent() {
+fn aggregations_work_with_the_agents_own_image() {
     let program = d("pid1::f:entry {\
         @sums[copyinstr(arg2), (int)arg0] = sum(arg1); @q = quantize(arg1); @l = lquantize(arg1, 0, 100, 10);\
     }");
@@ -122,12 +127,12 @@ fn aggregations_meet_the_agent() {
         machine.run([-3i64 as u64, value, text.as_ptr() as u64, 0, 0, 0]);
     }
     assert_eq!(context(&machine, offset_of!(Context, errors)), 0);
-    // One entry after the buckets: hash, aggregation; key bytes, value words; key; words.
+    // After the buckets there is one entry: hash, aggregation; key bytes, value words; key; words.
     let entry = &machine.arena[(AGGREGATES + 32 + 32 * 4) / 8..];
     assert_eq!(entry[0] >> 32, 0, "the aggregation");
     assert_eq!(entry[1], 16 | 2 << 32);
     assert_eq!(entry[2..6], [u64::from_le_bytes(*b"name\0\0\0\0"), -3i64 as u64, 42, 2]);
-    // quantize: 2 is in bucket 65, 40 in 69; then lquantize: 2 in its second word, 40 in its sixth.
+    // quantize counts 2 in bucket 65, and 40 in bucket 69. lquantize counts 2 in its second word, and 40 in its sixth.
     assert_eq!([machine.slot(8 * 65), machine.slot(8 * 69)], [1, 1]);
     assert_eq!([machine.slot(8 * (128 + 1)), machine.slot(8 * (128 + 5))], [1, 1]);
 }
@@ -153,7 +158,7 @@ fn a_bad_address_becomes_an_error_record() {
 }
 
 #[test]
-fn a_new_thread_behind_a_context_is_noticed() {
+fn a_context_notices_that_it_serves_another_thread() {
     let program = d("pid1::f:entry { self->x = arg0; trace(tid); }");
     let mut machine = machine(&program);
     *machine.tid = 5000;

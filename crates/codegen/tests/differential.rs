@@ -1,5 +1,5 @@
-//! The compiled code and the interpreter agree: random expressions over arguments, variables of every width, and
-//! constants, with assignments, short circuits and faults.
+//! The compiled code and the interpreter agree on random expressions. These are made of arguments,
+//! constants, and variables of every width, with assignments, short circuits and faults.
 #![allow(clippy::unwrap_used)] // tests
 mod support;
 
@@ -30,7 +30,7 @@ const TYPES: [IntegerType; 8] = {
     ]
 };
 
-/// What an expression is made of, before its types are worked out: any tree makes a well-typed program.
+/// The shape of an expression before it has types. Any tree makes a well-typed program.
 #[derive(Clone, Debug)]
 enum Tree {
     Constant(i64, usize),
@@ -50,7 +50,7 @@ enum Tree {
     Timestamp,
 }
 
-/// Values at which arithmetic goes wrong first.
+/// Values at which arithmetic is most likely to go wrong.
 fn edge() -> impl Strategy<Value = i64> {
     prop_oneof![
         prop::sample::select(vec![
@@ -135,7 +135,7 @@ fn of(expression: &Expression) -> IntegerType {
     integer
 }
 
-/// Operators work on 32 bits or more: a resolver gives them 64.
+/// Operators work on 32 bits or more: the front end gives them 64.
 fn promoted(integer: IntegerType) -> IntegerType {
     let int = IntegerType { bytes: 4, signed: true };
     if integer.bytes < int.bytes { int } else { integer }
@@ -154,7 +154,7 @@ fn array(key: Expression) -> Place {
     element(Scope::Global, TYPES.len() as u32, vec![to(key, TYPES[0])])
 }
 
-/// Works the types out as the front end does.
+/// Determines the types as the front end does.
 fn typed(tree: &Tree) -> Expression {
     let place = |index: &usize| scalar(Scope::Global, *index as u32);
     match tree {
@@ -204,7 +204,7 @@ fn typed(tree: &Tree) -> Expression {
     }
 }
 
-/// The interpreter's world: the same arguments, variables and clock as the machine's.
+/// The interpreter's world, with the same arguments, variables and clock as the machine.
 #[derive(Default)]
 struct Model {
     arguments: [u64; 6],
@@ -217,7 +217,7 @@ impl World for Model {
     fn builtin(&mut self, builtin: Builtin) -> Result<Value, Fault> {
         match builtin {
             Builtin::Argument(index) => Ok(Value::Integer(self.arguments[usize::from(index)] as i64)),
-            // One value throughout the clause.
+            // The clock has the same value throughout the clause.
             Builtin::Timestamp => Ok(Value::Integer(*self.clock.get_or_insert(1000))),
             _ => Err(Fault::new(FaultKind::Illegal)),
         }
@@ -250,7 +250,7 @@ impl World for Model {
     fn aggregate(&mut self, _: AggregationId, _: &[u8], _: i64, _: i64) {}
 }
 
-/// Runs `/predicate/ { x[0] = first; trace(second); }` both ways and compares everything that can be seen.
+/// Runs `/predicate/ { x[0] = first; trace(second); }` both ways and compares everything that can be observed.
 fn check(predicate: &Tree, first: &Tree, second: &Tree, arguments: [u64; 6], start: [i64; 8]) {
     let statements = vec![
         assign(scalar(Scope::Global, 0), to(typed(first), TYPES[0])),
@@ -323,7 +323,7 @@ proptest! {
     }
 }
 
-/// Every operator on every pair of types and edge values: not left to chance.
+/// Tests every operator on every pair of types and edge values, not only a random choice.
 #[test]
 fn every_operator_on_every_type() {
     use BinaryOperator::*;
@@ -346,7 +346,7 @@ fn every_operator_on_every_type() {
     let done = Box::new(Tree::Constant(1, 2));
     for operator in operators {
         for index in 0..TYPES.len() {
-            // The operands are variables, so that the code works on values that it does not know.
+            // The operands are variables, so the compiler does not know their values.
             let both = Tree::Binary(
                 operator,
                 Box::new(Tree::Variable(index)),

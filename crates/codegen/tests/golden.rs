@@ -1,5 +1,5 @@
-//! What the code looks like: the common clauses, disassembled. After a change of the generator or of Cranelift look at
-//! the difference, and accept it with `INSTA_UPDATE=always cargo test -p nanoprobe-codegen --test golden`.
+//! The code of common clauses, disassembled. After a change of the generator or of Cranelift, read the
+//! difference, and accept it with `INSTA_UPDATE=always cargo test -p nanoprobe-codegen --test golden`.
 #![allow(clippy::unwrap_used)] // tests
 mod support;
 
@@ -10,7 +10,7 @@ use nanoprobe_lang::{MacroValues, Source};
 use support::build::*;
 use support::machine::{compile, compile_clause};
 
-/// The handler as text: instructions, and the symbols that the eight-byte relocations stand for.
+/// The handler as text: instructions, with the symbols of the eight-byte relocations.
 fn disassemble(handler: &Handler) -> String {
     let mut text = String::new();
     let mut formatter = IntelFormatter::new();
@@ -60,8 +60,8 @@ fn check(name: &str, text: &str, clause: usize, kind: ProbeKind) {
     });
 }
 
-/// I2: nothing but general registers, no string instruction (which would need the direction flag to be clear), and r15
-/// is only ever read.
+/// I2: the handler uses only general registers, and only reads r15. It has no string instructions, which
+/// would need the direction flag to be clear.
 fn only_integer_instructions(handler: &Handler) {
     let mut factory = InstructionInfoFactory::new();
     for instruction in instructions(handler) {
@@ -100,7 +100,7 @@ fn common_clauses() {
 }
 
 #[test]
-fn what_is_not_snapshot_is_integer_code_too() {
+fn clauses_without_a_snapshot_are_integer_code_too() {
     let everything = vec![
         assign(scalar(Scope::Global, 0), uregs(arg(0))),
         assign(

@@ -1,4 +1,4 @@
-//! What the DTrace guide says, chapter by chapter: a program, and what it prints or why it is refused.
+//! The statements of the DTrace guide, chapter by chapter: a program, and its output or the reason why it is refused.
 //!
 //! `tests/guide/CHAPTER.txt` holds cases:
 //!
@@ -10,10 +10,10 @@
 //! 1                           (what it prints; messages on stderr begin with `! `)
 //! ```
 //!
-//! The program's clauses fire in this order: BEGIN, the pid probes once (`pid$target:a.out:work:entry`), END; ERROR
-//! after a fault. Each runs twice: by the interpreter, whose records are printed, and as machine code with the agent's
-//! own image, whose records must be the same. In a pid clause `arg0` is the address of [`world::MEMORY`]. `BLESS=1`
-//! writes the outputs anew, never the tags.
+//! The program's clauses fire in this order: BEGIN, the pid probes once (`pid$target:a.out:work:entry`),
+//! END; ERROR after a fault. Each clause runs twice. The interpreter runs it, and its records are printed.
+//! Then it runs as machine code with the agent's own image, and its records must be the same. In a pid
+//! clause `arg0` is the address of [`world::MEMORY`]. `BLESS=1` rewrites the outputs, but never the tags.
 #![allow(clippy::unwrap_used)] // tests
 
 #[path = "guide_runner/mod.rs"]
@@ -29,7 +29,7 @@ struct Case {
     claim: String,
     options: Vec<String>,
     program: String,
-    /// After `---`.
+    /// The text after `---`.
     verdict: String,
     output: String,
 }
@@ -54,7 +54,7 @@ fn cases(text: &str) -> Vec<Case> {
     cases
 }
 
-/// The case as it is found, and what was wrong with it.
+/// The case as it should be written, and what is wrong with it.
 fn check(case: &Case) -> (String, Option<String>) {
     let found = guide_runner::run(&case.program, &case.options);
     let (verdict, output) = match found {
@@ -114,10 +114,10 @@ fn the_guide_is_right() {
     );
 }
 
-/// Random programs come to the same by the interpreter and as machine code. `NANOPROBE_RANDOM=seed,seconds` goes on
-/// from a seed for so long.
+/// Random programs have the same effects in the interpreter and as machine code. `NANOPROBE_RANDOM=seed,seconds` runs
+/// programs for this many seconds, starting with this seed.
 #[test]
-fn random_programs_come_to_the_same_both_ways() {
+fn random_programs_have_the_same_effects_interpreted_and_compiled() {
     let given = std::env::var("NANOPROBE_RANDOM").ok();
     let given = given.as_deref().and_then(|given| given.split_once(','));
     let (first, seconds) = given.map_or((1, 0), |(seed, seconds)| {
@@ -129,7 +129,7 @@ fn random_programs_come_to_the_same_both_ways() {
         let text = random::program(seed);
         match std::panic::catch_unwind(|| guide_runner::run(&text, &["nspec=2".to_owned()])) {
             Ok(Ok(_)) => ran += 1,
-            // What can be seen to be wrong, as a division by 0.
+            // The front end refuses an obvious error such as a division by 0.
             Ok(Err(_)) => {}
             Err(_) => panic!("the program of seed {seed}:\n{text}"),
         }

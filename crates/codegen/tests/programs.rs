@@ -1,5 +1,6 @@
-//! Random D programs, from a grammar, as text: what the front end accepts must do the same interpreted and compiled,
-//! and nothing may panic, whatever the text is. `guide_runner` compares every record and every fault.
+//! Random D programs, from a grammar, as text. A program that the front end accepts must have the same effects
+//! interpreted and compiled. Nothing may panic, whatever the text is. `guide_runner` compares every record and every
+//! fault.
 #![allow(clippy::unwrap_used)] // tests
 
 #[path = "guide_runner/mod.rs"]
@@ -8,7 +9,7 @@ mod support;
 
 use proptest::prelude::*;
 
-/// Operands are chosen by numbers that proptest makes and shrinks; when they run out, the simplest is taken.
+/// Operands are chosen by numbers that proptest makes and shrinks. When they run out, the simplest operand is chosen.
 struct Writer {
     choices: std::vec::IntoIter<u32>,
 }
@@ -125,7 +126,7 @@ impl Writer {
                 format!("({})", self.of(&["%++", "%--", "++%", "--%"]).replace('%', place))
             }
             15 => self.number_call(next),
-            // Never a constant: one beyond the end is refused.
+            // The index is never a constant, because a constant outside the array is refused.
             16 => format!("arr[{} + p.x]", self.integer(next)),
             _ => format!("((int *)(arg0 + 64))[{} & 7]", self.integer(next)),
         }
@@ -199,7 +200,8 @@ impl Writer {
 
     fn statement(&mut self) -> String {
         match self.choose(6) {
-            // Not within expressions: a reader of a string variable sees what is assigned to it before it is used.
+            // Assignments to strings are statements only. (A string variable that was read in an expression would
+            // change with an assignment before its use.)
             5 => format!("{} = {};", self.of(&["s", "this->s", "names[1]"]), self.string(3)),
             0 | 1 => format!("trace({});", self.integer(4)),
             2 | 3 => format!("trace({});", self.string(4)),
@@ -240,9 +242,9 @@ proptest! {
     fn random_programs_do_the_same_interpreted_and_compiled(choices in prop::collection::vec(any::<u32>(), 0..400)) {
         let text = Writer { choices: choices.into_iter() }.program();
         let options = ["strsize=32".to_owned()];
-        // Shown with the case when something panics.
+        // The text is shown with the case if something panics.
         println!("{text}");
-        // A constant may be divided by a constant zero; nothing else is wrong with such a program.
+        // The only error that is possible in such a program is the division of a constant by a constant zero.
         match guide_runner::run(&text, &options) {
             Ok(_) => {}
             Err(diagnostics) => {

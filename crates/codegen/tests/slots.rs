@@ -1,4 +1,4 @@
-//! Which aggregations are static, where their words lie, and under which key the tracer files them.
+//! Which aggregations are static, where their words lie, and which key the tracer uses for them.
 #![allow(clippy::unwrap_used)] // tests
 mod support;
 
@@ -61,7 +61,8 @@ fn value_words_are_the_contracts() {
         }),
         12
     );
-    // Around zero; 1-9 by 1 (9), 10-99 by 5 (18), 100-999 by 50 (18), above; and as many negative ones.
+    // Bucket 0 around zero; 1-9 in steps of 1 (9 buckets), 10-99 in steps of 5 (18), 100-999 in steps of 50 (18), one
+    // bucket above; and as many for negative values.
     assert_eq!(
         value_words(LogLinearQuantize {
             factor: 10,
@@ -113,7 +114,7 @@ fn slots_follow_each_other_in_the_order_of_statements() {
     }
 }
 
-/// The same aggregation may get one key from a static slot and another from the hash table: the bytes must agree.
+/// The same aggregation may get one key from a static slot and another from the hash table, so the bytes must agree.
 #[test]
 fn a_static_key_is_what_the_agent_would_have_built() {
     for key in static_keys()
@@ -121,7 +122,7 @@ fn a_static_key_is_what_the_agent_would_have_built() {
         .map(|key| vec![key])
         .chain([static_keys(), static_keys().into_iter().rev().collect()])
     {
-        // An element that is not static makes the agent build the whole key.
+        // If one element of a key is not static, the agent builds the whole key.
         let mut dynamic = key.clone();
         dynamic.push(arg(0));
         let mut machine = Machine::new(&compile(&count(dynamic), ProbeKind::Entry));

@@ -1,4 +1,4 @@
-//! The words of one aggregation value: adding, updating, comparing.
+//! The words of one aggregation value: adds, updates and compares them.
 //!
 //! ```text
 //! count      [count]                      stddev      [count, sum, sum of squares low, high]
@@ -16,7 +16,7 @@ use nanoprobe_arena::buckets::{
 };
 use nanoprobe_lang::program::AggregatingFunction;
 
-/// The word at an index; 0 where there is none.
+/// The word at an index; 0 if there is no such word.
 pub(crate) fn word(words: &[u64], index: usize) -> u64 {
     words.get(index).copied().unwrap_or(0)
 }
@@ -67,7 +67,7 @@ pub fn merge(function: AggregatingFunction, words: &mut [u64], other: &[u64]) {
     }
 }
 
-/// Whether an extreme is known to come from the time since the last `clear()`.
+/// Whether a minimum or maximum is known to come from the time since the last `clear()`.
 fn is_of_epoch(words: &[u64]) -> bool {
     word(words, 2) == word(words, 3)
 }
@@ -78,13 +78,12 @@ fn add(words: &mut [u64], other: &[u64]) {
     }
 }
 
-/// The change of the target's words since they were `before`, ready to be merged. An
-/// extreme belongs to its epoch, which begins with a `clear()`; merging the same extreme
-/// twice changes nothing.
+/// The change of the target's words since they were `before`, ready to be merged. A minimum or maximum belongs to its
+/// epoch, which begins with a `clear()`. To merge the same minimum or maximum twice changes nothing.
 ///
-/// An update at the beginning of an epoch may leave an extreme of the epoch before. If the extreme
-/// differs from `before`, it is the update's own value. If not, the value is unknown, and the
-/// update only counts.
+/// An update at the beginning of an epoch may leave a minimum or maximum of the previous epoch. If it
+/// differs from `before`, it is the update's own value. If not, the value is unknown, and only the number
+/// of updates changes.
 pub(crate) fn since(function: AggregatingFunction, words: &[u64], before: &[u64]) -> Vec<u64> {
     let mut result: Vec<u64> = (0..words.len())
         .map(|index| word(words, index).wrapping_sub(word(before, index)))
@@ -103,8 +102,8 @@ pub(crate) fn since(function: AggregatingFunction, words: &[u64], before: &[u64]
     result
 }
 
-/// Updates the words as the agent does. `words` must have at least as many words as the function
-/// needs; the others stay as they are.
+/// Updates the words as the agent does. There must be at least as many words as the function needs; the
+/// others stay unchanged.
 pub fn update(function: AggregatingFunction, words: &mut [u64], value: i64, weight: i64) {
     let bucket: Option<usize> = match function {
         AggregatingFunction::Count => {
@@ -118,7 +117,7 @@ pub fn update(function: AggregatingFunction, words: &mut [u64], value: i64, weig
         AggregatingFunction::Minimum | AggregatingFunction::Maximum => {
             let wanted = word(words, 3);
             merge(function, words, &[value as u64, 1, wanted, wanted]);
-            // The earlier value may have been the better one, of the same epoch.
+            // The earlier value may belong to the same epoch, and may be the more extreme value.
             set(words, 2, wanted);
             return;
         }
@@ -144,7 +143,7 @@ pub fn update(function: AggregatingFunction, words: &mut [u64], value: i64, weig
     }
 }
 
-/// How many words a new value has.
+/// The number of words of a new value.
 pub(crate) fn value_words(function: AggregatingFunction) -> usize {
     match function {
         AggregatingFunction::Count => 1,
@@ -273,7 +272,7 @@ mod tests {
                 of(function, &[left.as_slice(), &right].concat()),
                 "{function:?}"
             );
-            // and what came since the first is the second, but for extremes
+            // Adding two values and subtracting the first must give the second, except for minima and maxima.
             if !matches!(function, AggregatingFunction::Minimum | AggregatingFunction::Maximum) {
                 assert_eq!(
                     since(function, &merged, &of(function, &left)),
@@ -295,12 +294,12 @@ mod tests {
         assert_eq!(since(MINIMUM, &[3, 5, 0, 0], &words), [3, 3, 0, 0]);
     }
 
-    /// Words of the target, when the tracer tells a thread that an epoch begins.
+    /// Does what the tracer does to the target's words to announce a new epoch.
     fn begin_epoch(words: &mut [u64]) {
         words[3] += 1;
     }
 
-    /// One of two threads has updated its value since the epoch began, the other has not.
+    /// Of two threads, only one has updated its value since the epoch began.
     #[test]
     fn an_extreme_is_that_of_its_epoch() {
         let mut ours = of(MINIMUM, &[5, 3]);
@@ -328,7 +327,7 @@ mod tests {
         );
     }
 
-    /// The thread had read the wanted epoch when the tracer began another one.
+    /// The thread had already read the wanted epoch when the tracer began another one.
     #[test]
     fn an_update_that_meets_the_beginning_of_an_epoch_counts() {
         let before = of(MINIMUM, &[5]);
@@ -338,7 +337,7 @@ mod tests {
             begin_epoch(&mut words);
             let new = since(MINIMUM, &words, &before);
             assert_eq!(new, expected);
-            // The next value is known again, whatever this one was.
+            // The next value is known again, even if this value was not.
             let mut sum = vec![0; 4];
             merge(MINIMUM, &mut sum, &new);
             merge(MINIMUM, &mut sum, &of(MINIMUM, &[6]));

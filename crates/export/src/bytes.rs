@@ -1,4 +1,4 @@
-//! `trace()` of strings and bytes: printed as text if they are text, else as a dump.
+//! `trace()` of strings and bytes. They are printed as text if they are text, otherwise as a dump.
 //!
 //! ```text
 //!              0  1  2  3  4  5  6  7  8  9  a  b  c  d  e  f  0123456789abcdef
@@ -23,8 +23,8 @@ pub(crate) fn string(out: &mut dyn Write, text: &[u8], room: usize, width: i64, 
     column(out, text, width, quiet)
 }
 
-/// The bytes that `tracemem` shows: as many as the recorded value after them says. Without such a
-/// value, or if there are fewer, all.
+/// The bytes that `tracemem` shows. The value that is recorded after the bytes says how many to show. Without such a
+/// value, or if there are fewer bytes, all bytes are shown.
 pub(crate) fn traced<'v>(mut recorded: impl Iterator<Item = &'v Value>) -> &'v [u8] {
     let bytes = recorded.next().map_or(&[][..], Value::as_bytes);
     let shown = recorded
@@ -33,7 +33,7 @@ pub(crate) fn traced<'v>(mut recorded: impl Iterator<Item = &'v Value>) -> &'v [
     shown.and_then(|shown| bytes.get(..shown)).unwrap_or(bytes)
 }
 
-/// Bytes that may or may not be text. Printable ASCII up to the end, or followed only by NULs, is text.
+/// Prints bytes that may be text. Printable ASCII up to the end, or followed only by NULs, is text.
 pub(crate) fn bytes(out: &mut dyn Write, bytes: &[u8], width: i64, quiet: bool, raw: bool) -> Result<()> {
     if bytes.is_empty() {
         return Ok(());
@@ -47,7 +47,7 @@ pub(crate) fn bytes(out: &mut dyn Write, bytes: &[u8], width: i64, quiet: bool, 
     if raw || !is_text || rest.iter().any(|byte| *byte != 0) {
         return dump(out, bytes);
     }
-    // Text that fills all of its bytes has its column even in quiet output.
+    // Text that fills its whole field is printed in a column even in quiet output.
     column(out, text, width, quiet && !rest.is_empty())
 }
 

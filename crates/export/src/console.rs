@@ -1,17 +1,17 @@
-//! Where the output goes, and effects outside of it.
+//! The place where output goes, and the effects of actions other than output.
 
 use std::io::{Result, Write};
 
 /// An effect of an action other than printing. The output before it is already written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// `system()`: have the shell run this, and wait for it.
+    /// `system()`: the shell runs this command, and nanoprobe waits for it.
     System(String),
-    /// `freopen()`: write to this file from now on. An empty name means the first place of the output.
+    /// `freopen()`: further output goes to this file. An empty name means the original place.
     Reopen(String),
-    /// `ftruncate()`: empty the file.
+    /// `ftruncate()`: the output file becomes empty.
     Truncate,
-    /// `stop()`, `raise()`: send the process this signal.
+    /// `stop()`, `raise()`: the process gets this signal.
     Signal(i32),
 }
 
@@ -27,7 +27,7 @@ pub trait Console: Write {
     fn tell(&mut self, message: &str);
 }
 
-/// For tests: an effect is a line of its own, and so is a message.
+/// For tests: each effect and each message is a line of its own.
 impl Console for Vec<u8> {
     fn act(&mut self, effect: Effect) -> Result<()> {
         match effect {

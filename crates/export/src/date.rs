@@ -1,11 +1,11 @@
 //! `%Y` and `%T`: `walltimestamp` as a date.
 //!
-//! This module computes the calendar; only the caller knows the local time.
+//! This module computes the calendar. The caller provides the local time.
 
 /// Seconds east of UTC, and the zone's name, at a time in seconds since the epoch.
 pub type LocalTime = fn(i64) -> (i32, &'static str);
 
-/// No zone at all.
+/// UTC, for callers without a time zone.
 pub(crate) fn utc(_seconds: i64) -> (i32, &'static str) {
     (0, "UTC")
 }
@@ -108,7 +108,7 @@ mod tests {
             mail_date(1_297_987_200 * S, |_| (-8 * 3600, "PST")),
             "Thu, 17 Feb 2011 16:00:00 PST"
         );
-        // the extremes of what a record may hold
+        // These are the extremes of what a record may hold.
         assert_eq!(date(i64::MAX, utc), "2262 Apr 11 23:47:16");
         assert_eq!(date(i64::MIN, utc), "1677 Sep 21 00:12:43");
     }

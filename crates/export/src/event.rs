@@ -1,4 +1,4 @@
-//! The caller's view of what was recorded.
+//! A record together with its probe, as the caller passes it.
 
 use nanoprobe_lang::layout::RecordLayout;
 use nanoprobe_lang::program::Clause;
@@ -11,7 +11,12 @@ pub struct ProbeName {
     /// `pid1234`, `dtrace`, ...
     pub provider: String,
     pub module: String,
+    /// `probefunc`.
     pub function: String,
+    /// The function's name in the form that the linker has.
+    pub linked: String,
+    /// The function's name in the form that people read.
+    pub shown: String,
     /// `entry`, `return`, an offset, `BEGIN`, `tick-1s`, ...
     pub name: String,
 }
@@ -24,13 +29,13 @@ pub struct Event<'a> {
     pub probe: &'a ProbeName,
     /// The clause that wrote the record.
     pub clause: &'a Clause,
-    /// Its layout.
+    /// The layout of the record.
     pub layout: &'a RecordLayout,
-    /// The CPU on which it was written.
+    /// The CPU on which the record was written.
     pub cpu: u32,
-    /// The thread that wrote it (for flow indentation).
+    /// The thread that wrote the record (for flow indentation).
     pub thread: u32,
-    /// The record with its header.
+    /// The bytes of the record, with its header.
     pub record: &'a [u8],
     /// The enabled probe and the probe of the same thread's next record, if there already is one
     /// (for flow indentation).

@@ -10,8 +10,8 @@ pub(crate) fn of_bits(bits: i64, bytes: u8) -> f64 {
     }
 }
 
-/// A number by one of the letters `eEfgG`, with the sign, the precision and the zeros of a shape.
-/// The caller adds spaces. No precision means a precision of 6.
+/// A number in the format of one of the letters `eEfgG`, with the sign, the precision and the zeros of a
+/// shape. The caller adds spaces. The default precision is 6.
 pub(crate) fn text(value: f64, letter: char, shape: Shape) -> String {
     let precision = shape.precision.unwrap_or(6);
     let magnitude = value.abs();
@@ -39,7 +39,7 @@ pub(crate) fn text(value: f64, letter: char, shape: Shape) -> String {
     }
 }
 
-/// With a sign and at least two digits in the exponent.
+/// `%e`: the exponent has a sign and at least two digits.
 fn exponential(value: f64, precision: usize) -> String {
     let text = format!("{value:.precision$e}");
     match text.split_once('e') {
@@ -51,7 +51,8 @@ fn exponential(value: f64, precision: usize) -> String {
     }
 }
 
-/// `%g`: so many significant digits, in the form that fits the exponent, without zeros at the end.
+/// `%g`: the given number of significant digits, with or without an exponent, whichever fits, and without trailing
+/// zeros.
 fn shortest(value: f64, significant: usize, keep_zeros: bool) -> String {
     let scientific = exponential(value, significant - 1);
     let exponent = scientific

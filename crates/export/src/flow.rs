@@ -9,18 +9,18 @@
 //!   0  <- main
 //! ```
 //!
-//! Each thread has its own depth. Several clauses at one entry (or one return) indent only once: an
-//! entry looks at the record before it, a return at the one after it.
+//! Each thread has its own depth. Several clauses at one entry (or one return) indent only once. To
+//! detect this, an entry is compared with the previous record, and a return with the next one.
 
 use std::collections::HashMap;
 
 use crate::event::ProbeName;
 
-/// One thread's position.
+/// The depth of one thread, and its last record.
 #[derive(Clone, Copy, Debug, Default)]
 struct Thread {
     indent: usize,
-    /// The enabled probe and the probe of the record before.
+    /// The enabled probe and the probe of the previous record.
     last: Option<(u32, u32)>,
 }
 
@@ -51,7 +51,7 @@ impl Flow {
             kind => kind,
         };
         state.last = Some(here);
-        let function = &probe.function;
+        let function = &probe.shown;
         match kind {
             Kind::Entry => {
                 let indent = state.indent;
@@ -67,7 +67,7 @@ impl Flow {
     }
 }
 
-/// Threads that enter without ever returning must not push their output out of sight.
+/// A thread that enters functions and never returns must not push its output out of sight.
 const INDENT_MAX: usize = 1024;
 
 /// `entry` and names that end in `-entry` are entries; `carpentry` is not.
@@ -93,6 +93,7 @@ mod tests {
         ProbeName {
             id,
             function: function.to_owned(),
+            shown: function.to_owned(),
             name: name.to_owned(),
             ..ProbeName::default()
         }
@@ -113,7 +114,7 @@ mod tests {
             flow.column(1, 3, &out, Some((7, 3))), // another clause at the same return follows
             flow.column(1, 7, &out, Some((4, 4))),
             flow.column(1, 4, &end, None),
-            flow.column(1, 4, &end, None), // whose entry was not seen
+            flow.column(1, 4, &end, None), // a return whose entry was not seen
         ];
         assert_eq!(
             lines,

@@ -1,4 +1,4 @@
-//! The formats of the results, by name: one row each.
+//! The formats of the results, one row each.
 
 use nanoprobe_lang::options::Options;
 
@@ -9,14 +9,14 @@ use crate::text::Text;
 /// A format that can be asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// Whether a person reads it while it is written: messages, progress and plans are for people only.
+    /// Whether a person reads the output while it is written. Messages, progress and plans are only for people.
     pub is_for_people: bool,
     make: fn(&Options, bool) -> Box<dyn Sink>,
 }
 
-/// All of them, the usual one first.
+/// All formats, the default first.
 pub const FORMATS: [Format; 2] = [
     Format {
         name: "text",
@@ -37,7 +37,7 @@ impl Format {
         FORMATS.into_iter().find(|format| format.name == name)
     }
 
-    /// A sink that has printed nothing yet.
+    /// A sink of this format that has printed nothing yet.
     #[must_use]
     pub fn sink(&self, options: &Options, is_verbose: bool) -> Box<dyn Sink> {
         (self.make)(options, is_verbose)

@@ -8,9 +8,9 @@
 //!                8 |                                         0
 //! ```
 //!
-//! The buckets with a value are printed, and one more on either side. 40 characters stand for the
-//! sum of all weights. If there are weights of both signs, there are 20 characters on either side
-//! of the axis.
+//! Only the buckets with a value are printed, and one more on either side. 40 characters stand for the
+//! sum of all weights. If there are weights of both signs, there are 20 characters on either side of the
+//! axis.
 
 use std::io::{Result, Write};
 
@@ -83,16 +83,16 @@ pub(crate) fn distribution(
 /// How values and bars are scaled and drawn.
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
-    /// The divisor of the values.
+    /// The divisor of the values: that of `normalize()`.
     normal: u64,
-    /// `aggzoom`.
+    /// Whether the option `aggzoom` is set.
     zoom: bool,
-    /// `encoding=utf8`.
+    /// Whether bars are drawn in block elements (`encoding=utf8`).
     blocks: bool,
 }
 
 impl Scale {
-    /// What the options say.
+    /// The scale that the options demand.
     pub(crate) fn of(options: &Options, normal: u64) -> Scale {
         Scale {
             normal,
@@ -101,7 +101,7 @@ impl Scale {
         }
     }
 
-    /// The pair (share, total): the bar of a weight is a whole bar times share times weight by total.
+    /// The pair (share, total). The bar of a weight is a whole bar times share times weight, divided by total.
     pub(crate) fn total(self, shown: &[i64]) -> (u128, u128) {
         let magnitudes = || shown.iter().map(|weight| u128::from(weight.unsigned_abs()));
         if self.zoom {
@@ -113,7 +113,7 @@ impl Scale {
     }
 }
 
-/// The line above bars.
+/// The heading line above bars.
 pub(crate) fn heading(out: &mut dyn Write, what: &str, width: usize) -> Result<()> {
     writeln!(
         out,
@@ -122,8 +122,8 @@ pub(crate) fn heading(out: &mut dyn Write, what: &str, width: usize) -> Result<(
     )
 }
 
-/// `empty`: the buckets to print if all are empty. A label is that of a bucket, and knows whether
-/// it is the first.
+/// Prints the buckets with a weight. `empty`: the buckets to print if there are none. `label` gets the
+/// bucket, and whether it is the first.
 fn print(
     out: &mut dyn Write,
     weights: &[i64],
@@ -157,8 +157,8 @@ fn print(
     Ok(())
 }
 
-/// The bar with its line: to the right for positive weights, to the left for negative ones. Its
-/// length is that of a whole bar times the weight by the total. `blocks`: drawn in block elements,
+/// A bar with the axis: to the right for positive weights, to the left for negative ones. Its length is
+/// that of a whole bar times the weight, divided by the total. `blocks`: it is drawn in block elements,
 /// if all weights are positive.
 pub(crate) fn bar(
     weight: i64,

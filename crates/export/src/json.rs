@@ -1,8 +1,8 @@
 //! Writes JSON: one value, one line.
 //!
-//! Integers are written whole, up to 64 bits with or without a sign. A reader that takes them for
-//! floating point loses the last bits of addresses and times. Bytes that are not UTF-8 cannot be a
-//! JSON string; [`text`] says how they are written.
+//! Integers are written completely, up to 64 bits, signed or unsigned. A reader that converts them to
+//! floating point loses the last bits of addresses and times. Bytes that are not UTF-8 cannot be a JSON
+//! string; [`text`] describes how they are written.
 
 use std::fmt;
 
@@ -10,13 +10,14 @@ use std::fmt;
 pub enum Json {
     /// `null`
     Null,
+    Boolean(bool),
     Number(i128),
-    /// A number with a fraction. Infinite and NaN become `null`, since JSON has no name for them.
+    /// A number with a fraction. Infinity and NaN become `null`, because JSON has no names for them.
     Floating(f64),
     Text(String),
     /// `[ ... ]`
     List(Vec<Json>),
-    /// `{ ... }`, in this order.
+    /// `{ ... }`, with the members in this order.
     Object(Vec<(&'static str, Json)>),
 }
 
@@ -44,8 +45,8 @@ macro_rules! numbers {
 
 numbers!(u8 i32 u32 i64 u64);
 
-/// Bytes that are meant as text: a string if they are UTF-8, else `{"text": ..., "hex": ...}`.
-/// There `text` has U+FFFD in the place of each bad byte, and `hex` has every byte.
+/// Bytes that should be text. UTF-8 becomes a string; anything else becomes `{"text": ..., "hex": ...}`,
+/// where `text` has U+FFFD instead of each bad byte, and `hex` has every byte.
 #[must_use]
 pub fn text(bytes: &[u8]) -> Json {
     match std::str::from_utf8(bytes) {
@@ -57,7 +58,7 @@ pub fn text(bytes: &[u8]) -> Json {
     }
 }
 
-/// Bytes, two digits each.
+/// Bytes as hexadecimal digits, two for each byte.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> Json {
     Json::Text(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
@@ -67,6 +68,7 @@ impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Json::Null => f.write_str("null"),
+            Json::Boolean(value) => write!(f, "{value}"),
             Json::Number(number) => write!(f, "{number}"),
             Json::Floating(number) if number.is_finite() => write!(f, "{number:?}"),
             Json::Floating(_) => f.write_str("null"),
@@ -101,7 +103,7 @@ fn string(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
             '\n' => f.write_str("\\n")?,
             '\t' => f.write_str("\\t")?,
             '\r' => f.write_str("\\r")?,
-            // Two more characters that some readers take for the end of a line.
+            // Some readers treat U+2028 and U+2029 as the end of a line.
             '\0'..' ' | '\u{7f}' | '\u{85}' | '\u{2028}' | '\u{2029}' => write!(f, "\\u{:04x}", u32::from(character))?,
             _ => f.write_char(character)?,
         }

@@ -10,6 +10,7 @@ use crate::Error;
 use crate::aggregate::{average, standard_deviation, word};
 use crate::bytes;
 use crate::floating;
+use crate::function_names::with_function_names;
 use crate::json::{self, Json};
 use crate::order::{Order, sort};
 use crate::pointed;
@@ -53,7 +54,7 @@ pub(crate) fn datum(
             let members = vec![("address", address.into()), ("value", name.into())];
             vec![action(symbol_name(*kind), members)]
         }
-        RecordKind::Printf { format, .. } => vec![printf(context, format, recorded)?],
+        RecordKind::Printf { format, .. } => vec![printf(context, (kind, format), recorded)?],
         RecordKind::Print { shown, .. } => {
             let mut text = Vec::new();
             for (_, value) in recorded {
@@ -97,7 +98,11 @@ fn values(context: &mut Context<'_>, recorded: &[&Recorded<'_>]) -> Vec<Json> {
         .collect()
 }
 
-fn printf(context: &mut Context<'_>, format: &Format, recorded: &[&Recorded<'_>]) -> Result<Json, Error> {
+fn printf(
+    context: &mut Context<'_>,
+    (kind, format): (&RecordKind, &Format),
+    recorded: &[&Recorded<'_>],
+) -> Result<Json, Error> {
     let mut values = values(context, recorded);
     for ((value, (_, found)), of) in values.iter_mut().zip(recorded).zip(&format.names) {
         if let Some(of) = of {
@@ -109,8 +114,12 @@ fn printf(context: &mut Context<'_>, format: &Format, recorded: &[&Recorded<'_>]
             *value = Json::Floating(floating::of_bits(found.as_integer(), integer_type(field).bytes));
         }
     }
+    // The text is for people; the values are those of the program.
     let mut text = Vec::new();
-    formatted(&mut text, context, format, &mut recorded.iter().copied())?;
+    match with_function_names(kind, recorded, context.symbolizer) {
+        Some(named) => formatted(&mut text, context, format, &mut named.iter())?,
+        None => formatted(&mut text, context, format, &mut recorded.iter().copied())?,
+    }
     let members = vec![("text", json::text(&text)), ("values", Json::List(values))];
     Ok(action("printf", members))
 }
@@ -157,7 +166,9 @@ fn row(symbolizer: &mut dyn Symbolizer, program: &Program, row: &Row) -> Option<
             KeyType::Symbol(kind) => name_of(symbolizer, element.as_integer() as u64, *kind).into(),
             KeyType::Integer(integer) => value(element, integer.signed, symbolizer),
             KeyType::Enumeration(of) => named(of, element),
-            KeyType::String | KeyType::Bytes { .. } | KeyType::UserStack { .. } => value(element, true, symbolizer),
+            KeyType::String | KeyType::Function | KeyType::Bytes { .. } | KeyType::UserStack { .. } => {
+                value(element, true, symbolizer)
+            }
         });
     let key = key.collect();
     let mut members = vec![
@@ -200,7 +211,7 @@ fn value(value: &Value, signed: bool, symbolizer: &mut dyn Symbolizer) -> Json {
     }
 }
 
-/// A number, or the buckets that hold a weight.
+/// The value of an aggregation: a number, or the buckets that hold a weight.
 fn aggregated(function: AggregatingFunction, words: &[u64], normal: u64) -> Json {
     let divided = |value: i64| value.wrapping_div((normal as i64).max(1));
     let filled = |(bucket, (from, below)): (usize, (Option<i128>, Option<i128>))| {
@@ -248,13 +259,13 @@ fn aggregated(function: AggregatingFunction, words: &[u64], normal: u64) -> Json
     }
 }
 
-/// The least and the greatest value of a bucket of `quantize`; its label is the one of least magnitude.
+/// The least and the greatest value of a bucket of `quantize`; its label is the bound of least magnitude.
 fn power_of_two(bucket: usize) -> (Option<i128>, Option<i128>) {
     let label = i128::from(quantize_value(bucket));
     match label {
         0 => (Some(0), Some(1)),
         1.. => (Some(label), Some(2 * label)),
-        // The least i64 has no bucket of its own; it is counted in the lowest one.
+        // The least i64 has no bucket of its own, and is counted in the lowest bucket.
         _ if bucket == 0 => (Some(i128::from(i64::MIN)), Some(label + 1)),
         _ => (Some(2 * label + 1), Some(label + 1)),
     }

@@ -24,16 +24,16 @@ use crate::sink::{Action, Ended, Loss, Matched, Sink, Unplaced, View};
 /// The members of an object, in their order.
 type Members = Vec<(&'static str, Json)>;
 
-/// What has been written so far.
+/// The state of the output.
 #[derive(Default)]
 pub struct JsonLines {
-    /// Of the record that has begun.
+    /// The data of the record that has begun.
     data: Vec<Json>,
     printed: BTreeSet<AggregationId>,
 }
 
 impl JsonLines {
-    /// Nothing is written yet.
+    /// The state before the first line.
     #[must_use]
     pub fn new() -> JsonLines {
         JsonLines::default()
@@ -48,13 +48,17 @@ fn line(out: &mut dyn Write, kind: &'static str, mut members: Members) -> Result
 
 /// The members that name a probe.
 fn named(probe: &ProbeName) -> Members {
-    vec![
+    let mut members: Members = vec![
         ("id", probe.id.into()),
         ("provider", probe.provider.as_str().into()),
         ("module", probe.module.as_str().into()),
-        ("function", probe.function.as_str().into()),
+        ("function", probe.linked.as_str().into()),
         ("name", probe.name.as_str().into()),
-    ]
+    ];
+    if probe.shown != probe.linked {
+        members.insert(4, ("demangled", probe.shown.as_str().into()));
+    }
+    members
 }
 
 /// The members that name an enabled probe.

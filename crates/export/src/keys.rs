@@ -1,15 +1,15 @@
 //! The order of keys.
 //!
-//! Strings and stacks are compared by their bytes, as in DTrace. Integers are compared by their
-//! values, so their order is that of the printed numbers (DTrace takes all of them for unsigned).
+//! Strings and stacks are compared by their bytes, as in DTrace. Integers are compared by their values, so
+//! their order is that of the printed numbers. (DTrace compares all integers as unsigned.)
 
 use std::cmp::Ordering;
 
 use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::program::KeyType;
 
-/// The order of two keys of these types. The comparison begins with the element at `position`, goes
-/// to the last one, and goes on with the first.
+/// The order of two keys of these types. The comparison begins with the element at `position`, goes on to
+/// the last one, and continues with the first.
 pub(crate) fn compare_keys(types: &[KeyType], left: &[Value], right: &[Value], position: usize) -> Ordering {
     let position = if position < left.len() { position } else { 0 };
     let elements = || {

@@ -1,9 +1,9 @@
-//! Output: writes what was recorded as DTrace's text (byte for byte), JSON lines or a flame graph.
+//! Output: writes what was recorded as DTrace's text (byte for byte), JSON lines, and profiles.
 //!
 //! # Theory of operation
 //!
 //! Records and aggregations come in as bytes, which the target may have overwritten. Text goes out
-//! through a [`Write`](std::io::Write). Nothing here knows a process: the caller's [`Symbolizer`]
+//! through a [`Write`](std::io::Write). Nothing here depends on a process. The caller's [`Symbolizer`]
 //! turns addresses into names, and a function of the caller turns times into local ones.
 //!
 //! ```text
@@ -13,23 +13,22 @@
 //! ```
 //!
 //! A format is an implementation of [`Sink`], in its own file. `text` and `json_lines` each have a
-//! row in [`FORMATS`]. `flame` is written in addition to one of them.
+//! row in [`FORMATS`]. The formats of [`profile`] are written in addition to one of them.
 //!
-//! `agent/contract.h` says how the words of one aggregation value are laid out. [`merge`] adds
-//! the words of several threads. [`update`] does what the agent does, for the clauses that the
-//! tracer runs itself.
+//! `agent/contract.h` describes the words of one aggregation value. [`merge`] adds the words of several threads.
+//! [`update`] updates a value like the agent, for the clauses that the tracer itself runs.
 //!
 //! # Where this differs from DTrace
 //!
 //! * An empty string, and a string of UTF-8 without control characters, is printed as a string.
 //!   DTrace dumps the bytes of both.
-//! * An integer of a key is printed, and sorted, by the sign of its type. DTrace takes small
-//!   integers for unsigned and large ones for signed, and sorts all as unsigned. For integers in
-//!   records, DTrace on Linux does as we do.
+//! * An integer of a key is printed, and sorted, by the sign of its type. DTrace prints small integers as
+//!   unsigned and large ones as signed, and sorts all as unsigned. For integers in records, DTrace on
+//!   Linux does the same as we do.
 //! * `llquantize` has illumos' rows, not those of DTrace on Linux, which has rows for negative values.
 //! * `%S` ends at the string's NUL.
 //! * A negative sum is divided as a signed number: by `normalize()`, and for the `avg()` of a `printa` with a format.
-//! * A `quantize` where only the last bucket has a weight is not taken for an empty one.
+//! * A `quantize` in which only the last bucket has a weight is not treated as empty.
 //! * `agghist` and `aggpack` never draw several aggregations of one `printa`. `agghist` draws
 //!   averages and deviations by their values.
 #![allow(missing_docs, reason = "an item whose name says what it is has no comment")]
@@ -41,15 +40,16 @@ mod console;
 mod date;
 mod escape;
 mod event;
-mod flame;
 mod floating;
 mod flow;
 mod formats;
+mod function_names;
 mod histogram;
 mod json;
 mod json_data;
 mod json_lines;
 mod keys;
+pub mod live;
 mod message;
 mod number;
 mod order;
@@ -58,6 +58,7 @@ mod pointed;
 mod printa;
 mod printer;
 mod printf;
+pub mod profile;
 mod several;
 mod sink;
 mod speculation;
@@ -70,7 +71,6 @@ pub use aggregate::{average, merge, standard_deviation, update};
 pub use console::{Console, Effect};
 pub use date::LocalTime;
 pub use event::{Event, ProbeName};
-pub use flame::{FlameGraph, has_stacks};
 pub use formats::{FORMATS, Format};
 pub use json::Json;
 pub use json_lines::JsonLines;
@@ -80,26 +80,26 @@ pub use printer::Printer;
 pub use several::Several;
 pub use sink::{Action, Ended, Loss, Matched, Recorded, Sink, Unplaced, View};
 pub use speculation::{Speculations, Taken, is_speculative};
-pub use stack::Symbolizer;
+pub use stack::{ModulePlace, Source, Symbolizer};
 pub use table::{AggregateTable, Epoch, Row, Snapshot};
 pub use text::Text;
 
-/// Why something could not be printed.
+/// Why a result could not be printed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The output could not be written.
     #[error("cannot write output: {0}")]
     Write(#[from] std::io::Error),
-    /// The output could not be written, to a file of its own.
+    /// The output could not be written to a file of its own.
     #[error("cannot write {path}: {error}")]
     File { path: String, error: std::io::Error },
-    /// A record is shorter than its clause makes it: the target wrote over it.
+    /// A record is shorter than its clause's layout: the target has overwritten it.
     #[error("record of enabled probe {epid} is damaged: it has {bytes} bytes, its clause writes {expected}")]
     Damaged {
-        /// A record is shorter than its clause's layout: the target has overwritten it.
+        /// The enabled probe that wrote the record.
         epid: u32,
         bytes: usize,
-        /// The length that its layout asks for.
+        /// The length that the layout demands.
         expected: u32,
     },
 }

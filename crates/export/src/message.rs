@@ -1,5 +1,5 @@
-//! Messages about errors and losses while tracing, in DTrace's words. The texts have neither the
-//! program's name before them nor a newline.
+//! Messages about errors and losses during tracing, in DTrace's words. The texts have no prefix with the
+//! program's name, and no newline.
 
 use nanoprobe_lang::interpret::{ClauseFault, FaultKind};
 
@@ -25,14 +25,15 @@ pub(crate) fn enabled(epid: u32, probe: &ProbeName) -> String {
         id,
         provider,
         module,
-        function,
+        shown: function,
         name,
+        ..
     } = probe;
     format!("error on enabled probe ID {epid} (ID {id}: {provider}:{module}:{function}:{name})")
 }
 
-/// `3 drops on CPU 1`, `1 aggregation drop`, `2 dynamic variable drops`: `what` is nothing or `aggregation`, ...,
-/// `place` nothing or `CPU 1`.
+/// `3 drops on CPU 1`, `1 aggregation drop`, `2 dynamic variable drops`. `what` is empty, `aggregation`
+/// and so on; `place` is empty or `CPU 1`.
 pub fn drop_message(count: u64, what: &str, place: &str) -> String {
     let space = if what.is_empty() { "" } else { " " };
     let plural = if count > 1 { "s" } else { "" };
@@ -51,8 +52,9 @@ mod tests {
             id: 75978,
             provider: "pid1234".to_owned(),
             module: "libc.so.6".to_owned(),
-            function: "strlen".to_owned(),
+            shown: "strlen".to_owned(),
             name: "entry".to_owned(),
+            ..ProbeName::default()
         };
         let fault = ClauseFault {
             fault: Fault::bad_address(0xdead),

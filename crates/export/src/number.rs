@@ -1,4 +1,4 @@
-//! Fields of text: what C's printf does with flags, width and precision.
+//! Fields of text: the effect of flags, width and precision in C's printf.
 
 use nanoprobe_lang::format::{Flags, WIDTH_MAX};
 
@@ -8,17 +8,17 @@ pub(crate) struct Shape {
     pub flags: Flags,
     /// Minimum width in bytes.
     pub width: usize,
-    /// `None` and 0 are the same, as in DTrace.
+    /// The precision. As in DTrace, 0 means the same as `None`.
     pub precision: Option<usize>,
 }
 
 impl Shape {
-    /// A width alone; negative: to the left.
+    /// A shape with only a width. A negative width aligns to the left.
     pub(crate) fn of_width(width: i64) -> Shape {
         Shape::default().with_width(width)
     }
 
-    /// With this width, from a `*` say: negative is to the left.
+    /// The shape with this width, for example from a `*`. A negative width aligns to the left.
     pub(crate) fn with_width(mut self, width: i64) -> Shape {
         if width < 0 {
             self.flags.left = true;
@@ -28,7 +28,7 @@ impl Shape {
         self
     }
 
-    /// With this precision; zero or less means none.
+    /// The shape with this precision; 0 or less means no precision.
     pub(crate) fn with_precision(mut self, precision: i64) -> Shape {
         self.precision = u64::try_from(precision)
             .ok()
@@ -42,7 +42,7 @@ fn clamp(size: u64) -> usize {
     size.min(u64::from(WIDTH_MAX)) as usize
 }
 
-/// How digits are written.
+/// The base of the digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
     Decimal,
@@ -72,13 +72,13 @@ pub(crate) fn unsigned(value: u64, base: Base, shape: Shape) -> Vec<u8> {
     };
     let prefix = if shape.flags.alternate { prefix } else { "" };
     if base == Base::Octal && !prefix.is_empty() {
-        // The 0 is a digit, and counts for the precision.
+        // The leading 0 is a digit, and counts for the precision.
         return number("", format!("0{digits}"), shape);
     }
     number(prefix, digits, shape)
 }
 
-/// Prefix and digits, padded with zeros: up to the precision, or up to the width if the flag says so.
+/// Prefix and digits, padded with zeros up to the precision, or up to the width if the flag says so.
 fn number(prefix: &str, mut digits: String, shape: Shape) -> Vec<u8> {
     let zeros = match shape.precision {
         Some(precision) => precision,
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(show("%-8s"), "hello   ");
         assert_eq!(show("%.3s"), "hel");
         assert_eq!(show("%6.3s"), "   hel");
-        assert_eq!(show("%.0s"), "hello"); // DTrace's
+        assert_eq!(show("%.0s"), "hello"); // as in DTrace
         assert_eq!(show("%3s"), "hello");
         assert_eq!(text(b"x", Shape::of_width(-3)), b"x  ");
         assert_eq!(text(b"x", Shape::of_width(i64::MIN)).len(), WIDTH_MAX as usize);

@@ -1,7 +1,7 @@
 //! The order in which aggregations are printed.
 //!
-//! The options choose the order: by aggregation, then by value, then by key; or by key alone; or in
-//! reverse; or with another element of the key first. `keys` compares keys.
+//! The options choose the order. It is by aggregation, then by value, then by key. It may also be by key
+//! alone, or reversed, or begin with another element of the key. `keys` compares keys.
 
 use std::cmp::Ordering;
 
@@ -19,14 +19,14 @@ pub struct Order {
     pub by_key: bool,
     /// `aggsortrev`: reversed.
     pub reversed: bool,
-    /// `aggsortpos`: the aggregation of a `printa` that decides.
+    /// `aggsortpos`: the aggregation of a `printa` by which lines are sorted first.
     pub position: usize,
-    /// `aggsortkeypos`: the element of the key that comes first.
+    /// `aggsortkeypos`: the element of the key that is compared first.
     pub key_position: usize,
 }
 
 impl Order {
-    /// What the options say.
+    /// The order that the options demand.
     pub fn of(options: &Options) -> Order {
         Order {
             by_key: options.printing.sort_by_key,

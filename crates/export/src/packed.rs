@@ -9,10 +9,10 @@
 //!              read    0 :  _X_ : 16   | 12
 //! ```
 //!
-//! A bar of `agghist` is a key's share of the sum over all keys. A character of `aggpack` is a
-//! bucket's share of the sum of its distribution. Both sums cover what is printed. With `aggzoom`
-//! the greatest value takes nearly all of the room. As in DTrace, `normalize()` divides the values
-//! of `agghist`, but not those of `aggpack`.
+//! A bar of `agghist` is a key's share of the sum over all keys. A character of `aggpack` is a bucket's
+//! share of the sum of its distribution. Both sums cover only printed values. With `aggzoom` the greatest
+//! value takes nearly all of the width. As in DTrace, `normalize()` divides the values of `agghist`, but
+//! not those of `aggpack`.
 
 use std::io::{Result, Write};
 
@@ -25,7 +25,7 @@ use crate::aggregate::{average, standard_deviation, word};
 use crate::histogram::{self, Scale};
 use crate::table::Row;
 
-/// The width of strings and all other elements except integers, in a packed key.
+/// The width of each element of a packed key, except integers.
 pub(crate) const KEY_WIDTH: usize = 16;
 
 /// How the lines of one aggregation are drawn.
@@ -34,15 +34,15 @@ pub(crate) enum Chart {
     Bars {
         /// The value that a whole bar stands for.
         total: u128,
-        /// Whether there are positive and negative values.
+        /// Whether there are positive values, and whether there are negative values.
         signs: (bool, bool),
     },
-    /// `aggpack`: the first and the last bucket.
+    /// `aggpack`: the first and the last bucket that are drawn.
     Packed { first: usize, last: usize },
 }
 
 impl Chart {
-    /// The chart that the options ask for, for all lines of one aggregation; `None`: the ordinary form.
+    /// The chart that the options demand for all lines of one aggregation; `None`: the ordinary form.
     pub(crate) fn of(options: &Options, function: AggregatingFunction, rows: &[&Row]) -> Option<Chart> {
         match function {
             AggregatingFunction::Count
@@ -70,7 +70,7 @@ impl Chart {
                 };
                 let first = rows.iter().map(|row| filled(row).0).min().unwrap_or(QUANTIZE_ZERO);
                 let last = rows.iter().map(|row| filled(row).1).max().unwrap_or(QUANTIZE_ZERO);
-                // One empty bucket on either side, but no negative one if there are no negative values.
+                // One empty bucket is drawn on either side. Without negative values, no negative bucket is drawn.
                 let first = if first == QUANTIZE_ZERO {
                     first
                 } else {
@@ -89,7 +89,7 @@ impl Chart {
         }
     }
 
-    /// The lines above the first key.
+    /// Prints the lines above the first key.
     pub(crate) fn heading(&self, out: &mut dyn Write, function: AggregatingFunction, keys: &[KeyType]) -> Result<()> {
         let width: usize = keys.iter().map(|key| key_width(key) + 1).sum();
         match *self {
@@ -113,7 +113,7 @@ impl Chart {
         }
     }
 
-    /// One key's line, from after the key to its end.
+    /// Prints the rest of one key's line, after the key.
     pub(crate) fn line(
         &self,
         out: &mut dyn Write,
@@ -181,7 +181,7 @@ pub(crate) fn key_text(out: &mut dyn Write, value: &Value) -> Result<()> {
     write!(out, " {text:>KEY_WIDTH$}")
 }
 
-/// How many characters a label takes, as in DTrace: 10 counts as one digit, and the least width is four.
+/// The number of characters of a label, as in DTrace: 10 counts as one digit, and the minimum is four.
 fn digits(value: i64) -> usize {
     let (mut magnitude, mut count) = (value.unsigned_abs(), 1 + usize::from(value < 0));
     while magnitude > 10 {

@@ -10,10 +10,10 @@
 //!                                             }
 //! ```
 //!
-//! Zeros are left out; of an array of characters, everything from its first NUL on. `...` stands
-//! for what lies after the bytes that `printsize` allows, and for what is deeper than ten levels.
-//! DTrace's dt_print_visit() is the model. Unlike there, structures in an array are shown with
-//! their members, and floating-point numbers are shown.
+//! Zeros are left out, and so are the characters of an array after its first NUL. `...` stands for bytes
+//! beyond `printsize`, and for values deeper than ten levels. DTrace's dt_print_visit() is the model. In
+//! contrast to DTrace, structures in an array are shown with their members, and floating-point numbers
+//! are shown.
 
 use std::io::{Result, Write};
 
@@ -28,7 +28,7 @@ use crate::typed::{floating, name, unnamed, word};
 const INDENT: usize = 44;
 const DEPTH_MAX: usize = 10;
 
-/// Prints the address and the value there, but no more than so many bytes of the value.
+/// Prints the address and the value at that address, but at most `bytes_max` bytes of the value.
 pub(crate) fn print(out: &mut dyn Write, shown: &Type, address: u64, value: &Value, bytes_max: u64) -> Result<()> {
     let bytes = match value {
         Value::Bytes { bytes, .. } => bytes.clone(),
@@ -49,9 +49,9 @@ pub(crate) fn print(out: &mut dyn Write, shown: &Type, address: u64, value: &Val
 struct Visit<'a> {
     out: &'a mut dyn Write,
     bytes: &'a [u8],
-    /// What is shown of them.
+    /// How many of the bytes are shown.
     size: usize,
-    /// Whether the last value shown at a depth is a structure, whose brace must be closed.
+    /// For each depth, whether the last value shown there is a structure whose brace must still be closed.
     opened: [bool; DEPTH_MAX],
     last_depth: usize,
 }
@@ -60,7 +60,7 @@ struct Visit<'a> {
 type Field = Option<(u32, u32)>;
 
 impl Visit<'_> {
-    /// A value and all of its parts; false when nothing more is to be shown.
+    /// Prints a value and all of its parts; `false`: nothing more may be shown.
     fn one(&mut self, called: &str, of: &Type, offset: usize, field: Field, depth: usize) -> Result<bool> {
         if offset >= self.size || depth >= DEPTH_MAX {
             writeln!(self.out, "{:indent$}...", "", indent = INDENT + depth)?;
@@ -145,7 +145,7 @@ impl Visit<'_> {
         Ok(true)
     }
 
-    /// The braces between the depth of the last value and this depth, at which there is a structure.
+    /// Closes and opens braces between the depth of the last value and this depth, at which there is a structure.
     fn close(&mut self, depth: usize) -> Result<()> {
         if !self.opened.get(depth).copied().unwrap_or(false) {
             return Ok(());
@@ -190,7 +190,7 @@ fn scalar(of: &Type, bytes: &[u8], value: u64, called: &str) -> String {
 
 fn shown(value: f64) -> String {
     let mut text = Vec::new();
-    // A vector takes all.
+    // Writing to a vector cannot fail.
     let _ = floating(&mut text, value);
     String::from_utf8_lossy(&text).into_owned()
 }

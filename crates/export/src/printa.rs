@@ -1,10 +1,10 @@
 //! Aggregations as text.
 //!
-//! Without a format, a line is the key's elements in columns and then the values; a distribution
-//! begins on its own line. Several aggregations with the same keys are joined by key, one column
-//! each. A key that is missing in one of them has 0 there. With a format, the format is printed
-//! once for each key.
+//! Without a format, a line is the key's elements in columns and then the values. A distribution begins on
+//! its own line. Several aggregations with the same keys are joined by key, with one column each. If one
+//! of them lacks a key, its value is 0. With a format, the format is printed once for each key.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
 
@@ -14,22 +14,23 @@ use nanoprobe_lang::program::{AggregatingFunction, AggregationId, IntegerType, K
 
 use crate::aggregate::{average, rank, standard_deviation, word};
 use crate::bytes;
+use crate::function_names::function_name;
 use crate::histogram::{self, Scale};
 use crate::keys::compare_keys;
 use crate::number::{self, Shape};
 use crate::order::{Order, function, key_types, sort};
 use crate::packed::{Chart, key_text};
 use crate::printf::{self, Context, Item, of_enumeration};
-use crate::stack::name_of;
+use crate::stack::{Symbolizer, name_of};
 use crate::table::{AggregateTable, Row, zeros};
 
-/// A key, with the value of each printed aggregation under it.
+/// A key, with its value in each of the printed aggregations.
 struct Line {
     key: Vec<Value>,
     values: Vec<Row>,
 }
 
-/// Prints `ids`, joined when there are several; yields those that had something to print.
+/// Prints the aggregations `ids`, joined if there are several. Yields the aggregations that had something to print.
 pub(crate) fn print(
     out: &mut dyn Write,
     context: &mut Context<'_>,
@@ -70,8 +71,7 @@ pub(crate) fn print(
     Ok(printed)
 }
 
-/// Prints lines of several aggregations one after the other, each by itself: those that no
-/// action has printed.
+/// Prints the lines of the aggregations that no action has printed, one aggregation after another.
 pub(crate) fn print_rest(
     out: &mut dyn Write,
     context: &mut Context<'_>,
@@ -86,7 +86,7 @@ pub(crate) fn print_rest(
     Ok(())
 }
 
-/// All lines of one aggregation, by itself.
+/// Prints all lines of one aggregation.
 fn lines_of_one(out: &mut dyn Write, context: &mut Context<'_>, program: &Program, rows: &[&Row]) -> Result<()> {
     let id = rows.first().map(|row| row.aggregation.0 as usize);
     let Some(found) = id.and_then(|id| program.aggregations.get(id)) else {
@@ -139,7 +139,8 @@ fn joined(program: &Program, ids: &[AggregationId], mut found: Vec<Vec<Row>>, or
         };
         at.ok().and_then(|at| rows.get(at)).cloned().unwrap_or_else(missing)
     };
-    // The aggregation at the option's position decides first, then those after it, then those before it.
+    // Lines are compared by the aggregation at the option's position first, then by those after it, then by those
+    // before it.
     let position = if order.position < ids.len() { order.position } else { 0 };
     let mut lines: Vec<_> = keys
         .into_iter()
@@ -171,6 +172,18 @@ fn joined(program: &Program, ids: &[AggregationId], mut found: Vec<Vec<Row>>, or
     lines.into_iter().map(|(_, line)| line).collect()
 }
 
+/// A key in which functions have their readable names.
+fn with_function_names<'k>(types: &[KeyType], key: &'k [Value], symbolizer: &mut dyn Symbolizer) -> Cow<'k, [Value]> {
+    if !types.contains(&KeyType::Function) {
+        return Cow::Borrowed(key);
+    }
+    let elements = key.iter().zip(types).map(|(value, key_type)| match key_type {
+        KeyType::Function => function_name(value, symbolizer),
+        _ => value.clone(),
+    });
+    Cow::Owned(elements.collect())
+}
+
 fn formatted(
     out: &mut dyn Write,
     context: &mut Context<'_>,
@@ -179,22 +192,19 @@ fn formatted(
     types: &[KeyType],
     line: &Line,
 ) -> Result<()> {
-    let mut keys = line
-        .key
-        .iter()
-        .zip(types)
-        .map(|(value, key_type)| match (value, key_type) {
-            (Value::Integer(address), KeyType::Symbol(kind)) => Item::Symbol(*address as u64, *kind),
-            (_, KeyType::Enumeration(of)) => Item::named(value, integer_type(key_type), Some(of)),
-            _ => Item::of(value, integer_type(key_type)),
-        });
+    let key = with_function_names(types, &line.key, context.symbolizer);
+    let mut keys = key.iter().zip(types).map(|(value, key_type)| match (value, key_type) {
+        (Value::Integer(address), KeyType::Symbol(kind)) => Item::Symbol(*address as u64, *kind),
+        (_, KeyType::Enumeration(of)) => Item::named(value, integer_type(key_type), Some(of)),
+        _ => Item::of(value, integer_type(key_type)),
+    });
     let mut values = line.values.iter();
     let mut last = None;
     printf::format(out, context, format, &mut |is_aggregation| {
         if !is_aggregation {
             return keys.next();
         }
-        // If there are more conversions than aggregations, the last aggregation is repeated.
+        // If there are more conversions than aggregations, the last aggregation is used again.
         last = values.next().or(last);
         let row: &Row = last?;
         Some(Item::Aggregated {
@@ -219,7 +229,7 @@ fn plain(
     writeln!(out)
 }
 
-/// A key in columns; `packed`: in those of `agghist` and `aggpack`.
+/// Prints a key in columns. `packed`: in the columns of `agghist` and `aggpack`.
 fn key(
     out: &mut dyn Write,
     context: &mut Context<'_>,
@@ -233,6 +243,10 @@ fn key(
         let value = match key_type {
             KeyType::Enumeration(of) => {
                 named = of_enumeration(of, value);
+                &named
+            }
+            KeyType::Function => {
+                named = function_name(value, context.symbolizer);
                 &named
             }
             _ => value,
@@ -253,7 +267,7 @@ fn key(
     Ok(())
 }
 
-/// A value, followed by that of each processor if the option asks for them.
+/// Prints a value, and then the values of the processors if the option asks for them.
 fn value_and_parts(out: &mut dyn Write, context: &Context<'_>, program: &Program, row: &Row) -> Result<()> {
     value(out, context, program, row)?;
     let found = program.aggregations.get(row.aggregation.0 as usize);
@@ -273,7 +287,7 @@ fn value_and_parts(out: &mut dyn Write, context: &Context<'_>, program: &Program
     Ok(())
 }
 
-/// The words that DTrace shows for a value that a processor never had.
+/// The words that DTrace shows for a processor without a value.
 fn unused(function: AggregatingFunction) -> Vec<u64> {
     let mut words = zeros(function);
     if let Some(first) = words.first_mut() {
@@ -286,7 +300,7 @@ fn unused(function: AggregatingFunction) -> Vec<u64> {
     words
 }
 
-/// A value in its column; a distribution in its own lines.
+/// Prints a value in its column, or a distribution on lines of its own.
 fn value(out: &mut dyn Write, context: &Context<'_>, program: &Program, row: &Row) -> Result<()> {
     let function = function(program, row.aggregation);
     match function {
@@ -311,7 +325,7 @@ pub(crate) fn symbol(out: &mut dyn Write, context: &mut Context<'_>, address: u6
     out.write_all(&number::text(name.as_bytes(), Shape::of_width(WIDTH)))
 }
 
-fn integer_type(key_type: &KeyType) -> IntegerType {
+pub(crate) fn integer_type(key_type: &KeyType) -> IntegerType {
     match key_type {
         KeyType::Integer(integer) => *integer,
         _ => IntegerType {
@@ -321,8 +335,8 @@ fn integer_type(key_type: &KeyType) -> IntegerType {
     }
 }
 
-/// An integer of a key, in the column of its type's size: 3, 5, 8 or 16 wide. It is printed by the
-/// sign of its type (DTrace takes types of 4 or 8 bytes for signed and smaller ones for unsigned).
+/// Prints an integer of a key in the column of its type's size: 3, 5, 8 or 16 wide. It is printed by the
+/// sign of its type. (DTrace prints types of 4 or 8 bytes as signed and smaller ones as unsigned.)
 fn key_integer(out: &mut dyn Write, value: i64, integer: IntegerType) -> Result<()> {
     let width = match integer.bytes {
         1 => 3,

@@ -1,4 +1,4 @@
-//! Reads records, has a [`Sink`] print them, and carries out their other effects.
+//! Reads records, passes their content to a [`Sink`], and carries out the other effects of actions.
 
 use nanoprobe_lang::Program;
 use nanoprobe_lang::format::Format;
@@ -18,14 +18,14 @@ use crate::table::AggregateTable;
 /// Prints the records of a session in the order in which they are given.
 pub struct Printer<'a> {
     program: &'a Program,
-    /// `setopt()` changes them.
+    /// The current options, which `setopt()` changes.
     options: Options,
     local: LocalTime,
     sink: Box<dyn Sink>,
 }
 
 impl<'a> Printer<'a> {
-    /// Nothing is printed yet. Dates are in UTC.
+    /// A printer that has printed nothing yet. Dates are in UTC.
     pub fn new(program: &'a Program, options: &Options, sink: Box<dyn Sink>) -> Printer<'a> {
         Printer {
             program,
@@ -35,7 +35,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Shows dates (`%Y`, `%T`) in this time.
+    /// The printer with dates (`%Y`, `%T`) in this local time.
     #[must_use]
     pub fn with_local_time(mut self, local: LocalTime) -> Printer<'a> {
         self.local = local;
@@ -54,8 +54,8 @@ impl<'a> Printer<'a> {
     /// Prints one record and carries out its effects. Yields the status of an `exit()`.
     ///
     /// # Errors
-    /// [`Error::Write`]; [`Error::Damaged`] for a record that is too short. Nothing of such a
-    /// record is printed.
+    /// [`Error::Write`]; [`Error::Damaged`] for a record that is too short. Nothing of such a record is
+    /// printed.
     pub fn record(
         &mut self,
         out: &mut dyn Console,
@@ -101,7 +101,7 @@ impl<'a> Printer<'a> {
                         out.act(Effect::Signal(signal as i32))?;
                     }
                 }
-                // The caller has already dealt with these.
+                // The caller has already handled these actions.
                 RecordKind::Speculate(_) | RecordKind::CommitSpeculation(_) | RecordKind::DiscardSpeculation(_) => {}
                 RecordKind::Trace(_)
                 | RecordKind::TraceName { .. }
@@ -127,7 +127,7 @@ impl<'a> Printer<'a> {
         Ok(exit)
     }
 
-    /// A clause failed.
+    /// Reports the fault of a clause.
     ///
     /// # Errors
     /// [`Error::Write`].
@@ -170,7 +170,7 @@ impl<'a> Printer<'a> {
         (&mut *self.sink, view)
     }
 
-    /// The text of an action that uses the text and does not print it.
+    /// The text of an action that uses its text instead of printing it.
     fn text(
         &mut self,
         format: &Format,
@@ -184,7 +184,7 @@ impl<'a> Printer<'a> {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// `setopt(name[, value])`.
+    /// Carries out `setopt(name[, value])`.
     fn set_option(
         &mut self,
         out: &mut dyn Console,
@@ -204,7 +204,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// The values of a record.
+/// The values of a record, by the layout.
 fn fields<'e>(event: &Event<'e>) -> Result<Vec<Recorded<'e>>, Error> {
     let Event {
         epid, layout, record, ..
@@ -222,7 +222,7 @@ fn fields<'e>(event: &Event<'e>) -> Result<Vec<Recorded<'e>>, Error> {
 /// SIGSTOP on Linux.
 const SIGSTOP: i32 = 19;
 
-/// Whether a clause records nothing that is printed: then it has no line.
+/// Whether a clause records only actions that print nothing. Such a clause has no line.
 fn is_silent(clause: &Clause) -> bool {
     let mut actions = clause.statements.iter().filter_map(|statement| match statement {
         Statement::Record(action) => Some(&action.kind),
@@ -231,7 +231,7 @@ fn is_silent(clause: &Clause) -> bool {
     !clause.statements.is_empty() && actions.all(RecordKind::is_silent)
 }
 
-/// `setopt(name[, value])`, for the options that can change during tracing.
+/// Sets an option by `setopt(name[, value])`, if it can change during tracing.
 fn set_option(options: &mut Options, name: &str, value: Option<&str>) -> Result<(), String> {
     let before = options.clone();
     let result = options.set(name, value).map_err(|error| error.to_string());

@@ -19,7 +19,7 @@ use crate::histogram::{self, Scale};
 use crate::number::{self, Base, Shape};
 use crate::stack::{self, Symbolizer};
 
-/// The widest field that a `*` can ask for: the traced program may choose its number.
+/// The widest field that a `*` can ask for. There is a limit because the traced program may choose the number.
 const ARGUMENT_MAX: i64 = 65_535;
 
 const SIGNED: IntegerType = IntegerType { bytes: 8, signed: true };
@@ -28,7 +28,7 @@ const UNSIGNED: IntegerType = IntegerType {
     signed: false,
 };
 
-/// What printing needs in addition to the values.
+/// The data that printing needs in addition to the values.
 pub(crate) struct Context<'a> {
     pub options: &'a Options,
     pub local: LocalTime,
@@ -36,7 +36,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// A stack with the indentation that the options ask for.
+    /// Prints a stack with the indentation that the options demand.
     pub(crate) fn stack(&mut self, out: &mut dyn Write, frames: &[u64]) -> Result<()> {
         stack::stack(
             out,
@@ -48,14 +48,14 @@ impl Context<'_> {
         )
     }
 
-    /// A string in a column.
+    /// Prints a string in a column.
     pub(crate) fn string(&self, out: &mut dyn Write, text: &[u8], width: i64, quiet: bool) -> Result<()> {
         let room = self.options.limits().string_limit() as usize;
         bytes::string(out, text, room, width, quiet, self.options.printing.raw_bytes)
     }
 }
 
-/// Something to convert.
+/// A value to convert.
 #[derive(Clone, Copy)]
 pub(crate) enum Item<'a> {
     Integer(i64, IntegerType),
@@ -73,7 +73,7 @@ pub(crate) enum Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// The same for a value that may have a name.
+    /// An item for a value that may have a name.
     pub(crate) fn named(value: &'a Value, integer: IntegerType, names: Option<&'a Foreign>) -> Item<'a> {
         match (value, names) {
             (Value::Integer(value), Some(of)) => Item::Enumeration(*value, of),
@@ -91,8 +91,8 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Writes a format. `next(true)` yields the value of the next aggregation, `next(false)` the next
-/// argument. A conversion without a value writes nothing; the check of the format excludes it.
+/// Prints a format. `next(true)` yields the value of the next aggregation, `next(false)` the next argument.
+/// A conversion without a value prints nothing; the check of the format excludes this case.
 pub(crate) fn format<'v>(
     out: &mut dyn Write,
     context: &mut Context<'_>,
@@ -140,7 +140,10 @@ fn convert(
     match item {
         Item::Integer(value, integer) => out.write_all(&integral(context, directive, shape, value, integer, 1)),
         Item::Enumeration(value, of)
-            if matches!(directive.conversion, Conversion::String | Conversion::EscapedString) =>
+            if matches!(
+                directive.conversion,
+                Conversion::String | Conversion::EscapedString | Conversion::Value
+            ) =>
         {
             out.write_all(&textual(directive, shape, name_of_value(of, value).as_bytes()))
         }
@@ -148,14 +151,14 @@ fn convert(
             let integer = of.integer().unwrap_or(SIGNED);
             out.write_all(&integral(context, directive, shape, value, integer, 1))
         }
-        Item::Symbol(address, kind) if directive.conversion == Conversion::Address => {
+        Item::Symbol(address, kind) if matches!(directive.conversion, Conversion::Address | Conversion::Value) => {
             let name = stack::name_of(context.symbolizer, address, kind);
             out.write_all(&number::text(name.as_bytes(), shape))
         }
         Item::Symbol(address, _) => out.write_all(&integral(context, directive, shape, address as i64, UNSIGNED, 1)),
         Item::Text(text) => out.write_all(&textual(directive, shape, text)),
         Item::Stack(frames) => {
-            // `-` means here: indented by the width. This is odd but useful.
+            // With the flag `-` the stack is indented by the width, which is odd but useful.
             let (indent, shape) = if shape.flags.left {
                 (shape.width, Shape { width: 0, ..shape })
             } else {
@@ -216,8 +219,10 @@ fn integral(
     };
     let by_type = directive.size == Size::Any && directive.letter != 'i';
     match directive.conversion {
-        Conversion::Decimal if integer.signed || !by_type => number::signed(quotient(), shape),
-        Conversion::Decimal | Conversion::Unsigned => number::unsigned(bits(), Base::Decimal, shape),
+        Conversion::Decimal | Conversion::Value if integer.signed || !by_type => number::signed(quotient(), shape),
+        Conversion::Decimal | Conversion::Value | Conversion::Unsigned => {
+            number::unsigned(bits(), Base::Decimal, shape)
+        }
         Conversion::Octal => number::unsigned(bits(), Base::Octal, shape),
         Conversion::Hexadecimal | Conversion::Pointer => number::unsigned(bits(), Base::Hexadecimal, shape),
         Conversion::HexadecimalUpper => number::unsigned(bits(), Base::HexadecimalUpper, shape),
@@ -249,12 +254,12 @@ fn integral(
                 ..shape
             },
         ),
-        // The check of the format refuses it.
+        // The check of the format refuses these conversions of an integer.
         Conversion::Stack | Conversion::String | Conversion::EscapedString | Conversion::WideString => Vec::new(),
     }
 }
 
-/// A format with the values that were recorded for it.
+/// A format, filled in with the values that were recorded for it.
 pub(crate) fn formatted<'v>(
     out: &mut dyn Write,
     context: &mut Context<'_>,
@@ -286,7 +291,7 @@ pub(crate) fn name_of_value(of: &Foreign, value: i64) -> Cow<'_, str> {
         .map_or_else(|| value.to_string().into(), Cow::Borrowed)
 }
 
-/// The same, as a string for a column.
+/// The name of a value, or the value, as a string for a column.
 pub(crate) fn of_enumeration(of: &Foreign, value: &Value) -> Value {
     let name = name_of_value(of, value.as_integer());
     Value::String(name.into_owned().into_bytes())

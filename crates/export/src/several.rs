@@ -1,4 +1,4 @@
-//! Several formats at once: each gets every call.
+//! Several formats at once: each of them receives every call.
 
 use nanoprobe_lang::interpret::ClauseFault;
 use nanoprobe_lang::options::Options;
@@ -8,7 +8,7 @@ use crate::console::Console;
 use crate::event::{Event, ProbeName};
 use crate::sink::{Action, Ended, Loss, Matched, Sink, Unplaced, View};
 
-/// They are called one after the other. They share the console: one of them writes to it, the
+/// The sinks are called one after another. They share the console: one of them writes to it, and the
 /// others write to their own files.
 #[derive(Default)]
 pub struct Several(pub Vec<Box<dyn Sink>>);

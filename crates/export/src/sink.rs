@@ -1,17 +1,17 @@
 //! The trait [`Sink`], which every format of output implements in its own file.
 //!
-//! A sink gets one call for each thing that happens, in order. It writes what its format has a form
-//! for. Every method has a default that does nothing.
+//! A sink gets one call for each event, in order. It writes those events for which its format has a form.
+//! The default of every method does nothing.
 //!
 //! ```text
 //! list_begins  listed ...                       -l
-//! matched  refused                              before the first record, and when a library comes
-//! record_begins  action ...  record_ends        for each record, by way of Printer
+//! matched  refused                              before the first record, and when a library is loaded
+//! record_begins  action ...  record_ends        for each record, through Printer
 //! fault  warning  losses                        between records
 //! exited                                        the process has ended
 //! interrupted | ended                           nothing more is recorded
-//! aggregations                                  what no action has printed
-//! losses  unplaced  nothing_seen  finish        the last
+//! aggregations                                  those that no action has printed
+//! losses  unplaced  nothing_seen  finish        at the end
 //! ```
 //!
 //! [`Printer`](crate::Printer) carries out the other effects of a record (`clear()`, `system()`,
@@ -31,13 +31,13 @@ use crate::printf::Context;
 use crate::stack::Symbolizer;
 use crate::table::AggregateTable;
 
-/// What a sink can look at when something is printed.
+/// The data that a sink can use when it prints an action.
 pub struct View<'a> {
     /// The D program.
     pub program: &'a Program,
-    /// The current options: `setopt()` changes them.
+    /// The current options, which `setopt()` changes.
     pub options: &'a Options,
-    /// Dates are in this time.
+    /// The local time, in which dates are printed.
     pub local: LocalTime,
     /// All aggregations.
     pub aggregations: &'a AggregateTable,
@@ -55,29 +55,29 @@ impl View<'_> {
     }
 }
 
-/// A value of a record, with its place there.
+/// A value of a record, with its field.
 pub type Recorded<'a> = (&'a RecordField, Value);
 
 /// An action that prints something.
 #[derive(Clone, Copy)]
 pub struct Action<'a> {
     pub kind: &'a RecordKind,
-    /// What it has recorded.
+    /// The values that the action has recorded.
     pub recorded: &'a [&'a Recorded<'a>],
 }
 
-/// A program of the command line was matched with the existing probes.
+/// The result of matching a program of the command line with the existing probes.
 #[derive(Clone, Debug)]
 pub struct Matched {
-    /// `script` or `description`.
+    /// The kind of program: `script` or `description`.
     pub of: &'static str,
     /// The script's name, or the text up to its body.
     pub text: String,
-    /// How many probes it matches.
+    /// The number of probes that the program matches.
     pub probes: usize,
 }
 
-/// A place that could not be probed.
+/// A place that could not be probed, or whose probe fires too early.
 #[derive(Clone, Debug)]
 pub struct Unplaced {
     /// Module and function.
@@ -85,7 +85,8 @@ pub struct Unplaced {
     /// The instruction's address, if it is known.
     pub site: Option<u64>,
     pub reason: String,
-    /// The place is probed nevertheless, but fires too early: when the function jumps to another one.
+    /// Whether the place is probed nevertheless, but the probe fires too early: when the function jumps to another
+    /// function.
     pub is_early_return: bool,
 }
 
@@ -94,7 +95,7 @@ pub struct Unplaced {
 pub struct Loss {
     /// What was lost, in one or two words.
     pub kind: &'static str,
-    /// DTrace's tag for it. With the option `droptags` it precedes the message.
+    /// DTrace's tag for this loss. With the option `droptags` the tag precedes the message.
     pub tag: &'static str,
     /// How many were lost since the last report.
     pub count: u64,
@@ -105,16 +106,16 @@ pub struct Loss {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Status(i32),
-    /// By a signal.
+    /// A signal ended it.
     Signal(i32),
-    /// Nobody knows.
+    /// How the process ended is not known.
     Unknown,
 }
 
-/// A format of output. Results go to the given console. If a format writes its own file, it opens
-/// that file itself.
+/// A format of output. Results go to the given console. A format that writes to its own file opens that
+/// file itself.
 pub trait Sink {
-    /// Nothing will be traced: only matching probes follow (`-l`).
+    /// Only matching probes follow, and nothing will be traced (`-l`).
     ///
     /// # Errors
     /// Here and below: the output cannot be written.
@@ -129,49 +130,49 @@ pub trait Sink {
         Ok(())
     }
 
-    /// What a program of the command line has matched.
+    /// Reports how many probes a program of the command line has matched.
     fn matched(&mut self, out: &mut dyn Console, found: &Matched) -> Result<(), Error> {
         let _ = (out, found);
         Ok(())
     }
 
-    /// Places that could not be probed, and were not reported before.
+    /// Reports places that could not be probed and were not reported before.
     fn refused(&mut self, out: &mut dyn Console, new: &[Unplaced]) -> Result<(), Error> {
         let _ = (out, new);
         Ok(())
     }
 
-    /// A record begins: of a clause that prints something, or that is empty.
+    /// The beginning of a record, of a clause that prints something or is empty.
     fn record_begins(&mut self, out: &mut dyn Console, options: &Options, event: &Event<'_>) -> Result<(), Error> {
         let _ = (out, options, event);
         Ok(())
     }
 
-    /// An action of the record.
+    /// An action of the record that has begun.
     fn action(&mut self, out: &mut dyn Console, view: &mut View<'_>, action: Action<'_>) -> Result<(), Error> {
         let _ = (out, view, action);
         Ok(())
     }
 
-    /// All actions of the record are done.
+    /// The end of a record: all of its actions are done.
     fn record_ends(&mut self, out: &mut dyn Console, options: &Options, event: &Event<'_>) -> Result<(), Error> {
         let _ = (out, options, event);
         Ok(())
     }
 
-    /// A clause failed.
+    /// The fault of a clause.
     fn fault(&mut self, out: &mut dyn Console, epid: u32, probe: &ProbeName, fault: &ClauseFault) -> Result<(), Error> {
         let _ = (out, epid, probe, fault);
         Ok(())
     }
 
-    /// Something could not be read, or placed.
+    /// A warning: something could not be read or placed.
     fn warning(&mut self, out: &mut dyn Console, text: &str) -> Result<(), Error> {
         let _ = (out, text);
         Ok(())
     }
 
-    /// What was lost since the last report.
+    /// The losses since the last report.
     fn losses(&mut self, out: &mut dyn Console, losses: &[Loss]) -> Result<(), Error> {
         let _ = (out, losses);
         Ok(())
@@ -183,7 +184,7 @@ pub trait Sink {
         Ok(())
     }
 
-    /// The user has interrupted the tracing: a terminal shows `^C` now.
+    /// The user has interrupted the tracing. A terminal now shows `^C`.
     fn interrupted(&mut self, out: &mut dyn Console) -> Result<(), Error> {
         let _ = out;
         Ok(())
@@ -201,22 +202,22 @@ pub trait Sink {
         Ok(())
     }
 
-    /// No probe could be placed in the process. This is the first refusal.
+    /// No probe could be placed in the process. `first` is the first refusal.
     fn unplaced(&mut self, out: &mut dyn Console, first: &Unplaced) -> Result<(), Error> {
         let _ = (out, first);
         Ok(())
     }
 
-    /// No probe of the process has fired: what was probed, and why that may be.
+    /// No probe of the process has fired. `text` says what was probed, and why possibly nothing fired.
     ///
     /// # Errors
-    /// As above.
+    /// [`Error::Write`].
     fn nothing_seen(&mut self, out: &mut dyn Console, text: &str) -> Result<(), Error> {
         let _ = (out, text);
         Ok(())
     }
 
-    /// The last call: the status with which the command ends.
+    /// The last call. `status` is the exit status of the command.
     fn finish(&mut self, out: &mut dyn Console, status: i32) -> Result<(), Error> {
         let _ = (out, status);
         Ok(())

@@ -1,16 +1,16 @@
 //! Speculations: records that wait for a commit or a discard.
 //!
 //! ```text
-//! speculate(id); printf(...)    the record waits under id, at most `specsize` bytes of them
-//! commit(id)                    all of them come out, in the order of their time; id is free again
-//! discard(id)                   they are forgotten; id is free again
+//! speculate(id); printf(...)    the record waits under id; all such records have at most `specsize` bytes
+//! commit(id)                    all of them are printed, in the order of their time; id is free again
+//! discard(id)                   all of them are forgotten; id is free again
 //! ```
 //!
-//! The target decides which numbers are taken, counts the bytes under them, and ends each only once
-//! (a later commit or discard has the number 0). The records wait here. The bound here protects
-//! against a target that counts wrongly. Records of several threads come in the order of their
-//! time, except between two rounds of reading. So a record may arrive after the commit that it
-//! precedes: such a late record is treated like the others of its speculation.
+//! The target decides which numbers are taken, counts the bytes under them, and ends each only once. (A
+//! later commit or discard has the number 0.) The records wait here. The limit here is a second one, in
+//! case the target counts wrongly. Records of several threads come in the order of their time, except
+//! between two rounds of reading. So a record may arrive after the commit that it precedes. Such a late
+//! record is treated like the others of its speculation.
 
 use std::collections::HashMap;
 
@@ -54,14 +54,14 @@ pub fn is_speculative(clause: &Clause) -> bool {
 /// The result for a record.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Taken<T> {
-    /// To be printed now, in this order.
+    /// The records to be printed now, in this order.
     pub print: Vec<T>,
     /// The speculations that have become free.
     pub freed: Vec<i64>,
 }
 
 impl<T> Speculations<T> {
-    /// No record waits; `bytes_max` is the option `specsize`.
+    /// The state without waiting records. `bytes_max` is the option `specsize`.
     #[must_use]
     pub fn new(bytes_max: u64) -> Speculations<T> {
         Speculations {
@@ -72,13 +72,13 @@ impl<T> Speculations<T> {
         }
     }
 
-    /// The number of records that found no room under their speculation.
+    /// The number of records that found no room in their speculation.
     #[must_use]
     pub fn drops(&self) -> u64 {
         self.drops
     }
 
-    /// Takes a record (with its header) of a clause, with the caller's own data.
+    /// Takes a record (with its header) of a clause, together with the caller's own data.
     pub fn take(&mut self, clause: &Clause, layout: &RecordLayout, record: &[u8], time: u64, view: T) -> Taken<T> {
         let number = |statement: usize| {
             let field = layout.fields.iter().find(|field| field.statement == statement)?;
@@ -118,7 +118,7 @@ impl<T> Speculations<T> {
         taken
     }
 
-    /// Keeps a record; yields it if its speculation was committed meanwhile.
+    /// Keeps a record. Yields the record if its speculation was already committed.
     fn keep(&mut self, id: i64, bytes: u64, time: u64, view: T) -> Option<T> {
         if let Some(closed) = self.closed.get(&id).filter(|closed| time <= closed.time) {
             return closed.committed.then_some(view);
@@ -136,7 +136,7 @@ impl<T> Speculations<T> {
         None
     }
 
-    /// Whether the number is valid and its speculation was still open.
+    /// Closes a speculation. Yields whether the number is valid and the speculation was open.
     fn close(&mut self, id: i64, time: u64, committed: bool) -> bool {
         if id <= 0 || self.closed.get(&id).is_some_and(|closed| time <= closed.time) {
             return false;
@@ -152,7 +152,7 @@ mod tests {
     use nanoprobe_lang::layout::{Limits, record_layout};
     use nanoprobe_lang::{MacroValues, Source};
 
-    /// A clause, and its record with this number in it.
+    /// A clause, and its record that contains this number.
     fn record(statement: &str, id: i64) -> (Clause, RecordLayout, Vec<u8>) {
         let text = format!("BEGIN {{ x = 1; {statement}(x); }}");
         let program = nanoprobe_lang::compile(&[Source::new("test", text)], &MacroValues::default()).unwrap();
@@ -171,28 +171,28 @@ mod tests {
     #[test]
     fn committed_records_come_in_the_order_of_their_time() {
         let mut speculations = Speculations::new(1 << 10);
-        assert_eq!(take(&mut speculations, "speculate", 1, 20, 2), []);
-        assert_eq!(take(&mut speculations, "speculate", 1, 10, 1), []);
-        assert_eq!(take(&mut speculations, "speculate", 2, 15, 9), []);
+        assert_eq!(take(&mut speculations, "speculate", 1, 20, 2), [0_u32; 0]);
+        assert_eq!(take(&mut speculations, "speculate", 1, 10, 1), [0_u32; 0]);
+        assert_eq!(take(&mut speculations, "speculate", 2, 15, 9), [0_u32; 0]);
         assert_eq!(take(&mut speculations, "commit", 1, 30, 3), [1, 2, 3]);
         assert_eq!(take(&mut speculations, "discard", 2, 31, 4), [4]);
         assert_eq!(take(&mut speculations, "commit", 2, 32, 5), [5]);
     }
 
     #[test]
-    fn stragglers_share_the_fate_of_the_others() {
+    fn a_late_record_is_treated_like_the_others_of_its_speculation() {
         let mut speculations = Speculations::new(1 << 10);
         take(&mut speculations, "commit", 1, 30, 0);
         take(&mut speculations, "discard", 2, 30, 0);
         assert_eq!(take(&mut speculations, "speculate", 1, 29, 7), [7]);
-        assert_eq!(take(&mut speculations, "speculate", 2, 29, 8), []);
-        // Taken anew.
-        assert_eq!(take(&mut speculations, "speculate", 2, 40, 9), []);
+        assert_eq!(take(&mut speculations, "speculate", 2, 29, 8), [0_u32; 0]);
+        // The number is taken again.
+        assert_eq!(take(&mut speculations, "speculate", 2, 40, 9), [0_u32; 0]);
         assert_eq!(take(&mut speculations, "commit", 2, 41, 10), [9, 10]);
     }
 
     #[test]
-    fn what_finds_no_room_is_counted() {
+    fn records_without_room_are_counted() {
         let mut speculations = Speculations::new(70);
         for view in 0..5 {
             take(&mut speculations, "speculate", 1, u64::from(view), view);
@@ -202,11 +202,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_none_are_not_freed() {
+    fn invalid_numbers_are_not_freed() {
         let mut speculations = Speculations::new(70);
         for id in [0, -1, i64::MIN] {
             let (clause, layout, bytes) = record("commit", id);
-            assert_eq!(speculations.take(&clause, &layout, &bytes, 1, 5).freed, []);
+            assert_eq!(speculations.take(&clause, &layout, &bytes, 1, 5).freed, [0_i64; 0]);
         }
     }
 }

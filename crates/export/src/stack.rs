@@ -1,35 +1,79 @@
-//! Stacks: one frame a line.
+//! Stacks: one frame on each line.
 
+use std::collections::HashMap;
 use std::io::{Result, Write};
 
 use nanoprobe_lang::program::SymbolKind;
 
 use crate::number::{self, Shape};
 
+/// The place of an instruction in a source file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    pub file: String,
+    pub line: u64,
+}
+
+/// The module that contains an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModulePlace {
+    /// Its first address in the target, and the address after its last.
+    pub start: u64,
+    pub end: u64,
+    pub path: String,
+    /// The linker's hash of the module's contents, in hexadecimal digits; empty if there is no hash.
+    pub build_id: String,
+}
+
 /// Names for addresses of the target.
 pub trait Symbolizer {
-    /// The address as DTrace writes it: ``module`function+0x1f``; ``module`function`` at its first
-    /// byte; ``module`0x4005d0`` where no function is known; `0x4005d0` where no module is known.
+    /// The address as DTrace writes it: ``module`function+0x1f``; ``module`function`` at its first byte.
+    /// ``module`0x4005d0`` if no function is known; `0x4005d0` if no module is known.
     fn symbolize(&mut self, address: u64) -> String;
 
-    /// The same for a return address. After a call that does not return, the return address may be
-    /// the first byte of another function. It still belongs to the function with the call.
+    /// As [`Symbolizer::symbolize`], for a return address. After a call that does not return, it may be the
+    /// first byte of another function. It still belongs to the function with the call.
     fn symbolize_return(&mut self, address: u64) -> String {
         self.symbolize(address)
     }
 
-    /// The address without a function's name, as with `noresolve`: `module:0x1f` with the place in
-    /// the mapping, or the address itself.
+    /// The function of a frame of interpreted code, without its line; `None`: the frame is machine code.
+    fn interpreted_function(&mut self, frame: u64) -> Option<String> {
+        let _ = frame;
+        None
+    }
+
+    /// The address without a function's name, as with `noresolve`: `module:0x1f` with the offset in the
+    /// mapping, or the address itself.
     fn unresolved(&mut self, address: u64) -> String {
         format!("{address:#x}")
     }
 
-    /// One address for all those that have the same printed name: the start of the function, or of
-    /// the module. The address itself if neither is known.
+    /// One address for all addresses with the same printed name: the start of the function, or of the module.
+    /// It is the address itself if neither is known.
     fn start_of(&mut self, address: u64, kind: SymbolKind) -> u64;
+
+    /// The name of a function as its source has it; `None`: the two names are the same.
+    fn function_name(&mut self, name: &str) -> Option<String> {
+        let _ = name;
+        None
+    }
+
+    /// For each of these addresses the place in the source, if it is known. One call takes all addresses, because each
+    /// table of lines has to be read from its start.
+    fn sources(&mut self, addresses: &[u64]) -> HashMap<u64, Source> {
+        let _ = addresses;
+        HashMap::new()
+    }
+
+    /// The module that contains an address.
+    fn module(&mut self, address: u64) -> Option<ModulePlace> {
+        let _ = address;
+        None
+    }
 }
 
-/// What `uaddr`, `usym` and `umod` print of an address.
+/// The name that `uaddr`, `usym` and `umod` print for an address.
 pub(crate) fn name_of(symbolizer: &mut dyn Symbolizer, address: u64, kind: SymbolKind) -> String {
     let start = symbolizer.start_of(address, kind);
     let name = symbolizer.symbolize(start);
@@ -39,8 +83,8 @@ pub(crate) fn name_of(symbolizer: &mut dyn Symbolizer, address: u64, kind: Symbo
     }
 }
 
-/// The names of a stack's frames, innermost first, up to the first zero. The first address is where
-/// the thread was; the others are return addresses.
+/// The names of a stack's frames, innermost first, up to the first zero. The first address is the
+/// thread's position; the others are return addresses.
 pub(crate) fn frame_names<'a>(
     frames: &'a [u64],
     symbolizer: &'a mut dyn Symbolizer,
@@ -50,6 +94,22 @@ pub(crate) fn frame_names<'a>(
         0 => (address, symbolizer.symbolize(address)),
         _ => (address, symbolizer.symbolize_return(address)),
     })
+}
+
+/// The name of a frame's function, without the place in it.
+pub(crate) fn function_of_frame(frame: u64, is_return: bool, symbolizer: &mut dyn Symbolizer) -> String {
+    if let Some(function) = symbolizer.interpreted_function(frame) {
+        return function;
+    }
+    let name = match is_return {
+        true => symbolizer.symbolize_return(frame),
+        false => symbolizer.symbolize(frame),
+    };
+    without_offset(&name).to_owned()
+}
+
+pub(crate) fn without_offset(name: &str) -> &str {
+    name.rsplit_once("+0x").map_or(name, |(function, _)| function)
 }
 
 /// Prints a new line, then each frame indented, up to the first zero. `named`: with the names of functions.
@@ -75,4 +135,16 @@ pub(crate) fn stack(
         writeln!(out)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_do_not_divide_functions() {
+        assert_eq!(without_offset("a.out`main+0x1f"), "a.out`main");
+        assert_eq!(without_offset("a.out`main"), "a.out`main");
+        assert_eq!(without_offset("0x401000"), "0x401000");
+    }
 }

@@ -1,8 +1,8 @@
 //! All aggregations of a session, on the tracer's side.
 //!
-//! The tracer reads what is new in the target's tables into a [`Snapshot`], each count once, and
-//! adds the snapshot to the [`AggregateTable`]. `clear()` sets the words there to zero, and
-//! `trunc()` removes them, so the removed values are gone everywhere.
+//! The tracer reads the changes in the target's tables into a [`Snapshot`], each count once, and adds the
+//! snapshot to the [`AggregateTable`]. `clear()` sets the words in the table to zero, and `trunc()` removes
+//! them. So the removed values are gone everywhere.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
@@ -15,10 +15,10 @@ use crate::stack::Symbolizer;
 
 type Identity = (u32, Vec<u8>);
 
-/// The aggregation and key of a value, its processor, and its words.
+/// The aggregation and key of a value, the processor on which it was aggregated, and its words.
 type OfProcessor = ((Identity, u32), Vec<u64>);
 
-/// An integer of a key.
+/// The size of the processor in a key: an integer.
 const PROCESSOR_BYTES: usize = 8;
 
 /// What threads and enabled probes have aggregated since the last request.
@@ -28,14 +28,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Nothing yet.
+    /// A snapshot without values.
     pub fn new() -> Snapshot {
         Snapshot::default()
     }
 
-    /// Adds the value words of one thread (or enabled probe) under a key. False: there is no
-    /// such aggregation, or the key does not fit it; the caller reports a damaged arena.
-    /// Missing words are zeros.
+    /// Adds the value words of one thread (or enabled probe) under a key; missing words are zeros. `false`:
+    /// there is no such aggregation, or the key does not fit it. Then the caller reports a damaged arena.
     #[must_use = "false means that the arena is damaged"]
     pub fn add(&mut self, program: &Program, aggregation: u32, key: &[u8], words: &[u64]) -> bool {
         let Some(found) = program.aggregations.get(aggregation as usize) else {
@@ -48,9 +47,8 @@ impl Snapshot {
         true
     }
 
-    /// Adds the change of value words since they were `before`, which was added earlier; empty:
-    /// nothing was added. So a key whose words have only begun another epoch does not come back.
-    /// False as for [`Snapshot::add`].
+    /// Adds the change of value words since `before`, which was added earlier (empty: nothing was added). So a key does
+    /// not appear again if a new epoch is the only change of its words. `false` as for [`Snapshot::add`].
     #[must_use = "false means that the arena is damaged"]
     pub fn add_since(
         &mut self,
@@ -81,7 +79,7 @@ impl Snapshot {
         }
     }
 
-    /// Takes the values of one aggregation out.
+    /// Removes the values of one aggregation, and yields them.
     #[must_use]
     pub fn split_off(&mut self, id: AggregationId) -> Snapshot {
         let mut words = self.words.split_off(&(id.0, Vec::new()));
@@ -90,12 +88,12 @@ impl Snapshot {
         Snapshot { words }
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.words.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
@@ -105,8 +103,8 @@ impl Snapshot {
         self.words.contains_key(&(id.0, key.to_vec()))
     }
 
-    /// `@aggregation[key] = function(value, weight)`, for clauses that the tracer runs itself.
-    /// False: there is no such aggregation.
+    /// `@aggregation[key] = function(value, weight)`, for clauses that the tracer itself runs. `false`: there
+    /// is no such aggregation.
     pub fn update(&mut self, program: &Program, id: AggregationId, key: &[u8], value: i64, weight: i64) -> bool {
         let Some(found) = program.aggregations.get(id.0 as usize) else {
             return false;
@@ -115,9 +113,8 @@ impl Snapshot {
         true
     }
 
-    /// Merges the keys whose addresses have the same name: addresses in one function, for `usym`,
-    /// or in one module, for `umod`. As in DTrace, the consumer does this, because the agent
-    /// knows no names.
+    /// Merges the keys whose addresses have the same name: for `usym`, addresses in one function; for `umod`,
+    /// addresses in one module. As in DTrace, the consumer does this, because the agent knows no names.
     #[must_use]
     pub fn with_symbols(self, program: &Program, symbolizer: &mut dyn Symbolizer) -> Snapshot {
         let is_symbol = |key_type: &KeyType| matches!(key_type, KeyType::Symbol(_));
@@ -142,8 +139,8 @@ impl Snapshot {
         merged
     }
 
-    /// The lines without the processors that are the last element of some keys, and the values
-    /// of each processor.
+    /// For keys whose last element is the processor: the lines without the processor, and the values of each
+    /// processor.
     fn apart(self, program: &Program) -> (Snapshot, Vec<OfProcessor>) {
         let is_apart = |id: u32| program.aggregations.get(id as usize).filter(|found| found.by_processor);
         let mut whole = Snapshot::new();
@@ -197,7 +194,7 @@ fn symbols_in(types: &[KeyType], bytes: &[u8]) -> Vec<(usize, SymbolKind)> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     words: Vec<u64>,
-    /// By processor, if that is the key's last element (`aggpercpu`).
+    /// The words of each processor, if the key's last element is the processor (`aggpercpu`).
     parts: BTreeMap<u32, Vec<u64>>,
     normal: u64,
 }
@@ -206,7 +203,7 @@ struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub aggregation: AggregationId,
-    /// The elements of its key.
+    /// The elements of the key.
     pub key: Vec<Value>,
     /// The value words since the last `clear()`.
     pub words: Vec<u64>,
@@ -216,26 +213,29 @@ pub struct Row {
     pub normal: u64,
 }
 
-/// The aggregations as printed.
+/// The aggregations in the form in which they are printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AggregateTable {
     entries: BTreeMap<Identity, Entry>,
+    /// The values that records after the end have truncated (see [`AggregateTable::end`]).
+    truncated: BTreeMap<Identity, Entry>,
+    has_ended: bool,
     begun: Vec<Epoch>,
 }
 
-/// Minima and maxima that begin again. It tells the owner of their words to reset them
+/// Minima and maxima whose epoch begins again. The owner of their words must reset them
 /// (`agent/contract.h`, "Value words").
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Epoch {
     aggregation: AggregationId,
-    /// The keys that a `trunc()` has left.
+    /// The keys that remain after a `trunc()`.
     kept: BTreeSet<Vec<u8>>,
-    /// The processor follows them; the actions do not name it.
+    /// Whether the processor follows the keys. The actions do not name it.
     by_processor: bool,
 }
 
 impl Epoch {
-    /// Whether it begins again for this key.
+    /// Whether the epoch begins again for this key.
     #[must_use]
     pub fn is_of(&self, aggregation: u32, key: &[u8]) -> bool {
         let key = match self.by_processor {
@@ -254,7 +254,7 @@ impl AggregateTable {
         AggregateTable::default()
     }
 
-    /// Adds what is new.
+    /// Adds the values of a snapshot.
     pub fn add(&mut self, program: &Program, snapshot: Snapshot) {
         let (snapshot, parts) = snapshot.apart(program);
         self.add_whole(program, snapshot);
@@ -285,6 +285,20 @@ impl AggregateTable {
         }
     }
 
+    /// Called when tracing ends: only END and records in the buffers follow. From now on a `trunc()` decides what is
+    /// printed, and no longer what profiles contain.
+    pub fn end(&mut self) {
+        self.has_ended = true;
+    }
+
+    /// The keys of an aggregation, as bytes, with their words. Includes the keys that were truncated after the end.
+    pub(crate) fn profiled(&self, id: AggregationId) -> impl Iterator<Item = (&[u8], &[u64])> {
+        let truncated = self.truncated.range((id.0, Vec::new())..);
+        let truncated = truncated.take_while(move |((aggregation, _), _)| *aggregation == id.0);
+        let all = self.of(id).chain(truncated);
+        all.map(|((_, key), entry)| (key.as_slice(), entry.words.as_slice()))
+    }
+
     /// The lines of an aggregation, in the order of their key bytes.
     pub fn rows(&self, program: &Program, id: AggregationId) -> Vec<Row> {
         let Some(found) = program.aggregations.get(id.0 as usize) else {
@@ -310,6 +324,12 @@ impl AggregateTable {
             .collect()
     }
 
+    /// The keys of an aggregation, as bytes, with their words and the divisor of their values.
+    pub(crate) fn values(&self, id: AggregationId) -> impl Iterator<Item = (&[u8], &[u64], u64)> {
+        self.of(id)
+            .map(|((_, key), entry)| (key.as_slice(), entry.words.as_slice(), entry.normal))
+    }
+
     /// The lines of all aggregations except those that have been printed.
     pub(crate) fn rest(&self, program: &Program, printed: &BTreeSet<AggregationId>) -> Vec<Row> {
         let ids = (0..program.aggregations.len()).filter_map(|id| u32::try_from(id).ok());
@@ -317,7 +337,7 @@ impl AggregateTable {
         left.flat_map(|id| self.rows(program, id)).collect()
     }
 
-    /// The minima and maxima that were cleared or truncated since the last call.
+    /// The minima and maxima that were cleared or truncated since the previous call.
     #[must_use]
     pub fn take_epochs(&mut self) -> Vec<Epoch> {
         std::mem::take(&mut self.begun)
@@ -334,8 +354,8 @@ impl AggregateTable {
         }
     }
 
-    /// `trunc(@a[, count])`: removes keys and values, except the `count` greatest (or, if negative,
-    /// the `-count` least).
+    /// `trunc(@a[, count])`: removes keys and values, except the `count` greatest ones, or if `count` is
+    /// negative, the `-count` least ones.
     pub fn truncate(&mut self, program: &Program, id: AggregationId, count: i64) {
         let Some(found) = program.aggregations.get(id.0 as usize) else {
             return;
@@ -357,15 +377,26 @@ impl AggregateTable {
             if count < 0 { order } else { order.reverse() }
         });
         let kept = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-        // A key with a name stands for many addresses. So the target, which keeps addresses, cannot
-        // tell which keys stay.
+        // A key that is printed as a name stands for many addresses. The target keeps addresses, so it cannot
+        // decide which keys stay.
         let has_symbols = found.keys.iter().any(|key| matches!(key, KeyType::Symbol(_)));
         if is_extreme(program, id) && (kept == 0 || !has_symbols) {
             let kept = order.iter().take(kept).map(|(_, _, (_, key))| key.clone()).collect();
             self.begin_epoch(program, id, kept);
         }
         for (_, _, identity) in order.iter().skip(kept) {
-            self.entries.remove(identity);
+            let removed = self.entries.remove(identity);
+            let Some(entry) = removed.filter(|_| self.has_ended) else {
+                continue;
+            };
+            match self.truncated.entry(identity.clone()) {
+                btree_map::Entry::Occupied(mut before) => {
+                    merge(found.function, &mut before.get_mut().words, &entry.words);
+                }
+                btree_map::Entry::Vacant(place) => {
+                    place.insert(entry);
+                }
+            }
         }
     }
 
@@ -378,7 +409,7 @@ impl AggregateTable {
         });
     }
 
-    /// `normalize(@a, factor)`: the current values are printed divided by it. 0 is taken for 1.
+    /// `normalize(@a, factor)`: the present values are printed divided by the factor; 0 means 1.
     pub fn normalize(&mut self, id: AggregationId, factor: u64) {
         self.of_mut(id).for_each(|entry| entry.normal = factor.max(1));
     }

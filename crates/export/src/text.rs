@@ -5,8 +5,8 @@
 //!  13  75978                     strlen:entry           3479933
 //! ```
 //!
-//! The header comes before the first record, the columns before each record, and a new line after
-//! it. Quiet output has none of them. Everything that is not a result is a message to the user.
+//! The header comes before the first record, the columns before each record, and a new line after each
+//! record. Quiet output has none of them. Everything that is not a result is a message to the user.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -21,19 +21,21 @@ use crate::bytes;
 use crate::console::Console;
 use crate::event::{Event, ProbeName};
 use crate::flow::Flow;
+use crate::function_names::with_function_names;
 use crate::message::error_message;
 use crate::pointed;
 use crate::printa;
 use crate::printf::{self, Context, formatted, integer_type};
-use crate::sink::{Action, Ended, Loss, Matched, Sink, Unplaced, View};
+use crate::sink::{Action, Ended, Loss, Matched, Recorded, Sink, Unplaced, View};
 use crate::typed;
 
-/// The current state of the output.
+/// The state of the output.
 pub struct Text {
-    /// Whether the command line asks for no messages (`-q`), or for all (`-v`).
+    /// Whether the command line asks for no messages (`-q`). The next field says whether the command line asks for all
+    /// messages (`-v`).
     is_quiet: bool,
     is_verbose: bool,
-    /// `droptags`.
+    /// Whether the option `droptags` is set.
     has_drop_tags: bool,
     heading_printed: bool,
     flow: Flow,
@@ -41,7 +43,7 @@ pub struct Text {
 }
 
 impl Text {
-    /// Nothing is printed yet. These are the options at the beginning of the tracing.
+    /// The state before the first line. `options`: the options at the beginning of the tracing.
     pub fn new(options: &Options, is_verbose: bool) -> Text {
         Text {
             is_quiet: options.printing.quiet,
@@ -70,6 +72,7 @@ impl Sink for Text {
             module,
             function,
             name,
+            ..
         } = probe;
         Ok(writeln!(
             out,
@@ -86,7 +89,7 @@ impl Sink for Text {
         Ok(())
     }
 
-    /// With `-v` each of them, otherwise their number.
+    /// Prints each of the places with `-v`, otherwise only their number.
     fn refused(&mut self, out: &mut dyn Console, new: &[Unplaced]) -> Result<(), Error> {
         if self.is_verbose {
             for refused in new {
@@ -127,7 +130,7 @@ impl Sink for Text {
             if heading {
                 writeln!(out, "{:>3} {:>6} {:>32}", "CPU", "ID", "FUNCTION:NAME")?;
             }
-            let name = format!("{}:{}", probe.function, probe.name);
+            let name = format!("{}:{}", probe.shown, probe.name);
             write!(out, "{cpu:>3} {:>6} {name:>32} ", probe.id)?;
         }
         Ok(())
@@ -135,6 +138,9 @@ impl Sink for Text {
 
     fn action(&mut self, out: &mut dyn Console, view: &mut View<'_>, action: Action<'_>) -> Result<(), Error> {
         let Action { kind, recorded } = action;
+        let named = with_function_names(kind, recorded, view.symbolizer);
+        let named: Option<Vec<&Recorded<'_>>> = named.as_ref().map(|named| named.iter().collect());
+        let recorded = named.as_deref().unwrap_or(recorded);
         match kind {
             RecordKind::Trace(_) | RecordKind::UserStack { .. } => {
                 for (field, value) in recorded {
@@ -223,12 +229,12 @@ impl Sink for Text {
         Ok(())
     }
 
-    /// As in DTrace: the output continues after the line with the terminal's `^C`.
+    /// As in DTrace, the output continues after the line with the terminal's `^C`.
     fn interrupted(&mut self, out: &mut dyn Console) -> Result<(), Error> {
         Ok(writeln!(out)?)
     }
 
-    /// As in DTrace, in quiet mode, too: the remaining aggregations begin on a new line.
+    /// As in DTrace, and also in quiet mode, the remaining aggregations begin on a new line.
     fn ended(&mut self, out: &mut dyn Console) -> Result<(), Error> {
         Ok(writeln!(out)?)
     }
@@ -251,7 +257,7 @@ impl Sink for Text {
     }
 }
 
-/// `trace()` and `ustack()`.
+/// Prints a value for `trace()` or `ustack()`.
 fn trace(out: &mut dyn Write, context: &mut Context<'_>, field: &RecordField, value: &Value) -> Result<(), Error> {
     const WIDTH: i64 = -33;
     let quiet = context.options.printing.quiet;
@@ -264,8 +270,8 @@ fn trace(out: &mut dyn Write, context: &mut Context<'_>, field: &RecordField, va
     Ok(())
 }
 
-/// An integer in the column of its type. As in DTrace on Linux, the column has room for the longest
-/// number of the type, but for small types not for the sign.
+/// Prints an integer in the column of its type. As in DTrace on Linux, the column has room for the longest number of
+/// the type. For small types it has no room for the sign.
 fn integer(out: &mut dyn Write, value: i64, integer: IntegerType, quiet: bool) -> Result<(), Error> {
     let width = match (integer.bytes, integer.signed) {
         _ if quiet => 0,

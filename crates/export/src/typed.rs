@@ -8,11 +8,10 @@
 //!                      }
 //! ```
 //!
-//! Types have their names in the source: `ushort_t`, `request_t {`, if these are known.
+//! Types have their names in the source, such as `ushort_t` and `request_t`, if these are known.
 //!
-//! A value of an enumeration is shown by name, if it has one; in a bit-field, too. A
-//! structure's members are indented by four columns. The elements of an array are on one line,
-//! unless they are structures.
+//! A value of an enumeration is shown by name, if it has one, also in a bit-field. A structure's members
+//! are indented by four columns. The elements of an array are on one line, unless they are structures.
 
 use std::io::{ErrorKind, Result, Write};
 
@@ -24,10 +23,10 @@ use crate::printf::name_of_value;
 
 /// The most bytes that are printed for one value: the types of a damaged program may nest endlessly.
 const SHOWN_BYTES_MAX: usize = 1 << 20;
-/// How deep structures are shown.
+/// Structures are shown down to this depth.
 const DEPTH_MAX: usize = 32;
 
-/// A writer that accepts no more than so many bytes.
+/// A writer that accepts no more than a given number of bytes.
 struct Limited<'a> {
     out: &'a mut dyn Write,
     left: usize,
@@ -45,7 +44,7 @@ impl Write for Limited<'_> {
     }
 }
 
-/// Prints a value of a type; structures and arrays are their bytes.
+/// Prints a value of a type. Structures and arrays are given by their bytes.
 pub(crate) fn print(out: &mut dyn Write, shown: &Type, value: &Value) -> Result<()> {
     let mut limited = Limited {
         out,
@@ -91,17 +90,17 @@ fn print_whole(out: &mut dyn Write, shown: &Type, value: &Value) -> Result<()> {
         }
         (_, value) => hexadecimal(out, value.as_integer() as u64)?,
     }
-    // As in DTrace, nothing follows a structure's brace.
+    // As in DTrace, nothing follows the brace of a structure.
     match shown {
         Type::Structure(_) => Ok(()),
         _ => writeln!(out),
     }
 }
 
-/// A declaration of a type and a name, as DTrace writes it: the name after the whole type.
+/// The declaration of a name with a type, as DTrace writes it: the name follows the whole type.
 pub(crate) fn name(of: &Type, member: &str) -> String {
     let of = types::shown_name(of);
-    // `int8_t` and `int16_t` without a typedef were most likely C's `char` and `short`.
+    // `int8_t` and `int16_t` without a typedef were probably C's `char` and `short`.
     let of = match (of.strip_prefix("int8_t"), of.strip_prefix("int16_t")) {
         (Some(rest), _) => format!("char{rest}"),
         (_, Some(rest)) => format!("short{rest}"),
@@ -125,7 +124,7 @@ fn nameless(of: &str) -> Option<String> {
     })
 }
 
-/// As C's `%#x`: a zero has no prefix.
+/// Prints a number like C's `%#x`, which gives a zero no prefix.
 fn hexadecimal(out: &mut dyn Write, value: u64) -> Result<()> {
     if value == 0 {
         write!(out, "0")
@@ -163,7 +162,7 @@ pub(crate) fn word(bytes: &[u8]) -> u64 {
         .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// A value in memory; `depth` is that of the line where the value begins.
+/// Prints a value in memory. `depth` is that of the line on which the value begins.
 fn of_bytes(out: &mut dyn Write, of: &Type, bytes: &[u8], depth: usize, outermost: bool) -> Result<()> {
     match unnamed(of) {
         Type::Integer(integer) => number(out, word(bytes), *integer),
@@ -189,12 +188,12 @@ fn of_foreign(out: &mut dyn Write, of: &Foreign, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// The name of a value, or else the value.
+/// Prints the name of a value, or the value if it has no name.
 fn enumeration(out: &mut dyn Write, of: &Foreign, value: i64) -> Result<()> {
     write!(out, "{}", name_of_value(of, value))
 }
 
-/// As C's `%+.7e`.
+/// Prints a number like C's `%+.7e`.
 pub(crate) fn floating(out: &mut dyn Write, value: f64) -> Result<()> {
     let text = format!("{value:+.7e}");
     match text.split_once('e') {
@@ -234,7 +233,7 @@ fn members(out: &mut dyn Write, structure: &Structure, bytes: &[u8], depth: usiz
             Some(bits) => {
                 let value = word(here) >> bits.shift & (u64::MAX >> (64 - bits.width.clamp(1, 64)));
                 write!(out, " :{} = ", bits.width)?;
-                // If the unit has another size than the type, its values have the names, too.
+                // If the unit has another size than the type, the names of the values are still shown.
                 match (member_type, unnamed(shown)) {
                     (Type::Foreign(foreign), _) | (_, Type::Foreign(foreign)) => {
                         let unused = 64 - bits.width.clamp(1, 64);
@@ -294,7 +293,7 @@ mod tests {
     use super::nameless;
 
     #[test]
-    fn what_has_no_name_keeps_the_space_in_front_of_it() {
+    fn a_structure_without_a_name_keeps_the_space_before_its_name() {
         assert_eq!(nameless("struct").as_deref(), Some("struct "));
         assert_eq!(nameless("union [2]").as_deref(), Some("union  [2]"));
         assert_eq!(nameless("struct *").as_deref(), Some("struct  *"));

@@ -7,7 +7,7 @@ mod support;
 use nanoprobe_lang::program::{AggregatingFunction as Function, AggregationId, KeyType, RecordKind};
 use support::*;
 
-/// Every function, over the same values.
+/// Aggregates the same values with every function.
 fn every_function(session: &mut Session, keys: &[KeyType]) -> Vec<u32> {
     [
         Function::Count,
@@ -234,7 +234,7 @@ fn clear_and_truncate() {
     }
     assert_eq!(shrink(&mut session, truncate(sum, Some(3))), "c 2\nb 3\na 4\n");
     assert_eq!(shrink(&mut session, truncate(sum, Some(-2))), "c 2\nb 3\n");
-    // a removed key comes back with its next update, and begins anew
+    // A removed key appears again with its next update, and starts from nothing.
     session.aggregate(sum, &[string("d")], 10, 1);
     assert_eq!(
         shrink(&mut session, plain(RecordKind::Clear(AggregationId(sum)))),
@@ -243,12 +243,12 @@ fn clear_and_truncate() {
     session.aggregate(sum, &[string("d")], 5, 1);
     assert_eq!(shrink(&mut session, truncate(sum, Some(99))), "b 0\nc 0\nd 5\n");
     assert_eq!(shrink(&mut session, truncate(sum, None)), "");
-    session.aggregate(sum, &[string("a")], 0, 1); // a sum of nothing is an update all the same
+    session.aggregate(sum, &[string("a")], 0, 1); // adding 0 to a sum is an update, too
     assert_eq!(shrink(&mut session, normalize(sum, 0)), "a 0\n");
 }
 
 #[test]
-fn what_is_printed_is_not_printed_again() {
+fn a_printed_aggregation_is_not_printed_again_at_the_end() {
     let mut session = Session::new(&["quiet"]);
     let first = session.aggregation(Function::Count, &[]);
     let second = session.aggregation(Function::Count, &[]);

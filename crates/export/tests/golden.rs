@@ -9,7 +9,7 @@ use nanoprobe_lang::program::{
 };
 use support::*;
 
-// ---- the outputs that people know ----------------------------------------------------------------------------------
+// ---- common outputs ------------------------------------------------------------------------------------------------
 
 #[test]
 fn one_count() {
@@ -273,7 +273,7 @@ fn color() -> Foreign {
     Foreign::new("enum color".to_owned(), ForeignKind::Enumeration { integer, names })
 }
 
-/// A session with a value that has a name and one that has none: traced, formatted, and as keys.
+/// A session with two values of an enumeration, one with a name and one without: traced, formatted, and as keys.
 fn of_colors(options: &[&str]) -> Session {
     let mut session = Session::new(options);
     let count = session.aggregation(Function::Count, &[KeyType::Enumeration(color()), INT_KEY]);

@@ -1,4 +1,4 @@
-//! Whatever the target overwrites, the result is text or an error.
+//! Whatever the target has overwritten, the result is text or an error.
 #![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
 
 mod support;
@@ -33,7 +33,7 @@ const FUNCTIONS: [Function; 9] = [
     },
 ];
 
-/// A clause with one of every kind of action.
+/// A clause with one action of every kind.
 fn clause() -> Clause {
     let values = vec![
         (Type::I32, integer(0)),

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! cpu=2        clause /predicate/  ->  clause /cpu == 2 && predicate/
-//! aggpercpu    @a[key]             ->  @a[key, cpu], of which only what prints knows: Aggregation::by_processor
+//! aggpercpu    @a[key]             ->  @a[key, cpu], with Aggregation::by_processor set, which only the printer reads
 //! ```
 //!
-//! Both options are DTrace's. DTrace traces by processor; here each thread records, so the program
-//! asks for the processor.
+//! Both options are DTrace's. DTrace enables probes on one processor. Here every thread records, so
+//! the program itself tests the processor.
 
 use crate::MacroValues;
 use crate::options::Options;
@@ -18,7 +18,7 @@ use crate::source::Span;
 
 const INT: IntegerType = IntegerType { bytes: 4, signed: true };
 
-/// Changes a program as the options of the text, or those of the command line, say.
+/// Changes a program as the options of the text, or of the command line, demand.
 pub(crate) fn apply(program: &mut Program, macros: &MacroValues) {
     let mut options = Options::default();
     options.recording.processor = macros.options.processor;

@@ -13,7 +13,7 @@
 
 use std::borrow::Cow;
 
-/// This is added to a byte, 0x80 to 0xff, that is not part of a UTF-8 character.
+/// The private character for a byte that is not part of a UTF-8 character is this number plus the byte (0x80 to 0xff).
 const STAND_IN: u32 = 0x10_ff00;
 /// The first byte, in UTF-8, of all characters from U+100000 on.
 const HIGH: u8 = 0xf4;
@@ -50,8 +50,8 @@ pub fn bytes_of(text: &str) -> Cow<'_, [u8]> {
     Cow::Owned(bytes)
 }
 
-/// The string for people to read: a byte that is no character is shown as
-/// the replacement character.
+/// The string for people to read: each byte that is not part of a character is shown as the
+/// replacement character.
 #[must_use]
 pub fn readable(text: &str) -> String {
     let shown = |character: char| byte_of(character).map_or(character, |_| char::REPLACEMENT_CHARACTER);

@@ -1,9 +1,9 @@
 //! Diagnostics: why the front end refuses a program.
 //!
-//! Every diagnostic has a stable tag. Where DTrace has a tag (`D_SYNTAX`, `D_IDENT_UNDEF`, ...: its
-//! manual and its test suite name them), it is DTrace's. Our own tags begin with `N_`: for what D
-//! has and nanoprobe has not yet, and for our own limits. Nothing is dropped or guessed: what is
-//! not supported is refused by name.
+//! Every diagnostic has a stable tag. Where DTrace has a tag (`D_SYNTAX`, `D_IDENT_UNDEF`, ...), the
+//! tag is DTrace's, from its manual and its test suite. Our own tags begin with `N_`. They are for
+//! parts of D that nanoprobe does not support yet, and for our own limits. Nothing is dropped or
+//! guessed: an unsupported part is refused by name.
 
 use crate::source::{Source, Span};
 use std::fmt;
@@ -63,15 +63,15 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
 /// One error in a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Stable, for tests and scripts: `D_...` as in DTrace, `N_...` ours.
+    /// A stable name for tests and scripts: `D_...` as in DTrace, `N_...` ours.
     pub tag: &'static str,
     /// What is wrong: one sentence without a full stop.
     pub message: String,
-    /// Where; knows its source.
+    /// The place in the text.
     pub span: Span,
-    /// What to do about it.
+    /// How to correct it.
     pub help: Option<String>,
-    /// Other places that explain it ("first used here").
+    /// Other places that explain the error ("first used here").
     pub related: Vec<(Span, String)>,
 }
 

@@ -1,6 +1,6 @@
-//! A program as text, for tests and for people who want to see what a clause became.
+//! A program as text, for tests, and for people who want to see what their clauses were compiled to.
 //!
-//! Every operand is followed by its type, where the type does not follow from the operands:
+//! A type follows each expression, unless the operands decide the type:
 //!
 //! ```text
 //! global int64_t ts[string, int]
@@ -306,7 +306,7 @@ fn key_type(of: &KeyType) -> String {
     match of {
         KeyType::Integer(integer) => types::integer_name(*integer).to_owned(),
         KeyType::Enumeration(of) => of.name().to_owned(),
-        KeyType::String => "string".to_owned(),
+        KeyType::String | KeyType::Function => "string".to_owned(),
         KeyType::Bytes { size } => format!("bytes({size})"),
         KeyType::UserStack { frames } => format!("ustack({frames})"),
         KeyType::Symbol(kind) => symbol_name(*kind).to_owned(),

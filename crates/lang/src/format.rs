@@ -5,13 +5,13 @@
 //! ```text
 //! flags       # + - 0 space ' @ ?   in any order; @: the value of an aggregation; ?: width 16, a pointer's
 //! width       digits, or *: an integer argument
-//! precision   . and digits, or *: likewise
-//! size        h l ll L: says how wide the argument must be; nothing needs it, integers print at their own width
-//! conversion  a A c C d i e E f g G k o p s S T u wc ws x X Y %
+//! precision   . and digits, or *: an integer argument
+//! size        h l ll L: how wide the argument must be; never needed, because integers print at their own width
+//! conversion  a A c C d i e E f g G k o p s S T u v wc ws x X Y %
 //! ```
 //!
-//! Parsing finds errors in the text; [`Format::check`] finds errors in the arguments. Both use
-//! DTrace's tags. `export` renders. Manual: "Output Formatting".
+//! Parsing finds errors in the text of the format; [`Format::check`] finds errors in the arguments.
+//! Both use DTrace's tags. The crate `export` prints. Manual: "Output Formatting".
 //!
 //! As in DTrace a precision of 0 is the same as none: `%.0s` prints the whole string.
 
@@ -21,7 +21,7 @@ use crate::program::Foreign;
 
 pub use check::check_joined;
 
-/// The widest field that a format can ask for: a wider one is taken for a mistake.
+/// The widest field that a format can ask for. A wider one is a mistake.
 pub const WIDTH_MAX: u32 = 16_777_215;
 
 /// A parsed format.
@@ -31,14 +31,14 @@ pub struct Format {
     pub text: String,
     /// Literal text and conversions, in order; adjacent literals are joined, so that two never follow each other.
     pub pieces: Vec<Piece>,
-    /// For each argument that is a value of one of the program's enumerations: the enumeration,
-    /// whose names `%s` prints.
+    /// For each argument: the enumeration of the program that its values belong to, if any. `%s` prints
+    /// the enumerators.
     pub names: Vec<Option<Foreign>>,
 }
 
 impl Format {
-    /// For each argument, in order, the conversion that prints it; `None`: the argument is a width
-    /// or a precision.
+    /// For each argument, in order: the conversion that prints it; `None`: the argument is a width or a
+    /// precision.
     pub fn conversions(&self) -> impl Iterator<Item = Option<Conversion>> + '_ {
         let directives = self.pieces.iter().filter_map(|piece| match piece {
             Piece::Directive(directive) => Some(directive),
@@ -78,7 +78,7 @@ pub struct Directive {
     pub size: Size,
     /// The conversion as written: `d`, `x`, ...
     pub letter: char,
-    /// What is converted, and how.
+    /// Which kind of value is converted, and how.
     pub conversion: Conversion,
 }
 
@@ -97,7 +97,7 @@ pub enum Dimension {
     Unset,
     /// Given as a number, at most [`WIDTH_MAX`].
     Fixed(u32),
-    /// `*`: the next argument, an integer.
+    /// `*`: the next argument, an integer, is the width or the precision.
     Argument,
 }
 
@@ -108,7 +108,7 @@ pub struct Flags {
     pub alternate: bool,
     /// `+`: a sign in front of positive numbers.
     pub plus: bool,
-    /// `-`: aligned to the left. Of `-` and `0` the last one counts.
+    /// `-`: aligned to the left. If both `-` and `0` are given, the last one counts.
     pub left: bool,
     /// `0`: padded with zeros.
     pub zero: bool,
@@ -123,7 +123,7 @@ pub struct Flags {
 /// The size prefix between the width and the conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Size {
-    /// Nothing: any width.
+    /// No prefix: any width.
     #[default]
     Any,
     /// `h`: 2 bytes.
@@ -160,7 +160,7 @@ pub enum Conversion {
     Character,
     /// `%C`: a byte as a character, or its escape.
     EscapedCharacter,
-    /// `%d`: decimal, signed or not as the argument's type is; with a size prefix, and for `%i`, always signed.
+    /// `%d`: decimal, signed as the argument's type; with a size prefix, and for `%i`, always signed.
     Decimal,
     /// `%u`: decimal, unsigned.
     Unsigned,
@@ -186,6 +186,8 @@ pub enum Conversion {
     WideString,
     /// `%Y`: ns since the epoch as `1990 Jan  1 00:00:00`.
     Date,
+    /// `%v`: any value as its type says: an integer in decimal, an enumerator by name, a string.
+    Value,
     /// `%T`: ns since the epoch as `Mon, 01 Jan 1990 00:00:00 UTC` (RFC 822).
     MailDate,
 }
@@ -217,6 +219,7 @@ impl Conversion {
             (Size::Any, 's') => Conversion::String,
             (Size::Any, 'S') => Conversion::EscapedString,
             (Size::Any, 'T') => Conversion::MailDate,
+            (Size::Any, 'v') => Conversion::Value,
             (Size::Any, 'Y') => Conversion::Date,
             _ => return None,
         };
@@ -320,17 +323,7 @@ fn parse_directive(number: u32, text: &str) -> Result<(Directive, &str), FormatE
                 flags.left = false;
             }
             '0'..='9' => {
-                let digits = here.len() - here.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-                let (digits, after) = here.split_at(digits);
-                let value = digits.parse().ok().filter(|value| *value <= WIDTH_MAX);
-                let value = value.ok_or_else(|| {
-                    FormatError::syntax(
-                        number,
-                        &format!("has a width or precision beyond {WIDTH_MAX}: {digits}"),
-                    )
-                })?;
-                *dimension = Dimension::Fixed(value);
-                rest = after;
+                (*dimension, rest) = parse_dimension(number, here)?;
             }
             '*' if *dimension == Dimension::Argument => {
                 let which = if after_dot { "precision" } else { "width" };
@@ -359,18 +352,7 @@ fn parse_directive(number: u32, text: &str) -> Result<(Directive, &str), FormatE
                 ));
             }
             letter => {
-                let size = match prefix.as_str() {
-                    "" => Some(Size::Any),
-                    "h" => Some(Size::Short),
-                    "l" => Some(Size::Long),
-                    "ll" => Some(Size::LongLong),
-                    "L" => Some(Size::LongDouble),
-                    "w" => Some(Size::Wide),
-                    _ => None,
-                };
-                let found = size.and_then(|size| Some((size, Conversion::find(size, letter)?)));
-                let (size, conversion) =
-                    found.ok_or_else(|| FormatError::syntax(number, &format!("is undefined: %{prefix}{letter}")))?;
+                let (size, conversion) = conversion_of(number, &prefix, letter)?;
                 let [mut width, precision] = dimensions;
                 if pointer {
                     width = Dimension::Fixed(16);
@@ -390,6 +372,35 @@ fn parse_directive(number: u32, text: &str) -> Result<(Directive, &str), FormatE
             }
         }
     }
+}
+
+/// The number at the front of `text`, as a width or a precision, and the rest of the text.
+fn parse_dimension(number: u32, text: &str) -> Result<(Dimension, &str), FormatError> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (digits, after) = text.split_at(digits);
+    let value = digits.parse().ok().filter(|value| *value <= WIDTH_MAX);
+    let value = value.ok_or_else(|| {
+        FormatError::syntax(
+            number,
+            &format!("has a width or precision beyond {WIDTH_MAX}: {digits}"),
+        )
+    })?;
+    Ok((Dimension::Fixed(value), after))
+}
+
+/// The size that a prefix means, and the conversion that size and letter mean together.
+fn conversion_of(number: u32, prefix: &str, letter: char) -> Result<(Size, Conversion), FormatError> {
+    let size = match prefix {
+        "" => Some(Size::Any),
+        "h" => Some(Size::Short),
+        "l" => Some(Size::Long),
+        "ll" => Some(Size::LongLong),
+        "L" => Some(Size::LongDouble),
+        "w" => Some(Size::Wide),
+        _ => None,
+    };
+    let found = size.and_then(|size| Some((size, Conversion::find(size, letter)?)));
+    found.ok_or_else(|| FormatError::syntax(number, &format!("is undefined: %{prefix}{letter}")))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
         return true;
     }
     let (mut pattern_rest, mut text_rest) = (pattern, text);
-    // The pattern after the last `*`, and the text at which to try it next.
+    // The pattern after the last `*`, and the part of the text at which this pattern is tried next.
     let mut retry: Option<(&str, &str)> = None;
     loop {
         if let Some(after) = pattern_rest.strip_prefix('*') {

@@ -1,21 +1,20 @@
 //! The reference interpreter of the program form.
 //!
-//! It has two uses. The tracer interprets the clauses that no thread of the target runs (BEGIN,
-//! END, ERROR, tick-N, profile-N). And tests compare the code generator with it. So it does what
-//! the machine code does in everything that can be observed: the order of evaluation (the value
-//! before the place's keys; keys, value, weight of an aggregation), where strings are cut, what
-//! remains after a fault, which bytes a record holds.
+//! It has two uses. The tracer interprets the clauses that no thread of the target runs (BEGIN, END,
+//! ERROR, tick-N, profile-N). And tests compare the code generator with it. So in everything that can
+//! be observed it does the same as the machine code: the order of evaluation (the value before the
+//! place's keys; keys, value, weight of an aggregation), where strings are cut, the state after a
+//! fault, the bytes of a record.
 //!
 //! It knows no process: [`World`] provides variables, built-in variables, memory, stacks and aggregations.
 //!
 //! # Scratch memory
 //!
-//! In the target `copyin` yields an address in scratch memory, and a program may turn it into a
-//! pointer and load from it. Here scratch memory is a buffer of the interpreter that appears at
-//! [`SCRATCH_ADDRESS`]. That is not a canonical address of x86-64, so no program can have memory
-//! there. The buffer serves loads from there, and the world all others. A clause starts with empty
-//! scratch memory. As in the target, an address kept from an earlier clause faults, or reads what
-//! is there now.
+//! In the target `copyin` yields an address in scratch memory. A program may cast it to a pointer and load from it.
+//! Here scratch memory is a buffer of the interpreter that appears at [`SCRATCH_ADDRESS`]. That address is not
+//! canonical on x86-64, so no program can have memory there. Loads from there read the buffer, and the world serves
+//! all others. A clause starts with empty scratch memory. As in the target, an address kept from an earlier clause
+//! faults, or reads the present content.
 
 mod addresses;
 mod arithmetic;
@@ -35,10 +34,10 @@ use crate::layout::{FieldKind, Limits, RECORD_HEADER_BYTES, RecordLayout, record
 use crate::program::{AggregationId, Builtin, Clause, Program, RecordKind, Scope, Statement, VariableId};
 use evaluate::Evaluator;
 
-/// Where scratch memory appears to lie.
+/// The address at which scratch memory appears to lie.
 pub const SCRATCH_ADDRESS: u64 = 0x4e50_0000_0000_0000;
 
-/// The longest record that is made here. The program chooses the size, and no ring would have room for more.
+/// The longest record that is made. The program chooses the size, and no ring has room for a longer one.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
 
 /// What can go wrong while a clause runs; the codes are those of `enum np_fault`.
@@ -50,7 +49,7 @@ pub enum FaultKind {
     /// Division or remainder by zero.
     #[error("divide-by-zero")]
     Divide,
-    /// `copyin` and `copyinstr` together asked for more than there is.
+    /// `copyin` and `copyinstr` together asked for more scratch memory than there is.
     #[error("out of scratch space")]
     Scratch,
     /// The key of an aggregation or an associative array is too long.
@@ -63,13 +62,13 @@ pub enum FaultKind {
     /// that contradicts itself.
     #[error("illegal operation")]
     Illegal,
-    /// A code that no version of the agent writes.
+    /// A code of a fault that no version of the agent writes.
     #[error("unknown fault")]
     Unknown,
 }
 
 impl FaultKind {
-    /// The fault of a code in an error record.
+    /// The fault that a code in an error record means.
     pub fn from_code(code: u32) -> FaultKind {
         match code {
             1 => FaultKind::BadAddress,
@@ -82,7 +81,7 @@ impl FaultKind {
         }
     }
 
-    /// Its number in `arg4` of ERROR: `DTRACEFLT_...` of `<sys/dtrace.h>`.
+    /// The fault's number in `arg4` of ERROR: `DTRACEFLT_...` of `<sys/dtrace.h>`.
     pub fn dtrace_code(self) -> u32 {
         match self {
             FaultKind::Unknown => 0,
@@ -94,7 +93,7 @@ impl FaultKind {
         }
     }
 
-    /// Its code in an error record; 0 for [`FaultKind::Unknown`].
+    /// The fault's code in an error record; 0 for [`FaultKind::Unknown`].
     pub fn code(self) -> u32 {
         match self {
             FaultKind::BadAddress => 1,
@@ -108,11 +107,11 @@ impl FaultKind {
     }
 }
 
-/// A fault before its place is known.
+/// A fault whose place in the text is not known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fault {
     pub kind: FaultKind,
-    /// The address, for a bad address.
+    /// The address, for [`FaultKind::BadAddress`].
     pub value: u64,
 }
 
@@ -122,7 +121,7 @@ impl Fault {
         Fault { kind, value: 0 }
     }
 
-    /// Nothing can be read at this address.
+    /// The fault of an address at which nothing can be read.
     pub fn bad_address(address: u64) -> Fault {
         Fault {
             kind: FaultKind::BadAddress,
@@ -139,7 +138,7 @@ pub struct ClauseFault {
     pub action: u32,
 }
 
-/// What a clause did, apart from its effects on the world.
+/// The result of running a clause, apart from its effects on the world.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Whether the predicate held.
@@ -165,13 +164,12 @@ pub trait World {
     /// [`FaultKind::Illegal`] where there are no registers, or no such register.
     fn register(&mut self, index: i64) -> Result<i64, Fault>;
 
-    /// A variable; with `key` (encoded by [`key`], without the thread's id) an element of an
-    /// associative array. `None`: it was never assigned.
+    /// A variable; with `key` (encoded by [`key`], without the thread's id) an element of an associative array.
+    /// `None`: the variable was never assigned.
     fn get(&mut self, scope: Scope, variable: VariableId, key: Option<&[u8]>) -> Option<Value>;
 
-    /// Assigns a variable or an element; the value is already cut and normalised. `None` deletes
-    /// the element (so does the integer 0, or the string NULL). Missing room is not a fault: it is
-    /// counted as a dynamic variable drop.
+    /// Assigns a variable or an element; the value is already cut and normalised. `None` deletes the element, and so
+    /// do the integer 0 and the string NULL. Missing room is not a fault: it is counted as a dynamic variable drop.
     fn set(&mut self, scope: Scope, variable: VariableId, key: Option<&[u8]>, value: Option<Value>);
 
     /// Fills `bytes` from the target's memory at `address`.
@@ -180,7 +178,7 @@ pub trait World {
     /// [`Fault::bad_address`].
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Fault>;
 
-    /// Where the target has its global variables that are not arrays; `None`: there are none.
+    /// Address in the target of the global variables that are not arrays; `None`: they have no memory in the target.
     fn globals_address(&self) -> Option<u64> {
         None
     }
@@ -191,10 +189,10 @@ pub trait World {
     /// [`Fault::bad_address`].
     fn read_string(&mut self, address: u64, limit: usize) -> Result<Vec<u8>, Fault>;
 
-    /// At most `frames` return addresses of the current thread, innermost first; empty where there is no stack.
+    /// At most `frames` return addresses of the current thread, innermost first; empty if there is no stack.
     fn stack(&mut self, frames: u32) -> Vec<u64>;
 
-    /// `@aggregation[key] = function(value, weight)`; `value` is 0 for a `count()`, `weight` 1 when not given.
+    /// `@aggregation[key] = function(value, weight)`; `value` is 0 for a `count()`, `weight` is 1 by default.
     fn aggregate(&mut self, aggregation: AggregationId, key: &[u8], value: i64, weight: i64);
 
     /// `rand()`: a number from 0 to 2^31 - 1.
@@ -218,7 +216,7 @@ pub trait World {
         false
     }
 
-    /// The path of an open file, or of a folder ([`crate::program::Function::Path`]).
+    /// The path of an open file, or of a directory ([`crate::program::Function::Path`]).
     ///
     /// # Errors
     /// [`FaultKind::Illegal`] where the clause does not belong to a process with files.
@@ -230,7 +228,7 @@ pub trait World {
     /// `threadname`.
     ///
     /// # Errors
-    /// Likewise.
+    /// [`FaultKind::Illegal`] where the clause does not belong to a thread of a process.
     fn thread_name(&mut self) -> Result<Vec<u8>, Fault> {
         Err(Fault::new(FaultKind::Illegal))
     }
@@ -240,14 +238,14 @@ pub trait World {
         0
     }
 
-    /// Whether the number is that of a taken speculation, and it has room for a record of so many
-    /// bytes. The room is then used. A lack of room counts as a drop.
+    /// Whether a taken speculation has this number, and room for a record of this many bytes. If so, the room is used
+    /// up. A lack of room counts as a drop.
     fn speculate(&mut self, id: i64, bytes: u64) -> bool {
         let _ = (id, bytes);
         false
     }
 
-    /// Commits or discards the speculation; yields whether there was one.
+    /// Commits or discards the speculation; yields whether there was a speculation of this number.
     fn end_speculation(&mut self, id: i64) -> bool {
         let _ = id;
         false
@@ -272,7 +270,7 @@ pub trait World {
 /// Runs a clause once.
 ///
 /// # Errors
-/// The fault that ended the clause. What came before it has been done; the record is not written.
+/// The fault that ended the clause. The effects before it stay; the record is not written.
 pub fn run_clause<W: World + ?Sized>(
     clause: &Clause,
     program: &Program,
@@ -326,7 +324,7 @@ pub fn run_clause<W: World + ?Sized>(
                 let recorded = record(&mut evaluator, &layout, index, &action.kind, payload).map_err(at)?;
                 match action.kind {
                     RecordKind::Exit(_) => outcome.exit = recorded.map(|status| status as i32),
-                    // Not a fault: the clause just ends, and its record is dropped.
+                    // A missing speculation is no fault: the clause ends here, and its record is dropped.
                     RecordKind::Speculate(_) if !evaluator.world().speculate(recorded.unwrap_or(0), bytes) => {
                         return Ok(outcome);
                     }
@@ -342,21 +340,27 @@ pub fn run_clause<W: World + ?Sized>(
             }
         }
     }
-    // This comes after everything that may fail: a clause whose record is not written ends no speculation.
+    // Speculations are ended last, because a clause that faults must end no speculation.
     for (statement, id) in ended {
-        let field = layout.fields.iter().find(|field| field.statement == statement);
-        if let (false, Some(field), Some(payload)) = (evaluator.world().end_speculation(id), field, payload.as_mut()) {
-            let start = field.offset.saturating_sub(RECORD_HEADER_BYTES) as usize;
-            if let Some(room) = payload.get_mut(start..start + field.bytes as usize) {
-                room.fill(0);
-            }
+        if !evaluator.world().end_speculation(id) {
+            record_zero(&layout, statement, payload.as_deref_mut().unwrap_or_default());
         }
     }
     outcome.payload = payload;
     Ok(outcome)
 }
 
-/// Writes the fields of one action; yields the last integer among them.
+/// Records 0 for the number of a commit or discard without a speculation of this number.
+fn record_zero(layout: &RecordLayout, statement: usize, payload: &mut [u8]) {
+    if let Some(field) = layout.fields.iter().find(|field| field.statement == statement) {
+        let start = field.offset.saturating_sub(RECORD_HEADER_BYTES) as usize;
+        if let Some(room) = payload.get_mut(start..start + field.bytes as usize) {
+            room.fill(0);
+        }
+    }
+}
+
+/// Writes the fields of one action; yields the last integer that was recorded.
 fn record<W: World + ?Sized>(
     evaluator: &mut Evaluator<'_, W>,
     layout: &RecordLayout,
@@ -368,7 +372,7 @@ fn record<W: World + ?Sized>(
     let mut last = None;
     for field in layout.fields.iter().filter(|field| field.statement == statement) {
         let start = field.offset.saturating_sub(RECORD_HEADER_BYTES) as usize;
-        // The field of a string is whole words, but the option `strsize` limits the string itself.
+        // The field of a string consists of whole words, but the string itself is limited to `strsize`.
         let bytes = match field.kind {
             FieldKind::String => (field.bytes as usize).min(evaluator.string_limit()),
             _ => field.bytes as usize,

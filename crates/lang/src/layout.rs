@@ -21,20 +21,20 @@ use crate::program::{
     Builtin, Clause, Expression, ExpressionKind, IntegerType, Program, RecordKind, Statement, Type, Variable,
 };
 
-/// The options that decide sizes.
+/// The options that decide the sizes of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// The size of a string with its NUL (option `strsize`).
     pub strsize: u32,
-    /// The number of frames of a `ustack()` that does not say how many (option `ustackframes`).
+    /// The number of frames of a `ustack()` without an argument (option `ustackframes`).
     pub ustackframes: u32,
-    /// The same of a `jstack()` (option `jstackframes`).
+    /// The number of frames of a `jstack()` without an argument (option `jstackframes`).
     pub jstackframes: u32,
     /// The most frames of any stack, whatever its call says (option `maxframes`).
     pub maxframes: u32,
 }
 
-/// Stands for the number of frames of a `jstack()` that does not say how many.
+/// Stands for the number of frames of a `jstack()` without an argument.
 pub const JSTACK_FRAMES: u32 = u32::MAX;
 
 impl Limits {
@@ -43,9 +43,9 @@ impl Limits {
         round_up(self.strsize).max(8)
     }
 
-    /// Where a string variable has the word that tells NULL from the empty string: the offset in
-    /// bytes, after the text. 0: the initial state, which is NULL for a thread's variables and the
-    /// empty string for others; 1: the opposite.
+    /// Offset, after the text of a string variable, of the word that tells NULL from the empty string. 0
+    /// is the initial state, which is NULL for a thread's variables and the empty string for others; 1
+    /// means the opposite.
     pub fn string_mark(self) -> u32 {
         self.string_bytes()
     }
@@ -68,7 +68,7 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// 256 bytes a string; 100 frames a stack, 50 of a `jstack()`.
+    /// 256 bytes for a string; 100 frames for a stack, 50 for a `jstack()`.
     fn default() -> Limits {
         Limits {
             strsize: 256,
@@ -135,8 +135,8 @@ fn place(variables: &[Variable], limits: Limits) -> (Vec<u32>, u32) {
     (offsets, end)
 }
 
-/// The size of a value of this type as an element of an associative array. The agent tells a string
-/// from a word by its size, so a string is never as short as a word.
+/// The size of a value of this type as an element of an associative array. The agent distinguishes a
+/// string from a word by its size, so the size of a string is never that of a word.
 pub fn element_bytes(value_type: &Type, limits: Limits) -> u32 {
     match value_type {
         Type::String => value_bytes(value_type, limits).max(16),
@@ -144,9 +144,9 @@ pub fn element_bytes(value_type: &Type, limits: Limits) -> u32 {
     }
 }
 
-/// The size of a value of this type in storage. An integer, a pointer and bytes of unknown size
-/// (held as their address) take 8; a string takes `strsize` rounded up; bytes of a known size take
-/// that, rounded up; void takes 0. Always a multiple of 8.
+/// The size of a value of this type in storage, always a multiple of 8. An integer, a pointer and
+/// bytes of unknown size (stored as their address) take 8. A string takes `strsize`, rounded up. Bytes
+/// of a known size take that size, rounded up. Void takes 0.
 pub fn value_bytes(value_type: &Type, limits: Limits) -> u32 {
     match value_type {
         Type::Void | Type::Structure(_) | Type::Array { .. } | Type::Foreign(_) => 0,
@@ -162,7 +162,7 @@ pub const RECORD_HEADER_BYTES: u32 = 24;
 /// The fields of a clause's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordLayout {
-    /// In the order of the statements, and of the arguments within a statement.
+    /// The fields, in the order of the statements, and of the arguments within a statement.
     pub fields: Vec<RecordField>,
     /// The size of the record with its header, a multiple of 8.
     pub bytes: u32,
@@ -173,13 +173,13 @@ pub struct RecordLayout {
 pub struct RecordField {
     /// Index of the recording action in [`Clause::statements`].
     pub statement: usize,
-    /// Index among the values that this action records.
+    /// The index of the field's value among the values that this action records.
     pub argument: usize,
     /// Offset from the record's start (so at least [`RECORD_HEADER_BYTES`]), a multiple of 8.
     pub offset: u32,
     /// The size: a multiple of 8, except for [`FieldKind::Bytes`], where it is the value's own size.
     pub bytes: u32,
-    /// How to read it.
+    /// How to read the field.
     pub kind: FieldKind,
 }
 
@@ -192,7 +192,7 @@ pub enum FieldKind {
     String,
     /// u64 count of frames, then at most `frames` return addresses.
     Stack {
-        /// Room for so many.
+        /// The most frames that the field has room for.
         frames: u32,
     },
     /// Bytes of the target's memory.
@@ -228,7 +228,7 @@ pub fn record_layout(clause: &Clause, limits: Limits) -> RecordLayout {
     layout
 }
 
-/// The expressions whose values an action records, in the order of its fields. The field of a stack has none.
+/// The expressions whose values an action records, in the order of its fields. A stack has no expression.
 pub fn recorded_values(kind: &RecordKind) -> &[Expression] {
     match kind {
         RecordKind::Trace(value)
@@ -258,7 +258,7 @@ pub fn recorded_values(kind: &RecordKind) -> &[Expression] {
     }
 }
 
-/// The kind and the size of the field for a recorded expression.
+/// The kind and the size of the field for a stack.
 fn stack_field(frames: u32, limits: Limits) -> (FieldKind, u32) {
     let frames = limits.stack_frames(frames);
     (FieldKind::Stack { frames }, frames.saturating_add(1).saturating_mul(8))
@@ -272,7 +272,7 @@ fn value_field(value: &Expression, limits: Limits) -> (FieldKind, u32) {
         Type::Integer(integer) => (FieldKind::Integer(*integer), 8),
         Type::String => (FieldKind::String, limits.string_bytes()),
         Type::Bytes { size: Some(size) } => (FieldKind::Bytes, *size),
-        // The type checker refuses void and values in memory; bytes of unknown size are held as an address.
+        // The type checker refuses void and values in memory. Bytes of unknown size are recorded as an address.
         Type::Pointer(_)
         | Type::Void
         | Type::Bytes { size: None }

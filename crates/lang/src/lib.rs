@@ -4,9 +4,9 @@
 //! Source text --lexer--> tokens --parser--> syntax tree --check, lower--> Program --(codegen | interpret)--> ...
 //! ```
 //!
-//! [`compile`] is the whole front end. It knows no process and no machine. From outside it needs
-//! only the text and the values of the macro arguments ([`MacroValues`]). It asks [`target`] for
-//! the types and variables of the traced program that a text names.
+//! [`compile`] is the whole front end. It depends on no process and no machine. Its input is the text
+//! and the values of the macro arguments ([`MacroValues`]). The types and variables of the traced
+//! program come from [`target`], for the names in the text.
 #![allow(missing_docs, reason = "an item whose name says what it is has no comment")]
 #![forbid(unsafe_code)]
 
@@ -45,7 +45,7 @@ use lexer::MacroState;
 use std::collections::HashSet;
 use std::rc::Rc;
 
-/// The most bytes of one source. A longer one is a mistake (a binary file, a log).
+/// The most bytes of one source. A longer file is a mistake (a binary file, a log).
 const MAXIMUM_SOURCE_BYTES: usize = 16 << 20;
 
 /// Compiles `sources`, in order, into one program. They share variables, aggregations, types
@@ -60,7 +60,7 @@ pub fn compile(sources: &[Source], macros: &MacroValues) -> Result<Program, Vec<
     compile_for(sources, macros, &none)
 }
 
-/// As [`compile`], with a program to trace. Its types are looked up where the text names them.
+/// As [`compile`], for a given traced program. Its types are looked up where the text names them.
 ///
 /// # Errors
 ///
@@ -130,7 +130,7 @@ fn too_long(source: &Source, index: u32) -> Option<Diagnostic> {
     (source.text.len() > MAXIMUM_SOURCE_BYTES).then(|| Diagnostic::new("N_SOURCE_LENGTH", span, message))
 }
 
-/// The probe descriptions of a text for `-l -n`: those of a program, or descriptions without any clause.
+/// The probe descriptions of a text for `-l -n`: those of a program, or a list without any clause.
 ///
 /// # Errors
 ///

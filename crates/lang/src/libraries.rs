@@ -1,9 +1,9 @@
-//! Libraries: texts of `-L` whose declarations every program may use. They precede the program,
-//! each after those that it depends on:
+//! Libraries: the texts in the directories of `-L`, whose declarations every program may use. They
+//! precede the program, and each library follows those that it depends on:
 //!
 //! ```text
 //! lib/request.d      #pragma D depends_on library types.d        a library of the same folder
-//!                    #pragma D depends_on provider pid           else it is passed over, without a word
+//!                    #pragma D depends_on provider pid           if the provider is missing, the library is skipped
 //!                    inline string method[struct request *r] = stringof(r->method);
 //! ```
 //!
@@ -19,16 +19,16 @@ use std::collections::HashMap;
 pub struct Dependency {
     /// `library`, `provider` or `module`.
     pub class: String,
-    /// Its name; the name of a library is that of its file.
+    /// The required name; for a library, the name of its file.
     pub name: String,
-    /// Where it is said.
+    /// The place of the pragma.
     pub span: Span,
 }
 
 /// Providers that exist without any process.
 const PROVIDERS: [&str; 3] = ["dtrace", "pid", "profile"];
 
-/// The first dependency that is missing from `loaded`, the libraries before `source`.
+/// The first dependency that is missing. `loaded`: the libraries that were loaded before `source`.
 pub(crate) fn unmet(source: &Source, dependencies: &[Dependency], loaded: &[&Source]) -> Option<Diagnostic> {
     dependencies.iter().find_map(|dependency| {
         let Dependency { class, name, span } = dependency;
@@ -57,14 +57,14 @@ pub(crate) fn unmet(source: &Source, dependencies: &[Dependency], loaded: &[&Sou
 /// Why libraries have no order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OrderError {
-    /// A library depends on another one that is not there.
+    /// A library depends on another library that does not exist.
     Missing {
         /// The path of the library.
         library: String,
-        /// The path where the other one would be.
+        /// The path where the missing library should be.
         wanted: String,
     },
-    /// A library depends on itself, perhaps through others.
+    /// A library depends on itself, perhaps through other libraries.
     Circular { library: String },
 }
 
@@ -72,16 +72,17 @@ impl std::fmt::Display for OrderError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             OrderError::Missing { library, wanted } => {
-                write!(formatter, "library {library} depends on {wanted}, which is not there")
+                write!(formatter, "library {library} depends on {wanted}, which does not exist")
             }
             OrderError::Circular { library } => {
-                write!(formatter, "library {library} depends on itself, by way of others")
+                write!(formatter, "library {library} depends on itself, through others")
             }
         }
     }
 }
 
-/// The libraries, each after those that it depends on, and otherwise in their order.
+/// The libraries in an order in which each follows the libraries on which it depends. Apart from that, their order
+/// stays.
 ///
 /// # Errors
 /// Dependencies that are missing or circular.
@@ -99,7 +100,7 @@ pub fn ordered(libraries: Vec<Source>) -> Result<Vec<Source>, OrderError> {
         }
         wanted.push(indices);
     }
-    // Each round takes those of which all dependencies are taken.
+    // Each round takes the libraries whose dependencies are all taken.
     let mut taken = vec![false; libraries.len()];
     let mut order = Vec::with_capacity(libraries.len());
     while order.len() < libraries.len() {
@@ -211,7 +212,7 @@ mod tests {
         assert_eq!((refused[0].tag, refused[0].span.source), ("D_IDENT_UNDEF", 0));
     }
 
-    /// An error anywhere in a library counts: DTrace, too, compiles all of it.
+    /// An error anywhere in a library counts, because DTrace, too, compiles all of it.
     #[test]
     fn unknown_functions_are_refused_in_libraries() {
         for text in [

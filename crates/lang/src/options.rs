@@ -11,11 +11,11 @@
 //! word     one of a few
 //! ```
 //!
-//! The defaults are DTrace's, except three. `bufsize` and `aggsize` are per thread here and per CPU
-//! in DTrace, so they are smaller (1m instead of 4m). `ustackframes` is 100, as in DTrace on Linux;
-//! elsewhere it is 20. A rate without a unit is in hz, as the manual says; illumos takes it for ns.
-//! Options of DTrace without a meaning here are accepted and ignored if they cannot change a result
-//! (`cleanrate`, `bufresize`), and refused otherwise. Manual: "Options and Tunables".
+//! The defaults are DTrace's, with three exceptions. `bufsize` and `aggsize` are smaller (1m instead
+//! of 4m), because they are per thread here and per CPU in DTrace. `ustackframes` is 100, as in DTrace
+//! on Linux; elsewhere it is 20. A rate without a unit is in hz, as the manual says; illumos reads it
+//! as ns. Options of DTrace without a meaning here are accepted and ignored if they cannot change a
+//! result (`cleanrate`, `bufresize`), and refused otherwise. Manual: "Options and Tunables".
 
 mod error;
 mod fields;
@@ -36,7 +36,7 @@ pub enum BufferPolicy {
     /// Drop the record and count it; the tracer empties the ring all the time.
     #[default]
     Switch,
-    /// The first record without room ends the tracing; what was recorded is printed then.
+    /// The first record that finds no room ends the tracing. The records up to then are printed.
     Fill,
     /// Overwrite the oldest records; the ring is read once, at the end.
     Ring,
@@ -45,8 +45,8 @@ pub enum BufferPolicy {
 /// Whether all threads of a running program are stopped while probes are written into its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StopPolicy {
-    /// A few probes are written while a stop is needed for other reasons; all others are written
-    /// while the program runs.
+    /// A few probes are written during a stop that is needed for other reasons; all others are
+    /// written while the program runs.
     #[default]
     Auto,
     Always,
@@ -54,7 +54,17 @@ pub enum StopPolicy {
     Never,
 }
 
-/// When a started program (`-c`) is stopped to be instrumented.
+/// What is done with a process whose seccomp filters cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SeccompPolicy {
+    /// The process is traced only if it is certain that no filter kills it for our system calls.
+    #[default]
+    Check,
+    /// The process is traced nevertheless.
+    Try,
+}
+
+/// The moment at which a started program (`-c`) is stopped to be instrumented.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EvaluationTime {
     /// Right after exec.
@@ -62,7 +72,7 @@ pub enum EvaluationTime {
     /// Before the libraries' initialisers.
     #[default]
     PreInitialization,
-    /// After them.
+    /// After the libraries' initialisers.
     PostInitialization,
     Main,
 }
@@ -70,7 +80,7 @@ pub enum EvaluationTime {
 /// The characters that draw the bars of aggregations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encoding {
-    /// Bars of ASCII, the lines of `aggpack` in block elements.
+    /// ASCII for bars, block elements for the lines of `aggpack`.
     #[default]
     Auto,
     /// ASCII only.
@@ -91,31 +101,59 @@ pub enum Demangle {
     Never,
 }
 
-/// How return probes detect that a function returns.
+/// How return probes detect that a function has returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReturnForm {
     /// Every `ret` of the function is probed. At its jumps to other functions (tail calls) the
-    /// return address is replaced, so the function returns when those functions do. If not all
+    /// return address is replaced, so `return` fires when the other function returns. If not all
     /// exits can be found, the return address is replaced at the entry.
     #[default]
     Auto,
     /// Every exit of the function is probed. As in DTrace, a jump to another function counts as a
-    /// return, before the other function runs.
+    /// return, which happens before the other function runs.
     Exits,
     /// The return address is replaced, as kretprobes do.
     Address,
-    /// As `Auto`, but if the place of the return address is not known at such a jump, the return
+    /// As `Auto`; but if a function jumps to another function where the place of the return address is not known, the
     /// address is replaced at the entry.
     Value,
 }
 
-/// Whose `self->` variables are.
+/// Which children of the target are traced, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Follow {
+    /// None.
+    #[default]
+    No,
+    /// The children that `fork` creates, until they execute another program.
+    Fork,
+    /// The programs that the target and its children execute.
+    Exec,
+    /// Both.
+    All,
+}
+
+impl Follow {
+    /// Whether forked processes are traced.
+    #[must_use]
+    pub fn forks(self) -> bool {
+        matches!(self, Follow::Fork | Follow::All)
+    }
+
+    /// Whether executed programs are traced.
+    #[must_use]
+    pub fn programs(self) -> bool {
+        matches!(self, Follow::Exec | Follow::All)
+    }
+}
+
+/// Whether `self->` variables belong to goroutines or to threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SelfScope {
     /// The variables belong to goroutines in Go programs, and to threads elsewhere.
     #[default]
     Task,
-    /// The thread's.
+    /// The variables always belong to threads.
     Thread,
 }
 

@@ -1,12 +1,11 @@
 //! Probe descriptions: `provider:module:function:name`.
 //!
 //! Fields are filled from the right: `read:entry` is a function and a name, `BEGIN` a name. An
-//! omitted field matches everything, and so may a glob.
+//! omitted field matches everything. Each field may be a glob.
 //!
-//! Names of C++ and Rust have `::` in them, which is two separators. A description with all
-//! four fields can be read in one way only. Provider and module are before the first two
-//! colons, the name is after the last, and the function is the rest, in which every colon must
-//! be one of a pair:
+//! Names of C++ and Rust contain `::`, which is two separators. A description with all four fields has
+//! only one reading. Provider and module are before the first two colons, the name is after the last
+//! one, and the function is the rest. Every colon in the function must be one of a pair:
 //!
 //! ```text
 //!   pid7 : a.out : ns::Box::area : entry       pid7 :: ns::area : entry       pid7 : a.out : ns::f :
@@ -19,7 +18,7 @@ use crate::source::Span;
 /// A description from its text, with macro arguments already replaced.
 ///
 /// # Errors
-/// `D_PDESC_INVAL`: more than four fields, and the additional colons are not `::` in the function.
+/// `D_PDESC_INVAL`: there are more than four fields, and the additional colons are not `::` in the function.
 pub fn parse(text: &str, span: Span) -> Result<ProbeDescription, Diagnostic> {
     let fields: Vec<&str> = text.split(':').collect();
     let field = |from_right: usize| -> String {
@@ -56,20 +55,20 @@ pub fn parse(text: &str, span: Span) -> Result<ProbeDescription, Diagnostic> {
     })
 }
 
-/// A full name of C++ or Rust.
+/// The error of a description with a sign in it, such as the `<` of a full name of C++ or Rust.
 pub fn ended_by(sign: char, text: &str, span: Span) -> Diagnostic {
-    let message = format!("a probe description cannot have `{sign}` in it, as behind {text}");
+    let message = format!("a probe description cannot have `{sign}` in it, as after {text}");
     Diagnostic::new("D_PDESC_INVAL", span, message).with_help(
         "write ? for each of < > ( ) & , and blank in a function's name, or * for all of them: std::vector<int>::size is \
          std::vector?int?::size, or std::vector*::size",
     )
 }
 
-/// The probe of a number. As in DTrace, those of the provider `dtrace` have the same numbers
-/// in every session.
+/// The probe with a number. As in DTrace, the probes of the provider `dtrace` have the same numbers in
+/// every session.
 ///
 /// # Errors
-/// `N_PROBE_ID`: any other number. It belongs to another probe in the next session.
+/// `N_PROBE_ID`: any other number, because it would mean another probe in the next session.
 pub fn numbered(id: u64, span: Span) -> Result<ProbeDescription, Diagnostic> {
     match id {
         1 => parse("dtrace:::BEGIN", span),
@@ -77,7 +76,7 @@ pub fn numbered(id: u64, span: Span) -> Result<ProbeDescription, Diagnostic> {
         3 => parse("dtrace:::ERROR", span),
         _ => {
             let message =
-                format!("probe description :::{id} does not match any probes: numbers are given anew each time");
+                format!("probe description :::{id} does not match any probes: numbers change with each session");
             Err(Diagnostic::new("N_PROBE_ID", span, message)
                 .with_help("write provider:module:function:name; only BEGIN, END and ERROR are always 1, 2 and 3"))
         }
@@ -91,7 +90,7 @@ fn is_scoped(function: &str) -> bool {
 }
 
 impl std::fmt::Display for ProbeDescription {
-    /// With all four fields, in a form that can be parsed again.
+    /// All four fields, in a form that can be parsed again.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}:{}:{}", self.provider, self.module, self.function, self.name)
     }
@@ -120,7 +119,7 @@ mod tests {
         assert_eq!(fields("pid1:a.out:ns::Box*::f:"), ["pid1", "a.out", "ns::Box*::f", ""]);
         assert_eq!(fields("pid1::a::b::c:entry"), ["pid1", "", "a::b::c", "entry"]);
         assert_eq!(fields(":lib:a::b:"), ["", "lib", "a::b", ""]);
-        // The usual reading, and DTrace's.
+        // The usual reading, which is also DTrace's.
         assert_eq!(fields("std::f:entry"), ["std", "", "f", "entry"]);
     }
 

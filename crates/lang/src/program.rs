@@ -1,8 +1,8 @@
 //! The program form: what the front end hands to the code generator and to the interpreter.
 //!
-//! Everything is resolved: names are indices, every expression carries its type, implicit
-//! conversions are explicit [`ExpressionKind::Cast`]s, compound assignments and increments are
-//! explicit nodes. Nothing here knows a process.
+//! Everything is resolved. Names are indices, and every expression carries its type. Implicit
+//! conversions are explicit [`ExpressionKind::Cast`]s. Compound assignments and increments are explicit
+//! nodes. Nothing here depends on a process.
 //!
 //! Integer semantics. A value of an integer type is held in 64 bits, sign- or zero-extended from
 //! its width according to its type. As in DTrace, operators work on 64 bits, whatever the C types
@@ -34,6 +34,7 @@ pub use aggregation::{AGGREGATING, AggregatingFunction, AggregatingRow, Aggregat
 pub use builtin::{BUILTINS, BuiltinRow, builtin_row};
 pub use expression::{
     Builtin, CURRENT_FOLDER, Expression, ExpressionKind, Function, Parameter, Place, ROOT_FOLDER, Scope,
+    USER_FRAMES_MAX,
 };
 pub use foreign::{Foreign, ForeignKind};
 pub use operator::{BinaryOperator, LogicalOperator, UnaryOperator};
@@ -56,43 +57,46 @@ pub struct AggregationId(pub u32);
 /// A compiled D program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
-    /// In the order of the text: clauses on one probe run in this order.
+    /// The clauses in the order of the text. Clauses on one probe run in this order.
     pub clauses: Vec<Clause>,
-    /// Shared by all threads; indexed by [`VariableId`].
+    /// Global variables, shared by all threads; indexed by [`VariableId`].
     pub globals: Vec<Variable>,
-    /// `self->`: one for each thread.
+    /// `self->` variables: each thread has its own.
     pub thread_locals: Vec<Variable>,
-    /// `this->`: they live as long as one firing of a probe, across its clauses. The front end
-    /// makes the names with a `%`.
+    /// `this->` variables: they live as long as one firing of a probe, across its clauses. Names with a
+    /// `%` are made by the front end.
     pub clause_locals: Vec<Variable>,
-    /// Indexed by [`AggregationId`].
+    /// The aggregations; indexed by [`AggregationId`].
     pub aggregations: Vec<Aggregation>,
     /// `#pragma D option name[=value]`, in order of appearance.
     pub pragmas: Vec<Pragma>,
-    /// Where Go's runtime keeps goroutines, if the text needs to know.
+    /// Where Go's runtime keeps goroutines, if the text uses them.
     pub goroutines: Option<Goroutines>,
-    /// Whether `self->` variables belong to the goroutine (to the thread, while it runs none).
+    /// Whether processes that the target forks are traced, too. Then `pid` is no constant.
+    pub follows: bool,
+    /// Whether `self->` variables belong to goroutines. A thread that runs no goroutine then has variables of its own.
     pub self_is_task: bool,
 }
 
-/// Where Go's runtime keeps the goroutine that a thread runs. Each is an offset in bytes from the
-/// address that the one before has led to.
+/// Where Go's runtime keeps the goroutine that a thread runs. Each field is an offset in bytes from the
+/// address that the previous step has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Goroutines {
-    /// From the thread pointer: the `g` of the current stack.
+    /// From the thread pointer to the pointer to `g`, the goroutine of the current stack.
     pub slot: i64,
-    /// In a `g`: its `m`.
+    /// In a `g`: to the pointer to its `m`, the thread.
     pub m: u16,
-    /// In an `m`: the `g` of the goroutine that it runs, even while it is on a stack of the runtime or of C.
+    /// In an `m`: the offset of the pointer to the `g` that it runs, even while it is on a stack of the runtime or of
+    /// C.
     pub current: u16,
-    /// In a `g`: its number.
+    /// In a `g`: to the number of the goroutine.
     pub number: u16,
 }
 
 /// `#pragma D option name[=value]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pragma {
-    /// The name as written; [`crate::options::Options`] knows it.
+    /// The name as written; [`crate::options::Options`] knows its meaning.
     pub name: String,
     /// The text after the `=`, without quotes.
     pub value: Option<String>,
@@ -102,25 +106,25 @@ pub struct Pragma {
 /// One clause: its probes, its condition, its statements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clause {
-    /// At least one.
+    /// The probe descriptions, at least one.
     pub probes: Vec<ProbeDescription>,
-    /// Evaluated first; zero ends the clause.
+    /// The condition, which is evaluated first. If it is zero, the clause ends.
     pub predicate: Option<Expression>,
-    /// Executed in order, until one faults.
+    /// The statements, executed in order until one faults.
     pub statements: Vec<Statement>,
-    /// The clause as it was written. Clauses that an `if` was split into share it, and share the
-    /// spans of their probe descriptions. So to count what the user wrote, count distinct spans.
+    /// The place of the clause in the text. If an `if` was split into several clauses, they share this span
+    /// and the spans of their probe descriptions. So to count the clauses of the text, count distinct spans.
     pub span: Span,
 }
 
 impl Clause {
-    /// Whether firing this clause writes a record: it has an action that records, or no statement
-    /// at all (then a bare record makes the consumer print the probe's columns).
+    /// Whether firing this clause writes a record: it has an action that records, or no statement at
+    /// all. In the second case a bare record makes the consumer print the probe's columns.
     pub fn records(&self) -> bool {
         self.statements.is_empty() || self.statements.iter().any(|s| matches!(s, Statement::Record(_)))
     }
 
-    /// Whether firing it walks the thread's stack: `ustack()`, `ucaller`, `ustackdepth`.
+    /// Whether firing this clause walks the thread's stack: `ustack()`, `ucaller`, `ustackdepth`, `uframe()`.
     pub fn walks_stack(&self) -> bool {
         let mut pending: Vec<&Expression> = self.predicate.iter().collect();
         for statement in &self.statements {
@@ -142,9 +146,14 @@ impl Clause {
             }
         }
         while let Some(expression) = pending.pop() {
-            if let ExpressionKind::Builtin(Builtin::UserCaller | Builtin::UserStackDepth | Builtin::UserStack(_)) =
-                expression.kind
-            {
+            if matches!(
+                expression.kind,
+                ExpressionKind::Builtin(Builtin::UserCaller | Builtin::UserStackDepth | Builtin::UserStack(_))
+                    | ExpressionKind::Call {
+                        function: Function::UserFrame,
+                        ..
+                    }
+            ) {
                 return true;
             }
             pending.extend(expression.operands());
@@ -158,7 +167,7 @@ impl Clause {
 pub struct ProbeDescription {
     /// `pid1234`, `profile`, ...
     pub provider: String,
-    /// The library or program.
+    /// The library or executable.
     pub module: String,
     pub function: String,
     /// `entry`, `return`, an offset, `tick-1s`, ...

@@ -1,8 +1,8 @@
-//! Provider definitions alone, for the options that make a header and an object of them (`-h`,
-//! `-G`). A program that traces has none.
+//! Reads provider definitions for the options that make a header and an object of them (`-h`, `-G`). A
+//! program that traces may not contain any.
 //!
-//! Nothing is resolved: the types of the parameters are those of the program that is compiled
-//! with the header.
+//! No type is resolved: the types of the parameters belong to the program that is compiled with the
+//! header.
 
 use crate::diagnostic::Diagnostic;
 use crate::lexer::MacroState;
@@ -14,12 +14,12 @@ use std::collections::HashSet;
 
 /// The most characters of a provider's or probe's name, as in DTrace.
 pub const NAME_MAX: usize = 63;
-/// The most arguments of a probe: as many as are read from notes, and as sys/sdt.h has.
+/// The most arguments of a probe: sys/sdt.h has no more, and no more are read from notes.
 pub const ARGUMENTS_MAX: usize = 12;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Providers {
-    /// In order; definitions of the same name are merged.
+    /// The providers, in order. Definitions of the same name are merged.
     pub list: Vec<Provider>,
     /// Whether the text also has a clause. A header or an object ignores it.
     pub has_clauses: bool,
@@ -28,14 +28,14 @@ pub struct Providers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
     pub name: String,
-    /// In order, each name once.
+    /// The probes, in order, each name once.
     pub probes: Vec<Probe>,
 }
 
-/// One of its probes.
+/// A probe of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// As written: `query__start`.
+    /// The probe's name as written: `query__start`.
     pub name: String,
     /// The parameters, as written.
     pub arguments: Vec<String>,
@@ -45,7 +45,7 @@ pub struct Probe {
 ///
 /// # Errors
 ///
-/// Everything found wrong.
+/// All errors found.
 pub fn providers(sources: &[Source], macros: &MacroValues) -> Result<Providers, Vec<Diagnostic>> {
     let mut state = MacroState::new(macros);
     let mut types = HashSet::new();
@@ -141,12 +141,12 @@ mod tests {
                 "provider p { probe a(unsigned int x, char *y[4], struct s *z) : (string a, int b); };",
                 "p a(unsigned int x; char *y[4]; struct s *z)",
             ),
-            // Types of the program's.
+            // Types of the program.
             (
                 "provider p { probe a(Oid, const zval *v, LWLockMode mode, void (*f)(Oid)); };",
                 "p a(Oid; const zval *v; LWLockMode mode; void (*f)(Oid))",
             ),
-            // Names that are keywords of D, a definition in two parts, one without its semicolon.
+            // Names that are keywords of D; a definition in two parts, of which one lacks its semicolon.
             (
                 "typedef int number; provider p { probe return(number self); };\nprovider p { probe b(); }",
                 "p return(number self) b()",

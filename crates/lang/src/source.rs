@@ -9,12 +9,12 @@ pub struct Span {
     /// Index of the source in the list given to [`crate::compile`].
     pub source: u32,
     pub start: u32,
-    /// First byte after it; `start == end` is a place between two bytes (the end of the text).
+    /// The first byte after the range. `start == end` is a place between two bytes (the end of the text).
     pub end: u32,
 }
 
 impl Span {
-    /// From the start of `self` to the end of `other`, in the source of `self`.
+    /// The span from the start of `self` to the end of `other`, in the source of `self`.
     #[must_use]
     pub fn to(self, other: Span) -> Span {
         Span {
@@ -31,18 +31,18 @@ impl Span {
     }
 }
 
-/// The origin of a part of a source, as a preprocessor's line says it.
+/// The origin of a part of a source, as a line of the preprocessor gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin<'a> {
-    /// The file; none: the source itself.
+    /// The file; `None`: the source itself.
     pub file: Option<&'a str>,
-    /// The number of the part's first line in that file.
+    /// The number that the part's first line has in that file.
     pub first_line: u32,
     /// The part: bytes of the source.
     pub text: std::ops::Range<usize>,
 }
 
-/// `# 12 "file.h" 1`: the number of the next line, and the file.
+/// Parses `# 12 "file.h" 1`: the number of the next line, and the file.
 fn marker(line: &str) -> Option<(u32, &str)> {
     let (number, rest) = line.strip_prefix("# ")?.split_once(' ')?;
     let (file, _) = rest.trim_start().strip_prefix('"')?.split_once('"')?;
@@ -56,7 +56,7 @@ pub struct Source {
     pub name: String,
     /// The D text.
     pub text: String,
-    /// Whether it is a library ([`crate::libraries`]): its name is then the path of its file.
+    /// Whether the source is a library ([`crate::libraries`]). Its name is then the path of its file.
     pub is_library: bool,
 }
 
@@ -78,7 +78,7 @@ impl Source {
         }
     }
 
-    /// Line and column of a byte, both from 1; the column counts characters. Past the end: the end.
+    /// Line and column of a byte, both from 1; the column counts characters. An offset after the end means the end.
     #[must_use]
     pub fn line_column(&self, offset: u32) -> (u32, u32) {
         let mut line = 1;
@@ -123,7 +123,7 @@ impl Source {
         origin
     }
 
-    /// The text of a span of this source; empty: the span is not within the source.
+    /// The text of a span of this source; empty if the span is not within the source.
     #[must_use]
     pub fn slice(&self, span: Span) -> &str {
         self.text.get(span.range()).unwrap_or_default()

@@ -1,17 +1,17 @@
 //! "Did you mean": the known name that a misspelt one is nearest to.
 
-/// A name of fewer letters is near to too many others.
+/// A name with fewer letters is similar to too many others.
 const LETTERS_MIN: usize = 4;
-/// More letters of what was given are not looked at.
+/// Letters of the given name after this number are ignored.
 const LETTERS_MAX: usize = 32;
 
-/// What is said after a name that is not known: "; did you mean timestamp?", or nothing.
+/// The addition to a message about an unknown name: "; did you mean timestamp?", or nothing.
 pub fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(name, known).map_or_else(String::new, |meant| format!("; did you mean {meant}?"))
 }
 
-/// The first of the known names that was probably meant: one letter is wrong, too many or missing, two neighbours are
-/// swapped, or the letters are right but for their case.
+/// The first of the known names that was probably meant. One letter is wrong, too many or missing; or
+/// two neighbours are swapped; or only the case differs.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let letters: Vec<char> = name.chars().take(LETTERS_MAX).collect();
     let is_meant = |known: &&str| *known != name && (is_near(&letters, known) || known.eq_ignore_ascii_case(name));
@@ -65,7 +65,7 @@ mod tests {
         }
     }
 
-    /// Variables, subroutines, actions and aggregating functions, and a program's own variables.
+    /// The names are variables, subroutines, actions and aggregating functions, and the program's own variables.
     #[test]
     fn a_misspelt_name_of_d_names_the_one_that_was_meant() {
         for (text, meant) in [

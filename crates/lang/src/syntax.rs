@@ -1,8 +1,8 @@
 //! The syntax tree: the text before anything has a type.
 //!
-//! Names are still text. Macro arguments are already replaced: as in DTrace the lexer does that, so
-//! `$1` can stand for an identifier or a number. [`crate::parser::MAXIMUM_NESTING`] bounds the
-//! depth of every expression, so code that walks a tree may recurse.
+//! Names are still text. Macro arguments are already replaced: as in DTrace the lexer replaces them, so
+//! `$1` can stand for an identifier or a number. [`crate::parser::MAXIMUM_NESTING`] bounds the depth of
+//! every expression, so code that walks a tree may recurse.
 
 use crate::program::{BinaryOperator, IntegerType, LogicalOperator, ProbeDescription};
 use crate::source::Span;
@@ -20,27 +20,27 @@ pub enum Item {
     Translator(Translator),
     /// A header's declaration that D cannot use.
     PassedOver,
-    /// `provider name { probes };`: not in a program that traces.
+    /// `provider name { probes };`, which a program that traces may not contain.
     Provider(ProviderDefinition),
 }
 
 /// `provider name { probe ...; };`
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProviderDefinition {
-    /// The provider.
+    /// The name of the provider.
     pub name: String,
     /// Its probes, in order.
     pub probes: Vec<DeclaredProbe>,
-    /// All of it.
+    /// The place of the definition.
     pub span: Span,
 }
 
 /// `probe name(parameters);`
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeclaredProbe {
-    /// As written, with `__`.
+    /// The name as written, with `__`.
     pub name: String,
-    /// Where each parameter is written.
+    /// The place of each parameter.
     pub arguments: Vec<Span>,
     pub span: Span,
 }
@@ -48,11 +48,11 @@ pub struct DeclaredProbe {
 /// A clause as written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clause {
-    /// At least one.
+    /// The probe descriptions, at least one.
     pub probes: Vec<ProbeDescription>,
-    /// Between the slashes.
+    /// The predicate between the slashes.
     pub predicate: Option<Node>,
-    /// Between the braces; empty also when there are none.
+    /// The statements between the braces; empty also if there are no braces.
     pub body: Vec<Statement>,
     /// From the first probe to the closing brace.
     pub span: Span,
@@ -77,7 +77,7 @@ pub enum Statement {
 pub struct Node {
     pub kind: NodeKind,
     pub span: Span,
-    /// Levels of nesting, 1 for a leaf.
+    /// The number of levels of nesting, 1 for a leaf.
     pub depth: u16,
 }
 
@@ -238,15 +238,15 @@ pub enum PrefixOperator {
 /// An integer constant. As in C, its value and its spelling decide its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntegerLiteral {
-    /// The value's bits.
+    /// The bits of the value.
     pub value: u64,
-    /// Whether it is spelled in decimal (such a constant does not become unsigned by itself).
+    /// Whether the constant is written in decimal. A decimal constant becomes unsigned only by its suffix.
     pub decimal: bool,
     /// Suffix `u`.
     pub unsigned: bool,
     /// Suffix `l` or `ll`.
     pub long: bool,
-    /// Whether the value is negative: only macro arguments can be (`$1` may be `-5`).
+    /// Whether the value is negative. Only a macro argument can be negative (`$1` may be `-5`).
     pub negative: bool,
 }
 
@@ -269,9 +269,9 @@ impl IntegerLiteral {
 pub struct Declaration {
     /// `self`, `this`, `typedef`, ...
     pub storage: Option<(&'static str, Span)>,
-    /// What all declarators share.
+    /// The type that all declarators share.
     pub base: BaseType,
-    /// None in `struct s { ... };`.
+    /// The declarators; none in `struct s { ... };`.
     pub declarators: Vec<Declarator>,
     pub span: Span,
 }
@@ -283,7 +283,7 @@ pub struct Inline {
     pub base: BaseType,
     /// The name, with pointers and keys.
     pub declarator: Declarator,
-    /// What it stands for.
+    /// The expression that the name stands for.
     pub value: Node,
     pub span: Span,
 }
@@ -302,7 +302,7 @@ pub struct Translator {
 /// The part of a declaration that names something.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declarator {
-    /// What is declared; empty in a type name.
+    /// The declared name; empty in a type name.
     pub name: String,
     /// The steps from the base type to the declared type, from the base outwards.
     pub derived: Vec<Derived>,
@@ -318,9 +318,9 @@ pub struct Declarator {
 pub struct Attributes {
     /// `packed`.
     pub packed: bool,
-    /// One for each `aligned(n)`; none for `aligned` alone.
+    /// An entry for each `aligned(n)`; `None`: `aligned` without a number.
     pub aligned: Vec<Option<Node>>,
-    /// `mode(DI)`: another size.
+    /// `mode(DI)`: changes the size.
     pub mode: Option<(String, Span)>,
     /// `vector_size(n)`.
     pub vector: Option<Box<Node>>,
@@ -354,11 +354,11 @@ pub enum Derived {
 /// A type without a declared name: of a cast, a key, a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypeName {
-    /// The type it begins with.
+    /// The type that the type name begins with.
     pub base: BaseType,
     /// The steps from the base type, from the base outwards.
     pub derived: Vec<Derived>,
-    /// For a key of an inline, its name in the inline's value; else empty.
+    /// For a key of an inline: its name in the inline's value. Otherwise empty.
     pub name: String,
     pub span: Span,
 }
@@ -368,7 +368,7 @@ pub struct TypeName {
 pub struct MemberDeclaration {
     /// The type before the declarators.
     pub base: BaseType,
-    /// Each with the width of a bit-field; none for a structure or union without a name.
+    /// The declarators, each with the width of a bit-field; none for a structure or union without a name.
     pub declarators: Vec<(Declarator, Option<Node>)>,
     /// GNU C's attributes before a structure or union without a name.
     pub attributes: Attributes,
@@ -380,11 +380,11 @@ pub struct MemberDeclaration {
 pub enum BaseType {
     /// `void`
     Void,
-    /// `int` and its kin.
+    /// `int` and the other integer types.
     Integer(IntegerType),
-    /// `float`, `double`.
+    /// `float`, `double`: the size in bytes.
     Floating(u32),
-    /// `_Complex` with another.
+    /// `_Complex` with another type.
     Complex(Box<BaseType>),
     /// `string`
     String,
@@ -395,22 +395,22 @@ pub enum BaseType {
         /// `struct` or `union`.
         keyword: &'static str,
         tag: String,
-        /// Where they are given.
+        /// The members, if they are given.
         members: Option<Vec<MemberDeclaration>>,
-        /// How they are laid out.
+        /// The attributes that change the layout.
         attributes: Attributes,
         /// `#pragma pack(n)`.
         pack: Option<u32>,
     },
-    /// `enum tag`, with its enumerators if they are given.
+    /// `enum tag`, with its enumerators if these are given.
     Enumeration {
-        /// Its tag; may be empty.
+        /// The tag, which may be empty.
         tag: String,
-        /// Its enumerators; none in `enum tag` alone.
+        /// The enumerators; none in `enum tag` alone.
         enumerators: Vec<(String, Option<Node>, Span)>,
-        /// `packed`: as narrow as its values allow.
+        /// The attribute `packed` makes it as narrow as its values allow.
         attributes: Attributes,
-        /// Whether it is in a header. As in gcc, it may then be as wide as its values need.
+        /// Whether the enumeration is in a header. As in gcc, it is then as wide as its values require.
         included: bool,
     },
 }

@@ -10,44 +10,44 @@
 //! RED                                               -> enumerator
 //! ```
 //!
-//! It does not ask earlier: for a text without such names no file is opened. Manual: "Structs and
-//! Unions", "pid Provider".
+//! It asks only then: for a text without such names, no file is opened. Manual: "Structs and Unions",
+//! "pid Provider".
 
 use crate::program::{Goroutines, ProbeDescription, Type};
 
 /// The traced program, as far as its types are known.
 pub trait Target {
-    /// `struct tag`, `union tag`, `enum tag`; the tag may have a module before it: `` a.out`request ``.
+    /// The type `struct tag`, `union tag` or `enum tag`. The tag may have a module before it: `` a.out`request ``.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// The reason why the type is not known.
     fn tagged(&self, keyword: &str, tag: &str) -> Result<Type, Unknown>;
 
     /// A typedef or a base type by its name, perhaps with a module before it.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// The reason why the type is not known.
     fn named(&self, name: &str) -> Result<Type, Unknown>;
 
     /// An enumerator's value.
     fn enumerator(&self, name: &str) -> Option<i64>;
 
-    /// `args[]` of a clause with these probes: the types must be the same at all of them.
+    /// `args[]` of a clause with these probes. The types must be the same at all of them.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// The reason why the arguments are not known.
     fn arguments(&self, probes: &[ProbeDescription]) -> Result<Vec<Argument>, Unknown>;
 
     /// A variable, by its name with a backquote in it.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// The reason why the variable is not known.
     fn variable(&self, name: &str) -> Result<Variable, Unknown>;
 
     /// Where the program of these probes keeps its goroutines; `None`: it is not a Go program.
     ///
     /// # Errors
-    /// For a Go program: why this is not known.
+    /// The reason why a Go program's goroutines cannot be found.
     fn goroutines(&self, probes: &[ProbeDescription]) -> Result<Option<Goroutines>, Unknown> {
         let _ = probes;
         Ok(None)
@@ -64,15 +64,16 @@ pub struct Argument {
     pub place: ArgumentPlace,
 }
 
-/// The place of an argument when the probe fires. Words are those of `arg0` to `arg9`: the integer
-/// registers in the order of the ABI, then the stack; at a return the exit's offset, rax, rdx.
+/// The place of an argument when the probe fires. A word is one of `arg0` to `arg9`: the integer
+/// registers in the order of the ABI, then the stack. At a return these are the offset of the exit,
+/// rax and rdx.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ArgumentPlace {
-    /// In this word; a structure of up to 16 bytes in this one and the next.
+    /// In this word. A structure of up to 16 bytes lies in this word and the next word.
     Words(u8),
     /// In memory, at the address in this word.
     Behind(u8),
-    /// On the stack, so many bytes above the end of the return address.
+    /// On the stack, at this number of bytes above the end of the return address.
     Stack(u32),
     /// In a place that D cannot read, with the reason.
     Unreadable(String),
@@ -81,9 +82,9 @@ pub enum ArgumentPlace {
 /// A variable of the program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variable {
-    /// Its address in the process; 0 while there is no process.
+    /// The variable's address in the process; 0 while there is no process.
     pub address: u64,
-    /// Its type, where it is known.
+    /// The variable's type, if it is known.
     pub value_type: Option<Type>,
 }
 
@@ -95,7 +96,7 @@ pub struct Unknown {
     pub tag: &'static str,
     /// What is not known.
     pub message: String,
-    /// What to do about it.
+    /// Advice on what to do.
     pub help: Option<String>,
 }
 
@@ -110,7 +111,7 @@ impl Unknown {
         }
     }
 
-    /// The same with help.
+    /// This error, with help.
     #[must_use]
     pub fn with_help(self, help: impl Into<String>) -> Unknown {
         Unknown {
@@ -120,7 +121,7 @@ impl Unknown {
     }
 }
 
-/// No program, or one without any information.
+/// The absence of a program, or a program without any information.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTarget;
 

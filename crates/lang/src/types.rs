@@ -12,8 +12,8 @@ fn foreign(name: &str, kind: ForeignKind) -> Type {
     Type::Foreign(Foreign::new(name.to_owned(), kind))
 }
 
-/// Whether a type is only known by the place where it lies: a structure, an array, or a foreign
-/// type other than an enumeration.
+/// Whether values of the type are represented by their place: a structure, an array, or a foreign type
+/// other than an enumeration.
 #[must_use]
 pub fn is_aggregate(of: &Type) -> bool {
     match of {
@@ -46,7 +46,7 @@ pub fn named(name: &str) -> Option<Type> {
         "_Float32" => foreign("float", ForeignKind::Floating(4)),
         "_Float64" | "_Float32x" => foreign("double", ForeignKind::Floating(8)),
         "_Float64x" => foreign("long double", ForeignKind::Floating(16)),
-        // Three words; only the compiler knows their content.
+        // Three words, whose content only the compiler knows.
         "__builtin_va_list" => Type::Array {
             of: Box::new(integer(8, false)),
             count: 3,
@@ -86,7 +86,7 @@ pub fn name(of: &Type) -> String {
     name_by(of, &|structure| structure.name())
 }
 
-/// The type as `print()` writes it: structures by the typedefs by which they were named.
+/// The type as `print()` writes it: a structure has the name of the typedef that the text used for it.
 #[must_use]
 pub fn shown_name(of: &Type) -> String {
     name_by(of, &|structure| structure.alias().unwrap_or_else(|| structure.name()))
@@ -109,7 +109,7 @@ fn name_by<'a>(of: &'a Type, of_structure: &dyn Fn(&'a Structure) -> &'a str) ->
         Type::Structure(structure) => of_structure(structure).to_owned(),
         Type::Foreign(foreign) => foreign.name().to_owned(),
         Type::Array { of, count } => {
-            // The dimensions are in the order of the declaration.
+            // The dimensions are printed in the order of the declaration.
             let (mut element, mut dimensions) = (of.as_ref(), format!("[{count}]"));
             while let Type::Array { of, count } = element {
                 dimensions.push_str(&format!("[{count}]"));
@@ -135,8 +135,9 @@ pub fn integer_name(of: IntegerType) -> &'static str {
     }
 }
 
-/// The type of an operation on two integers: the type of higher rank, as in DTrace. Ranks go by
-/// width, unsigned above signed. Unlike in C, a narrow type does not become an `int`.
+/// The type of an operation on two integers: as in DTrace, the type of higher rank. A wider type has a
+/// higher rank, and so has an unsigned type of the same width. Unlike in C, a narrow type does not
+/// become an `int`.
 #[must_use]
 pub fn common(left: IntegerType, right: IntegerType) -> IntegerType {
     match left.bytes.cmp(&right.bytes) {
@@ -158,7 +159,7 @@ pub fn compared(left: IntegerType, right: IntegerType) -> IntegerType {
     common(promoted(left), promoted(right))
 }
 
-/// The narrowest type that holds the values of both. It is for keys, whose values have 64 bits anyway.
+/// The narrowest type that holds the values of both types. It is for keys, whose values have 64 bits anyway.
 #[must_use]
 pub fn union_of_keys(left: IntegerType, right: IntegerType) -> IntegerType {
     if left == right {
@@ -169,7 +170,7 @@ pub fn union_of_keys(left: IntegerType, right: IntegerType) -> IntegerType {
     }
     let (signed, unsigned) = if left.signed { (left, right) } else { (right, left) };
     match (signed.bytes, unsigned.bytes) {
-        // No type holds both; as in C's conversions, the sign is lost.
+        // No type holds the values of both; as in C's conversions, the sign is lost.
         (_, 8) => unsigned,
         (signed_bytes, bytes) => IntegerType {
             bytes: signed_bytes.max(bytes * 2),
@@ -189,7 +190,7 @@ pub fn normalise(value: i64, to: IntegerType) -> i64 {
     }
 }
 
-/// Integer or pointer: what can be tested for zero.
+/// Whether a value can be tested for zero: an integer or a pointer.
 #[must_use]
 pub fn is_scalar(of: &Type) -> bool {
     matches!(of, Type::Integer(_) | Type::Pointer(_))

@@ -1,8 +1,8 @@
 //! Scripts, and the programs or errors that the front end makes of them.
 //!
-//! `tests/golden/tst.what.d` compiles; `err.D_TAG.what.d` is refused, and that tag comes first. The
-//! `.out` file beside it has the program's dump or the diagnostics.
-//! `BLESS=1 cargo test -p nanoprobe-lang` writes the `.out` files anew.
+//! `tests/golden/tst.what.d` compiles; `err.D_TAG.what.d` is refused, and that tag is the first. The
+//! `.out` file of the same name has the program's dump or the diagnostics.
+//! `BLESS=1 cargo test -p nanoprobe-lang` rewrites the `.out` files.
 //!
 //! Every script is compiled with `$target` 1234 and `$pid` 99; lines `/* argument: TEXT */` give
 //! `$1` and so on. Lines `/* source */` divide a script into several sources. A script that begins

@@ -1,5 +1,5 @@
-//! Texts that nobody would write. The front end answers every one with a program that keeps its
-//! promises, or with diagnostics that point into the text.
+//! Texts that nobody would write. For each one the front end must answer with a program that has all
+//! promised properties, or with diagnostics that point into the text.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -112,7 +112,7 @@ const WORDS: &[&str] = &[
     "\0",
 ];
 
-/// Compiles, and checks what must hold for any answer.
+/// Compiles a text, and checks the properties of the result.
 fn answer(text: &str) {
     let macros = MacroValues {
         target: Some(1),
@@ -185,7 +185,7 @@ proptest! {
     }
 }
 
-/// What [`STRUCTURES`] name.
+/// The declarations of the names in [`STRUCTURES`].
 const DECLARED: &str = "struct s { int a : 3; unsigned b : 5; char t[8]; union { int u; char c[9]; }; long l[2]; } v;
     struct n { struct s s; string g; union { int x; char y; } m; } h[int, struct s];
     struct o { int i; char t[4]; struct s s; long k[2]; };
@@ -300,8 +300,8 @@ const EXPRESSION: &[&str] = &[
     ",",
 ];
 
-/// Every script of the golden files: cut off at every byte, and with every byte replaced in turn by
-/// a few others.
+/// Every script of the golden files, cut off at every byte, and with every byte replaced in turn by a
+/// few others.
 #[test]
 fn damaged_scripts() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
@@ -330,9 +330,9 @@ fn damaged_scripts() {
     }
 }
 
-/// Every nested form, nested far beyond the limit.
+/// Every form that can be nested, nested far beyond the limit.
 #[test]
-fn depth_is_refused_not_survived_by_luck() {
+fn nesting_beyond_the_limit_is_refused() {
     let deep = |open: &str, close: &str| format!("BEGIN {{ x = {}1{}; }}", open.repeat(50_000), close.repeat(50_000));
     let texts = [
         deep("(", ")"),
@@ -382,9 +382,9 @@ fn depth_is_refused_not_survived_by_luck() {
     }
 }
 
-/// Many statements, clauses, variables: there is no limit, and each takes no more than linear work.
+/// Many statements, clauses and variables: their number has no limit, and the work is linear in it.
 #[test]
-fn width_is_accepted() {
+fn many_statements_clauses_and_variables_are_accepted() {
     let many = (0..20_000).map(|n| format!("x{n} = {n}; ")).collect::<String>();
     let program = compile(
         &[Source::new("wide", format!("BEGIN {{ {many} }}"))],
@@ -395,8 +395,8 @@ fn width_is_accepted() {
     assert_eq!(program.clauses[0].statements.len(), 20_000);
 }
 
-/// Forms in which a part is named several times: none of them grows faster than the text, at any
-/// depth of nesting.
+/// Forms in which a part is named several times: at any depth of nesting, none of them grows faster
+/// than the text.
 #[test]
 fn nesting_costs_no_more_than_its_text() {
     const DEPTH: usize = 28;

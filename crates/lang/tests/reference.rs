@@ -1,6 +1,6 @@
-//! Checks the chapters of `docs/d`. Their programs compile, or are refused with the tag in the
-//! fence (```` ```d N_ACTION ````). Their tables name every tag and every option. `BLESS` writes
-//! the tables of options.
+//! Checks the chapters of `docs/d`. Their programs compile, or are refused with the tag in the fence
+//! (```` ```d N_ACTION ````). Their tables name every tag and every option. With `BLESS` the test
+//! rewrites the tables of options.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -22,7 +22,7 @@ fn root() -> &'static Path {
         .unwrap()
 }
 
-/// The chapters: their names and texts.
+/// The names and texts of the chapters.
 fn chapters() -> Vec<(String, String)> {
     let entries = std::fs::read_dir(root().join("docs/d")).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -35,7 +35,7 @@ fn chapters() -> Vec<(String, String)> {
     chapters
 }
 
-/// All of them as one text.
+/// The text of all chapters.
 fn reference() -> String {
     chapters().into_iter().map(|(_, text)| text).collect()
 }
@@ -70,7 +70,7 @@ fn examples(name: &str, document: &str) -> Vec<Example> {
     examples
 }
 
-/// The tags that the first column of the document's tables holds.
+/// The tags in the first column of the document's tables.
 fn listed(document: &str, prefix: &str) -> BTreeSet<String> {
     let cell = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
     document
@@ -81,7 +81,7 @@ fn listed(document: &str, prefix: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn programs_are_accepted_or_refused_as_it_says() {
+fn programs_in_the_chapters_are_accepted_or_refused_as_their_fences_say() {
     let chapters = chapters();
     let examples: Vec<Example> = chapters.iter().flat_map(|(name, text)| examples(name, text)).collect();
     assert!(examples.len() > 20, "{} programs", examples.len());
@@ -117,7 +117,7 @@ fn programs_are_accepted_or_refused_as_it_says() {
 }
 
 #[test]
-fn every_tag_of_ours_is_there_with_its_meaning() {
+fn the_reference_has_each_of_our_tags_with_its_meaning() {
     let document = reference();
     let known: BTreeSet<String> = OWN_TAGS.iter().map(|(tag, _)| (*tag).to_owned()).collect();
     assert_eq!(listed(&document, "N_"), known);
@@ -129,16 +129,16 @@ fn every_tag_of_ours_is_there_with_its_meaning() {
     }
 }
 
-/// The tag of a message that begins with one in brackets.
+/// The tag of a message that begins with a tag in brackets.
 fn unbracketed(part: &str) -> &str {
     let tag = part.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     tag.map_or(part, |(tag, _)| tag)
 }
 
 #[test]
-fn every_tag_of_dtrace_s_is_there() {
+fn the_reference_has_each_tag_of_dtrace_that_is_used() {
     let mut used = BTreeSet::new();
-    // The session, and not the compiler, matches and refuses descriptions.
+    // The session, and not the compiler, matches and refuses probe descriptions.
     let mut folders = vec![root().join("crates/lang/src"), root().join("crates/session/src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -177,11 +177,11 @@ fn option_tables() -> String {
         let (name, values, default, line) = (row.name, row.values(), row.default, row.line);
         writeln!(tables, "| `{name}` | {values} | {default} | {line} |").unwrap();
     }
-    tables += "\nThese are DTrace's and change nothing here. A bad value is refused:\n\n| option | value | since |\n|---|---|---|\n";
+    tables += "\nThese are options of DTrace that change nothing here. A bad value is refused:\n\n| option | value | why |\n|---|---|---|\n";
     for row in options::ignored() {
         writeln!(tables, "| `{}` | {} | {} |", row.name, row.values(), row.line).unwrap();
     }
-    tables += "\nThese are DTrace's and refused:\n\n| option | since |\n|---|---|\n";
+    tables += "\nThese are options of DTrace that are refused:\n\n| option | why |\n|---|---|\n";
     let mut refused: Vec<(&str, &str)> = options::refused().collect();
     refused.sort_unstable();
     for (name, reason) in refused {
@@ -218,7 +218,7 @@ fn compare_table(chapter: &str, rows: &str, expected: &str) {
     }
 }
 
-/// Code words, in a row.
+/// Code words, separated by commas.
 fn code(words: &[&str]) -> String {
     let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
     words.join(", ")
@@ -243,13 +243,13 @@ fn the_table_of_subroutines_is_their_rows() {
     compare_table("actions.md", "check/subroutine_table/rows.rs", &(expected + "\n"));
 }
 
-/// Each is a variable of the language, of the type that the reference names.
+/// Each row is a variable of the language, and has the type that the reference names.
 #[test]
 fn every_variable_has_the_type_of_its_row() {
     for row in BUILTINS {
         for name in row.names {
             let text = match row.names {
-                // What is only there in Go is refused by its own tag.
+                // Outside of Go programs the variable is refused with its own tag.
                 ["goid"] => continue,
                 _ => format!("BEGIN {{ this->x = {name}; trace(this->x); }}"),
             };

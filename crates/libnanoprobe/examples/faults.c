@@ -1,7 +1,7 @@
 /* A fault injector for any dynamic program, by LD_PRELOAD: some allocations fail, some writes are slow.
  *
- *	cc -O2 -shared -fPIC -o faults.so faults.c $(pkg-config --cflags --libs nanoprobe)
- *	FAULTS_MALLOC=1000 FAULTS_SIZE=4096 FAULTS_WRITE=10 FAULTS_DELAY=5000 LD_PRELOAD=./faults.so redis-server
+ * 	cc -O2 -shared -fPIC -o faults.so faults.c $(pkg-config --cflags --libs nanoprobe)
+ * 	FAULTS_MALLOC=1000 FAULTS_SIZE=4096 FAULTS_WRITE=10 FAULTS_DELAY=5000 LD_PRELOAD=./faults.so redis-server
  *
  *   FAULTS_MALLOC=N   every N-th malloc that is large enough yields NULL; 0: none
  *   FAULTS_SIZE=B     large enough: B bytes (default 1)
@@ -9,8 +9,9 @@
  *   FAULTS_DELAY=T    by T microseconds (default 1000)
  *   FAULTS_REPORT=1   at the end tell on stderr what was done
  *
- * Nothing is interposed: the probes stand in the C library itself, so calls from within it are met, too, and calls that
- * were resolved long ago. A program that makes its system calls by itself is not met.
+ * No symbol is interposed: the probes stand in the C library itself. So calls from within the library are seen,
+ * too, and so are calls that the dynamic linker resolved before. System calls that the program makes without the C
+ * library are not seen.
  */
 #include <nanoprobe.h>
 #include <stdatomic.h>

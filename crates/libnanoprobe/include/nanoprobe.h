@@ -1,41 +1,44 @@
 /* nanoprobe.h - kprobes for a program's own code.
  *
- * A probe stands on one instruction of the running program. Registering it patches a jump (or, where no jump fits, a
- * breakpoint) over that instruction. Every thread that reaches it runs the handlers, then the displaced instruction,
- * and goes on. Names and meanings are those of the kernel's kprobes, with np_ in front. Differences are stated below.
+ * A probe stands on one instruction of the running program. Registering it patches a jump (or, where no jump fits,
+ * a breakpoint) over that instruction. Every thread that reaches it runs the handlers, then the displaced
+ * instruction, and continues after it. Names and meanings are those of the kernel's kprobes, with np_ in front.
+ * Differences are stated below.
  *
- *	static int before(struct np_probe *probe, struct np_regs *regs)
- *	{
- *		return 0;                       // go on with the probed instruction
- *	}
+ * 	static int before(struct np_probe *probe, struct np_regs *regs)
+ * 	{
+ * 		return 0;                       // go on with the probed instruction
+ * 	}
  *
- *	static struct np_probe probe = { NP_SIZE(struct np_probe), .symbol = "malloc", .pre_handler = before };
- *	int error = np_register_probe(&probe);
- *	if (error)
- *		fprintf(stderr, "malloc: %s\n", np_strerror(error));
+ * 	static struct np_probe probe = { NP_SIZE(struct np_probe), .symbol = "malloc", .pre_handler = before };
+ * 	int error = np_register_probe(&probe);
+ * 	if (error)
+ * 		fprintf(stderr, "malloc: %s\n", np_strerror(error));
  *
- * Rules for handlers. They run in the thread that hit the probe, in parallel with all other threads and without any
- * lock held, so they must be reentrant. The functions that they call may be probed, too: such a hit is counted in
- * `nmissed`, its handlers are left out, and the instruction is executed. A handler may use the FPU and SIMD registers,
- * unless its probe says NP_PROBE_NO_SIMD. (They are saved around it, unless its code, as it is when the probe is
- * registered, provably leaves them alone: docs/library.md.) It may fork, start processes and end its thread. It must
- * not throw or longjmp out, nor call code that goes on on another stack (swapcontext, coroutines).
+ * Rules for handlers. They run in the thread that hit the probe, in parallel with all other threads and without
+ * any lock held, so they must be reentrant. The functions that they call may be probed, too: such a hit is counted
+ * in `nmissed`, its handlers are left out, and the instruction is executed. A handler may use the FPU and SIMD
+ * registers, unless its probe says NP_PROBE_NO_SIMD. (They are saved around it, unless its code, as it is when the
+ * probe is registered, provably leaves them alone: docs/library.md.) It may fork, start processes and end its
+ * thread. It must not throw or longjmp out, nor call code that continues on another stack (swapcontext,
+ * coroutines).
  *
- * A handler may still be left for ever. A signal interrupts it, and the program's own signal handler leaves both by
- * siglongjmp, as one for SIGSEGV may where a stack ends in a handler. Then the thread counts as inside of the handler
- * until it meets a probe no deeper in its stack than the handler was (under seccomp: for ever). Until then all its hits
- * are missed. Unregistering the probe waits for that, for the thread to call a function of this header, or for its end.
+ * A signal handler of the program that interrupts a probe's handler may leave both by siglongjmp, for example
+ * after a SIGSEGV at the end of the stack. Then the thread still counts as inside of the handler, and all its hits
+ * are missed. This ends when the thread meets a probe no deeper in its stack than the handler was (under seccomp:
+ * never). Unregistering the probe waits for that, for the thread's next call of a function of this header, or for
+ * its end.
  *
  * Of the functions of this header handlers may call those marked "handlers may". All others return
  * NP_ERROR_IN_HANDLER, in every kind of handler, and in signal handlers that interrupt one. A replacement (np_hook) is
  * no handler.
  *
- * Rules for the structures. They belong to the caller, must stay where they are while registered, begin with their size
- * (NP_SIZE), and are zero in every field that the caller does not set. So a program built against an older header goes
- * on working. (No structure is smaller than this header's yet: NP_ERROR_ARGUMENT.) A program built against a newer
- * header works with an older library as long as it uses no field that the library does not know: NP_ERROR_ARGUMENT
- * where such a field is not zero. All functions may be called from any thread at any time, but not from handlers or
- * signal handlers unless marked. They return 0, or a negative enum np_error.
+ * Rules for the structures. They belong to the caller, must stay where they are while registered, begin with their
+ * size (NP_SIZE), and are zero in every field that the caller does not set. So a program built against an older
+ * header keeps working. (No older header has smaller structures yet, so a smaller size is NP_ERROR_ARGUMENT.) A
+ * program built against a newer header works with an older library as long as it uses no field that the library
+ * does not know: NP_ERROR_ARGUMENT where such a field is not zero. All functions may be called from any thread at
+ * any time, but not from handlers or signal handlers unless marked. They return 0, or a negative enum np_error.
  */
 #ifndef NANOPROBE_H
 #define NANOPROBE_H
@@ -57,7 +60,7 @@ extern "C" {
 #define NP_VERSION_MAJOR 0
 #define NP_VERSION_MINOR 1
 
-/* The first initialiser of every structure: its size, by which versions are told apart. */
+/* The first initialiser of every structure: its size, which distinguishes the versions of the header. */
 #ifdef __cplusplus
 #define NP_SIZE(type) sizeof(type)
 #else
@@ -77,17 +80,17 @@ enum np_error {
 	NP_ERROR_BOUNDARY = -4,       /* no instruction starts there */
 	NP_ERROR_FORBIDDEN = -5,      /* black list: this library's own code, and what its handler path needs */
 	NP_ERROR_REGISTERED = -6,     /* this structure is registered already */
-	NP_ERROR_NOT_REGISTERED = -7, /* it is not */
-	NP_ERROR_UNLOADED = -8,       /* its module was unloaded while it was registered: the probe is gone */
+	NP_ERROR_NOT_REGISTERED = -7, /* this structure is not registered */
+	NP_ERROR_UNLOADED = -8,       /* the probed module was unloaded, and the probe with it */
 	NP_ERROR_TACTIC = -9,         /* NP_PROBE_JUMP_ONLY, and no jump fits */
-	NP_ERROR_BREAKPOINT = -10,    /* a breakpoint of somebody else is there */
-	NP_ERROR_UNMOVABLE = -11,     /* the instruction can be executed nowhere else */
+	NP_ERROR_BREAKPOINT = -10,    /* another program's breakpoint is there */
+	NP_ERROR_UNMOVABLE = -11,     /* the instruction works only at its own address */
 	NP_ERROR_EXITS = -12,         /* not all ways out of the function are known */
 	NP_ERROR_LIMIT = -13,         /* NP_PROBES_MAX, or no memory near enough */
 	NP_ERROR_SYSTEM = -14,        /* the system refuses what patching needs: /proc/self/mem, membarrier, mmap */
 	NP_ERROR_IN_HANDLER = -15,    /* called from a handler: it would wait for itself */
 	NP_ERROR_NO_WATCHPOINT = -16, /* all debug registers are taken, in some thread of the program */
-	NP_ERROR_UNSUPPORTED = -17,   /* this machine or kernel has no such thing */
+	NP_ERROR_UNSUPPORTED = -17,   /* this machine or kernel does not support it */
 	NP_ERROR_BUSY = -18,          /* something else has replaced this function already */
 	NP_ERROR_RETURN_ADDRESS = -19, /* the function's return address cannot be replaced */
 	NP_ERROR_PERMISSION = -20,    /* perf_event_open is forbidden: perf_event_paranoid, or a sandbox */
@@ -99,14 +102,14 @@ enum np_error {
 /* A sentence in English; never NULL. Handlers may call it. */
 NP_API const char *np_strerror(int error);
 
-/* The details of this thread's last error: addresses, the nearest instruction starts, the planner's
- * refusal. Valid until its next call of a function of this header; "" when there was none. */
+/* The details of this thread's last error: addresses, the nearest instruction starts, the planner's refusal. Valid
+ * until the thread's next call of a function of this header; "" if there was no error. */
 NP_API const char *np_last_error(void);
 
 /* ---- registers ------------------------------------------------------------------------------------------------ */
 
-/* The thread's state at the probed instruction. Handlers may change every field; what is changed holds when the program
- * goes on. `rip` is the probed instruction's address in a pre-handler. */
+/* The thread's state at the probed instruction. Handlers may change every field; the program continues with the
+ * changed values. `rip` is the probed instruction's address in a pre-handler. */
 struct np_regs {
 	uint64_t r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi;
 	uint64_t rip;
@@ -119,39 +122,40 @@ struct np_regs {
 struct np_probe;
 
 /* Runs before the probed instruction. 0: the instruction is executed. Not 0: it is not executed, and the thread
- * goes on at regs->rip with the registers as they are now. To skip a function at its entry, pop its return address
+ * continues at regs->rip with the registers in `regs`. To skip a function at its entry, pop its return address
  * into rip and set rax. (With rip unchanged the instruction is executed all the same.) The post-handler does not
  * run then. */
 typedef int (*np_pre_handler)(struct np_probe *probe, struct np_regs *regs);
 
-/* Runs after the probed instruction, whatever it was. regs->rip is where the thread goes on; after a call that is
- * the callee's entry. `flags` is 0. (Branches, calls and returns are emulated for it; it does not run after one
- * that faults. NP_ERROR_UNMOVABLE: only the processor can execute the instruction, for example a far jump.) */
+/* Runs after the probed instruction, of whatever kind. regs->rip is where the thread continues: after a call, the
+ * callee's entry. `flags` is 0. (Branches, calls and returns are emulated for it; the handler does not run after
+ * an instruction that faults. NP_ERROR_UNMOVABLE: only the processor can execute the instruction, for example a
+ * far jump.) */
 typedef void (*np_post_handler)(struct np_probe *probe, struct np_regs *regs, unsigned long flags);
 
-/* Runs when a handler of this probe, or the probed instruction, raised `signal` (SIGSEGV, SIGBUS,
- * SIGFPE, SIGILL); regs are those of the fault, of the instruction as if it had been executed in
- * place. In a signal handler.
+/* Runs when a handler of this probe, or the probed instruction, raised `signal` (SIGSEGV, SIGBUS, SIGFPE, SIGILL);
+ * `regs` are the registers at the fault, as if the instruction had been executed in place. Runs in a signal
+ * handler.
  *
  *   0        not dealt with: the program's own handler runs, or the program dies
- *   not 0    dealt with. With rip changed the thread goes on there. With rip unchanged a faulting handler is abandoned
- *            and the program goes on, or the probed instruction is executed once more, with regs.
+ *   not 0    dealt with. If rip was changed, the thread continues there. Else a faulting handler is abandoned and the
+ *            program continues, or the faulting instruction is executed once more, with regs.
  *
  * A fault of the instruction goes to each of its probes, in the order of registration, until one has dealt with it. */
 typedef int (*np_fault_handler)(struct np_probe *probe, struct np_regs *regs, int signal);
 
 enum np_probe_flags {
-	NP_PROBE_DISABLED = 1 << 0,  /* registered, but fires only from np_enable_probe on */
-	NP_PROBE_NO_SIMD = 1 << 1,   /* the handlers leave the FPU and SIMD registers alone: nothing of them is saved */
-	NP_PROBE_TRAP = 1 << 2,      /* a breakpoint, though a jump may fit: for comparison */
+	NP_PROBE_DISABLED = 1 << 0,  /* registered, but fires only after np_enable_probe */
+	NP_PROBE_NO_SIMD = 1 << 1,   /* the handlers leave the FPU and SIMD registers alone: they are not saved */
+	NP_PROBE_TRAP = 1 << 2,      /* a breakpoint even where a jump fits: for comparison */
 	NP_PROBE_JUMP_ONLY = 1 << 3  /* NP_ERROR_TACTIC rather than a breakpoint */
 };
 
 struct np_probe {
 	size_t size;
 	void *addr;                  /* the instruction; NULL: `symbol` says where. Set when registered. */
-	const char *symbol;          /* a function, in whatever module defines it, or "module:function" (libc:malloc) */
-	size_t offset;               /* bytes behind addr or symbol */
+	const char *symbol;          /* a function, in any module that defines it, or "module:function" (libc:malloc) */
+	size_t offset;               /* bytes after addr or symbol */
 	np_pre_handler pre_handler;  /* each may be NULL */
 	np_post_handler post_handler;
 	np_fault_handler fault_handler;
@@ -163,25 +167,26 @@ struct np_probe {
 /* Any number of probes may stand on one instruction; their handlers run in the order of registration. Once this
  * function has returned, every thread that reaches the instruction fires. */
 NP_API int np_register_probe(struct np_probe *probe);
-/* All of them, or none: the first error is returned and nothing stays registered. Costs hardly more than one. */
+/* Registers all of them, or none: the first error is returned, and nothing stays registered. Costs hardly more
+ * than one registration. */
 NP_API int np_register_probes(struct np_probe *const *probes, size_t count);
 /* When it returns, no thread is in a handler of the probe, nor will be, so the structure may be freed. The
- * instruction is as it was, byte for byte, unless another probe stands on it. With NP_ERROR_BLOCKED or
- * NP_ERROR_SYSTEM the instruction is not restored yet, and the rest is true: the text follows with the next change
- * that can be made. */
+ * instruction is as it was, byte for byte, unless another probe stands on it. NP_ERROR_BLOCKED or NP_ERROR_SYSTEM:
+ * the same, except that the instruction is not restored yet. It will be with the next change of the text that
+ * succeeds. */
 NP_API int np_unregister_probe(struct np_probe *probe);
 NP_API int np_unregister_probes(struct np_probe *const *probes, size_t count);
-/* The same without the wait: no handler begins any more. `done` is called when no handler runs any more, by some
- * thread, from a later call of any function of this header or from np_synchronize. */
+/* Unregisters without waiting: no handler begins any more. When none runs any more, some thread calls `done`: from
+ * its next call of any function of this header, or from np_synchronize. */
 NP_API int np_unregister_probe_async(struct np_probe *probe, void (*done)(struct np_probe *probe));
 /* Waits until everything that np_unregister_probe_async began is done. */
 NP_API int np_synchronize(void);
 NP_API int np_disable_probe(struct np_probe *probe);
 NP_API int np_enable_probe(struct np_probe *probe);
 
-/* How often its handlers ran, and how often they were left out because the hit was inside of a handler. 0 when
- * called in a handler. For an unregistered probe: its last counts, which are kept for the last NP_PROBES_MAX
- * unregistered ones, until the structure is registered again. */
+/* How often the probe's handlers ran, and how often they were left out because the hit was inside of a handler. 0
+ * when called in a handler. The last counts of an unregistered probe are kept until the structure is registered
+ * again, for the last NP_PROBES_MAX such probes. */
 NP_API uint64_t np_probe_hits(const struct np_probe *probe);
 NP_API uint64_t np_probe_nmissed(const struct np_probe *probe);
 
@@ -201,7 +206,7 @@ NP_API const char *np_tactic_name(enum np_tactic tactic);
 
 /* `entry` is a function with the probed function's prototype. It is called before the function, with all its
  * arguments, including those in floating-point registers and those on the stack (NP_JPROBE_STACK bytes of them).
- * Its changes to the arguments are not seen by the function. It ends by np_jprobe_return(), or by returning. */
+ * The function does not see its changes to the arguments. It ends by np_jprobe_return(), or by returning. */
 struct np_jprobe {
 	struct np_probe probe; /* addr or symbol; its pre- and post-handlers are the library's */
 	void *entry;
@@ -235,11 +240,12 @@ typedef int (*np_retprobe_handler)(struct np_retprobe_instance *instance, struct
  * backtrace, an exception) must meet real addresses only, so by ADDRESS that call's return is not seen: it is
  * abandoned. */
 enum np_retprobe_form {
-	NP_RETPROBE_AUTO = 0,   /* exits, where that can be and all of them can be jumps; else the address; else exits */
+	NP_RETPROBE_AUTO = 0,   /* exits if all of them can be jumps; else the address if possible; else exits */
 	NP_RETPROBE_EXITS = 1,  /* every ret of the function is a probe; the stack is not touched. NP_ERROR_EXITS where
-	                         * the function is also left by jumps, whose value is not known there, or nobody knows how */
+                          * the function may also be left by a jump or in an unknown way */
 	NP_RETPROBE_ADDRESS = 2 /* the return address is replaced: a kretprobe. NP_ERROR_RETURN_ADDRESS where something
-	                         * would notice: runtimes that read return addresses, functions that read their own, CET */
+                          * would notice the replaced address: runtimes that read return addresses, functions that
+                          * read their own, CET */
 };
 
 struct np_retprobe {
@@ -247,7 +253,8 @@ struct np_retprobe {
 	                                     * { { NP_SIZE(struct np_retprobe), .symbol = ... }, .handler = ... }. It has
 	                                     * no pre- or post-handler of its own */
 	np_retprobe_handler handler;        /* when the function returns, may be NULL */
-	np_retprobe_handler entry_handler;  /* when it is called, may be NULL; not 0: leave this call out */
+	np_retprobe_handler entry_handler;  /* when the function is called, may be NULL. If it returns another value than
+	                                     * 0, this call is not followed */
 	size_t data_size;                   /* bytes of np_retprobe_instance.data, at most NP_RETPROBE_DATA_MAX */
 	int maxactive;                      /* calls at the same time, over all threads; 0: NP_RETPROBE_MAXACTIVE; at most
 	                                     * NP_RETPROBE_MAXACTIVE_MAX */
@@ -259,14 +266,14 @@ struct np_retprobe {
 
 NP_API int np_register_retprobe(struct np_retprobe *probe);
 NP_API int np_register_retprobes(struct np_retprobe *const *probes, size_t count);
-/* Active calls go on and return to their callers; their handlers do not run. */
+/* Active calls still return to their callers, but the handlers do not run. */
 NP_API int np_unregister_retprobe(struct np_retprobe *probe);
 NP_API int np_unregister_retprobes(struct np_retprobe *const *probes, size_t count);
 /* np_probe_hits(&probe->probe) counts calls whose return was seen. nmissed counts calls whose return will not be
- * seen, because maxactive others were active or the call was inside of a handler. Calls that were begun and left by
- * longjmp, an exception or the end of their thread are abandoned. They are counted as soon as that is noticed: when
- * their place is needed, or the thread ends. So calls = hits + nmissed + abandoned + active + left out. After
- * np_disable_probe(&probe->probe) new calls are not followed; active ones are followed to their end. */
+ * seen, because maxactive others were active or the call was inside of a handler. Calls that were begun and left
+ * by longjmp, an exception or the end of their thread are abandoned. They are counted when the library notices it:
+ * when it needs their place, or when the thread ends. So calls = hits + nmissed + abandoned + active + left out.
+ * After np_disable_probe(&probe->probe) new calls are not followed; active ones are followed to their end. */
 NP_API uint64_t np_retprobe_nmissed(const struct np_retprobe *probe);
 NP_API uint64_t np_retprobe_abandoned(const struct np_retprobe *probe);
 /* The form that AUTO has chosen; NP_RETPROBE_AUTO: the probe is not registered. */
@@ -275,20 +282,22 @@ NP_API enum np_retprobe_form np_retprobe_form(const struct np_retprobe *probe);
 /* ---- hooks ---------------------------------------------------------------------------------------------------- */
 
 /* Makes every call of `function` call `replacement` instead; *original (may be NULL) calls the function itself. A
- * function has one hook at most. Probes may stand on it as well, and fire first, whatever was registered first. A
- * return probe sees the return to the function's caller; a call of *original is no call of the function to probes.
+ * function has at most one hook. Probes may stand on the function as well. They fire before the hook, in whatever
+ * order they were registered. A return probe sees the return to the function's caller; a call of *original is no
+ * call of the function to probes.
  *
- * The replacement is jumped to, so it has the function's return address and arguments. It is called instead, in a frame
- * of the library's, where the function's callers may rely on more than the ABI says:
+ * The library jumps to the replacement, which so has the function's return address and arguments. In three cases
+ * the library calls it instead, in a frame of its own:
  *
  * - the stack is not aligned to 16 (gcc's -fipa-stack-alignment);
- * - or all that the function executes is known, so that its callers may keep values in registers which it does not
- *   change (-fipa-ra);
+ * - or all code of the function is known: then callers may keep values in registers that the function does
+ *   not change (-fipa-ra);
  * - or the function has a return probe by exits.
  *
- * Then the stack is aligned. The registers that a caller may rely on are kept, except those in which the function may
- * return something, and the upper parts of vectors. Arguments on the stack are copied: the first NP_HOOK_STACK bytes.
- * The function's return address is __builtin_return_address(1), not (0). Exceptions and backtraces pass through. */
+ * Then the library aligns the stack. It keeps the registers that a caller may rely on, except the upper parts of
+ * vectors and those in which the function may return something. Arguments on the stack are copied: the first
+ * NP_HOOK_STACK bytes. The function's return address is __builtin_return_address(1), not (0). Exceptions and
+ * backtraces pass through. */
 #define NP_HOOK_STACK 512
 NP_API int np_hook(void *function, void *replacement, void **original);
 /* Removes the hook. *original stays callable for ever. */
@@ -307,7 +316,8 @@ struct np_watchpoint;
 
 /* Runs in the thread that made the access, like other handlers and not in a signal handler. It runs after the
  * access, and regs->rip is the next instruction (in a nanoprobe detour: its original address). For an instruction
- * that is watched for execution it runs before it. Changes of regs take effect when the program goes on. */
+ * that is watched for execution, the handler runs before the instruction. Changes of regs take effect when the
+ * program continues. */
 typedef void (*np_watch_handler)(struct np_watchpoint *watchpoint, struct np_regs *regs);
 
 /* The processor's debug registers watch `length` bytes for all threads of the process, later ones included. There
@@ -324,17 +334,17 @@ struct np_watchpoint {
 	void *reserved[4];        /* the library's */
 };
 
-/* NP_ERROR_NO_WATCHPOINT: none is left. NP_ERROR_BUSY: another watchpoint is on some of these
- * bytes. NP_ERROR_UNSUPPORTED: the machine has none, or the kernel is older than 5.13.
- * NP_ERROR_PERMISSION. NP_ERROR_LIMIT: threads came faster than they could be watched. */
+/* NP_ERROR_NO_WATCHPOINT: no debug register is left. NP_ERROR_BUSY: another watchpoint is on some of these bytes.
+ * NP_ERROR_UNSUPPORTED: the machine has none, or the kernel is older than 5.13. NP_ERROR_PERMISSION.
+ * NP_ERROR_LIMIT: threads came faster than they could be watched. */
 NP_API int np_register_watchpoint(struct np_watchpoint *watchpoint);
-/* When it returns, no thread is in its handler any more. */
+/* When it returns, no thread is in the watchpoint's handler any more. */
 NP_API int np_unregister_watchpoint(struct np_watchpoint *watchpoint);
 NP_API int np_disable_watchpoint(struct np_watchpoint *watchpoint);
 NP_API int np_enable_watchpoint(struct np_watchpoint *watchpoint);
-/* How often the handler ran (without a handler: accesses), and how often it did not run though the processor saw an
- * access: in handlers, with SIGTRAP blocked, and when one instruction meets two watchpoints, for which the first
- * one gets the only signal. hits + nmissed are the accesses, as the kernel counts them. */
+/* How often the handler ran (without a handler: accesses), and how often it did not run though the processor saw
+ * an access. This happens in handlers, with SIGTRAP blocked, and when one instruction meets two watchpoints: only
+ * the first gets a signal. hits + nmissed is the number of accesses that the kernel has counted. */
 NP_API uint64_t np_watchpoint_hits(const struct np_watchpoint *watchpoint);
 NP_API uint64_t np_watchpoint_nmissed(const struct np_watchpoint *watchpoint);
 

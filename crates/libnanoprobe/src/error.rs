@@ -18,35 +18,35 @@ pub enum Error {
     /// The address is no instruction of a mapped file.
     #[error("{0} lies in no code of the program or its libraries")]
     NotCode(TargetAddress),
-    /// Within an instruction.
+    /// The address lies within an instruction.
     #[error("{at} is not an instruction's start; the nearest are {before} and {after}")]
     Boundary {
         /// The address asked for.
         at: TargetAddress,
-        /// The last start below it.
+        /// The start of the last instruction below the address.
         before: TargetAddress,
-        /// The first start above it.
+        /// The start of the first instruction above the address.
         after: TargetAddress,
     },
-    /// The black list.
+    /// The address is on the black list.
     #[error("{0} is part of nanoprobe, or of what its handlers' path needs")]
     Forbidden(TargetAddress),
-    /// Twice.
+    /// The structure is registered already.
     #[error("this structure is registered already")]
     Registered,
     /// The structure was never registered, or is not any more.
     #[error("this structure is not registered")]
     NotRegistered,
-    /// dlclose.
+    /// The probe's module was unloaded.
     #[error("the module was unloaded while the probe was registered")]
     Unloaded,
-    /// `NP_PROBE_JUMP_ONLY`.
+    /// The caller asked for a jump (`NP_PROBE_JUMP_ONLY`), and none fits.
     #[error("no jump fits at {0}")]
     Tactic(TargetAddress),
     /// The planner's reason.
     #[error("{0}")]
     Refused(#[from] Refusal),
-    /// Not all exits are known.
+    /// Not all exits of the function are known.
     #[error("not all exits of the function at {0} are known")]
     Exits(TargetAddress),
     /// One of the limits of invariant I10 is reached.
@@ -55,12 +55,12 @@ pub enum Error {
     /// A resource limit is in the way. This error's text needs no memory.
     #[error("{}", .0.to_string_lossy())]
     NoRoom(&'static CStr),
-    /// The kernel's answer.
+    /// The kernel refused a system call.
     #[error("{call}: {error}")]
     System {
         /// The system call that failed.
         call: &'static str,
-        /// The answer.
+        /// The kernel's answer.
         error: std::io::Error,
     },
     /// The caller is a handler, which would wait for itself.
@@ -69,7 +69,7 @@ pub enum Error {
     /// All debug registers are taken.
     #[error("all debug registers are taken in thread {0}: the processor has four")]
     NoWatchpoint(i32),
-    /// perf_event_open.
+    /// The kernel forbids watchpoints.
     #[error(
         "perf_event_open is forbidden ({error}): see /proc/sys/kernel/perf_event_paranoid, or the sandbox's filter"
     )]
@@ -77,18 +77,18 @@ pub enum Error {
         /// The kernel's answer.
         error: std::io::Error,
     },
-    /// Somebody watches there.
+    /// Another watchpoint is on some of these bytes.
     #[error("another watchpoint is on some of the bytes at {0}")]
     Watched(TargetAddress),
-    /// The machine or the kernel does not support it.
+    /// The machine or the kernel does not support what was requested.
     #[error("{0}")]
     Unsupported(&'static str),
-    /// `NP_RETPROBE_ADDRESS`.
+    /// The function's return address may not be replaced.
     #[error("the return address of the function at {at} cannot be replaced: {because}")]
     ReturnAddress {
         /// The function.
         at: TargetAddress,
-        /// Why.
+        /// The reason.
         because: nanoprobe_text::ReturnRefusal,
     },
     /// A thread blocks the signals, so that a breakpoint would kill the program.
@@ -97,7 +97,7 @@ pub enum Error {
          unblock these signals, or register something before it blocks them", .0.tid, .0.name, .0.names()
     )]
     Blocked(crate::self_process::Blocking),
-    /// As kprobes' EADDRNOTAVAIL.
+    /// A name stands for several functions, like kprobes' EADDRNOTAVAIL.
     #[error(
         "`{name}` is {count} functions of {module}, none of them global, at {first} and elsewhere: give the address"
     )]
@@ -106,12 +106,12 @@ pub enum Error {
         name: String,
         /// How many functions have the name.
         count: usize,
-        /// Where.
+        /// The module that has them.
         module: String,
-        /// The first one.
+        /// The address of the first of these functions.
         first: TargetAddress,
     },
-    /// Hooked already.
+    /// The function has a hook already.
     #[error("{0} is replaced already")]
     Busy(TargetAddress),
 }
@@ -182,8 +182,8 @@ const SENTENCES: [&CStr; 23] = [
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
-    /// The last error's text, where it must need no memory: there may be none, or a handler may have interrupted
-    /// malloc. (For the same reason it has no destructor.)
+    /// The last error's text if storing it must need no memory: memory may have run out, or a handler may have
+    /// interrupted malloc. (For the same reason this variable has no destructor.)
     static FIXED: Cell<Option<&'static CStr>> = const { Cell::new(None) };
 }
 

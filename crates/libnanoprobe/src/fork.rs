@@ -3,7 +3,7 @@
 //! The locks are taken before the fork, in the order in which they nest, and released after it, so that the child
 //! finds nothing half done. A handler that forks waits only for a bounded time, since the thread that holds the
 //! engine may be waiting for that very handler. After that the child's probes fire, but it can register none. The
-//! same is true where the system refuses what patching needs.
+//! same is true if the system refuses the child what patching needs.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -28,7 +28,7 @@ struct Held {
 }
 
 thread_local! {
-    // It has no destructor: a thread's first fork must not need memory from the dynamic linker.
+    // The variable has no destructor: a thread's first fork must not need memory from the dynamic linker.
     static HELD: RefCell<ManuallyDrop<Option<Held>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
@@ -45,8 +45,8 @@ pub extern "C" fn watch() {
         return;
     }
     // SAFETY: the functions live as long as the process, since the library is never unloaded. If there is no memory
-    // for this, forks go on as before. An allocator with its own locks registers at its first use, which comes
-    // before ours then, so it is locked after us.
+    // for this, forks work as they did without this library. An allocator with its own locks registers at its first
+    // use, which comes before this call. So its locks are taken after ours.
     unsafe {
         libc::free(libc::malloc(1));
         libc::pthread_atfork(Some(prepare), Some(parent), Some(child));
@@ -57,7 +57,7 @@ fn put(new: Option<Held>) -> Option<Held> {
     HELD.with(|held| std::mem::replace(&mut **held.try_borrow_mut().ok()?, new))
 }
 
-/// `None`: a handler has waited long enough.
+/// Locks a mutex. `None`: the caller is a handler, and has waited long enough.
 fn lock<T>(mutex: &'static Mutex<T>) -> Option<MutexGuard<'static, T>> {
     let begun = Instant::now();
     loop {

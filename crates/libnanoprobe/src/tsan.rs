@@ -1,4 +1,4 @@
-//! Programs under ThreadSanitizer: it is told that a handler runs after its probe's registration.
+//! Programs under ThreadSanitizer: the library tells the sanitizer that a handler runs after its probe's registration.
 //!
 //! ThreadSanitizer sees what instrumented code does and what it calls of the C library. It does not see the patched
 //! text and the barriers that order a registration before a hit in another thread. So it would report a race for
@@ -49,10 +49,10 @@ pub fn is_there() -> bool {
     sanitizer().is_some()
 }
 
-/// Whether an address lies in the module with its runtime.
+/// Whether an address lies in the module with ThreadSanitizer's runtime.
 pub fn is_in_runtime(address: u64) -> bool {
     let base = |address: *const c_void| {
-        // SAFETY: a structure of pointers; all zeros are NULL.
+        // SAFETY: the structure has only pointers, which may be NULL.
         let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
         // SAFETY: the linker looks up an address, whatever it is, and fills in the structure.
         let known = unsafe { libc::dladdr(address, &raw mut found) } != 0;
@@ -62,7 +62,8 @@ pub fn is_in_runtime(address: u64) -> bool {
     runtime.is_some() && base(address as *const c_void) == runtime
 }
 
-/// A new structure may lie in memory that belonged to one that was unregistered before.
+/// Stands for the engine in the reports to the sanitizer. A new structure may lie in the memory of an unregistered
+/// structure, so the structures' addresses alone do not order the two.
 static ENGINE: u8 = 0;
 
 /// Called before a structure is registered: a hit will see what the calling thread has done.
@@ -81,7 +82,7 @@ pub fn unregistered<T>(structure: *const T) {
 /// Makes what the calling thread has done visible to later acquires of the structure.
 fn release<T>(structure: *const T) {
     if let Some(sanitizer) = sanitizer() {
-        // SAFETY: it takes any address.
+        // SAFETY: the function takes any address.
         unsafe { (sanitizer.release)(structure.cast_mut().cast()) };
     }
 }
@@ -89,15 +90,15 @@ fn release<T>(structure: *const T) {
 /// Makes what was done before the structure was released visible to the calling thread.
 fn acquire<T>(structure: *const T) {
     if let Some(sanitizer) = sanitizer() {
-        // SAFETY: it takes any address.
+        // SAFETY: the function takes any address.
         unsafe { (sanitizer.acquire)(structure.cast_mut().cast()) };
     }
 }
 
-/// In place of a probe's pre-handler.
+/// Runs a probe's pre-handler, and tells the sanitizer.
 ///
 /// # Safety
-/// As the handler's.
+/// The same as for the handler itself.
 pub unsafe extern "C" fn pre(probe: *mut Probe, registers: *mut Registers) -> c_int {
     acquire(probe);
     // SAFETY: the structure is whole while it is registered, and the handler takes what it is called with.
@@ -106,10 +107,10 @@ pub unsafe extern "C" fn pre(probe: *mut Probe, registers: *mut Registers) -> c_
     answer
 }
 
-/// In place of its post-handler.
+/// Runs a probe's post-handler, and tells the sanitizer.
 ///
 /// # Safety
-/// As the handler's.
+/// The same as for the handler itself.
 pub unsafe extern "C" fn post(probe: *mut Probe, registers: *mut Registers, flags: c_ulong) {
     acquire(probe);
     // SAFETY: as above.
@@ -121,10 +122,10 @@ pub unsafe extern "C" fn post(probe: *mut Probe, registers: *mut Registers, flag
     release(probe);
 }
 
-/// In place of its fault handler.
+/// Runs a probe's fault handler, and tells the sanitizer.
 ///
 /// # Safety
-/// As the handler's.
+/// The same as for the handler itself.
 pub unsafe extern "C" fn fault(probe: *mut Probe, registers: *mut Registers, signal: c_int) -> c_int {
     acquire(probe);
     // SAFETY: as above.
@@ -137,10 +138,10 @@ pub unsafe extern "C" fn fault(probe: *mut Probe, registers: *mut Registers, sig
     answer
 }
 
-/// In place of a return probe's handler.
+/// Runs a return probe's handler, and tells the sanitizer.
 ///
 /// # Safety
-/// As the handler's.
+/// The same as for the handler itself.
 pub unsafe extern "C" fn returned(instance: *mut ReturnInstance, registers: *mut Registers) -> c_int {
     // SAFETY: the instance is whole, and its structure while it is registered.
     unsafe {
@@ -152,10 +153,10 @@ pub unsafe extern "C" fn returned(instance: *mut ReturnInstance, registers: *mut
     }
 }
 
-/// In place of its entry handler.
+/// Runs a return probe's entry handler, and tells the sanitizer.
 ///
 /// # Safety
-/// As the handler's.
+/// The same as for the handler itself.
 pub unsafe extern "C" fn entered(instance: *mut ReturnInstance, registers: *mut Registers) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -167,10 +168,10 @@ pub unsafe extern "C" fn entered(instance: *mut ReturnInstance, registers: *mut 
     }
 }
 
-/// In place of a watchpoint's handler.
+/// Runs a watchpoint's handler, and tells the sanitizer.
 ///
 /// # Safety
-/// As the handler's.
+/// The same as for the handler itself.
 pub unsafe extern "C" fn watched(watchpoint: *mut Watchpoint, registers: *mut Registers) {
     acquire(watchpoint);
     // SAFETY: as above.

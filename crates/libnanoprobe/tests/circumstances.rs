@@ -1,5 +1,5 @@
-//! What programs do inside of probed functions and of handlers: ask the library for more, end
-//! threads, begin processes, leave stacks. Each C program is a list of statements that hold.
+//! Programs call the library, end threads, start processes and leave stacks inside of probed functions and handlers.
+//! Each C program is a list of statements that must hold.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;
@@ -12,7 +12,7 @@ fn all_hold(source: &str, count: usize) {
     let names = built.run(&program);
     assert_eq!(names.lines().count(), count, "{names}");
     for name in names.lines() {
-        // Whatever fits, without SIMD registers, and breakpoints.
+        // With any tactic, with any tactic and no SIMD registers saved, and with breakpoints.
         for flags in ["0", "2", "4"] {
             assert_eq!(built.run_with(&program, &[name, flags]), "holds\n", "{name} {flags}");
         }
@@ -36,15 +36,15 @@ fn handlers_may_be_left_by_siglongjmp_from_a_signal_handler() {
     all_hold("left.c", 4);
 }
 
-/// Arguments, places and functions of all kinds: each is refused with its type, or works.
+/// Arguments, places and functions of all kinds: each is refused with the right error, or works.
 #[test]
-fn whoever_means_no_good_does_no_harm() {
+fn hostile_calls_do_no_harm() {
     all_hold("hostile.c", 13);
 }
 
-/// What a handler throws it must catch itself; what is thrown through a probed
-/// function while handlers throw is the program's. (By exits the 50 returns are
-/// seen; by address none is, since an unwinder has run during each of the calls.)
+/// A handler must catch what it throws. An exception that passes through a probed function still reaches the
+/// program's own code. (The form by exits sees the 50 returns. The form by address sees none, since an unwinder has
+/// run during each of the calls.)
 #[test]
 fn handlers_catch_what_they_throw() {
     let built = Built::new();

@@ -1,5 +1,5 @@
-//! `nanoprobe.h` says what the library is: every structure, constant, prototype and exported symbol, compared
-//! with the code. And the ways to link it: the shared library by its soname, the static one, and pkg-config.
+//! `nanoprobe.h` agrees with the library: every structure, constant, prototype and exported symbol is compared with the
+//! code. Also tests the ways to link the library: the shared library by its soname, and the static library.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;
@@ -11,7 +11,6 @@ use std::path::Path;
 use std::process::Command;
 
 use nanoprobe_tests::in_time::InTime;
-use nanoprobe_tests::left_out::left_out;
 
 use common::{Built, text};
 use nanoprobe::api::{Info, np_tactic_name, np_version};
@@ -29,7 +28,7 @@ fn header() -> String {
     std::fs::read_to_string(root().join("include/nanoprobe.h")).unwrap()
 }
 
-/// `_Static_assert`s, and what was asserted.
+/// `_Static_assert`s, and the names that they check.
 #[derive(Default)]
 struct Asserted {
     code: String,
@@ -49,7 +48,8 @@ macro_rules! structure {
         $(
             let c = [stringify!($field) $(, $c)?].last().copied().unwrap_or_default();
             writeln!($asserted.code, "_Static_assert(offsetof({}, {c}) == {}, \"{c}\");", $name, offset_of!($type, $field)).unwrap();
-            // No field of the header is left out: where one ends the next one begins, but for its alignment.
+            // No field of the header is left out: each field begins where the one before it ends, apart from
+            // alignment.
             writeln!(
                 $asserted.code,
                 "_Static_assert({} + _Alignof(__typeof__((({} *)0)->{c})) > offsetof({}, {c}), \"in front of {c}\");",
@@ -186,7 +186,7 @@ fn constants(asserted: &mut Asserted) {
     limits.iter().for_each(|(name, limit)| asserted.value(name, *limit));
 }
 
-/// Names of the header's that are values: enumerators, and macros that are numbers.
+/// The names in the header that stand for values: enumerators, and macros that are numbers.
 fn values_of(header: &str) -> BTreeSet<String> {
     let name = |text: &str| -> String {
         let is_part = |letter: &char| letter.is_ascii_uppercase() || *letter == '_' || letter.is_ascii_digit();
@@ -264,7 +264,7 @@ fn structures_and_constants_are_those_of_the_code() {
         [size, addr, kind, tactic, enabled, hits, nmissed, module, symbol, offset,]
     );
     constants(&mut asserted);
-    // Of the hit path in C, which includes the header itself.
+    // This name is used by the C code of the hit path, which includes the header itself.
     asserted.names.insert("NP_JPROBE_STACK".to_owned());
     asserted.names.insert("NP_HOOK_STACK".to_owned());
     assert_eq!(
@@ -278,7 +278,7 @@ fn structures_and_constants_are_those_of_the_code() {
     built.compile_with("cc", file.to_str().unwrap(), "asserted.o", &["-c"]);
 }
 
-/// A prototype with its types spelled in one way, without the names of arguments.
+/// A prototype without the names of arguments, and with each type spelled in only one way.
 fn plain(text: &str) -> String {
     let words = text
         .replace('*', " * ")
@@ -332,7 +332,7 @@ fn without_name(argument: &str) -> String {
     plain(argument.strip_suffix(name).unwrap())
 }
 
-/// The same of every function that the code exports, its types translated.
+/// `name: result(arguments)` of every function that the code exports, with types in C.
 fn exported() -> BTreeSet<String> {
     let mut functions = BTreeSet::new();
     let folder = std::fs::read_dir(root().join("src/api")).unwrap();
@@ -447,47 +447,7 @@ fn the_static_library_is_linked_as_well() {
     assert_eq!(text(&Command::new(&program).output_in_time().unwrap()), FIRST);
 }
 
-/// As docs/library.md installs it, in a folder of its own.
-#[test]
-fn pkg_config_finds_it() {
-    let built = Built::new();
-    let prefix = built.folder.path().join("installed");
-    for folder in ["include", "lib/pkgconfig"] {
-        std::fs::create_dir_all(prefix.join(folder)).unwrap();
-    }
-    std::fs::copy(root().join("include/nanoprobe.h"), prefix.join("include/nanoprobe.h")).unwrap();
-    for name in ["libnanoprobe.so", "libnanoprobe.so.0"] {
-        std::os::unix::fs::symlink(shared_library(&built), prefix.join("lib").join(name)).unwrap();
-    }
-    let template = std::fs::read_to_string(root().join("nanoprobe.pc.in")).unwrap();
-    let version = format!("Version: {}.{}\n", np_version() >> 16, np_version() & 0xffff);
-    assert!(template.contains(&version));
-    let file = template.replace("@prefix@", prefix.to_str().unwrap());
-    std::fs::write(prefix.join("lib/pkgconfig/nanoprobe.pc"), file).unwrap();
-    let flags = Command::new("pkg-config")
-        .args(["--cflags", "--libs", "nanoprobe"])
-        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
-        .output_in_time();
-    let Ok(flags) = flags else {
-        return left_out("flags by pkg-config", "there is no pkg-config");
-    };
-    let program = prefix.join("program");
-    let output = Command::new("cc")
-        .args(["-O2", "-o"])
-        .arg(&program)
-        .arg(root().join("tests/c/first.c"))
-        .args(text(&flags).split_whitespace())
-        .output_in_time()
-        .unwrap();
-    text(&output);
-    let run = Command::new(&program)
-        .env("LD_LIBRARY_PATH", prefix.join("lib"))
-        .output_in_time()
-        .unwrap();
-    assert_eq!(text(&run), FIRST);
-}
-
-/// Of 0.1 no older header exists; a structure of a newer one is larger.
+/// There is no header older than 0.1. Structures of newer headers are larger.
 #[test]
 fn structures_of_other_versions_are_told_by_their_size() {
     let built = Built::new();

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use common::{Built, text};
 use nanoprobe_tests::left_out::left_out;
 
-/// No program here runs longer, on a machine that is twenty times too busy.
+/// The most time that a program here may take. It is enough on a machine that is twenty times too busy.
 const SECONDS: &str = "240";
 
 fn limited(built: &Built, program: &Path, arguments: &[&str]) -> Command {
@@ -31,7 +31,7 @@ fn holds(built: &Built, program: &Path, flags: &[&str]) {
     }
 }
 
-/// Whatever fits, and breakpoints.
+/// The flags of all probes: any tactic, or breakpoints.
 const FLAGS: [&str; 2] = ["0", "4"];
 
 #[test]
@@ -83,7 +83,7 @@ fn the_smallest_resource_limits_end_no_program() {
     holds(&built, &built.compile("cc", "limits.c"), &["0"]);
 }
 
-/// A debugger takes a SIGTRAP for its own breakpoint's. None comes of the library's own work.
+/// A debugger takes any SIGTRAP for a signal of its own breakpoints. So the library's own work must raise none.
 #[test]
 fn a_program_that_registers_probes_ends_well_in_a_debugger() {
     let built = Built::new();

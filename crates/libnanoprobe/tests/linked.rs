@@ -18,7 +18,7 @@ fn a_c_program() {
     assert_eq!(built.run(&program), "2 good NULL placed\ngood -7\n");
 }
 
-/// What nothing but a short jump to a springboard can take, while threads execute it, again and again.
+/// A function for which only a short jump to a springboard fits is probed again and again, while threads execute it.
 #[test]
 fn a_function_without_room_is_probed_by_a_short_jump() {
     let built = Built::new();
@@ -26,7 +26,7 @@ fn a_function_without_room_is_probed_by_a_short_jump() {
     assert_eq!(built.run(&program), "evict\n0 wrong, right\n");
 }
 
-/// A function without padding of its own has that of its neighbour, whose own probe may need it as well.
+/// A function without padding uses that of its neighbour, whose own probe may need it as well.
 #[test]
 fn a_short_jump_leads_to_the_padding_of_a_neighbour() {
     let built = Built::new();
@@ -34,7 +34,8 @@ fn a_short_jump_leads_to_the_padding_of_a_neighbour() {
     assert_eq!(built.run(&program), "evict\n0 wrong, right\n");
 }
 
-/// The tactics at the ret and after it, then of the chain; one line for each set of probes.
+/// One line for each set of probes: first the tactics at the ret and at the instruction after it, then those of the
+/// chain.
 const SUCCESSORS: &str = "\
 evict
 run
@@ -48,17 +49,18 @@ run evict evict
 0 wrong, 0 texts, right
 ";
 
-/// What nothing makes room for but the displacement of the instruction after it, while threads execute both.
+/// A site has room for a jump only if the instruction after it is displaced, too. Threads execute both instructions all
+/// the time.
 #[test]
 fn an_instruction_gives_way_to_the_one_before_it() {
     let built = Built::new();
-    // Near address 0 no displacement below it leads to memory.
+    // With -no-pie the code lies near address 0: a jump far back would lead below 0, where there is no memory.
     let program = built.compile_with("cc", "successors.c", "program", &["-no-pie"]);
     assert_eq!(built.run(&program), SUCCESSORS);
 }
 
-/// A stack may end right behind the return address, before the mirror's copy of arguments does; and may have gone on
-/// there the last time.
+/// The mirror gets a copy of the arguments on the stack. The stack may end right after the return address, before the
+/// copied range does. It may have been longer at the last hit.
 #[test]
 fn jumper_probes_where_stacks_end() {
     let built = Built::new();
@@ -97,7 +99,7 @@ sandboxed: good
 sandboxed: 4 hits, 0 missed, 0 abandoned
 ";
 
-/// Threads hold places for return probes, and lose them to others.
+/// Threads hold places for return probes, and lose them to other threads.
 #[test]
 fn no_return_is_missed_while_a_place_is_free() {
     let built = Built::new();
@@ -107,7 +109,8 @@ fn no_return_is_missed_while_a_place_is_free() {
     }
 }
 
-/// A place that a thread enters again is not another's, at whichever instruction that takes it away.
+/// A thread takes a place again while another thread is taking that place away, at any of its instructions. Only one of
+/// the two gets the place.
 #[test]
 fn a_place_is_one_threads_at_every_instruction() {
     let built = Built::new();
@@ -115,7 +118,7 @@ fn a_place_is_one_threads_at_every_instruction() {
     assert_eq!(built.run(&program), "128 rounds\n");
 }
 
-/// Whatever instruction of a hit a signal handler comes in front of: registers are kept, and all calls counted.
+/// A signal handler may run before any instruction of a hit: all registers are kept, and all calls are counted.
 #[test]
 fn every_instruction_of_a_call_may_be_interrupted() {
     let built = Built::new();
@@ -136,7 +139,7 @@ unwinds: 500500, good
 at last: 0 wrong, 0 moved, all seen
 ";
 
-/// Into a function and back, by either form, all registers and flags are as they were.
+/// For both forms: all registers and flags keep their values on the way into a function and back.
 #[test]
 fn a_return_probe_changes_no_register_and_no_flag() {
     let built = Built::new();
@@ -150,7 +153,7 @@ fn a_return_probe_changes_no_register_and_no_flag() {
 fn handlers_run_behind_branches_and_survive_faults() {
     let built = Built::new();
     let program = built.compile("cc", "handlers.c");
-    // Whatever fits, without SIMD registers, and breakpoints.
+    // With any tactic, with any tactic and no SIMD registers saved, and with breakpoints.
     for flags in ["0", "2", "4"] {
         assert_eq!(built.run_with(&program, &[flags]), HANDLERS, "flags {flags}");
     }
@@ -199,7 +202,7 @@ symbols: -2 -2 -2
 unloaded: address -3, enable -8, unregister -8, twice -7
 ";
 
-/// The black list, each with its error; and what a hit calls of others, which may be probed.
+/// Each kind of forbidden place has its error. Functions of other modules may be probed, even if a hit calls them.
 #[test]
 fn what_a_hit_runs_through_is_refused_and_so_is_what_is_no_code() {
     let built = Built::new();
@@ -209,8 +212,8 @@ fn what_a_hit_runs_through_is_refused_and_so_is_what_is_no_code() {
     assert_eq!(output, FORBIDDEN);
 }
 
-/// Thread-local storage by a call would be a call of the dynamic linker's in the midst of a hit, before it is known
-/// to be one.
+/// If thread-local storage were found by a call, a hit would call the dynamic linker before the guard against
+/// reentry.
 #[test]
 fn no_hit_asks_the_dynamic_linker_for_thread_local_storage() {
     let built = Built::new();
@@ -241,7 +244,7 @@ fn no_hit_asks_the_dynamic_linker_for_thread_local_storage() {
     assert!(functions > 10, "{functions}");
 }
 
-/// What is known of the program's modules is neither read again for each probe nor believed for too long.
+/// The library reads the program's modules again when they have changed, and not for each probe.
 #[test]
 fn code_comes_and_goes() {
     let built = Built::new();
@@ -260,7 +263,8 @@ in handlers: 0 wrong
     assert_eq!(built.run_with(&program, &paths), expected);
 }
 
-/// Each registration publishes tables anew, whose memory must be used again: more of them than there is room for.
+/// Each registration publishes new tables. There is not memory for all of these tables, so their memory must be used
+/// again.
 #[test]
 fn many_probes_one_by_one() {
     let built = Built::new();
@@ -268,7 +272,7 @@ fn many_probes_one_by_one() {
     assert_eq!(built.run(&program), "1500 of 1500, the others whole\n");
 }
 
-/// `examples/faults.c` on a program that knows nothing of it.
+/// `examples/faults.c` on a program that was not built for it.
 #[test]
 fn faults_are_injected_into_python() {
     let find = Command::new("python3")

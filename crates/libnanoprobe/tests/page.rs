@@ -11,7 +11,7 @@ use nanoprobe_tests::left_out::left_out;
 
 use common::{Built, text};
 
-/// A block of the page, and the output that follows it.
+/// A program on the page, and the output that follows it.
 struct Example {
     language: String,
     code: String,
@@ -26,7 +26,8 @@ fn examples() -> Vec<Example> {
         .iter()
         .skip(1)
         .step_by(2)
-        .map(|block| block.split_once('\n').unwrap());
+        .map(|block| block.split_once('\n').unwrap())
+        .filter(|(language, _)| *language != "cmake");
     let mut examples = Vec::new();
     while let Some((language, code)) = blocks.next() {
         let (kind, output) = blocks.next().unwrap();
@@ -54,7 +55,7 @@ fn compiled(compiler: &str, example: &Example, name: &str) -> String {
     built.run(&program)
 }
 
-/// With the library that was built with this test.
+/// Compiles an example in Rust with the library that was built for this test, and runs it.
 fn rust(example: &Example) -> String {
     let built = Built::new();
     let file = written(&built, example, "page.rs");

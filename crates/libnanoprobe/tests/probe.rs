@@ -12,7 +12,7 @@ use nanoprobe::error::{np_last_error, np_strerror};
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The calling test's turn. A test that failed during its own says nothing about the next one.
+/// The calling test's turn. A test that failed during its own turn does not make the next test fail.
 fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -61,7 +61,7 @@ unsafe extern "C" fn double_first(_: *mut Probe, registers: *mut Registers) -> c
 }
 
 fn check(code: c_int) {
-    // SAFETY: both yield strings.
+    // SAFETY: both functions yield strings.
     let (text, details) = unsafe { (CStr::from_ptr(np_strerror(code)), CStr::from_ptr(np_last_error())) };
     assert_eq!(code, 0, "{text:?}: {details:?}");
 }
@@ -72,7 +72,7 @@ fn call(left: u64, right: u64) -> u64 {
 }
 
 fn text_of(address: u64) -> Vec<u8> {
-    // SAFETY: the text of a function of ours.
+    // SAFETY: the address is that of a function of this test.
     unsafe { std::slice::from_raw_parts(address as *const u8, 16) }.to_vec()
 }
 
@@ -154,7 +154,7 @@ fn wrong_places_are_refused_with_their_reason() {
     let mut small = probe(Some(c"np_test_add"), null_mut());
     small.size = 8;
     assert_eq!(refused(&mut small).0, -1);
-    // All or none.
+    // Either all probes of a batch are registered, or none.
     let (mut good, mut bad) = (
         probe(Some(c"np_test_add"), null_mut()),
         probe(Some(c"np_nowhere"), null_mut()),
@@ -179,7 +179,7 @@ fn a_post_handler_sees_the_next_instruction() {
 }
 
 unsafe extern "C" fn visit(info: *const Info, user: *mut c_void) -> c_int {
-    // SAFETY: np_list's own structure, and the vector that it was given.
+    // SAFETY: `info` is np_list's structure, and `user` is the vector that it was given.
     let (info, names) = unsafe { (&*info, &mut *user.cast::<Vec<(String, u64, c_int)>>()) };
     // SAFETY: a string.
     let symbol = unsafe { CStr::from_ptr(info.symbol as *const c_char) };
@@ -220,7 +220,7 @@ fn the_c_librarys_functions_are_probed_while_they_are_used_here() {
 #[test]
 fn registered_and_removed_while_threads_run_the_code() {
     let _turn = turn();
-    /// Says so however the scope is left: its threads would go on for ever after a panic.
+    /// Sets the flag when the scope is left in any way. Otherwise the threads would run for ever after a panic.
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
         fn drop(&mut self) {

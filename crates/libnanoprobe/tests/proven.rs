@@ -1,12 +1,13 @@
-//! SIMD registers are saved around handlers unless these provably leave them alone.
+//! SIMD registers are saved around handlers unless the handlers provably do not change them.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;
 
 use common::Built;
 
-/// The probed code finds all of its registers, whatever the handlers do; those that are proven
-/// have nothing saved around them, whatever is hooked later, and as long as their code is there.
+/// The probed code finds all of its registers unchanged, whatever the handlers do. Around handlers that provably leave
+/// the SIMD registers alone, these are not saved. This stays so whatever is hooked later, as long as the handlers' code
+/// is loaded.
 #[test]
 fn proven_handlers_are_called_as_they_are() {
     let built = Built::new();
@@ -20,7 +21,7 @@ fn proven_handlers_are_called_as_they_are() {
     assert_eq!(output, "another library\ndone\n");
 }
 
-/// Whichever way handlers reach it, and what was proven of them.
+/// Handlers reach errno in several ways, or not at all. After each handler errno is what it was before.
 #[test]
 fn errno_is_what_it_was() {
     let built = Built::new();

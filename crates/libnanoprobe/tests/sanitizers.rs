@@ -1,15 +1,14 @@
 //! The C programs, compiled with AddressSanitizer and ThreadSanitizer, on the library as it is.
 //!
-//! AddressSanitizer needs nothing. ThreadSanitizer is told by the library what orders
-//! handlers (`src/tsan.rs`), and by us to leave alone what the library itself does, of which
-//! it sees the C library's calls only (`called_from_lib`); how little it says then is worth
-//! something since it does say what a program does wrong (`a_race_in_a_handler_is_told`).
+//! AddressSanitizer needs no help. The library tells ThreadSanitizer what orders handlers (`src/tsan.rs`). A
+//! suppression (`called_from_lib`) makes it ignore the library itself, of whose work it sees only the calls of the C
+//! library. The test `a_race_in_a_handler_is_told` shows that it still reports the races of a program.
 //!
-//! Left out: `first.c` and `faults.c`, whose subject is the C library's malloc, which the sanitizers
-//! replace; that memory stays the same (`section_3_3_the_scratch_area...`), since freed memory is kept back.
+//! Left out are `first.c` and `faults.c`, since the sanitizers replace the C library's malloc, and
+//! `section_3_3_the_scratch_area...`, since they keep freed memory back.
 //!
-//! `NANOPROBE_STRESS_SECONDS=120` has each stress go on for so long, and all
-//! statements of the paper tested; without, all of it takes some seconds.
+//! With `NANOPROBE_STRESS_SECONDS=120` each stress takes 120 seconds, and all statements of the paper are tested.
+//! Without the variable the tests take some seconds.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;
@@ -25,12 +24,12 @@ use common::{Built, HANDLERS, RETURNS, text};
 const ADDRESS: &str = "-fsanitize=address";
 const THREAD: &str = "-fsanitize=thread";
 
-/// For how long each stress goes on.
+/// How long each stress test runs.
 fn seconds() -> Option<String> {
     std::env::var("NANOPROBE_STRESS_SECONDS").ok()
 }
 
-/// A folder for programs; `None`, said aloud, where this machine cannot compile or run them.
+/// A folder for programs. If this machine cannot compile or run them, prints a message and yields `None`.
 fn sanitized(flag: &str) -> Option<Built> {
     let built = Built::new();
     let source = built.folder.path().join("empty.c");
@@ -60,7 +59,7 @@ fn compile(built: &Built, flag: &str, compiler: &str, source: &str) -> std::path
     built.compile_with(compiler, source, "program", &["-g", flag])
 }
 
-/// What may be told to either sanitizer.
+/// The command that runs a program, with options for both sanitizers.
 fn command(built: &Built, program: &Path, options: &str) -> Command {
     let mut command = built.command(program);
     let suppressions = built.folder.path().join("suppressions");
@@ -93,13 +92,13 @@ fn stress_under_thread_sanitizer() {
     stress(THREAD);
 }
 
-/// Recursion by 16 threads with maxactive 1 among it: hits + missed = calls, exactly.
+/// Among the cases is recursion in 16 threads with maxactive 1, where hits + missed must be exactly the calls.
 fn returns(flag: &str) {
     let Some(built) = sanitized(flag) else { return };
     let program = compile(&built, flag, "cc", "retprobe.c");
     for form in ["1", "2"] {
         let output = run(&built, &program, &[form]);
-        // AddressSanitizer has a backtrace of its own, which ends early: with and without the probe alike.
+        // AddressSanitizer has its own backtrace, which ends early, whether or not there is a probe.
         assert_eq!(
             output.replace("backtrace: 1 1", "backtrace: 6 6"),
             RETURNS,
@@ -131,8 +130,8 @@ fn handlers(flag: &str) {
         assert_eq!(run(&built, &program, &[flags]), HANDLERS, "flags {flags}");
     }
     let program = compile(&built, flag, "cc", "process.c");
-    // Not while another thread allocates: the sanitizers do not hold the locks of their allocators
-    // over a fork, and a child that allocates then waits for ever. (`linked.rs` has the thread.)
+    // No other thread may allocate meanwhile: the sanitizers do not hold the locks of their allocators over a fork, so
+    // a child that allocates may wait for ever. (`linked.rs` has the thread.)
     let output = run(&built, &program, &["alone"]);
     assert!(output.ends_with("without: 0 hits\nforks: 50 good\n"), "{output}");
 }
@@ -159,8 +158,8 @@ fn statements(flag: &str) {
             if statement == "section_3_3_the_scratch_area_is_used_again" {
                 continue;
             }
-            // Faults that nobody deals with end the program as ever;
-            // a child that is traced cannot be looked at for leaks.
+            // Faults that no handler deals with must end the program as usual. A traced child cannot be searched for
+            // leaks.
             let options = match flag {
                 ADDRESS => "handle_segv=0:detect_leaks=0",
                 _ => "handle_segv=0",

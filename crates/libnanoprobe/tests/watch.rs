@@ -24,7 +24,8 @@ static PROCESS: Program = Program {
     built: OnceLock::new(),
 };
 
-/// What a part of a program prints; nothing, said aloud, where the machine or a sandbox has no debug registers for us.
+/// Checks what a part of a program prints. Where the machine or a sandbox has no debug registers for us, says so and
+/// checks nothing.
 fn part(program: &Program, name: &str, expected: &str) {
     let (built, program) = program.built.get_or_init(|| {
         let built = Built::new();
@@ -64,7 +65,7 @@ fn threads_that_are_there_and_threads_that_come_are_watched() {
     part(&WATCH, "threads", "threads: each, 0 missed\nwithout: none\n");
 }
 
-/// I5; and of two watchpoints that one instruction meets none loses an access silently.
+/// Tests invariant I5. Also, if one instruction meets two watchpoints, neither loses an access silently.
 #[test]
 fn a_hit_in_a_handler_is_missed_and_counted() {
     let expected = "\

@@ -5,24 +5,27 @@
 //! in order ([`Arguments`]).
 
 mod flags;
+mod profiles;
 
 use std::borrow::Cow;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use nanoprobe_export::profile::ProfileFormat;
 use nanoprobe_export::{FORMATS, Format};
 
 pub use flags::Flags;
 
 use crate::processes;
+use crate::tools::timing::{self, Given};
 
-/// What the command is asked to do.
+/// A tracing request, as the command line states it.
 #[derive(Debug)]
 pub struct Arguments {
     pub programs: Vec<ProgramText>,
     pub command: Option<String>,
     pub pid: Option<i32>,
-    /// `-p NAME`: by what name the process was found.
+    /// For `-p NAME`, the name by which the process was found.
     pub process_name: Option<String>,
     pub list: bool,
     pub quiet: bool,
@@ -35,18 +38,20 @@ pub struct Arguments {
     pub allow_zero_matches: bool,
     /// `-S`
     pub listing: bool,
-    /// `--flamegraph`: the picture's file.
-    pub flame_graph: Option<String>,
+    /// The profiles that are written at the end, with the file of each: `--flamegraph`, `--pprof`, ...
+    pub profiles: Vec<(ProfileFormat, String)>,
     /// `--format`
     pub format: Format,
     /// `-C`: further arguments for the preprocessor.
     pub preprocessor: Option<Vec<String>>,
     /// `-L`: folders of libraries.
     pub libraries: Vec<String>,
-    /// `-x cpppath`: another preprocessor than `cpp`.
+    /// `-x cpppath`: a preprocessor other than `cpp`.
     pub preprocessor_path: Option<String>,
     /// `$1`, `$2`, ...
     pub macro_arguments: Vec<String>,
+    /// A terminal shows the state of the trace every second (see the option `top`).
+    pub has_screen: bool,
 }
 
 /// One piece of the D program.
@@ -54,36 +59,59 @@ pub struct Arguments {
 pub enum ProgramText {
     /// `-n`: the text itself.
     Inline(String),
-    /// `-P`, `-m`, `-f`: a description that ends early, and perhaps a predicate and a body.
+    /// A description that ends early (`-P`, `-m`, `-f`), with an optional predicate and body.
     Short {
         text: String,
-        /// The colons that the description lacks.
+        /// The colons that complete the description.
         colons: &'static str,
     },
     /// `-s`: a file's path.
     Script(String),
-    /// A script that the command carries.
+    /// A script that the command contains (a tool).
     Carried {
-        /// Its name in messages.
+        /// The script's name in messages.
         name: String,
         text: Cow<'static, str>,
     },
 }
 
 impl ProgramText {
-    /// Whether `-f PIC` was meant for the compiler.
+    /// Whether this is `-f PIC`, which builds pass on for the compiler.
     pub fn is_position_independence(&self) -> bool {
         matches!(self, ProgramText::Short { text, .. } if text.eq_ignore_ascii_case("pic"))
     }
 }
 
-/// The flags of tracing.
+/// Reads a command line of tracing.
 ///
 /// # Errors
-/// Clap's.
+/// Clap's error.
 pub fn parse_trace(words: &[String]) -> Result<Arguments, clap::Error> {
     let matches = Flags::command().try_get_matches_from(words)?;
+    let flags = Flags::from_arg_matches(&matches)?;
+    arguments(&matches, flags)
+}
+
+/// Reads a command line of a tool, which has a few flags more.
+///
+/// # Errors
+/// Clap's error.
+pub fn parse_tool(words: &[String]) -> Result<(Arguments, Given), clap::Error> {
+    // `-i` is a flag of tracing already.
+    let matches = Flags::command()
+        .args([timing::duration(), timing::stamps()])
+        .try_get_matches_from(words)?;
     let mut flags = Flags::from_arg_matches(&matches)?;
+    let given = Given {
+        // A tool has no use for the number of a probe.
+        interval: std::mem::take(&mut flags.programs.id).pop(),
+        duration: matches.get_one::<String>("duration").cloned(),
+        has_stamps: matches.get_flag("stamps"),
+    };
+    Ok((arguments(&matches, flags)?, given))
+}
+
+fn arguments(matches: &ArgMatches, mut flags: Flags) -> Result<Arguments, clap::Error> {
     take_early_options(&mut flags);
     if let Some(refusal) = refusal(&flags) {
         return Err(Flags::command().error(ErrorKind::InvalidValue, refusal));
@@ -92,7 +120,8 @@ pub fn parse_trace(words: &[String]) -> Result<Arguments, clap::Error> {
     let pid = pid.map_err(|what| Flags::command().error(ErrorKind::ValueValidation, what))?;
     let options = options(&flags);
     let preprocessor = preprocessor(&flags);
-    let mut programs = programs_in_order(&matches, &flags);
+    let format = format(&flags);
+    let mut programs = programs_in_order(matches, &flags);
     if flags.list && flags.pid.is_none() && programs.is_empty() {
         programs.push(ProgramText::Inline("*:::".to_owned()));
     }
@@ -110,17 +139,27 @@ pub fn parse_trace(words: &[String]) -> Result<Arguments, clap::Error> {
         destructive: flags.destructive,
         allow_zero_matches: flags.zero,
         listing: flags.showing.listing,
-        flame_graph: flags.showing.flame_graph,
-        format: Format::named(&flags.showing.format).unwrap_or(FORMATS[0]),
+        profiles: flags.profiles.wanted,
+        format,
         preprocessor,
         libraries: flags.preprocessing.library,
         preprocessor_path: flags.preprocessing.preprocessor_path,
         macro_arguments: flags.arguments,
+        has_screen: false,
     })
 }
 
-/// Reads the options that are long forms of flags and must be known before all others: the
-/// preprocessor, and libraries.
+fn format(flags: &Flags) -> Format {
+    let name = if flags.showing.json {
+        "json"
+    } else {
+        &flags.showing.format
+    };
+    Format::named(name).unwrap_or(FORMATS[0])
+}
+
+/// Applies the options that are long forms of flags and are needed before all others: those of the preprocessor and of
+/// the libraries.
 fn take_early_options(flags: &mut Flags) {
     for option in std::mem::take(&mut flags.settings.option) {
         match option.split_once('=') {
@@ -140,7 +179,7 @@ fn take_early_options(flags: &mut Flags) {
     }
 }
 
-/// `-x`, and the flags that are short forms of one.
+/// The values of `-x`, then the flags that are short forms of an option.
 fn options(flags: &Flags) -> Vec<String> {
     let mut options = flags.settings.option.clone();
     options.extend(flags.settings.flow_indent.then(|| "flowindent".to_owned()));
@@ -154,7 +193,7 @@ fn options(flags: &Flags) -> Vec<String> {
     options
 }
 
-/// dtrace's flags that do not exist here, and why.
+/// If a given flag exists only in dtrace: the reason why it does not exist here.
 fn refusal(flags: &Flags) -> Option<&'static str> {
     let refusals = [
         (
@@ -169,7 +208,7 @@ fn refusal(flags: &Flags) -> Option<&'static str> {
     refusals.into_iter().find_map(|(is_given, why)| is_given.then_some(why))
 }
 
-/// The preprocessor's arguments, if it is to run.
+/// The arguments of the preprocessor; `None` if it does not run.
 fn preprocessor(flags: &Flags) -> Option<Vec<String>> {
     if !flags.preprocessing.preprocess {
         return None;
@@ -206,9 +245,9 @@ fn programs_in_order(matches: &ArgMatches, flags: &Flags) -> Vec<ProgramText> {
     programs.into_iter().map(|(_, program)| program).collect()
 }
 
-/// The probes of `-i 1-3` by their numbers, perhaps with a predicate and a body.
+/// The probes of `-i 1-3` as descriptions by number, with the predicate and the body that follow.
 fn of_range(text: &str) -> String {
-    /// More than the number of probes that have the same numbers in every session.
+    /// The largest size of a range. Fewer probes than this have the same number in every session.
     const RANGE_MAX: u64 = 1000;
     let end = text.find(|character: char| !character.is_ascii_digit() && character != '-');
     let (range, rest) = text.split_at(end.unwrap_or(text.len()));

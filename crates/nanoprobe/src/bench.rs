@@ -15,7 +15,7 @@ use crate::output::message;
 /// The program's name, and its package's.
 const PROGRAM: &str = "nanoprobe-bench";
 
-/// Becomes that program, with these arguments. That program measures this nanoprobe.
+/// Replaces this process by that program, with these arguments. The program then measures this build of nanoprobe.
 pub fn run(arguments: &[String]) -> ExitCode {
     let Err(error) = hand_over(arguments);
     message(format_args!("{error:#}"));

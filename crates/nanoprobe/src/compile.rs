@@ -13,13 +13,14 @@ use nanoprobe_lang::source::Origin;
 use nanoprobe_lang::{Diagnostic, Program, Source, Span};
 use nanoprobe_session::SessionError;
 
+pub use self::drawing::is_utf8;
 use self::drawing::{Terminal, drawn};
 use crate::arguments::{Arguments, ProgramText};
 use crate::libraries;
 use crate::output::{message, tell};
 use crate::preprocess;
 
-/// The texts as sources, in order, after the libraries. `-n` texts have dtrace's names for them in messages.
+/// The texts as sources, in order, after the libraries. In messages, the texts of `-n` have dtrace's names.
 pub fn sources(arguments: &Arguments) -> Result<Vec<Source>, String> {
     if arguments.programs.is_empty() {
         return Ok(Vec::new());
@@ -49,7 +50,7 @@ pub fn sources(arguments: &Arguments) -> Result<Vec<Source>, String> {
     Ok(sources)
 }
 
-/// A probe description that ends early, with the colons that it lacks. A predicate or a body after it stays.
+/// Completes a probe description that ends early by its missing colons. A predicate or a body after it stays.
 fn full(text: &str, colons: &str) -> Result<String, String> {
     const FIELDS_MAX: usize = 4;
     let end = text.find(|character: char| character.is_whitespace() || matches!(character, '/' | '{'));
@@ -64,7 +65,7 @@ fn full(text: &str, colons: &str) -> Result<String, String> {
     Ok(format!("{description}{colons}{rest}"))
 }
 
-/// The program; or nothing, after its errors were printed.
+/// The program. If it has errors, prints them and yields `None`.
 pub fn shown(sources: &[Source], compiled: Result<Program, Vec<Diagnostic>>) -> Option<Program> {
     match compiled {
         Ok(program) => Some(program),
@@ -94,7 +95,7 @@ pub fn options(arguments: &Arguments, program: &Program) -> Result<Options, Stri
             .set(name, value)
             .map_err(|error| format!("failed to set -x {name}: {error}"))?;
     }
-    // As in DTrace, only these names are accepted.
+    // As in DTrace, only these names of terminals count as plain.
     let is_plain = |term: String| matches!(term.as_str(), "dumb" | "sun" | "sun-color");
     if options.printing.encoding == Encoding::Auto && std::env::var("TERM").is_ok_and(is_plain) {
         options.printing.encoding = Encoding::Ascii;
@@ -116,15 +117,14 @@ pub fn options(arguments: &Arguments, program: &Program) -> Result<Options, Stri
     Ok(options)
 }
 
-/// How many processors the machine has, including those where this process may not run.
+/// How many processors the machine has, including processors on which this process may not run.
 fn processors() -> u32 {
     // SAFETY: the call only returns a number.
     let found = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     u32::try_from(found).unwrap_or(1).max(1)
 }
 
-/// Prints the errors: drawn with their line if the terminal can show that, else on one line,
-/// in DTrace's words.
+/// Prints an error. A capable terminal gets its line drawn; any other output gets one line in DTrace's words.
 pub fn show(sources: &[Source], diagnostic: &Diagnostic) {
     let index = diagnostic.span.source as usize;
     let Some(source) = sources.get(index) else {
@@ -147,8 +147,7 @@ pub fn show(sources: &[Source], diagnostic: &Diagnostic) {
     }
 }
 
-/// Prints an error of a description, which is found when the existing probes are known: the same,
-/// without the line.
+/// Prints an error of a description, without its line. Such an error is found late, when the existing probes are known.
 pub fn show_at(sources: &[Source], span: Span, error: &SessionError) {
     let error = error.to_string();
     let (tag, text) = match error.split_once("] ") {
@@ -161,13 +160,13 @@ pub fn show_at(sources: &[Source], span: Span, error: &SessionError) {
     }
 }
 
-/// How many lines of its file come before a part of a text.
+/// How many lines of the file precede a part of the text.
 fn lines_before(origin: &Origin<'_>) -> usize {
     (origin.first_line as usize).saturating_sub(1)
 }
 
-/// A message with its place and its tag, as dtrace prints it with `-x errtags`: the line for a
-/// script, the text for a text of the command line. Included text has the line of its own file.
+/// A message with its place and its tag, as dtrace prints it with `-x errtags`. The place is the line for a script, and
+/// the text for a program of the command line. Included text has the line of its own file.
 fn placed(source: &Source, start: u32, tag: &str, text: &str) -> String {
     let origin = source.origin(start);
     let before = source.text.get(origin.text.start..start as usize).unwrap_or_default();

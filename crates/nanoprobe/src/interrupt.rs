@@ -1,4 +1,4 @@
-//! Ctrl-C and the other requests to end. A request is noted; the tracer looks for it between two
+//! Ctrl-C and the other requests to end. The signal handler notes a request; the tracer checks for it between two
 //! steps, and within long steps.
 
 use nanoprobe_session::interrupt::{self, End};
@@ -11,8 +11,8 @@ extern "C" fn note(_signal: i32) {
         return;
     };
     crate::progress::erase_at_end();
-    // SAFETY: a signal handler may make both calls. No other process has the number of a child that
-    // was not waited for.
+    // SAFETY: a signal handler may make both calls. The number still belongs to our child, because nothing has waited
+    // for it.
     unsafe {
         if let Some(command) = command {
             libc::kill(command, libc::SIGKILL);
@@ -21,12 +21,12 @@ extern "C" fn note(_signal: i32) {
     }
 }
 
-/// Runs a function that may take long (it reads debug information) while nothing has to be undone:
-/// a request to end then ends the process at once. `command`: the started command, which is killed.
+/// Runs a slow function (it reads debug information) at a time when nothing has to be undone. A request to end then
+/// ends the process at once. `command` is the process of the started command, which is killed first.
 pub fn at_once<T>(command: Option<i32>, work: impl FnOnce() -> T) -> T {
     let _reading = doing(Work::Reading, 0);
     interrupt::harmless(command, || {
-        // An earlier request waited only for this.
+        // If an end was requested earlier and has had no effect yet, it takes effect now.
         if requested() {
             note(0);
         }
@@ -36,8 +36,8 @@ pub fn at_once<T>(command: Option<i32>, work: impl FnOnce() -> T) -> T {
 
 extern "C" fn ignore(_signal: i32) {}
 
-/// From now on a file that grows beyond the limit (ulimit -f) is an error of the call that writes it, and does not
-/// kill. It is a handler, not the signal ignored: a handler goes with the next execve, so commands that we start are
+/// Makes a file that grows beyond the limit (ulimit -f) an error of the call that writes it; by default the signal
+/// kills. The action is a handler and not "ignore": the next execve resets a handler, so commands that we start are
 /// killed as usual.
 pub fn survive_file_limit() {
     let action = SigAction::new(SigHandler::Handler(ignore), SaFlags::SA_RESTART, SigSet::empty());
@@ -45,8 +45,8 @@ pub fn survive_file_limit() {
     let _ = unsafe { sigaction(Signal::SIGXFSZ, &action) };
 }
 
-/// From now on SIGINT, SIGTERM, SIGHUP and SIGXCPU (ulimit -t) end the tracing and not the process:
-/// its probes must be taken out first. SIGHUP stays ignored if it was (nohup).
+/// Makes SIGINT, SIGTERM, SIGHUP and SIGXCPU (ulimit -t) end the tracing and not the process: the probes must be taken
+/// out first. A SIGHUP that was ignored before (nohup) stays ignored.
 pub fn install() {
     crate::memory::reserve();
     let action = SigAction::new(SigHandler::Handler(note), SaFlags::empty(), SigSet::empty());
@@ -61,8 +61,7 @@ pub fn install() {
             let _ = unsafe { sigaction(signal, &before) };
         }
     }
-    // A reader of our output that goes away must not kill us while probes are in place: the
-    // write fails instead.
+    // If the reader of our output ends while probes are in place, SIGPIPE must not kill us: the write fails instead.
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     // SAFETY: ignoring a signal runs no code.
     let _ = unsafe { sigaction(Signal::SIGPIPE, &ignore) };

@@ -7,9 +7,8 @@ use nanoprobe_lang::Source;
 use nanoprobe_lang::bytes::{bytes_of, text_of};
 use nanoprobe_lang::libraries::ordered;
 
-/// The libraries of these directories, each after those that it depends on. As in DTrace, an
-/// unreadable directory or file is skipped, and of files with the same name the one in the
-/// first directory counts.
+/// The libraries of these directories, each after the libraries on which it depends. As in DTrace, an unreadable
+/// directory or file is skipped, and of files with the same name the one in the first directory counts.
 ///
 /// # Errors
 /// Dependencies that are missing or circular.

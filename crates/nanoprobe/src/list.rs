@@ -1,4 +1,4 @@
-//! `-l`: the probes that match, and with `-v` how each would be patched.
+//! `-l`: the probes that match, and with `-v` how each probe would be patched.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ pub fn print(known: &Known, sink: &mut dyn Sink, out: &mut dyn Console) -> Resul
     sink.list_begins(out)?;
     known
         .probes()
-        .try_for_each(|probe| sink.listed(out, &probe_name(probe)))
+        .try_for_each(|probe| sink.listed(out, &probe_name(known, probe)))
 }
 
 /// Prints how the sites of the probes would be patched.

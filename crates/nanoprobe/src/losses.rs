@@ -1,11 +1,11 @@
-//! What was lost, and the remedy: one row for each kind of loss.
+//! The kinds of losses, one row each, with the remedy.
 
 use nanoprobe_export::{Loss, drop_message};
 use nanoprobe_session::Losses;
 
 /// A kind of loss.
 struct Row {
-    /// Its name in machine-readable outputs.
+    /// The name of the loss in machine-readable outputs.
     kind: &'static str,
     /// DTrace's.
     tag: &'static str,
@@ -138,7 +138,7 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// What was lost since the last report.
+/// The losses since the last report.
 pub fn losses(before: &Losses, now: &Losses) -> Vec<Loss> {
     let since = |row: &Row| {
         let count = (row.count)(now).saturating_sub((row.count)(before));

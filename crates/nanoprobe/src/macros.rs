@@ -8,7 +8,7 @@ use crate::arguments::{Arguments, ProgramText};
 /// The values of `$target`, `$1` and so on.
 pub fn macro_values(arguments: &Arguments) -> MacroValues {
     use nix::unistd::{Pid, getegid, geteuid, getgid, getpgrp, getpid, getppid, getsid, getuid};
-    // For a parent, a group or a session outside our pid namespace the kernel yields 0.
+    // The kernel yields 0 for a parent, a group or a session outside our pid namespace.
     let number = |pid: Pid| i64::from(pid.as_raw());
     let script = arguments.programs.iter().find_map(|program| match program {
         ProgramText::Script(path) => Some(path.clone()),
@@ -16,7 +16,7 @@ pub fn macro_values(arguments: &Arguments) -> MacroValues {
         ProgramText::Inline(_) | ProgramText::Short { .. } => None,
     });
     let is_on = |name: &str| arguments.options.iter().any(|option| option == name);
-    // An error in the option is reported where the options are read.
+    // The value of the last option with this name. An error in the value is reported where the options are read.
     let last = |start: &str| {
         let mut given = arguments.options.iter().rev();
         let option = given.find(|option| option.starts_with(start))?;
@@ -35,7 +35,7 @@ pub fn macro_values(arguments: &Arguments) -> MacroValues {
         egid: Some(i64::from(getegid().as_raw())),
         projid: None,
         taskid: None,
-        // For a program on the command line it is our own, as in DTrace.
+        // As in DTrace, a program of the command line has the command's name.
         script: script.or_else(|| Some("nanoprobe".to_owned())),
         arguments: arguments.macro_arguments.clone(),
         options: GivenOptions {

@@ -8,6 +8,7 @@ mod bench;
 mod commands;
 mod compile;
 mod cost;
+mod diff;
 mod interrupt;
 mod libraries;
 mod list;
@@ -22,10 +23,15 @@ mod preprocess;
 mod processes;
 mod progress;
 mod provide;
+mod ps;
 mod request;
+mod restore;
 mod retry;
+mod screen;
+mod standard_output;
 mod tools;
 mod trace;
+mod traced;
 mod words;
 
 use std::io::Write as _;
@@ -38,7 +44,7 @@ use request::Request;
 #[global_allocator]
 static MEMORY: memory::Reserving = memory::Reserving;
 
-/// A smaller stack of the main thread (ulimit -s) may not suffice for reading programs and planning probes.
+/// If the main thread's stack is smaller than this (ulimit -s), reading programs and planning probes may overflow it.
 const STACK_ENOUGH: u64 = 4 << 20;
 const STACK_BYTES: usize = 8 << 20;
 
@@ -57,7 +63,7 @@ fn main() -> ExitCode {
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run);
     match thread.map(std::thread::JoinHandle::join) {
         Ok(Ok(status)) => status,
-        // It has said why.
+        // The panic has printed its message.
         Ok(Err(_)) => ExitCode::from(101),
         Err(error) => {
             output::message(format_args!(
@@ -84,9 +90,18 @@ fn run() -> ExitCode {
     match request {
         Request::Version => print(concat!("nanoprobe: ", env!("CARGO_PKG_VERSION"), ", Sun D 1.13\n")),
         Request::Print(text) => print(&text),
-        Request::Restore { pid } => restore(pid),
+        Request::Restore { pid } => restore::one(pid),
+        Request::RestoreAll => restore::all(),
+        Request::Ps { as_json } => match ps::list(as_json) {
+            Ok(text) => print(&text),
+            Err(status) => status,
+        },
         Request::Manual(folder) => write_manual(&folder),
         Request::Bench(arguments) => bench::run(&arguments),
+        Request::Diff(flags) => match diff::run(&flags) {
+            Ok(text) => print(&text),
+            Err(status) => status,
+        },
         Request::Cost(arguments) => cost::run(&arguments),
         Request::Provide(product, arguments) => provide::run(product, &arguments),
         Request::Trace(arguments) => {
@@ -96,7 +111,7 @@ fn run() -> ExitCode {
     }
 }
 
-/// Prints a text. The reader may be gone, and has read what it wanted then.
+/// Prints a text. A reader that has closed its end has read enough, so this is no error.
 fn print(text: &str) -> ExitCode {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -116,24 +131,6 @@ fn write_manual(folder: &Path) -> ExitCode {
                 "cannot write the manual into {}: {error}",
                 folder.display()
             ));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn restore(pid: i32) -> ExitCode {
-    let result = nanoprobe_target::Process::open(pid).map_err(Into::into);
-    match result.and_then(|process| nanoprobe_session::restore(&process)) {
-        Ok(detached) => {
-            output::detached(&detached);
-            output::message(format_args!(
-                "process {pid}: {} sites restored, {} held other bytes already",
-                detached.restored, detached.foreign
-            ));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            output::message(format_args!("{error}"));
             ExitCode::FAILURE
         }
     }

@@ -1,14 +1,14 @@
 //! What to do when memory runs out, for example under `ulimit -v` or `-d`.
 //!
-//! By default a Rust program then aborts, and our patches would stay in the traced program's text.
-//! So a reserve is kept while we trace. The first failing request frees the reserve, and asks for
-//! the end of tracing, as Ctrl-C does. When the reserve is used up, too, the command says so and
-//! ends with status 1; `nanoprobe restore` then takes the probes back.
+//! By default a Rust program then aborts, which would leave our patches in the traced program's text. So a reserve is
+//! kept while we trace. The first failing request frees the reserve, and asks for the end of tracing, as Ctrl-C does.
+//! When the reserve is used up, too, the command says so and ends with status 1; `nanoprobe restore` then takes the
+//! probes back.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Reserved address space, which is never touched. Taking all probes back needs less.
+/// The reserved address space, which is never touched. Taking all probes back needs less.
 const RESERVE_BYTES: usize = 32 << 20;
 const MESSAGE: &[u8] =
     b"nanoprobe: out of memory; is it limited (ulimit -v, ulimit -d)? If a process was being traced: \
@@ -19,16 +19,16 @@ static RESERVE: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 /// The system's allocator, with a reserve.
 pub struct Reserving;
 
-/// Blocks of so many bytes are mapped, and unmapped when they are freed.
+/// Blocks of at least this size get their own mapping, which is unmapped when they are freed.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES_MIN: i32 = 1 << 20;
-/// So much is kept at the heap's end for what comes next.
+/// The free memory that stays at the heap's end for later requests.
 #[cfg(target_env = "gnu")]
 const SPARE_BYTES: i32 = 8 << 20;
 
-/// Has the C library give back memory. By default it keeps freed blocks of up to 128 bytes apart, and looks through all
-/// of them whenever a large one is asked for: with a hundred thousand sites an eighth of planning's time. And once
-/// large blocks were freed it puts the next ones among the small ones, where they leave holes.
+/// Tunes the C library's allocator. By default it keeps freed blocks of up to 128 bytes apart, and searches all of them
+/// whenever a large block is requested: with a hundred thousand sites, an eighth of planning's time. And once large
+/// blocks were freed, it places the next ones among the small ones, where they leave holes.
 pub fn tune() {
     #[cfg(target_env = "gnu")]
     // SAFETY: no other thread runs yet; the options take numbers of bytes.
@@ -64,7 +64,7 @@ fn give_back(reserve: *mut u8) -> bool {
     }
 }
 
-/// Frees the reserve and tries again. Ends the process when that is not enough.
+/// Frees the reserve, and makes the request again. Ends the process if the request fails again.
 fn again(request: impl Fn() -> *mut u8) -> *mut u8 {
     if give_back(RESERVE.swap(std::ptr::null_mut(), Ordering::AcqRel)) {
         nanoprobe_session::interrupt::request();

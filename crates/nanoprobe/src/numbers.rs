@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Numbers in the form that people read.
 
 /// A number with separated thousands.
 pub fn thousands(number: f64) -> String {
@@ -13,7 +13,7 @@ pub fn thousands(number: f64) -> String {
     text
 }
 
-/// A share in percent, with two digits at least that are not 0.
+/// A share in percent, with at least two significant digits.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent.abs() {
@@ -26,7 +26,7 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// Hundredths of a percent as they are given: `0.01`, `0.5`, `5`.
+/// Hundredths of a percent in the form in which a user writes them: `0.01`, `0.5`, `5`.
 pub fn given_percent(hundredths: u32) -> String {
     let (whole, part) = (hundredths / 100, hundredths % 100);
     match part {

@@ -1,11 +1,12 @@
 //! Output to the terminal: messages on stderr, with our name before them, and results to stdout or
 //! the file of `-o`.
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Seek as _, SeekFrom, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Seek as _, SeekFrom, Write};
 
-use nanoprobe_export::{Console, Effect, Ended, Printer, ProbeName, Sink, Symbolizer};
+use nanoprobe_export::{Console, Effect, Ended, ModulePlace, Printer, ProbeName, Sink, Source, Symbolizer};
 use nanoprobe_lang::Program;
 use nanoprobe_lang::bytes::readable;
 use nanoprobe_lang::options::Options;
@@ -14,27 +15,33 @@ use nanoprobe_session::{Detached, Known, Probe};
 use nanoprobe_target::Exit;
 
 use crate::progress;
+use crate::screen::captured;
+use crate::standard_output::Standard;
 
 /// `nanoprobe: text` on stderr, in one write, so that lines of other processes do not mix with it.
 pub fn message(text: impl Display) {
     tell(&format!("nanoprobe: {}\n", readable(&text.to_string())));
 }
 
-/// A text on stderr, in one write.
+/// Writes a text to stderr, in one write.
 pub fn tell(text: &str) {
     progress::erase();
-    // When stderr is gone, nothing can be reported.
-    let _ = io::stderr().write_all(text.as_bytes());
+    if captured::is_shown() && io::stderr().is_terminal() && captured::keep(text.as_bytes()) {
+        return;
+    }
+    // When stderr is closed, nothing can be reported.
+    let _ = Standard::Error.write_all(text.as_bytes());
 }
 
-/// Whether the reader of the output has gone, as `head` does: it has read what it wanted, and nothing is wrong.
+/// Whether the reader of the output has closed its end, as `head` does. The reader has read enough, so this is no
+/// error.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let of_output = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     error.downcast_ref().is_some_and(of_output)
         || matches!(error.downcast_ref(), Some(nanoprobe_export::Error::Write(error)) if of_output(error))
 }
 
-/// Where results go.
+/// The place to which results are written.
 pub struct Stream {
     /// Standard output, or the file of `-o`.
     first: Writer,
@@ -46,16 +53,16 @@ pub struct Stream {
 }
 
 enum Writer {
-    Terminal(BufWriter<Stdout>),
+    Terminal(BufWriter<Standard>),
     File(BufWriter<File>),
 }
 
 impl Stream {
-    /// Opens it; a file is appended to.
+    /// Opens the output; a file is appended to.
     pub fn open(path: Option<&str>) -> io::Result<Stream> {
         const BUFFER: usize = 1 << 16;
         let first = match path {
-            None => Writer::Terminal(BufWriter::with_capacity(BUFFER, io::stdout())),
+            None => Writer::Terminal(BufWriter::with_capacity(BUFFER, Standard::Output)),
             Some(path) => {
                 let file = OpenOptions::new().create(true).append(true).open(path);
                 let file = file.map_err(|error| {
@@ -77,7 +84,7 @@ impl Stream {
         self.target = pid;
     }
 
-    /// An error with the name of its file.
+    /// Adds the name of the output file to an error.
     fn told(&self, error: io::Error) -> io::Error {
         match (&self.reopened, &self.path) {
             (None, Some(path)) => io::Error::new(
@@ -86,6 +93,11 @@ impl Stream {
             ),
             _ => error,
         }
+    }
+
+    /// Whether results go where a screen may be shown.
+    fn is_on_terminal(&self) -> bool {
+        matches!((&self.reopened, &self.first), (None, Writer::Terminal(_)))
     }
 
     fn writer(&mut self) -> &mut dyn Write {
@@ -99,6 +111,9 @@ impl Stream {
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_on_terminal() && captured::keep(bytes) {
+            return Ok(bytes.len());
+        }
         let written = self.writer().write(bytes);
         written.map_err(|error| self.told(error))
     }
@@ -110,12 +125,12 @@ impl Write for Stream {
 }
 
 impl Console for Stream {
-    /// A failure is reported, and the tracing goes on.
+    /// Performs an action of a clause. A failure is reported, and the tracing continues.
     fn act(&mut self, effect: Effect) -> io::Result<()> {
         self.flush()?;
         match effect {
             Effect::System(command) => {
-                if let Err(error) = std::process::Command::new("/bin/sh").arg("-c").arg(&command).status() {
+                if let Err(error) = run(&command) {
                     message(format_args!("failed to run {command:?}: {error}"));
                 }
             }
@@ -141,6 +156,19 @@ impl Console for Stream {
     fn tell(&mut self, text: &str) {
         message(text);
     }
+}
+
+/// Has the shell run a command. The command's output does not disturb a screen.
+fn run(command: &str) -> io::Result<()> {
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell.arg("-c").arg(command);
+    if !captured::is_shown() {
+        return shell.status().map(drop);
+    }
+    let output = shell.stdin(std::process::Stdio::null()).output()?;
+    captured::keep(&output.stdout);
+    captured::keep(&output.stderr);
+    Ok(())
 }
 
 impl Stream {
@@ -175,6 +203,10 @@ impl Symbolizer for Names<'_> {
         self.0.symbolize_return(address)
     }
 
+    fn interpreted_function(&mut self, frame: u64) -> Option<String> {
+        self.0.interpreted_function(frame)
+    }
+
     fn unresolved(&mut self, address: u64) -> String {
         self.0.place_in_mapping(address)
     }
@@ -182,11 +214,36 @@ impl Symbolizer for Names<'_> {
     fn start_of(&mut self, address: u64, kind: SymbolKind) -> u64 {
         self.0.start_of(address, kind)
     }
+
+    fn function_name(&mut self, name: &str) -> Option<String> {
+        self.0.function_name(name)
+    }
+
+    fn sources(&mut self, addresses: &[u64]) -> HashMap<u64, Source> {
+        let found = self.0.sources(addresses).into_iter();
+        found
+            .map(|(address, (file, line))| (address, Source { file, line }))
+            .collect()
+    }
+
+    fn module(&mut self, address: u64) -> Option<ModulePlace> {
+        let (module, range) = self.0.module_at(address)?;
+        let build_id = module.linkage().build_id.iter().flatten();
+        Some(ModulePlace {
+            start: range.start,
+            end: range.end,
+            path: module.path().to_string_lossy().into_owned(),
+            build_id: build_id.map(|byte| format!("{byte:02x}")).collect(),
+        })
+    }
 }
 
-/// A probe as the printer wants it.
-pub fn probe_name(probe: &Probe) -> ProbeName {
+/// The names of a probe, in the form that the printer needs.
+pub fn probe_name(known: &Known, probe: &Probe) -> ProbeName {
+    let linked = known.linked_name(probe);
     ProbeName {
+        linked: linked.to_string(),
+        shown: known.readable(&linked).into_owned(),
         id: probe.id,
         provider: probe.provider.to_string(),
         module: probe.module.to_string(),
@@ -195,7 +252,7 @@ pub fn probe_name(probe: &Probe) -> ProbeName {
     }
 }
 
-/// Reports what a detachment left in the process.
+/// Reports what a detachment could not take out of the process.
 pub fn detached(detached: &Detached) {
     if detached.damaged > 0 {
         message(format_args!(
@@ -219,7 +276,7 @@ pub fn detached(detached: &Detached) {
     }
 }
 
-/// How a process ended, in the words of the output.
+/// The end of a process, in the words of the output.
 pub fn ended(exit: Exit) -> Ended {
     match exit {
         Exit::Status(status) => Ended::Status(status),
@@ -233,7 +290,7 @@ pub fn printer<'a>(program: &'a Program, options: &Options, sink: Box<dyn Sink>)
     Printer::new(program, options, sink).with_local_time(local_time)
 }
 
-/// Seconds east of UTC and the zone's name at a time, from libc.
+/// Seconds east of UTC and the name of the time zone at a time, from libc.
 fn local_time(seconds: i64) -> (i32, &'static str) {
     // SAFETY: all fields of tm may be zero (the zone a null pointer), and localtime_r writes only
     // into it. None of our threads changes TZ meanwhile.
@@ -249,6 +306,6 @@ fn local_time(seconds: i64) -> (i32, &'static str) {
         };
         (time.tm_gmtoff as i32, zone.to_str().unwrap_or("UTC").to_owned())
     };
-    // There are only a handful of names of zones.
+    // This leaks little: a session sees only a handful of zone names.
     (offset, Box::leak(zone.into_boxed_str()))
 }

@@ -12,7 +12,7 @@ use nanoprobe_text::modules::Modules;
 
 use crate::output::message;
 
-/// Prints them; yields the command's status.
+/// Prints the probes; yields the command's exit status.
 pub fn print(pid: i32, out: &mut dyn Write) -> Result<u8, anyhow::Error> {
     let process = Process::open(pid)?;
     let map = process.map()?;
@@ -53,7 +53,7 @@ pub fn print(pid: i32, out: &mut dyn Write) -> Result<u8, anyhow::Error> {
     Ok(0)
 }
 
-/// The tables in the mappings of that name: one for each copy of the library.
+/// The tables in the process's mappings of that name: one for each copy of the library.
 fn lists(process: &Process, map: &Map) -> Result<Vec<Vec<Listed>>, anyhow::Error> {
     let is_list = |kind: &MappingKind| match kind {
         MappingKind::File { path, .. } => path.as_os_str().as_encoded_bytes().ends_with(NAME.as_bytes()),
@@ -71,7 +71,7 @@ fn lists(process: &Process, map: &Map) -> Result<Vec<Vec<Listed>>, anyhow::Error
         .collect()
 }
 
-/// A letter of `enum np_kind`; an unknown one is not printed as it is.
+/// A letter of `enum np_kind`; `?` for an unknown byte, which may be hostile.
 fn kind(kind: u8) -> char {
     match kind {
         b'k' | b'j' | b'r' | b'h' | b'w' => char::from(kind),
@@ -79,7 +79,7 @@ fn kind(kind: u8) -> char {
     }
 }
 
-/// `np_tactic_name`.
+/// The name of a tactic, as `np_tactic_name` gives it.
 fn tactic(number: u8) -> &'static str {
     match number {
         1 => "jump",

@@ -4,12 +4,12 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Definitions that every script may rely on, as with dtrace; and names that cpp would otherwise
-/// replace by numbers.
+/// Definitions that every script may rely on, as with dtrace. Names that cpp would otherwise replace by numbers are
+/// undefined.
 ///
-/// Headers must see a compiler of GNU C. Otherwise they leave out attributes and flexible arrays,
-/// and structures are laid out differently from the program's (`struct epoll_event` is packed,
-/// `struct inotify_event` ends with an array without elements).
+/// Headers must see a compiler of GNU C. Otherwise they leave out attributes and flexible arrays, and structures are
+/// laid out differently from the program's (`struct epoll_event` is packed, `struct inotify_event` ends with an array
+/// without elements).
 const ALWAYS: [&str; 10] = [
     "-D__SUNW_D=1",
     // D 1.13, as in -V: eight bits for the major number, twelve for the minor, twelve for the micro.
@@ -24,11 +24,11 @@ const ALWAYS: [&str; 10] = [
     "-std=gnu11",
 ];
 
-/// The text as preprocessed by `cpp`, or by another program with the same flags. Files in
-/// `#include "..."` are searched beside the script.
+/// The text as preprocessed by `cpp`, or by another program with the same flags. Files in `#include "..."` are searched
+/// in the script's folder.
 ///
 /// # Errors
-/// A message: there is no preprocessor, or it found an error and printed it on stderr.
+/// A message, if the preprocessor does not exist or has found an error, which it printed on stderr.
 pub fn run(path: &str, text: Vec<u8>, given: &[String], program: Option<&str>) -> Result<Vec<u8>, String> {
     let folder = Path::new(path).parent().filter(|_| path != "-");
     let folder = folder
@@ -47,7 +47,7 @@ pub fn run(path: &str, text: Vec<u8>, given: &[String], program: Option<&str>) -
             format!("-C: failed to run the C preprocessor, {program} ({error}); cpp comes with gcc or clang")
         })?;
     let input = child.stdin.take();
-    // cpp may write before it has read everything, so a thread writes while this one reads.
+    // cpp may write before it has read everything. So another thread writes to cpp while this thread reads.
     let writer = std::thread::spawn(move || {
         let text = without_interpreter(text);
         // If cpp did not read everything, it has printed why.
@@ -64,8 +64,7 @@ pub fn run(path: &str, text: Vec<u8>, given: &[String], program: Option<&str>) -
     Ok(output.stdout)
 }
 
-/// The preprocessor has no `#!` directive. Its line stays as an empty one, so that the other lines
-/// keep their numbers.
+/// Empties the line of `#!`, which the preprocessor does not know. The other lines keep their numbers.
 fn without_interpreter(mut text: Vec<u8>) -> Vec<u8> {
     if text.starts_with(b"#!") {
         let end = text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len());

@@ -5,45 +5,45 @@ use std::path::Path;
 
 use nanoprobe_lang::spelling;
 
-/// So many candidates are listed.
+/// The number of candidates that a message lists.
 const LISTED_MAX: usize = 20;
-/// So many letters of a thread's name the kernel keeps (TASK_COMM_LEN, without its NUL).
+/// The number of letters of a thread's name that the kernel keeps (TASK_COMM_LEN, without its NUL).
 const KERNEL_NAME_MAX: usize = 15;
-/// So many letters of a command line are shown.
+/// The number of letters of a command line that a message shows.
 const COMMAND_SHOWN: usize = 60;
 
-/// What /proc says of a process.
+/// A process as /proc describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Process {
     pid: i32,
-    /// The kernel's name for it: of the program, cut, unless the process has changed it.
+    /// The kernel's name of the process: the program's name, shortened, unless the process has changed it.
     name: String,
-    /// The file that it executes; empty where that may not be read.
+    /// The file that the process executes; empty if we may not read the link.
     file: String,
-    /// Its arguments, with blanks between; empty for one of the kernel's own threads.
+    /// Its arguments, separated by blanks; empty for a thread of the kernel.
     command: String,
 }
 
-/// The number of the process that `-p` names: by its number, or by its name when one process alone has it.
+/// The number of the process that `-p` means. `-p` takes a number, or a name that only one process has.
 ///
 /// # Errors
-/// What to print: no process has the name, or these have it.
+/// A message: no process has the name, or the list of those that have it.
 pub fn number_of(word: &str) -> Result<i32, String> {
     if let Ok(pid) = word.parse() {
         return Ok(pid);
     }
-    // A mistyped number is no name.
+    // A word that begins like a number is a mistyped number, not a name.
     if word.is_empty() || word.starts_with(|first: char| first.is_ascii_digit() || first == '-') {
         return Err(format!("-p {word}: this is neither a process's number nor its name"));
     }
     chosen(word, &all())
 }
 
-/// Checks, when the process is open, that it is the one that
-/// was found by its name: its number may have become another's.
+/// Checks that the opened process is the process that was found by its name. Meanwhile its number may have passed to
+/// another process.
 ///
 /// # Errors
-/// What to print.
+/// A message.
 pub fn check(pid: i32, name: Option<&str>) -> Result<(), String> {
     match name {
         Some(name) if !process(pid).is_some_and(|process| has_name(&process, name)) => Err(format!(
@@ -53,7 +53,7 @@ pub fn check(pid: i32, name: Option<&str>) -> Result<(), String> {
     }
 }
 
-/// All processes but this one, in the order of their numbers.
+/// All processes except this one, in the order of their numbers.
 fn all() -> Vec<Process> {
     let own = std::process::id().cast_signed();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -63,7 +63,7 @@ fn all() -> Vec<Process> {
     all
 }
 
-/// A process that lives. One that has ended meanwhile has no files any more.
+/// A live process by its number; `None` if it has ended meanwhile.
 fn process(pid: i32) -> Option<Process> {
     let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).ok();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim_end().to_owned();
@@ -82,7 +82,7 @@ fn process(pid: i32) -> Option<Process> {
     })
 }
 
-/// The last part of a path. The kernel says of a file that was replaced that it is deleted.
+/// The last part of a path, without the "(deleted)" that the kernel appends for a replaced file.
 fn base(path: &str) -> &str {
     let path = path.trim_end_matches(" (deleted)");
     Path::new(path)
@@ -91,8 +91,9 @@ fn base(path: &str) -> &str {
         .unwrap_or(path)
 }
 
-/// What a process calls itself, on one line: it may be made to drive the terminal of whoever reads it.
-fn shown(text: &str) -> String {
+/// A text of a process, on one line and without control characters: a hostile process could use them to drive the
+/// reader's terminal.
+pub fn shown(text: &str) -> String {
     let harmless = |letter: char| if letter.is_control() { '?' } else { letter };
     text.chars().take(COMMAND_SHOWN).map(harmless).collect()
 }
@@ -106,7 +107,7 @@ fn has_name(process: &Process, name: &str) -> bool {
         || (process.file.is_empty() && is_cut(&process.name))
 }
 
-/// The process of this name among all.
+/// The only process with this name.
 fn chosen(name: &str, all: &[Process]) -> Result<i32, String> {
     let of_programs = || all.iter().filter(|process| !process.command.is_empty());
     let named: Vec<&Process> = of_programs().filter(|process| has_name(process, name)).collect();
@@ -221,7 +222,7 @@ mod tests {
             error("redis-sever"),
             "-p redis-sever: no process has this name; did you mean redis-server?"
         );
-        // The kernel's threads are no programs.
+        // The kernel's threads cannot be chosen: they are no programs.
         assert_eq!(error("kthreadd"), "-p kthreadd: no process has this name");
         assert!(number_of("12x").unwrap_err().contains("neither"));
         assert_eq!(number_of("12"), Ok(12));

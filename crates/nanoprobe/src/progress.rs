@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 use nanoprobe_session::progress::{self, State, Work};
 
 use crate::numbers::thousands;
+use crate::screen::captured;
 
-/// A shorter wait needs no explanation.
+/// How long a step may take before the line appears.
 const SILENT: Duration = Duration::from_millis(300);
 const PERIOD: Duration = Duration::from_millis(100);
 /// Goes to the start of the line and clears it.
@@ -27,15 +28,15 @@ const ERASE: &[u8] = b"\r\x1b[K";
 /// The width of a terminal that does not report its width.
 const COLUMNS: usize = 80;
 
-/// Whether the line is on the terminal. Its lock must be held to write.
+/// Whether the line is on the terminal. A write needs its lock.
 static LINE: Mutex<bool> = Mutex::new(false);
-/// The same, for a signal handler.
+/// The state of [`LINE`], for a signal handler.
 static STANDS: AtomicBool = AtomicBool::new(false);
 
-/// Whether a person reads standard error, and wants messages.
+/// Whether standard error is a terminal and messages are wanted.
 static IS_READ: AtomicBool = AtomicBool::new(false);
 
-/// What a person reads once the probes are in place: that nothing more has to happen first, and how it ends.
+/// If a person reads the output, prints that the probes are in place, and how tracing ends.
 pub fn begun(sites: usize) {
     if sites > 0 && IS_READ.load(Ordering::Relaxed) {
         crate::output::message(began(sites));
@@ -48,7 +49,7 @@ fn began(sites: usize) -> String {
     format!("tracing {count} {things}; Ctrl-C ends")
 }
 
-/// The text for a state, in so many columns; one column stays free for the cursor.
+/// The text for a state in this many columns, of which one stays free for the cursor.
 pub fn line(state: State, columns: usize) -> String {
     let (verb, things) = match state.work {
         Work::Reading => ("reading symbols and debug information", ""),
@@ -76,7 +77,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Only on a terminal that can clear a line, and only if messages are wanted.
+    /// Starts to show progress, but only on a terminal that can clear a line, and only if messages are wanted.
     pub fn start(quiet: bool) -> Option<Shown> {
         IS_READ.store(!quiet && std::io::stderr().is_terminal(), Ordering::Relaxed);
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
@@ -99,7 +100,8 @@ impl Drop for Shown {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // The thread cannot have panicked, and nothing could be done about it.
+            // An error would mean that the thread has panicked. It cannot panic, and there would be nothing to do about
+            // it.
             let _ = thread.join();
         }
         erase();
@@ -110,7 +112,7 @@ fn show(over: &AtomicBool) {
     let mut since: Option<Instant> = None;
     while !over.load(Ordering::Acquire) {
         std::thread::park_timeout(PERIOD);
-        let Some(state) = progress::now().filter(|_| !over.load(Ordering::Acquire)) else {
+        let Some(state) = progress::now().filter(|_| !over.load(Ordering::Acquire) && !captured::is_shown()) else {
             since = None;
             erase();
             continue;
@@ -118,14 +120,14 @@ fn show(over: &AtomicBool) {
         if since.get_or_insert_with(Instant::now).elapsed() + PERIOD >= SILENT {
             let mut stands = held();
             let text = [ERASE, line(state, columns()).as_bytes()].concat();
-            // When stderr is gone, nothing can be reported.
+            // When stderr is closed, nothing can be reported.
             *stands = std::io::stderr().write_all(&text).is_ok();
             STANDS.store(*stands, Ordering::Release);
         }
     }
 }
 
-/// Removes the line, if it is there, before another message is written.
+/// Removes the progress line, if it is shown, before another message is written.
 pub fn erase() {
     if !STANDS.load(Ordering::Acquire) {
         return;
@@ -137,7 +139,7 @@ pub fn erase() {
     STANDS.store(false, Ordering::Relaxed);
 }
 
-/// The same, in a signal handler that ends this process.
+/// Removes the progress line in a signal handler that ends this process.
 pub fn erase_at_end() {
     if STANDS.load(Ordering::Relaxed) {
         // SAFETY: writes constant bytes, which a signal handler may do.

@@ -10,9 +10,9 @@ use nanoprobe_lang::bytes::bytes_of;
 use nanoprobe_lang::spelling;
 
 use crate::arguments::{Arguments, Flags, parse_trace};
-use crate::{commands, manual, processes, tools};
+use crate::{commands, diff, manual, processes, ps, restore, tools};
 
-/// What to make of provider definitions.
+/// Which file to make of provider definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Product {
     /// `-h`
@@ -21,19 +21,27 @@ pub enum Product {
     Object,
 }
 
-/// What to do: trace, or something smaller.
+/// The request that the command line makes.
 #[derive(Debug)]
 pub enum Request {
     Trace(Box<Arguments>),
     Cost(Box<Arguments>),
+    /// Compare two recorded profiles.
+    Diff(Box<diff::Flags>),
     /// `-h`, `-G`
     Provide(Product, Box<Arguments>),
     Restore {
         pid: i32,
     },
-    /// With the arguments after the word `bench`.
+    /// `restore --all`
+    RestoreAll,
+    /// The traced processes are listed.
+    Ps {
+        as_json: bool,
+    },
+    /// The arguments after the word `bench`.
     Bench(Vec<String>),
-    /// Writes the manual into this folder.
+    /// Write the manual into this folder.
     Manual(PathBuf),
     /// A text to print.
     Print(String),
@@ -49,7 +57,9 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
     let rest = words.get(2..).unwrap_or_default();
     match first {
         "bench" => return Ok(Request::Bench(rest.to_vec())),
-        "restore" => return restore(rest),
+        "diff" => return difference(words),
+        "ps" => return traced(rest),
+        "restore" => return restoring(rest),
         "tools" => return Ok(Request::Print(tools::list())),
         "tool" => return tool(rest),
         "help" => return help(rest),
@@ -58,7 +68,7 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
         "version" | "--version" => return Ok(Request::Version),
         _ => {}
     }
-    // A program's first argument may have the name of a tool; a tool has no other program.
+    // A tool brings its own program. With another program, a tool's name is an argument of that program.
     let brings_program = |words: &[String]| parse_trace(words).is_ok_and(|trace| !trace.programs.is_empty());
     if tools::is_one(first) && !brings_program(words) {
         return tool(words.get(1..).unwrap_or_default());
@@ -66,7 +76,7 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
     if is_word(first) && first != "cost" && parse_trace(words).is_ok_and(|trace| trace.programs.is_empty()) {
         return Err(unknown(first));
     }
-    // `cost` takes the flags of tracing, so that it can be asked about the same tracing.
+    // `cost` takes the flags of tracing, so a tracing command line becomes a question about its cost.
     let is_cost = first == "cost";
     let words = words.iter().enumerate().filter(|(index, _)| !(is_cost && *index == 1));
     let words: Vec<String> = words.map(|(_, word)| word.clone()).collect();
@@ -81,7 +91,7 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
         _ => None,
     };
     if let Some(product) = product {
-        // Builds pass flags for the compiler here: -fPIC.
+        // Builds pass flags of the compiler here, such as -fPIC.
         arguments.programs.retain(|program| !program.is_position_independence());
         return Ok(Request::Provide(product, arguments));
     }
@@ -92,7 +102,7 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
     })
 }
 
-/// What is said of a wrong command line: what is wrong, and how it is used.
+/// The message for a wrong command line: what is wrong, and the usage.
 pub fn misuse(error: &clap::Error) -> String {
     const USAGE: &str = "usage: nanoprobe [flag]... {-n program | -s script}... [-p pid|name | -c command] (nanoprobe --help \
                          tells more)";
@@ -107,13 +117,13 @@ pub fn misuse(error: &clap::Error) -> String {
     format!("{what}{meant}\n{usage}")
 }
 
-/// Whether a first word may be meant as what to do: no flag, no number, no path.
+/// Whether a first word may be the name of a command: it is no flag, number or path.
 fn is_word(word: &str) -> bool {
     let mut letters = word.chars();
     letters.next().is_some_and(char::is_alphabetic) && letters.all(|letter| letter.is_alphanumeric() || letter == '-')
 }
 
-/// Nothing has the name that the command line begins with.
+/// The error for a first word that names no command and no tool.
 fn unknown(word: &str) -> clap::Error {
     let meant = spelling::nearest(word, commands::words().chain(tools::names()));
     let meant = meant
@@ -128,6 +138,25 @@ fn misused(what: &str) -> clap::Error {
     Flags::command().error(ErrorKind::ValueValidation, what)
 }
 
+/// `diff A B`
+fn difference(words: &[String]) -> Result<Request, clap::Error> {
+    let flags = diff::Flags::try_parse_from(words.iter().skip(1));
+    let flags = flags.map_err(|error| match error.use_stderr() {
+        true => {
+            let what = error.to_string();
+            let what = what.split("\n\n").next().unwrap_or_default();
+            let what = what.trim_start_matches("error: ").replace(":\n ", "");
+            let usage = diff::Flags::command()
+                .render_usage()
+                .to_string()
+                .replace("Usage: ", "usage: ");
+            misused(&format!("{what}\n\n{usage}"))
+        }
+        false => error,
+    })?;
+    Ok(Request::Diff(Box::new(flags)))
+}
+
 fn tool(words: &[String]) -> Result<Request, clap::Error> {
     Ok(match tools::parse(words)? {
         tools::Wanted::Run(arguments) => Request::Trace(arguments),
@@ -135,12 +164,46 @@ fn tool(words: &[String]) -> Result<Request, clap::Error> {
     })
 }
 
-fn restore(words: &[String]) -> Result<Request, clap::Error> {
-    let [word] = words else {
-        return Err(misused("which process? nanoprobe restore PID"));
-    };
-    let pid = processes::number_of(word).map_err(|what| misused(&what))?;
-    Ok(Request::Restore { pid })
+/// `restore PID`, `restore --all`
+fn restoring(words: &[String]) -> Result<Request, clap::Error> {
+    let refused = |what: &str| Err(misused(&format!("{what}\n\n{}", restore::USAGE)));
+    match words {
+        [flag] if is_help(flag) => Ok(Request::Print(restore::help())),
+        [flag] if flag == "--all" => Ok(Request::RestoreAll),
+        [flag] if flag.starts_with("--") => refused(&unexpected(flag, &["--all", "--help"])),
+        [word] => match processes::number_of(word) {
+            Ok(pid) => Ok(Request::Restore { pid }),
+            Err(what) => refused(&what),
+        },
+        _ => refused("which process? nanoprobe restore PID"),
+    }
+}
+
+/// `ps`, `ps --json`
+fn traced(words: &[String]) -> Result<Request, clap::Error> {
+    match words {
+        [] => Ok(Request::Ps { as_json: false }),
+        [flag] if flag == "--json" => Ok(Request::Ps { as_json: true }),
+        [flag] if is_help(flag) => Ok(Request::Print(ps::help())),
+        [first, ..] => Err(misused(&format!(
+            "{}\n\n{}",
+            unexpected(first, &["--json", "--help"]),
+            ps::USAGE
+        ))),
+    }
+}
+
+fn is_help(word: &str) -> bool {
+    ["-h", "--help"].contains(&word)
+}
+
+/// The message for a word that a command does not accept, with the flag that was probably meant.
+fn unexpected(word: &str, flags: &[&'static str]) -> String {
+    let meant = spelling::nearest(word, flags.iter().copied());
+    let meant = meant
+        .map(|meant| format!("; did you mean {meant}?"))
+        .unwrap_or_default();
+    format!("unexpected argument '{word}' found{meant}")
 }
 
 fn completions(words: &[String]) -> Result<Request, clap::Error> {
@@ -165,6 +228,9 @@ fn manual(words: &[String]) -> Result<Request, clap::Error> {
 fn help(words: &[String]) -> Result<Request, clap::Error> {
     match words.first() {
         Some(name) if tools::is_one(name) => tool(&[name.clone(), "--help".to_owned()]),
+        Some(name) if name == "diff" => Ok(Request::Print(diff::Flags::command().render_help().to_string())),
+        Some(name) if name == "ps" => Ok(Request::Print(ps::help())),
+        Some(name) if name == "restore" => Ok(Request::Print(restore::help())),
         Some(name) if commands::words().all(|word| word != name) => Err(unknown(name)),
         _ => Ok(Request::Print(Flags::command().render_help().to_string())),
     }

@@ -6,25 +6,25 @@ use nanoprobe_session::SessionError;
 
 use crate::interrupt;
 
-/// The limits for a process that keeps executing programs: how many attempts, and how long if each
-/// takes many seconds.
+/// The limits for a process that keeps executing programs: how many attempts, and for how long, if each attempt takes
+/// many seconds.
 const ATTEMPTS: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait for a process whose libraries are not loaded yet.
 const PATIENCE_WITH_LIBRARIES: Duration = Duration::from_secs(3);
-/// These take some milliseconds.
+/// The pause between two attempts, which take some milliseconds each.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What an attempt is told about the retries.
+/// The position of an attempt among the retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     pub is_first: bool,
-    /// Another attempt may follow, if the process is still being started.
+    /// Whether another attempt may follow, if the process is still being started.
     pub may_wait: bool,
 }
 
-/// Attaches and runs by `attempt`. Until the probes are in place, nothing was printed and nothing
-/// of ours is left in the process. So a later attempt is as good as the first.
+/// Runs `attempt`, which attaches and traces, until an attempt succeeds or a limit is reached. Until the probes are in
+/// place, an attempt prints nothing and leaves nothing in the process. So a later attempt is as good as the first.
 ///
 /// # Errors
 /// The error of the last attempt.
@@ -56,8 +56,8 @@ pub fn persistently<T>(mut attempt: impl FnMut(Attempt) -> Result<T, anyhow::Err
     }
 }
 
-/// The error when the waiting ends: what was not found counts as missing, although libraries may
-/// still be on their way.
+/// The error after the wait has ended: a name that was not found now counts as missing, although libraries may still be
+/// loaded later.
 fn settled(error: anyhow::Error) -> anyhow::Error {
     match error.downcast() {
         Ok(SessionError::Starting { error: Some(found), .. }) => (*found).into(),

@@ -3,22 +3,28 @@
 //! A script takes its arguments as macro variables. A missing argument has a default, so the script
 //! itself need not know about it. A function may be given without its module.
 
+mod clauses;
+pub mod timing;
+
 use std::borrow::Cow;
 
 use clap::CommandFactory as _;
 use clap::error::ErrorKind;
 use nanoprobe_lang::spelling;
 
-use crate::arguments::{Arguments, Flags, ProgramText, parse_trace};
+use self::timing::Timing;
+use crate::arguments::{Arguments, Flags, ProgramText, parse_tool};
 
 /// A script and its arguments.
 #[derive(Debug)]
 pub struct Tool {
-    /// Its name on the command line.
+    /// The tool's name on the command line.
     pub name: &'static str,
-    /// The D text; its first comment is its help.
+    /// The D text. Its first comment is the tool's help.
     pub text: &'static str,
     arguments: &'static [Argument],
+    /// Whether every report shows the values since the beginning.
+    is_total: bool,
 }
 
 /// One of a script's arguments.
@@ -26,20 +32,32 @@ pub struct Tool {
 enum Argument {
     /// `[MODULE:]FUNCTION`.
     Function,
-    /// The same. The default is this, in which `$1` is the first argument.
+    /// `[MODULE:]FUNCTION` with this default, in which `$1` is the first argument.
     OtherFunction(&'static str),
     /// Any text, with this default.
     Default(&'static str),
-    /// A whole number of the things named first, with this default.
+    /// A whole number; the name of what it counts, and its default.
     Number(&'static str, &'static str),
-    /// A time in this unit, or with a unit of its own, with this default.
+    /// A time, in this unit unless it names another unit; with this default.
     Time(Unit, &'static str),
-    /// An expression of D that is inserted into the text, with this default.
+    /// An expression of D that is inserted into the text; with this default.
     Expression(&'static str),
-    /// One of these words; the first is the default.
+    /// One of these words, of which the first is the default.
     OneOf(&'static [&'static str]),
 }
 use Argument::{Default, Expression, Function, Number, OneOf, OtherFunction, Time};
+
+impl Argument {
+    /// Whether a word may be this argument, and not the interval that comes after all arguments.
+    fn takes(&self, word: &str) -> bool {
+        let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
+        match self {
+            Time(..) => true,
+            Number(..) | Expression(_) => is_number || !timing::is_time(word),
+            _ => !timing::is_time(word),
+        }
+    }
+}
 
 /// The unit in which a script counts a time.
 #[derive(Debug, Clone, Copy)]
@@ -71,17 +89,18 @@ macro_rules! tool {
             name: $name,
             text: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/", $name, ".d")),
             arguments: &[$($argument),*],
+            is_total: false,
         }
     };
 }
 
-/// All of them, in the order of the list.
+/// All tools, in the order of the list.
 pub static TOOLS: [Tool; 16] = [
     tool!("argcount", Function, Expression("arg0"), OneOf(&["entry", "return"])),
     tool!("argdist", Function, Expression("arg0"), OneOf(&["entry", "return"])),
     tool!("funccount", Function),
     tool!("funcgraph", Function, OtherFunction("a.out:*")),
-    tool!("funclatency", Function),
+    tool!("funclatency", Function, OneOf(&["ns", "us", "ms"])),
     tool!("funcslower", Function, Time(Microseconds, "1000")),
     tool!("gcpause", Time(Microseconds, "1000")),
     tool!(
@@ -91,7 +110,10 @@ pub static TOOLS: [Tool; 16] = [
         Number("stacks", "0")
     ),
     tool!("mallocstacks", Default("libc"), Number("stacks", "20")),
-    tool!("memleak", Default("libc"), OtherFunction("$1:malloc")),
+    Tool {
+        is_total: true,
+        ..tool!("memleak", Default("*"), OtherFunction("a.out:no_allocator_of_its_own"))
+    },
     tool!("nodegc", Time(Microseconds, "1000"), Default("a.out")),
     tool!("profile", Number("samples a second", "97"), Number("stacks", "20")),
     tool!("sqlslower", Time(Milliseconds, "1")),
@@ -100,30 +122,35 @@ pub static TOOLS: [Tool; 16] = [
     tool!("uobjnew", Default("libstdc++*")),
 ];
 
-/// What was asked for.
+/// The result of reading a tool's command line.
 #[derive(Debug)]
 pub enum Wanted {
     Run(Box<Arguments>),
-    /// To print its help, or the list.
+    /// A text to print: the tool's help, or the list.
     Print(String),
 }
 
 impl Tool {
-    /// The comment at the begin of the script.
+    /// The comment at the beginning of the script.
     pub fn help(&self) -> String {
         let comment = self.text.split("*/").next().unwrap_or_default();
         let lines = comment.lines().filter(|line| !line.starts_with("/*"));
         let lines = lines.map(|line| line.trim_start_matches(" *").strip_prefix(' ').unwrap_or_default());
-        let lines: Vec<String> = lines.map(|line| format!("{line}\n")).collect();
-        lines.concat().trim_end().to_owned() + "\n"
+        let lines: Vec<String> = lines
+            .map(|line| match line.starts_with("usage: ") {
+                true => format!("{line} [INTERVAL [COUNT]]\n"),
+                false => format!("{line}\n"),
+            })
+            .collect();
+        lines.concat().trim_end().to_owned() + "\n" + timing::HELP
     }
 
-    /// One line about it.
+    /// One line with the tool's name and purpose.
     fn summary(&self) -> String {
         self.help().lines().next().unwrap_or_default().to_owned()
     }
 
-    /// The same without the name.
+    /// The purpose alone.
     pub fn purpose(&self) -> String {
         let summary = self.summary();
         summary
@@ -131,11 +158,15 @@ impl Tool {
             .map_or(summary.clone(), |(_, purpose)| purpose.to_owned())
     }
 
-    /// The script's arguments, with defaults.
+    /// Splits the words into the script's arguments and the words after them.
+    fn parted<'w>(&self, given: &'w [String]) -> (&'w [String], &'w [String]) {
+        let is_own = |(argument, word): &(&Argument, &String)| argument.takes(word);
+        let own = self.arguments.iter().zip(given).take_while(is_own).count();
+        given.split_at(own)
+    }
+
+    /// The script's arguments; defaults replace the missing ones.
     fn complete(&self, given: &[String]) -> Result<Vec<String>, String> {
-        if let Some(surplus) = given.get(self.arguments.len()) {
-            return Err(format!("one argument too many: {surplus}"));
-        }
         let complete = self
             .arguments
             .iter()
@@ -162,7 +193,8 @@ impl Tool {
         Ok(complete)
     }
 
-    /// The script with its expressions inserted: a macro variable could only be a name, a number or a text.
+    /// The script with its expressions inserted. A macro variable could not carry an expression: it holds a name, a
+    /// number or a text.
     fn filled_in(&self, complete: &[String]) -> Cow<'static, str> {
         let mut text = Cow::Borrowed(self.text);
         for (index, argument) in self.arguments.iter().enumerate() {
@@ -188,7 +220,7 @@ impl Tool {
     }
 }
 
-/// `module:function`. The colons of C++ and Rust, which come in pairs, belong to the function.
+/// `module:function`, from an argument. A pair of colons, as in C++ and Rust, belongs to the function.
 fn function(given: &str) -> Result<String, String> {
     let single = given.match_indices(':').map(|(at, _)| at).filter(|&at| {
         let pairs = given.as_bytes();
@@ -215,7 +247,7 @@ fn number(what: &str, given: &str) -> Result<String, String> {
     }
 }
 
-/// A time as a whole number of units. A number without a unit is in these units.
+/// A time as a whole number of units. A number that names no unit is in these units.
 fn time(unit: Unit, given: &str) -> Result<String, String> {
     let digits = given.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let nanoseconds = match &given[digits.len()..] {
@@ -277,19 +309,22 @@ pub fn parse(words: &[String]) -> Result<Wanted, clap::Error> {
     }
     let mut trace = vec!["nanoprobe".to_owned()];
     trace.extend_from_slice(rest);
-    let mut arguments = parse_trace(&trace)?;
+    let (mut arguments, given) = parse_tool(&trace)?;
     if !arguments.programs.is_empty() {
         return Err(tool.misused("a tool brings its own program: no -n, -s, -P, -m or -f"));
     }
-    arguments.macro_arguments = tool
-        .complete(&arguments.macro_arguments)
-        .map_err(|what| tool.misused(&what))?;
+    let (own, rest) = tool.parted(&arguments.macro_arguments);
+    let timing = Timing::new(&given, rest).map_err(|what| tool.misused(&what))?;
+    arguments.macro_arguments = tool.complete(own).map_err(|what| tool.misused(&what))?;
     if arguments.pid.is_none() && arguments.command.is_none() {
         return Err(tool.misused("what is to be traced? -p PID, or -c COMMAND"));
     }
+    // A report of each interval is text.
+    arguments.has_screen = timing.interval.is_none();
+    let text = tool.filled_in(&arguments.macro_arguments);
     arguments.programs.push(ProgramText::Carried {
         name: format!("tools/{name}.d"),
-        text: tool.filled_in(&arguments.macro_arguments),
+        text: Cow::Owned(timing.put_into(&text, tool.is_total)),
     });
     Ok(Wanted::Run(Box::new(arguments)))
 }
@@ -299,112 +334,4 @@ fn error(what: &str) -> clap::Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parsed(line: &str) -> Result<Wanted, String> {
-        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        parse(&words).map_err(|error| error.to_string())
-    }
-
-    fn arguments(line: &str) -> Vec<String> {
-        match parsed(line) {
-            Ok(Wanted::Run(arguments)) => arguments.macro_arguments,
-            other => panic!("{line}: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn every_tool_has_its_summary_help_and_example() {
-        for tool in &TOOLS {
-            let help = tool.help();
-            assert!(tool.summary().starts_with(&format!("{} - ", tool.name)), "{help}");
-            assert!(
-                help.contains(&format!(
-                    "\nusage: nanoprobe tool {} {{-p PID | -c COMMAND}}",
-                    tool.name
-                )),
-                "{help}"
-            );
-            assert!(
-                help.contains("\nexample:") && help.contains(&format!("# nanoprobe tool {}", tool.name)),
-                "{help}"
-            );
-            assert!(list().contains(&tool.summary()));
-            assert!(matches!(parsed(&format!("{} -h", tool.name)), Ok(Wanted::Print(text)) if text == help));
-        }
-        let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools")).unwrap();
-        let scripts = files.filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|end| end == "d"));
-        assert_eq!(scripts.count(), TOOLS.len());
-    }
-
-    #[test]
-    fn arguments_are_completed() {
-        assert_eq!(arguments("funccount -p 1 malloc"), [":malloc"]);
-        assert_eq!(arguments("funccount -p 1 libc:str*"), ["libc:str*"]);
-        assert_eq!(arguments("funcgraph -p 1 a.out:main"), ["a.out:main", "a.out:*"]);
-        assert_eq!(arguments("funcgraph -p 1 main libc:"), [":main", "libc:"]);
-        assert_eq!(arguments("funcslower -c true main 5"), [":main", "5"]);
-        assert_eq!(arguments("lockwait -p 1"), ["libc", "10", "0"]);
-        assert_eq!(arguments("argdist -p 1 read"), [":read", "arg0", "entry"]);
-        assert_eq!(arguments("argdist -p 1 read arg2"), [":read", "arg2", "entry"]);
-        assert_eq!(arguments("argcount -p 1 read arg1 return"), [":read", "arg1", "return"]);
-        assert_eq!(arguments("lockwait -p 1 libc 0"), ["libc", "0", "0"]);
-        assert_eq!(arguments("lockwait -p 1 libc 5ms 3"), ["libc", "5000", "3"]);
-        assert_eq!(arguments("funcslower -p 1 read 3000ns"), [":read", "3"]);
-        assert_eq!(arguments("funcslower -p 1 read 20us"), [":read", "20"]);
-        assert_eq!(arguments("sqlslower -p 1 2s"), ["2000"]);
-        assert_eq!(arguments("sqlslower -p 1 30"), ["30"]);
-        assert_eq!(arguments("memleak -p 1"), ["libc", "libc:malloc"]);
-        assert_eq!(arguments("memleak -p 1 a.out"), ["a.out", "a.out:malloc"]);
-        assert_eq!(arguments("memleak -p 1 libc a.out:xmalloc"), ["libc", "a.out:xmalloc"]);
-        assert_eq!(
-            arguments("funccount -p 1 shapes::Circle::area"),
-            [":shapes::Circle::area"]
-        );
-        assert_eq!(arguments("funccount -p 1 a.out:*::area"), ["a.out:*::area"]);
-        assert_eq!(arguments("funccount -p 1 a.out:"), ["a.out:"]);
-    }
-
-    #[test]
-    fn an_expression_is_put_into_the_text() {
-        let words = ["argdist", "-p", "1", "read", "args[0]->port + 1"].map(str::to_owned);
-        let Ok(Wanted::Run(arguments)) = parse(&words) else {
-            panic!("refused");
-        };
-        assert!(
-            matches!(&arguments.programs[..], [ProgramText::Carried { text, .. }] if text.contains("quantize(args[0]->port + 1);"))
-        );
-    }
-
-    #[test]
-    fn missing_and_superfluous_arguments_are_reported() {
-        for (line, what) in [
-            ("funccount -p 1", "which function?"),
-            ("funccount malloc", "-p PID, or -c COMMAND"),
-            ("funccount -p 1 a b", "one argument too many: b"),
-            ("funccount -p 1 pid1:a:b:entry", "no [MODULE:]FUNCTION"),
-            ("funccount -p 1 pid1:::entry", "no [MODULE:]FUNCTION"),
-            ("funcslower -p 1 read abc", "`abc` is no number of microseconds"),
-            ("funcslower -p 1 read 1.5", "no number of microseconds"),
-            ("funcslower -p 1 read -- -5", "no number of microseconds"),
-            ("lockwait -p 1 libc 99999999999999999999", "no number of microseconds"),
-            ("mallocstacks -p 1 libc few", "`few` is no number of stacks"),
-            ("sqlslower -p 1 1h", "`1h` is no number of milliseconds"),
-            ("sqlslower -p 1 1us", "`1us` is no number of milliseconds"),
-            ("sqlslower -p 1 ms", "`ms` is no number of milliseconds"),
-            ("funcslower -p 1 read 99999999s", "no number of microseconds"),
-            ("funcslower -p 1 read 5µs", "no number of microseconds"),
-            ("argdist -p 1 read arg2 exit", "`exit` is neither entry nor return"),
-            (
-                "argdist -p 1",
-                "usage: nanoprobe tool argdist {-p PID | -c COMMAND} [MODULE:]FUNCTION [EXPRESSION",
-            ),
-            ("gcpause -p 1 x", "`x` is no number of microseconds"),
-            ("funccount -p 1 -n BEGIN malloc", "its own program"),
-            ("nothing -p 1", "there is no tool nothing"),
-        ] {
-            assert!(parsed(line).is_err_and(|error| error.contains(what)), "{line}");
-        }
-    }
-}
+mod tests;

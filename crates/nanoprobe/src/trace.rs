@@ -1,15 +1,18 @@
 //! A tracing session on the command line.
 
 mod aggregating;
+mod executed;
+mod following;
 mod nothing;
 mod reporting;
 mod run;
+mod showing;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use nanoprobe_export::FlameGraph;
+use nanoprobe_export::profile;
 use nanoprobe_lang::{Source, Target};
 use nanoprobe_session::{Acquired, Compiled, Prepared, SessionError, TracedProgram};
 
@@ -20,6 +23,7 @@ use crate::cost::hits;
 use crate::macros::macro_values;
 use crate::output::{Stream, is_closed_pipe, message, tell};
 use crate::retry::{self, Attempt};
+use crate::screen::files::Files;
 use crate::{compile, interrupt, list, own_probes, processes, words};
 
 /// Runs the command line.
@@ -35,7 +39,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             match error.downcast_ref() {
-                // As after any other interruption.
+                // The status is the same as after any other interruption.
                 Some(SessionError::Interrupted) => return ExitCode::SUCCESS,
                 _ if is_closed_pipe(&error) => return ExitCode::SUCCESS,
                 Some(SessionError::AtDescription { span, error }) => compile::show_at(&sources, *span, error),
@@ -64,11 +68,15 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
     retry::persistently(|now| attempt(arguments, sources, now))
 }
 
-/// Acquires the process, compiles the program, attaches and traces. [`SessionError::Executed`] and
-/// [`SessionError::Starting`] come before anything is printed.
+/// Acquires the process, compiles the program, attaches and traces. It fails with [`SessionError::Executed`] and
+/// [`SessionError::Starting`] only before it prints anything.
 fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8, anyhow::Error> {
+    let files = Files::wanted(arguments).then(Files::new).transpose()?;
     let acquired = match (&arguments.command, arguments.pid) {
-        (Some(command), _) => Acquired::started(&words::split(command).map_err(anyhow::Error::msg)?)?,
+        (Some(command), _) => {
+            let words = words::split(command).map_err(anyhow::Error::msg)?;
+            Acquired::started_with(&words, files.as_ref().map_or([None; 3], Files::standard))?
+        }
         (None, Some(pid)) => Acquired::running(pid)?,
         (None, None) => Acquired::none(),
     };
@@ -77,13 +85,13 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
     }
     let mut macros = macro_values(arguments);
     macros.target = acquired.process().map(|process| i64::from(process.pid()));
-    // It lives as long as the session, because the types of the compiled program refer to it.
+    // `traced` lives as long as the session, because the types of the compiled program refer to it.
     let traced = Rc::new(TracedProgram::new(&acquired));
     let target: Rc<dyn Target> = traced.clone();
     let compiled = interrupt::at_once(acquired.command(), || {
         nanoprobe_lang::compile_for(sources, &macros, &target)
     });
-    // The error may only be one with the old program.
+    // The error may be true only of the program that the process executed before.
     traced.check_program()?;
     if compiled.is_err() && now.may_wait {
         traced.check_started()?;
@@ -114,17 +122,24 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
         compile::show(sources, &nanoprobe_lang::check::effects::not_permitted(name, span));
         return Ok(1);
     }
-    if arguments.flame_graph.is_some() && !nanoprobe_export::has_stacks(&program) {
-        message("--flamegraph draws counts and sums by stacks, and there are none: @[ustack()] = count();");
+    if let (Some((format, _)), false) = (arguments.profiles.first(), profile::has_stacks(&program)) {
+        message(format_args!(
+            "--{} shows counts and sums by stacks, and there are none: @[ustack()] = count();",
+            format.flag
+        ));
         return Ok(2);
     }
-    // Report this now, before results would be lost.
-    if let Some(path) = &arguments.flame_graph {
-        FlameGraph::check(path)?;
+    // Fail now, before results would be lost.
+    for (_, path) in &arguments.profiles {
+        profile::check(path)?;
+    }
+    if let Some(refusal) = executed::refusal(&program, options.tracing.follow) {
+        message(refusal);
+        return Ok(2);
     }
     let compiled = Compiled::new(program, options)?;
     let prepared = Prepared::new(compiled.clone(), acquired)?;
-    // Types and addresses are those of the program that will now be traced.
+    // Types and addresses are valid only if the process still executes the same program.
     traced.check_program()?;
     if arguments.list {
         return print_list(arguments, &compiled, prepared);
@@ -133,7 +148,7 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
         message(refusal);
         return Ok(1);
     }
-    Trace::new(arguments, sources, &compiled, prepared.known())?.run(prepared)
+    Trace::new(arguments, sources, &compiled, prepared.known(), files)?.run(prepared)
 }
 
 /// `-l`

@@ -32,7 +32,7 @@ pub fn split(command: &str) -> Result<Vec<OsString>, String> {
     Ok(words)
 }
 
-/// A word of the command line as it was given.
+/// A word of the command line, with the bytes that were given.
 fn os_string(word: &str) -> OsString {
     OsString::from_vec(bytes_of(word).into_owned())
 }

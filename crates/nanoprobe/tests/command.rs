@@ -98,7 +98,7 @@ fn vtimestamp_in_the_tracers_clauses_is_the_tracers() {
     );
 }
 
-/// Where the terminal cannot show drawings: one line, in DTrace's words.
+/// If the terminal cannot show drawings, an error is one line in DTrace's words.
 #[test]
 fn a_mistake_is_one_line() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -132,8 +132,8 @@ fn a_mistake_is_one_line() {
     }
 }
 
-/// These are reported whatever else is wrong with the clause. A text cannot define a type of a
-/// module; the tracer cannot sample its own threads.
+/// Missing probes and types are reported whatever else is wrong with the clause. A text cannot define a type of a
+/// module, and the tracer cannot sample its own threads.
 #[test]
 fn missing_probes_and_types_are_reported_first() {
     for (program, right) in [
@@ -164,7 +164,7 @@ fn missing_probes_and_types_are_reported_first() {
     }
 }
 
-/// A library is not a program: nothing of it is enabled.
+/// A library is not a program, so its probes are not enabled.
 #[test]
 fn libraries_match_no_probes() {
     let folder = tempfile::tempdir().expect("a folder");

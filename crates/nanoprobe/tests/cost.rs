@@ -1,5 +1,5 @@
-//! The cost of probes, and the limit on it, for a program with a function that is called all the
-//! time and one that is not.
+//! The cost of probes, and the limit on it, for a program with one function that is called all the time, and another
+//! that is called rarely.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -210,7 +210,7 @@ fn cost_estimates_a_program_without_running_it() {
         let number = line.split_whitespace().next().expect("a number").replace(',', "");
         number.parse().expect("a number")
     };
-    // One call of the one for five thousand calls of the other.
+    // There is one call of cold() for five thousand calls of hot().
     let ratio = rate("hot") / rate("cold");
     assert!((4500.0..5500.0).contains(&ratio), "{stdout}");
     assert!(stdout.contains("all of 2 probes hit"), "{stdout}");

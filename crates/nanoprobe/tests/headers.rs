@@ -41,8 +41,8 @@ fn compiled(folder: &Path, source: &str) -> String {
     program.to_string_lossy().into_owned()
 }
 
-/// Sizes and offsets from gcc and from the script are the same. `types`: each with its members, by
-/// their names in C.
+/// Sizes and offsets from gcc and from the script are the same. `types`: the types, each with its members, by their
+/// names in C.
 fn assert_laid_out(prelude: &str, types: &[(&str, &[&str])]) {
     if !has_gcc() {
         return;
@@ -269,7 +269,7 @@ pid$target:a.out:take:entry
     );
 }
 
-/// An error names the file and the line where it is.
+/// A message about an error names the file and the line of the error.
 #[test]
 fn errors_have_the_place_that_they_were_included_from() {
     if !has_gcc() {

@@ -27,7 +27,7 @@ fn lines(arguments: &[&str]) -> Vec<Value> {
     lines
 }
 
-/// Of one type.
+/// The lines of one type.
 fn of<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["type"] == kind).collect()
 }

@@ -46,7 +46,7 @@ fn values() -> Vec<i64> {
     values
 }
 
-/// A value as D reads it: there is no constant -2^63.
+/// A value as it is written in D, which has no constant -2^63.
 fn written(value: i64) -> String {
     match value {
         i64::MIN => "(-9223372036854775807 - 1)".to_owned(),
@@ -123,7 +123,7 @@ fn weights_are_signed_and_normalised() {
     assert_eq!(value("@ll"), Some(json!([{"from": 10, "below": 20, "count": -20}])));
 }
 
-/// The extreme values of aggregations other than distributions.
+/// Tests extreme values of aggregations other than distributions.
 #[test]
 fn extremes_are_whole() {
     let program = "BEGIN { x = -9223372036854775807 - 1;
@@ -136,7 +136,7 @@ fn extremes_are_whole() {
     assert_eq!(found[4]["key"], json!([i64::MIN, 1_u64 << 63, -1, 255]));
 }
 
-/// The actions that leave data in a record of a process, and those that leave none.
+/// Tests the actions that leave data in a record of a process, and the actions that leave none.
 #[test]
 fn every_action_of_a_process() {
     let folder = tempfile::tempdir().expect("a folder");

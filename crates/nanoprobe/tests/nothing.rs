@@ -1,4 +1,4 @@
-//! A run that sees nothing says what was probed, for how long, and why it may be.
+//! A run in which no probe fires says what was probed, for how long, and possible reasons.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,7 +40,7 @@ fn built(folder: &Path, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// What is printed beside the results, and the status.
+/// The messages besides the results, and the exit status.
 fn said(program: &Path, words: &str, text: &str) -> (String, Option<i32>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nanoprobe"));
     command.args(["-q", "-n", text, "-c", &format!("{} {words}", program.display())]);
@@ -92,7 +92,7 @@ fn what_matches_nothing_and_predicates_are_named() {
     assert!(said.contains("a.out:nosuch:entry"), "{said}");
 }
 
-/// Neither where something was seen, nor where nothing can be known of it.
+/// There is no message if a probe has fired, nor if that cannot be known.
 #[test]
 fn nothing_is_said_otherwise() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -111,7 +111,7 @@ fn nothing_is_said_otherwise() {
     }
 }
 
-/// What a misspelt name was probably meant for.
+/// The message names the function that a misspelt name probably meant.
 #[test]
 fn a_misspelt_probe_names_the_one_that_was_meant() {
     let folder = tempfile::tempdir().expect("a folder");

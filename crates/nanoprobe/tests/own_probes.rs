@@ -19,7 +19,7 @@ use nanoprobe::c::{Probe, Registers, Watchpoint};
 /// The process has only one list, so one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Lets the calling test run alone, even after another one failed.
+/// Lets the calling test run alone, even after another test has failed.
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -139,7 +139,7 @@ fn each_is_shown_with_its_counts_until_it_is_gone() {
     assert_eq!(np_unregister_probe(&mut second), 0);
     assert_eq!(np_unhook(own_second as *mut c_void), 0);
     assert_eq!(rows(), Vec::<Vec<String>>::new());
-    // Another probe now has its place, and so its counters.
+    // Another probe has now taken the row of the removed probe, and so its counters.
     let mut again = probe(own_second, 0);
     // SAFETY: as above.
     assert_eq!(unsafe { np_register_probe(&mut again) }, 0);

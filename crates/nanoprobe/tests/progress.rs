@@ -70,7 +70,7 @@ fn a_terminal_shows_the_progress_of_long_steps() {
         numbers.is_some_and(|(done, of)| done.parse::<u64>().is_ok_and(|done| done <= of.parse().unwrap_or(0)))
     };
     assert!(lines.iter().any(|line| counted(&line)), "{text:?}");
-    // Each line is removed before anything else is written, and nothing of the last one remains.
+    // Each line is removed before anything else is written, and nothing of the last line remains.
     let is_work = |line: &str| line.starts_with("nanoprobe: ") && line.ends_with(" ...");
     for line in &lines {
         assert!(is_work(line) || !line.contains(" ..."), "{line:?} in {text:?}");

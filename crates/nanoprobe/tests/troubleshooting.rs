@@ -1,8 +1,8 @@
-//! docs/troubleshooting.md names messages that there are.
+//! The messages in docs/troubleshooting.md exist in the sources.
 
 use std::path::{Path, PathBuf};
 
-/// All Rust sources of the crates, with strings that go on over lines in one piece.
+/// All Rust sources of the crates, with strings of several lines joined.
 fn sources(folder: &Path, found: &mut String) {
     for entry in std::fs::read_dir(folder).expect("a folder of sources") {
         let path: PathBuf = entry.expect("an entry").path();

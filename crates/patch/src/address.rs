@@ -1,4 +1,5 @@
-//! Addresses in the target: a type of their own, so that they never mix with file offsets, ELF addresses or our own.
+//! Addresses in the target: a type of their own, so that they are never mixed up with file offsets, ELF addresses, or
+//! addresses in the tracer.
 
 use std::fmt;
 use std::num::ParseIntError;
@@ -73,7 +74,7 @@ pub struct ParseAddressError(#[from] ParseIntError);
 impl FromStr for TargetAddress {
     type Err = ParseAddressError;
 
-    /// Hexadecimal, with or without `0x`.
+    /// Reads a hexadecimal number, with or without `0x`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let digits = text.strip_prefix("0x").unwrap_or(text);
         Ok(Self(u64::from_str_radix(digits, 16)?))

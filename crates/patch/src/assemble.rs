@@ -1,8 +1,8 @@
 //! A small assembler: raw bytes, labels, and references to addresses outside.
 //!
-//! Its one property that matters: the length of the code does not depend on where the code will lie. Branches to labels
-//! are two bytes when they reach and five or six otherwise; references to the outside always have 32 bits. So a detour
-//! is composed and measured first, then placed, then linked.
+//! Its one property that matters: the length of the code does not depend on where the code will lie. A branch to a
+//! label takes two bytes when the label is near, and five or six otherwise. A reference to an outside address always
+//! has 32 bits. So a detour is composed and measured first, then placed, then linked.
 
 use crate::{Refusal, TargetAddress};
 
@@ -10,8 +10,8 @@ use crate::{Refusal, TargetAddress};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label(u32);
 
-/// The code so far: bytes, cut into pieces by what is not known yet.
-#[derive(Debug, Default)]
+/// The code so far: bytes in pieces, which end at fields whose values are not known yet.
+#[derive(Debug)]
 pub(crate) struct Assembler {
     bytes: Vec<u8>,
     /// In order of position.
@@ -23,20 +23,20 @@ pub(crate) struct Assembler {
 
 #[derive(Debug)]
 struct Piece {
-    /// Position in `bytes`.
+    /// The position in `bytes`.
     at: u32,
     what: What,
 }
 
 #[derive(Debug)]
 enum What {
-    /// The label is here.
+    /// The label is bound to this position.
     Bind(Label),
-    /// A branch to a label is inserted here; `None`: jmp, else the condition's number.
+    /// A branch to a label is inserted here: `jmp` if `None`, else the conditional jump with this condition's number.
     Branch(Option<u8>, Label),
-    /// The field of `width` bytes that begins `field` bytes before here is the distance of a label from here.
+    /// A field of `width` bytes, `field` bytes before this position, gets the distance of a label from this position.
     Local { field: u8, width: u8, label: Label },
-    /// The 4 bytes that begin `field` bytes before here are the distance of an address from here.
+    /// A field of 4 bytes, `field` bytes before this position, gets the distance of an address from this position.
     External {
         field: u8,
         target: TargetAddress,
@@ -44,7 +44,7 @@ enum What {
     },
 }
 
-/// Laid out, still movable.
+/// Code whose positions are final, and whose address is not chosen yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Assembled {
     bytes: Vec<u8>,
@@ -58,8 +58,20 @@ struct External {
     field: u32,
     end: u32,
     target: TargetAddress,
-    /// Only the distance's low 32 bits matter.
+    /// Whether only the low 32 bits of the distance matter.
     modulo: bool,
+}
+
+impl Default for Assembler {
+    /// With room for most detours: each list is allocated once.
+    fn default() -> Assembler {
+        Assembler {
+            bytes: Vec::with_capacity(256),
+            pieces: Vec::with_capacity(32),
+            labels: 0,
+            literals: Vec::with_capacity(8),
+        }
+    }
 }
 
 impl Assembler {
@@ -72,7 +84,7 @@ impl Assembler {
         self.piece(What::Bind(label));
     }
 
-    /// A label that is here.
+    /// Makes a label for this position.
     pub fn here(&mut self) -> Label {
         let label = self.label();
         self.bind(label);
@@ -105,7 +117,7 @@ impl Assembler {
         self.piece(What::Branch(Some(condition & 15), label));
     }
 
-    /// Bytes that end in an 8-bit displacement to a label; it must be near.
+    /// Bytes that end in an 8-bit displacement to a label, which must be near.
     pub fn short(&mut self, bytes: &[u8], label: Label) {
         self.bytes(bytes);
         self.bytes(&[0]);
@@ -116,7 +128,8 @@ impl Assembler {
         });
     }
 
-    /// Bytes that end in a 32-bit displacement to a label: an operand in the literals.
+    /// Adds an instruction that ends in a 32-bit displacement to a label, such as the label of an operand among the
+    /// literals.
     pub fn local(&mut self, bytes: &[u8], label: Label) {
         self.bytes_u32(bytes, 0);
         self.piece(What::Local {
@@ -141,7 +154,7 @@ impl Assembler {
         self.whole(instruction, field, target, false);
     }
 
-    /// The same for an operand whose address is cut to 32 bits.
+    /// As `external_within`, for an operand whose address is computed modulo 4 GiB.
     pub fn external_modulo_within(&mut self, instruction: &[u8], field: usize, target: TargetAddress) {
         self.whole(instruction, field, target, true);
     }
@@ -152,7 +165,7 @@ impl Assembler {
         self.piece(What::External { field, target, modulo });
     }
 
-    /// A label at a 64-bit constant after the code.
+    /// Adds a 64-bit constant after the code, and returns its label.
     pub fn literal(&mut self, value: u64) -> Label {
         if let Some((_, label)) = self.literals.iter().find(|(known, _)| *known == value) {
             return *label;
@@ -219,7 +232,7 @@ impl Assembler {
 
     fn lay_out(&self, long: &[bool], labels: Vec<u32>, literals: usize) -> Result<Assembled, Refusal> {
         let mut bytes = Vec::with_capacity(self.bytes.len() + 8 * self.pieces.len());
-        let mut externals = Vec::new();
+        let mut externals = Vec::with_capacity(self.pieces.len());
         let mut copied = 0;
         for (piece, long) in self.pieces.iter().zip(long) {
             bytes.extend_from_slice(self.bytes.get(copied..piece.at as usize).unwrap_or_default());
@@ -291,22 +304,22 @@ fn branch_length(condition: Option<u8>, long: bool) -> u32 {
 }
 
 impl Assembled {
-    /// Length in bytes, wherever it will lie.
+    /// The length of the code in bytes. It does not depend on the code's address.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// How many 8-byte literals end it.
+    /// The number of 8-byte literals at the end of the code.
     pub fn literals(&self) -> usize {
         self.literals
     }
 
-    /// Where a label came to lie, in bytes from the start.
+    /// The position of a label, in bytes from the start.
     pub fn position(&self, label: Label) -> u64 {
         u64::from(position(&self.labels, label))
     }
 
-    /// The addresses outside that the code must be near to.
+    /// The addresses outside of the code that its displacements must reach.
     pub fn targets(&self) -> impl Iterator<Item = TargetAddress> + '_ {
         let near = self.externals.iter().filter(|external| !external.modulo);
         near.map(|external| external.target)

@@ -1,5 +1,5 @@
-//! Which displacements a jump may have: the bytes that fall onto boundaries must trap, those that fall onto
-//! instructions which stay in place must be those instructions' own.
+//! Which displacements a jump may have: the bytes that fall onto boundaries must trap; the bytes that fall onto
+//! instructions that stay in place must equal the bytes of those instructions.
 //!
 //! ```text
 //!   start  +1  +2  +3  +4
@@ -11,8 +11,8 @@
 //! With N trapping bytes a constraint on d3 leaves N windows of 16 MiB, one on d3 and d2 leaves N*N windows of 64 KiB,
 //! and so on down to single addresses, of which four constrained bytes leave N^4.
 //!
-//! A *punned* byte equals the original one, so it leaves one window where a trapping one leaves N. The punned bytes are
-//! the last ones: from the end of the displaced instructions on, the text stays as it is.
+//! A *punned* byte must equal the original byte. It leaves one window, where a trapping byte leaves N. The punned
+//! bytes are the last ones: from the end of the displaced instructions on, the text stays as it is.
 //!
 //! ```text
 //!   start   48 83 ec 08    sub rsp, 8        e9 d0 d1 d2      displacement = e8 d2 d1 d0: 384 to 400 MiB below
@@ -58,13 +58,13 @@ pub const fn is_trapping_byte(byte: u8) -> bool {
 pub struct JumpConstraint {
     /// Bit k: byte k of the displacement, which is the byte at offset k + 1 of the jump, must trap.
     mask: u8,
-    /// Bit k: byte k must be that of `values`.
+    /// Bit k is set if byte k must equal byte k of `values`.
     punned: u8,
-    /// Bytes that are not punned are 0.
+    /// The values of the punned bytes; all other bytes are 0.
     values: [u8; 4],
 }
 
-/// Above every biased byte: no successor.
+/// Marks a byte without a successor; larger than every byte.
 const NONE: u16 = 256;
 
 /// `SUCCESSOR[0][b]`: the smallest trapping byte >= b; `[1]`: the same in the order of signed bytes, biased by 0x80,
@@ -105,7 +105,7 @@ impl JumpConstraint {
         }
     }
 
-    /// Demands this very byte at `offset` of the jump; offsets other than 1..=4 change nothing. It outweighs a boundary
+    /// Demands this very byte at `offset` of the jump; offsets other than 1..=4 change nothing. It replaces a boundary
     /// at the same place.
     #[must_use]
     pub const fn with_punned(mut self, offset: usize, byte: u8) -> Self {
@@ -126,7 +126,8 @@ impl JumpConstraint {
         self.punned.count_ones()
     }
 
-    /// How little choice is left, comparable between constraints: a punned byte leaves less than a trapping one.
+    /// A measure of how little choice is left, by which constraints are compared: a punned byte leaves less than a
+    /// trapping one.
     pub const fn rank(self) -> u32 {
         4 * self.punned.count_ones() + (self.mask & !self.punned).count_ones()
     }
@@ -151,8 +152,8 @@ impl JumpConstraint {
         )
     }
 
-    /// The constraint of a jump whose first bytes are the last bytes of an earlier jump. That one begins `length` bytes
-    /// before it and has this displacement.
+    /// The constraint of a jump whose first bytes are the last bytes of an earlier jump. The earlier jump begins
+    /// `length` bytes before this jump, and has this displacement.
     #[must_use]
     pub fn under(self, length: usize, displacement: i32) -> Self {
         let bytes = displacement.to_le_bytes();
@@ -171,8 +172,8 @@ impl JumpConstraint {
         }
     }
 
-    /// The displacements that the punned bytes at the top leave: 16 MiB when there is one, 64 KiB when there are two,
-    /// and so on. All 32 bits when the topmost byte is not punned.
+    /// The range of displacements that the punned bytes at the top leave: 16 MiB if one byte is punned, 64 KiB if two
+    /// are, and so on. All 32 bits when the topmost byte is not punned.
     pub fn window(self) -> Range<i64> {
         let mut window = Range {
             start: i64::from(i32::MIN),
@@ -189,7 +190,7 @@ impl JumpConstraint {
         window
     }
 
-    /// Whether a jump with this displacement has the bytes that are demanded.
+    /// Whether a jump with this displacement has the bytes that the constraint demands.
     pub fn allows(self, displacement: i32) -> bool {
         self.next(i64::from(displacement)) == Some(displacement)
     }
@@ -220,7 +221,7 @@ impl JumpConstraint {
                 if successor == u64::from(byte) {
                     continue;
                 }
-                // Raise this byte (when it has no successor: carry into the next one) and clear those below.
+                // Raise this byte and clear the lower bytes. If the byte has no successor, carry into the next byte.
                 let above = value >> (shift + 8);
                 value = if successor < u64::from(NONE) {
                     (above << 8 | successor) << shift
@@ -298,7 +299,7 @@ mod tests {
                     prop_assert!(naive(mask, &punned, found));
                     prop_assert!(constraint.allows(found));
                     prop_assert!(constraint.window().contains(&i64::from(found)));
-                    // Nothing allowed lies between, looked for from both ends.
+                    // No allowed displacement may lie between the two. The test searches from both ends.
                     for between in (i64::from(from)..i64::from(found)).take(0x2_0000) {
                         prop_assert!(!naive(mask, &punned, between as i32));
                     }

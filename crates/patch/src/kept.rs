@@ -1,10 +1,10 @@
-//! What a caller may rely on to be unchanged after a call, by the ABI's rules or beyond them.
+//! The registers and flags that a caller may rely on after a call, by the ABI's rules or beyond them.
 //!
 //! A compiler that sees a function knows which registers the function leaves alone. It keeps values in them over a
 //! call of it (gcc's `-fipa-ra`, on from -O1). So whatever is called in place of the function must leave them alone,
-//! too. The code shows which these are: all that the function can execute is followed, into every function that it
-//! calls directly. Where it calls something that its instructions do not name, the compiler knew no more than we do,
-//! and relies on nothing.
+//! too. To find these registers, all code that the function can execute is followed, into every function that it
+//! calls directly. If it makes a call whose target is not in its instructions, then the compiler did not know the
+//! target either, and relies on nothing.
 
 use std::collections::HashSet;
 
@@ -14,31 +14,31 @@ use iced_x86::{
 
 use crate::TargetAddress;
 
-/// How many instructions are looked at, at most: a bound on the time that it takes.
+/// The limit of examined instructions, which bounds the time.
 const INSTRUCTIONS_MAX: usize = 4096;
 
-/// What callers may rely on.
+/// Which registers a function leaves unchanged, so that its callers may rely on their values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Some registers that the ABI lets a callee change stay as they were.
+    /// Whether the function leaves some registers unchanged that the ABI lets a callee change.
     pub any: bool,
-    /// rax among them. So the function returns nothing there.
+    /// Whether rax is unchanged. If so, the function returns nothing in rax.
     pub rax: bool,
-    /// rdx among them.
+    /// Whether rdx is unchanged.
     pub rdx: bool,
-    /// All vector and x87 registers among them.
+    /// Whether all vector and x87 registers are unchanged.
     pub vectors: bool,
 }
 
-/// What callers of the function at `entry` may rely on.
+/// The registers that callers of the function at `entry` may rely on.
 ///
-/// `text` yields the original bytes at an address, at least 15 where there are so many; none where nothing is known.
+/// `text` yields the original bytes at an address, at least 15 if there are so many, or none if nothing is known.
 pub fn kept_registers(entry: TargetAddress, text: &mut dyn FnMut(TargetAddress) -> Vec<u8>) -> Kept {
     let mut seen = HashSet::from([entry.0]);
     let mut pending = vec![entry.0];
     let mut info = InstructionInfoFactory::new();
     let mut changed: HashSet<Register> = HashSet::new();
-    // The address is not known here; the compiler may have known it.
+    // Here the target of the call is not known, but the compiler may have known it.
     let mut is_unknown = false;
     while let Some(address) = pending.pop() {
         let bytes = text(TargetAddress(address));
@@ -74,7 +74,7 @@ pub fn kept_registers(entry: TargetAddress, text: &mut dyn FnMut(TargetAddress) 
 enum Way {
     Written,
     Unknown,
-    /// By a table of addresses, as other modules are called; or a call by a pointer.
+    /// A call through a table of addresses, as into other modules, or through a pointer.
     Foreign,
 }
 
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_relies_on_what_calls_something_else() {
+    fn callers_rely_on_nothing_if_unknown_code_is_called() {
         assert_eq!(kept(&[0xff, 0xd0, 0xc3]), Kept::default(), "call rax");
         assert_eq!(kept(&[0xff, 0x25, 0, 0, 0, 0]), Kept::default(), "jmp [rip]");
         let unknown = Kept {

@@ -21,15 +21,15 @@
 //! The trap is redirected to the relocated copy of the very instruction that used to start there. Correctness rests on
 //! that alone (invariant I1). Known branch targets are used only to keep hot paths off the trap.
 //!
-//! Only one to four bytes can be displaced where a known branch leads to what follows. Then the jump's last
-//! bytes may be *punned*: they are the following instructions' own first bytes, so a thread that arrives there
-//! sees no difference. That fixes the top of the displacement to what these bytes spell. The detour executes
-//! copies of those instructions.
+//! Where a known branch leads to a following instruction, only the one to four bytes before it can be displaced. The
+//! jump's last bytes may then be *punned*: they equal the first bytes of the following instructions, so a thread that
+//! arrives there sees no difference. These bytes fix the top of the displacement. The detour executes copies of those
+//! instructions.
 //!
 //! A call should stay in place. Before one, two bytes are enough for a short jump to a *springboard*: a jump to the
 //! detour, in padding nearby. That is an `evict`. The springboard may also lie in the rear of a displaced
-//! instruction. And an `evict` may be a jump that ends with the bytes of the next one, for which the instruction
-//! after it is displaced.
+//! instruction. A third kind of `evict` is a jump whose last bytes are the first bytes of another jump, for which the
+//! next instruction is displaced.
 //!
 //! The steps are types of their own, so that each can be tested alone:
 //!
@@ -48,10 +48,12 @@
 //! Beside these: [`vector_use`], which SIMD registers must be saved around the call of a handler;
 //! [`thread_local_offset`], where a C library keeps errno.
 #![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "an item whose name says what it is has no comment")]
 
 mod address;
 mod assemble;
 mod constraint;
+pub mod consume;
 mod detour;
 mod function;
 mod kept;

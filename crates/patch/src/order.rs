@@ -1,7 +1,7 @@
-//! Sorting and gathering that cost few instructions in the binary.
+//! Sorting and gathering that add few instructions to the binary.
 //!
-//! The standard library's sort is compiled anew for each type, 4 KB a time, and a `collect` into a tree sorts as well.
-//! Lists that are short, or sorted once, are sorted here: the one sort that is compiled is that of the keys.
+//! The standard library's sort is compiled anew for each type, at 4 KB each, and a `collect` into a tree sorts, too.
+//! Lists that are short, or sorted once, are sorted here, with one compiled sort for all types: that of the keys.
 
 /// Lists up to this length are sorted without allocation.
 const SHORT: usize = 20;
@@ -22,7 +22,7 @@ pub fn sort_by_numbers<T>(items: &mut [T], key: impl Fn(&T) -> (u64, u64)) {
     let keys = items.iter().map(key);
     let keyed: Vec<(u64, u64, usize)> = keys.zip(0..).map(|((first, second), at)| (first, second, at)).collect();
     let mut from = sorted(keyed);
-    // Each cycle of the permutation by itself: every swap brings one item to its place.
+    // Each cycle of the permutation separately: every swap brings one item to its final place.
     for start in 0..from.len() {
         let mut place = start;
         while let Some(next) = from.get_mut(place).map(|next| std::mem::replace(next, place)) {
@@ -40,13 +40,13 @@ pub fn sort_by_number<T>(items: &mut [T], key: impl Fn(&T) -> u64) {
     sort_by_numbers(items, |item| (key(item), 0));
 }
 
-/// For each place the index of what belongs there.
+/// For each place, the index of the item that belongs there.
 fn sorted(mut keyed: Vec<(u64, u64, usize)>) -> Vec<usize> {
     keyed.sort_unstable();
     keyed.into_iter().map(|(.., at)| at).collect()
 }
 
-/// The same as `collect`, one by one: for trees of few items.
+/// As `collect`, but item by item: for trees of few items.
 pub fn gather<C: Default + Extend<T>, T>(items: impl IntoIterator<Item = T>) -> C {
     let mut gathered = C::default();
     gathered.extend(items);

@@ -1,4 +1,4 @@
-//! What is to happen where: the input of planning.
+//! The points: the input of planning.
 
 use crate::TargetAddress;
 
@@ -6,30 +6,30 @@ use crate::TargetAddress;
 /// given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// The probed instruction.
     pub site: TargetAddress,
-    /// When reaching the site is a hit.
+    /// Which executions of the instruction are hits.
     pub condition: FireCondition,
     /// What may be live below the stack pointer.
     pub position: Position,
-    /// Save all general registers in the frame (`struct np_frame_below`), for handlers that read them. Only of use when
-    /// there is a [`Fire::Call`].
+    /// Whether to save all general registers in the frame (`struct np_frame_below`), for handlers that read them. Only
+    /// of use with a [`Fire::Call`].
     pub full_frame: bool,
     /// What to do on a hit, in this order.
     pub fires: Vec<Fire>,
 }
 
-/// When reaching the site is a hit.
+/// Which executions of a site's instruction are hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FireCondition {
-    /// Always.
+    /// All.
     Always,
     /// Only when the conditional branch at the site is taken.
     IfTaken,
     /// Only when the indirect jump at the site leaves the function: its target is compared with the function's ranges
     /// at run time.
     IfLeaves,
-    /// After the instruction, when execution goes straight on from it: it must not be a branch, a call or a return.
+    /// After the instruction, when execution continues with the next instruction. The instruction must not be a branch,
+    /// a call or a return.
     Behind,
 }
 
@@ -43,7 +43,7 @@ pub enum Position {
     /// Anywhere on a small stack (Go's), below which other memory may lie: handlers run on the context's own stack. Go
     /// uses the 16 bytes below the stack pointer around its `duffzero` and `duffcopy`.
     Small,
-    /// The same, where the red zone may be live: among Go's functions there are C's.
+    /// As `Small`, with a red zone that may be live: Go programs contain C functions, too.
     SmallInside,
 }
 
@@ -54,60 +54,61 @@ impl Position {
     }
 }
 
-/// One thing to do on a hit.
+/// One action on a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fire {
-    /// `inc qword [context + context_offset]`: a counter in the thread's context. Also done when handlers are running
-    /// already.
+    /// `inc qword [context + context_offset]`: a counter in the thread's context. It counts even while handlers are
+    /// running.
     Count {
         /// Bytes from the start of the context.
         context_offset: u32,
     },
-    /// Call a compiled handler (Cranelift's `preserve_all`, context in r15). It counts as missed when handlers are
-    /// running already in this thread.
+    /// Call a compiled handler (Cranelift's `preserve_all`, context in r15). If handlers are running already in this
+    /// thread, the hit counts as missed.
     Call {
         /// The handler's entry.
         handler: TargetAddress,
         /// Its `struct np_enabling`, stored in the context before the call.
         enabling: TargetAddress,
     },
-    /// Call an ordinary function with all general registers in memory, which it may change: the library's handlers. All
-    /// fires of one condition at a site are functions, or none is. No context is looked for.
+    /// Call an ordinary function with all general registers in memory, which it may change: the library's handlers. If
+    /// one fire of a condition at a site is a function, all of them are. No context is looked for.
     Function {
-        /// `u32 dispatch(cookie, registers, behind)`: 0 goes on, 1 resumes.
+        /// `u32 dispatch(cookie, registers, behind)`: 0 continues, 1 resumes.
         dispatch: TargetAddress,
-        /// Jumped to with the stack pointer at the registers, to load all of them.
+        /// The code that loads all registers. It is entered by a jump, with the stack pointer at the registers.
         resume: TargetAddress,
         /// The dispatcher's first argument.
         cookie: u64,
-        /// Asked first, with less saved, where nothing else fires before a function's first instruction.
+        /// A function that is called first, with fewer registers saved. It is only allowed if nothing else fires
+        /// before the function's first instruction.
         quick: Option<Quick>,
     },
-    /// Call an agent function that needs no context: in a thread that has none, in a forked child, while handlers run.
-    /// All of these come first, whatever their place in the list.
+    /// Call a function of the agent that needs no context. It also runs in a thread without a context, in a forked
+    /// child, and while handlers run. All fires of this kind come first, whatever their place in the list is.
     Unconditional {
         /// The function; it preserves all registers.
         function: TargetAddress,
     },
-    /// Replace the return address, which must be what the stack pointer points at: at a function's first instruction,
-    /// or at a jump to another function. Also done when handlers are running already.
+    /// Replace the return address, to which the stack pointer must point: at a function's first instruction, or at a
+    /// jump to another function. This also happens while handlers are running.
     TakeReturn {
         /// `np_return_take_at`, or `np_return_take_at_jump_from`.
         take: TargetAddress,
-        /// What the function returns to, see [`crate::build_return_stub`].
+        /// The stub to which the function returns: see [`crate::build_return_stub`].
         stub: TargetAddress,
     },
 }
 
-/// What a function's entry asks before all registers are saved: `u32 quick(cookie)`. 0: all is done; 1: the dispatcher
-/// is called as if it had not been asked. It may change rax, rcx, rdx, rsi, rdi, r8 and the arithmetic flags.
+/// A function that an entry calls before all registers are saved: `u32 quick(cookie)`. It returns 0 if all is done, and
+/// 1 if the dispatcher is to be called as usual. It may change rax, rcx, rdx, rsi, rdi, r8 and the arithmetic flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Quick {
-    /// The stack pointer at the site is 64 bytes above its own.
+    /// The stack pointer at the site is 64 bytes above the function's own.
     Inline(TargetAddress),
-    /// It may have the rest of the function called from elsewhere. After 0 the detour jumps to the address that lies 16
-    /// bytes below the stack pointer at the site. The stack pointer is then 8 bytes higher than at the site, and the
-    /// relocated run's address lies 8 bytes below that of the site. The stack pointer at the site is 80 bytes above
-    /// that of this function.
+    /// The function may arrange that the rest of the probed function is called from elsewhere. If it returns 0, the
+    /// detour jumps to the address that lies 16 bytes below the stack pointer at the site. The stack pointer is then
+    /// 8 bytes higher than at the site, and the relocated run's address lies 8 bytes below that of the site. The
+    /// stack pointer at the site is 80 bytes above that of this function.
     Called(TargetAddress),
 }

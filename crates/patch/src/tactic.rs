@@ -12,23 +12,23 @@ pub enum Tactic {
     /// Several whole instructions (or one with the padding after it) are displaced by `jmp rel32`; the jump's bytes at
     /// their starts are trapping ones.
     Run,
-    /// Fewer than 5 bytes are displaced by `jmp rel32`: its last bytes *are* the bytes of the instructions that follow,
-    /// which stay in place and can be arrived at as before.
+    /// Fewer than 5 bytes are displaced by `jmp rel32`: its last bytes *are* the bytes of the instructions that
+    /// follow, which stay in place, and at which threads can arrive as before.
     Pun,
     /// Fewer than 5 bytes are displaced by a two-byte jump to a *springboard*: a `jmp rel32` in padding nearby, which
-    /// is never executed, or in the rear of a displaced instruction. Or by a `jmp rel32` that ends with the first bytes
-    /// of another jump, for which the instruction after them is displaced.
+    /// is never executed, or in the rear of a displaced instruction. Another kind is a `jmp rel32` that ends with the
+    /// first bytes of another jump, for which the next instruction is displaced.
     Evict,
     /// `int3`: a signal for every hit. Makes every instruction probeable.
     Trap,
 }
 
 impl Tactic {
-    /// All tactics, in the order in which they are tried; but `pun` and `evict` are tried before a `run`
-    /// that contains a call.
+    /// All tactics, in the order in which they are tried, except that `pun` and `evict` come before a `run` that
+    /// contains a call.
     pub const ALL: [Tactic; 5] = [Tactic::Jump, Tactic::Run, Tactic::Pun, Tactic::Evict, Tactic::Trap];
 
-    /// The word for it in output and options.
+    /// Its name in output and options.
     pub fn name(self) -> &'static str {
         match self {
             Tactic::Jump => "jump",

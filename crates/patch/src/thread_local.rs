@@ -1,6 +1,6 @@
-//! Where a C library's errno is, from the thread pointer: what its `__errno_location` computes.
+//! The offset of a C library's errno from the thread pointer, read from the code of its `__errno_location`.
 //!
-//! Libraries find it in one of these ways, and no other is read:
+//! Libraries compute the offset in one of these ways; no other way is recognised:
 //!
 //! ```text
 //! glibc           mov rax, [rip+n]   an offset from the global offset table     add rax, fs:[0]    ret
@@ -12,18 +12,18 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
-/// More than such a function has.
+/// Functions that yield the address of a thread's variable have fewer instructions than this.
 const INSTRUCTIONS_MAX: usize = 8;
 
-/// What rax holds.
+/// The value of rax.
 #[derive(Clone, Copy)]
 enum Held {
     Number(i64),
-    /// The thread pointer and so much.
+    /// The thread pointer plus an offset.
     Thread(i64),
 }
 
-/// A function yields the address of a thread's variable: the variable's offset from the thread pointer. `code` lies at
+/// The offset from the thread pointer, for a function that yields the address of a thread's variable. `code` lies at
 /// `address`; `word` reads a word of the process's memory. `None` for a function that computes anything else.
 pub fn thread_local_offset(code: &[u8], address: u64, word: impl Fn(u64) -> Option<u64>) -> Option<i64> {
     let mut rax = None;
@@ -54,7 +54,7 @@ pub fn thread_local_offset(code: &[u8], address: u64, word: impl Fn(u64) -> Opti
     None
 }
 
-/// The second operand.
+/// The value of the instruction's second operand.
 fn source(instruction: &Instruction, word: &impl Fn(u64) -> Option<u64>) -> Option<Held> {
     if instruction.op1_kind() == OpKind::Memory {
         let has_index = instruction.memory_index() != Register::None;
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_not_believed() {
+    fn other_code_yields_no_offset() {
         // No thread pointer; a word that cannot be read; a call; an end without a return; twice the thread pointer.
         assert_eq!(found(&[0x48, 0x8b, 0x05, 0x10, 0, 0, 0, 0xc3]), None);
         let unread = with_thread_pointer(&[0x48, 0x8b, 0x05, 0x18, 0, 0, 0], ADD, &[0xc3]);
@@ -113,7 +113,7 @@ mod tests {
         let twice = with_thread_pointer(&with_thread_pointer(&[], MOV, &[]), ADD, &[0xc3]);
         assert_eq!(found(&twice), None);
         assert_eq!(found(&[]), None);
-        // gs is not fs, and rcx is not rax.
+        // Not recognised: the segment is gs and not fs, or the register is rcx and not rax.
         assert_eq!(found(&with_thread_pointer(&[], [0x65, 0x48, 0x8b], &[0xc3])), None);
         assert_eq!(found(&[0x48, 0xc7, 0xc1, 1, 0, 0, 0, 0xc3]), None);
     }

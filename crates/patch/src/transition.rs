@@ -1,9 +1,9 @@
 //! The order in which text is rewritten while threads execute it: the breakpoint protocol.
 //!
-//! Several bytes cannot be changed at once under a processor that may be fetching them, and a thread may be about to
-//! execute any instruction that starts among them. One byte can: a processor that fetches it sees the old value or the
-//! new one. So everything rests on *one* byte at a time deciding what happens at a start, and that byte being a
-//! trapping one while those after it change.
+//! Several bytes cannot be changed at once while a processor may be fetching them, and a thread may be about to
+//! execute any instruction that starts among them. One byte can be changed: a processor that fetches it sees the old
+//! value or the new one. So the protocol rests on this: *one* byte decides what happens at a start, and that byte
+//! traps while the bytes after it change.
 //!
 //! ```text
 //!              push rbp   mov rbp,rsp  push rbx
@@ -16,21 +16,21 @@
 //! ```
 //!
 //! The reverse is the same with the roles exchanged: the jump's first byte becomes `int3`; the bytes after the starts
-//! become the original ones, while the starts go on trapping; then every start gets its byte. There is no step for
-//! "patch" and one for "take back": [`transition`] goes from any text to any other (a patch may be replaced by
-//! another), and looks only at which instructions are live in each of them.
+//! become the original ones, while the starts go on trapping; then every start gets its byte. There are no separate
+//! functions to patch and to take back: [`transition`] goes from any text to any other (a patch may be replaced by
+//! another), and looks only at which instructions are live in each.
 //!
-//! A *live* start is one at which the text holds an instruction of the original or a jump of ours. A start that is not
-//! live traps (invariant I1), and everything about it is decided by that one byte; so it may change together with the
-//! bytes inside of instructions, in step 2. What must not be is that a jump is live while a byte that it *covers*
-//! changes. Where one live jump covers the start of another (it puns on the other's opcode), the covering one goes
-//! first in step 1, and comes last in step 3, with a synchronisation of its own between them.
+//! A *live* start is one at which the text holds an instruction of the original or a jump of ours. A start that is
+//! not live traps (invariant I1). If it traps before and after, with different bytes, it may change in step 2,
+//! together with the bytes inside of instructions. But no jump may be live while a byte that it *covers* changes.
+//! Where one live jump covers the start of another (it puns on the other's opcode), the covering jump is removed
+//! first in step 1, and written last in step 3, with an additional synchronisation between the two.
 //!
-//! No synchronisation is needed after the last step. A processor that still sees `int3` there traps, and is redirected,
-//! which is right as long as the redirects stay. They do until the detours go, and that happens only after every thread
-//! has been looked at ([`Steps`] says what the caller owes). The next transition begins with step 1, which a processor
-//! that still sees the old byte does not mind either. A transition that would begin or end with step 2 has an empty
-//! step there instead, for the sake of its synchronisation.
+//! No synchronisation is needed after the last step. A processor that still sees `int3` there traps, and is
+//! redirected, which is right as long as the redirects stay. The redirects stay until the detours are removed, and
+//! that happens only after every thread has been examined ([`Steps`] states the caller's duties). The next transition
+//! begins with step 1, which is safe, too, on a processor that still sees the old byte. A transition that would begin
+//! or end with step 2 has an empty step there instead, for the sake of its synchronisation.
 
 use iced_x86::{Decoder, DecoderError, DecoderOptions};
 
@@ -43,23 +43,23 @@ pub const BREAKPOINT: u8 = 0xcc;
 /// A piece of text that is rewritten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextRange {
-    /// Where it lies: the start of an instruction of the original text, or padding.
+    /// Its address: the start of an instruction of the original text, or padding.
     pub address: TargetAddress,
-    /// What the file has there.
+    /// The bytes of the file at this address.
     pub original: Vec<u8>,
-    /// What the patch has there, as long as `original`.
+    /// The bytes of the patch at this address, as many as `original`.
     pub patched: Vec<u8>,
     /// Whether the patch is entered at `address`: by a jump or a trap that takes the place of the instruction there.
-    /// False for bytes that only a jump elsewhere leads to.
+    /// False for bytes to which only a jump from elsewhere leads.
     pub is_head: bool,
 }
 
-/// What to write, in this order, with a synchronisation of all processors between one step and the next. An empty step
-/// is there for the sake of the synchronisation after it. Before the first step every start that is to trap must have
-/// its redirect, the head included. The redirects must stay until no thread can be on its way from a trap.
+/// What to write, in this order, with a synchronisation of all processors between one step and the next. An empty
+/// step is there for the sake of the synchronisation after it. Before the first step, every start that is to trap
+/// must have its redirect, the head, too. The redirects must stay until no thread can be on its way from a trap.
 pub type Steps = Vec<Step>;
 
-/// What one step writes: each byte with its address, ascending. A list: there may be half a million of them.
+/// What one step writes: each byte with its address, ascending. A list, because there may be half a million bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step(Vec<(TargetAddress, u8)>);
 
@@ -74,23 +74,23 @@ impl Step {
         self.0.iter().map(|(address, _)| address)
     }
 
-    /// What is written at an address.
+    /// The byte that the step writes at an address.
     pub fn get(&self, address: &TargetAddress) -> Option<&u8> {
         let index = self.0.binary_search_by_key(address, |(known, _)| *known).ok()?;
         self.0.get(index).map(|(_, byte)| byte)
     }
 
-    /// Whether something is written at an address.
+    /// Whether the step writes a byte at an address.
     pub fn contains_key(&self, address: &TargetAddress) -> bool {
         self.get(address).is_some()
     }
 
-    /// How many bytes are written.
+    /// The number of bytes that the step writes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing is written: it is there for the sake of the synchronisation after it.
+    /// Whether the step writes nothing. Such a step exists only because of the synchronisation after it.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -114,8 +114,8 @@ impl<'a> IntoIterator for &'a Step {
     }
 }
 
-/// How the text goes from the patches `old` to the patches `new`. Either of them, or both, may be empty. The ranges
-/// within each are disjoint, but for those whose bytes agree.
+/// The steps from the patches `old` to the patches `new`. Either list, or both, may be empty. The ranges within each
+/// list are disjoint, or agree about the bytes that they share.
 pub fn transition(old: &[TextRange], new: &[TextRange]) -> Steps {
     let mut sorted: Vec<(bool, &TextRange)> = old.iter().map(|range| (false, range)).collect();
     sorted.extend(new.iter().map(|range| (true, range)));
@@ -153,11 +153,11 @@ pub fn transition(old: &[TextRange], new: &[TextRange]) -> Steps {
     steps
 }
 
-/// No instruction is longer, nor any jump of ours: ranges that lie further apart know nothing of each other.
+/// The length of the longest instruction. Ranges that lie further apart do not affect each other.
 const INSTRUCTION_BYTES_MAX: u64 = 15;
 
-/// The ranges, which are sorted, by neighbourhood: each cluster is a text of its own. Half a million bytes in one map
-/// are much slower to look at than five in each of many.
+/// Divides the sorted ranges into clusters of neighbours, each of which is handled alone. Half a million bytes in one
+/// map are much slower to search than five in each of many.
 fn clusters<'a, 'r>(mut sorted: &'a [(bool, &'r TextRange)]) -> impl Iterator<Item = &'a [(bool, &'r TextRange)]> {
     std::iter::from_fn(move || {
         let mut end = 0;
@@ -174,7 +174,7 @@ fn clusters<'a, 'r>(mut sorted: &'a [(bool, &'r TextRange)]) -> impl Iterator<It
     })
 }
 
-/// Values by address, ascending: a few, as a rule.
+/// Values by address, ascending: usually a few.
 #[derive(Default)]
 struct Few<V>(Vec<(u64, V)>);
 
@@ -184,7 +184,7 @@ impl<V: Copy> Few<V> {
         self.0.get(index).map(|(_, value)| *value)
     }
 
-    /// The last one below an address.
+    /// The last entry below an address.
     fn before(&self, address: u64) -> Option<(u64, V)> {
         let behind = self.0.partition_point(|(known, _)| *known < address);
         self.0.get(behind.checked_sub(1)?).copied()
@@ -200,9 +200,11 @@ impl<V: Copy> Few<V> {
 }
 
 impl<V> FromIterator<(u64, V)> for Few<V> {
-    /// Of several at one address the last counts.
+    /// If several values have the same address, the last one counts.
     fn from_iter<I: IntoIterator<Item = (u64, V)>>(values: I) -> Few<V> {
-        let mut all: Vec<(u64, V)> = values.into_iter().collect();
+        // Room for the bytes of a usual patch: the iterators do not know how many they yield.
+        let mut all: Vec<(u64, V)> = Vec::with_capacity(16);
+        all.extend(values);
         if !all.is_sorted_by(|one, next| one.0 < next.0) {
             all.reverse();
             sort_by_number(&mut all, |(address, _)| *address);
@@ -212,15 +214,15 @@ impl<V> FromIterator<(u64, V)> for Few<V> {
     }
 }
 
-/// What changes, by step; each ascending.
+/// The changes of each step, ascending.
 #[derive(Default)]
 struct Changes {
-    /// Starts that trap, by level: the highest is written first.
+    /// Starts that trap, by level. The highest level is written first.
     traps: Vec<Vec<(u64, u8)>>,
     inside: Vec<(u64, u8)>,
-    /// Starts that become live, by level: the lowest is written first.
+    /// Starts that become live, by level. The lowest level is written first.
     live: Vec<Vec<(u64, u8)>>,
-    /// Some start is live in the end, and was not, or not the same.
+    /// Whether some start becomes live, or becomes a different instruction.
     has_ups: bool,
 }
 
@@ -234,13 +236,13 @@ impl Changes {
         let mut starts: Vec<(u64, u64)> = heads
             .flat_map(|range| decoded(range.address.0, &range.original))
             .collect();
-        // The shorter of two ranges may cut an instruction off: the longest counts, which is the last.
+        // A shorter range may end within an instruction, so the longest range, which comes last, counts.
         starts.sort_unstable();
         let starts: Few<u64> = starts.into_iter().collect();
         let before = Text::new(&original, &starts, old);
         let after = Text::new(&original, &starts, new);
         let changes = |byte: u64| before.byte(byte) != after.byte(byte);
-        // A start that is live in both, and the same instruction, needs nothing.
+        // A start at which both texts have the same live instruction needs no change.
         let changed_in = |text: &Text| -> Few<u64> {
             let live = starts.keys().filter_map(|start| Some((start, text.live(start)?)));
             live.filter(|(start, length)| (*start..start.saturating_add(*length)).any(changes))
@@ -276,7 +278,7 @@ fn at_level(steps: &mut Vec<Vec<(u64, u8)>>, level: u32) -> &mut Vec<(u64, u8)> 
     if steps.len() <= level {
         steps.resize_with(level + 1, Vec::new);
     }
-    // There is one: the list was made long enough.
+    // The index is valid: the list was made long enough.
     &mut steps[level]
 }
 
@@ -297,7 +299,7 @@ fn decoded(address: u64, original: &[u8]) -> impl Iterator<Item = (u64, u64)> {
         let (start, left) = (decoder.ip(), original.len().saturating_sub(decoder.position()));
         decoder.decode_out(&mut instruction);
         if decoder.last_error() == DecoderError::NoMoreBytes {
-            // Cut off by the end of what is changed.
+            // The instruction is cut off by the end of the range.
             let _ = decoder.set_position(original.len());
             return Some((start, left as u64));
         }
@@ -308,7 +310,7 @@ fn decoded(address: u64, original: &[u8]) -> impl Iterator<Item = (u64, u64)> {
 /// A state of the text.
 struct Text<'a> {
     original: &'a Few<u8>,
-    /// Instructions of the original, by start, with their lengths.
+    /// The instructions of the original text, by start, with their lengths.
     starts: &'a Few<u64>,
     patched: Few<u8>,
     /// Our jumps, by start, with their lengths.
@@ -331,7 +333,7 @@ impl<'a> Text<'a> {
         self.patched.get(address).or_else(|| self.original.get(address))
     }
 
-    /// How long the live instruction at a start is; `None` when there is none: then the byte there traps.
+    /// The length of the live instruction at a start; `None` if the byte there traps.
     fn live(&self, start: u64) -> Option<u64> {
         if let Some(length) = self.jumps.get(start) {
             return Some(length);
@@ -339,7 +341,7 @@ impl<'a> Text<'a> {
         let byte = self.byte(start)?;
         let is_original = self.original.get(start) == Some(byte);
         let covered = || self.jumps.before(start).is_some_and(|(at, length)| at + length > start);
-        // Padding of `int3` under a jump: the byte is the original one, and is the jump's.
+        // Padding of `int3` under a jump: the byte is the original one, and also the jump's.
         if !is_original || is_trapping_byte(byte) && covered() {
             return None;
         }
@@ -347,7 +349,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// How long the jump is that begins with this byte.
+/// The length of our jump that begins with this byte.
 fn jump_bytes(first: u8) -> Option<u64> {
     match first {
         0xe9 => Some(5),
@@ -356,11 +358,11 @@ fn jump_bytes(first: u8) -> Option<u64> {
     }
 }
 
-/// 0 for a start that covers none of the others, else one more than the highest that it covers.
+/// The level of each start: 0 if it covers no other start, else one more than the highest level that it covers.
 fn levels(live: &Few<u64>) -> Few<u32> {
     let mut levels: Vec<(u64, u32)> = Vec::with_capacity(live.0.len());
     for (start, length) in live.iter().rev() {
-        // Descending so far: those that it covers are the last.
+        // The list is in descending order, so the starts that this start covers are the last ones.
         let covered = levels
             .iter()
             .rev()
@@ -389,7 +391,7 @@ fn push(steps: &mut Steps, writes: Vec<(u64, u8)>) {
         .into_iter()
         .map(|(address, byte)| (TargetAddress(address), byte))
         .collect();
-    // It is in order: clusters are, and what is in them.
+    // The writes are in order, because the clusters are, and the bytes within each.
     debug_assert!(step.is_sorted_by(|one, next| one.0 < next.0));
     steps.push(Step(step));
 }

@@ -1,16 +1,17 @@
-//! Code that provably leaves the vector, mask and x87 registers and MXCSR alone: around a call of it they need not be
-//! saved. Or code that touches only MXCSR and the lower 128 bits of the first sixteen vector registers, as code does
-//! that is compiled for any x86-64. Instructions in the legacy encoding leave the upper parts as they are.
+//! Proofs about the vector registers that code uses, so that the others need not be saved around a call of it. Some
+//! code leaves the vector, mask and x87 registers and MXCSR alone. Code that is compiled for any x86-64 touches only
+//! MXCSR and the lower 128 bits of the first sixteen vector registers: instructions in the legacy encoding leave the
+//! upper parts as they are.
 //!
 //! All that a call can execute is followed from its first instruction, through every direct branch and into every
 //! function that is called directly. The proof fails at the first instruction that
 //!
-//! - is neither one of the general instruction sets nor of SSE up to 4.2, or has a register of another
-//!   kind as an operand;
-//! - leads somewhere that is not written in it: indirect calls and jumps (a call of another module is one, through its
-//!   table), system calls, interrupts;
-//! - returns from a depth of the stack other than the entry's, or may have been written over where the return address
-//!   lies: `push rax; ret` and a retpoline's `mov [rsp], rax; ret` are indirect jumps in disguise.
+//! - belongs neither to the general instruction sets nor to SSE up to 4.2, or has a register of another kind as an
+//!   operand;
+//! - has a target that is not part of the instruction: indirect calls and jumps (a call of another module is one,
+//!   through its table), system calls, interrupts;
+//! - returns from a depth of the stack other than the entry's, or may return to an overwritten address: `push rax; ret`
+//!   and a retpoline's `mov [rsp], rax; ret` are indirect jumps in disguise.
 //!
 //! ```text
 //!   state at an instruction     rsp, rbp: relative to the return address of the function that it is in
@@ -20,7 +21,7 @@
 //!     ret                       only with rsp = 0
 //! ```
 //!
-//! As compilers do, it takes for granted that functions keep rbp and that nothing is written outside of its object.
+//! Like compilers, the proof assumes that functions preserve rbp and that no write leaves its object.
 
 use std::collections::HashMap;
 
@@ -31,27 +32,26 @@ use iced_x86::{
 
 use crate::TargetAddress;
 
-/// How many instructions are looked at, at most: a bound on the time that it takes.
+/// The limit of examined instructions, which bounds the time.
 pub const PROOF_INSTRUCTIONS_MAX: usize = 512;
 
-/// What code may touch besides general registers, provably.
+/// The registers besides general ones that code may provably touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VectorUse {
-    /// Nothing; and it writes to no memory but its stack and variables that its instructions name. So errno, which is
-    /// found by the thread pointer or by a call, is left alone, too.
+    /// No register. The code writes only to its stack and to variables that its instructions name. So it also leaves
+    /// errno alone, whose address comes from the thread pointer or a call.
     Local,
-    /// Nothing.
+    /// No register, but possibly any memory.
     Nothing,
-    /// xmm0-15 and MXCSR: the upper parts of these registers, the others, masks and x87 are left alone.
+    /// xmm0-15 and MXCSR. The upper parts of these registers, the other vector registers, masks and x87 are left alone.
     Xmm,
-    /// Anything: nothing is proven.
+    /// Any register: nothing is proven.
     Anything,
 }
 
-/// What a call of the function at `entry` touches of the vector, mask and x87 registers and MXCSR.
+/// The vector, mask and x87 registers, and MXCSR, that a call of the function at `entry` touches.
 ///
-/// `text` yields the bytes at an address, at least 15 where there are so many; none where the code is not known to
-/// stay as it is.
+/// `text` yields the bytes at an address, at least 15 if there are so many, or none if the code may change.
 pub fn vector_use(entry: TargetAddress, text: &mut dyn FnMut(TargetAddress) -> Vec<u8>) -> VectorUse {
     let mut proof = Proof {
         states: HashMap::new(),
@@ -65,7 +65,7 @@ pub fn vector_use(entry: TargetAddress, text: &mut dyn FnMut(TargetAddress) -> V
     }
 }
 
-/// Where the stack and the frame are, in bytes after the return address's place; what is unknown is `None`.
+/// The positions of stack and frame, in bytes from the return address; `None` if unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
     stack: i64,
@@ -84,7 +84,7 @@ struct Proof {
 }
 
 impl Proof {
-    /// An instruction is reached in a state. `None`: in another one than before.
+    /// Notes that an instruction is reached in a state. `None` if it was reached in another state before.
     fn reach(&mut self, address: u64, state: State) -> Option<()> {
         let Some(known) = self.states.get_mut(&address) else {
             self.states.insert(address, state);
@@ -149,7 +149,7 @@ impl Proof {
     }
 }
 
-/// Of the instruction sets that know general registers only.
+/// Whether an instruction belongs to the instruction sets that use general registers only.
 fn is_general(instruction: &Instruction) -> bool {
     use CpuidFeature::*;
     let is_known = |feature: &CpuidFeature| {
@@ -186,18 +186,18 @@ fn is_general(instruction: &Instruction) -> bool {
         Mnemonic::Lfence | Mnemonic::Mfence | Mnemonic::Sfence => true,
         Mnemonic::Prefetcht0 | Mnemonic::Prefetcht1 | Mnemonic::Prefetcht2 | Mnemonic::Prefetchnta => true,
         Mnemonic::Wait => false,
-        // Its address is taken after the change of the stack pointer.
+        // The operand's address is computed after the change of the stack pointer.
         Mnemonic::Pop => instruction.op0_kind() == OpKind::Register,
         _ => instruction.cpuid_features().iter().all(is_known),
     }
 }
 
-/// Of SSE to SSE4.2, in the encoding that reaches nothing wider, and without effect on x87, whose registers MMX shares.
-/// (Operands are checked elsewhere.)
+/// Whether an instruction belongs to SSE up to SSE4.2, in the encoding that does not change the upper parts of vector
+/// registers. MMX is excluded, because it shares the registers of x87. (Operands are checked elsewhere.)
 fn is_legacy_sse(instruction: &Instruction) -> bool {
     use CpuidFeature::*;
     let is_known = |feature: &CpuidFeature| matches!(feature, SSE | SSE2 | SSE3 | SSSE3 | SSE4_1 | SSE4_2);
-    // With memory as the operand these may turn x87 into MMX, too.
+    // These instructions may switch x87 to MMX even if their operand is memory.
     let turns_to_mmx = matches!(
         instruction.mnemonic(),
         Mnemonic::Cvtpi2ps
@@ -219,7 +219,7 @@ fn is_plain(register: Register) -> bool {
     register.is_gpr() || register.is_segment_register() || register == Register::RIP
 }
 
-/// Whether it may write to memory besides the stack and what has its address in the instruction.
+/// Whether the instruction may write to memory other than the stack and addresses that it names.
 fn writes_elsewhere(info: &InstructionInfo, state: State) -> bool {
     let mut memory = info.used_memory().iter().filter(|used| !is_read(used));
     memory.any(|used| {
@@ -240,7 +240,7 @@ fn is_read(used: &UsedMemory) -> bool {
     )
 }
 
-/// Whether it may write to where the return address lies.
+/// Whether the instruction may overwrite the return address.
 fn overwrites_return(info: &InstructionInfo, state: State) -> bool {
     let mut memory = info.used_memory().iter();
     memory.any(|used| {
@@ -252,13 +252,14 @@ fn overwrites_return(info: &InstructionInfo, state: State) -> bool {
         base.is_some_and(|base| {
             let from = base.saturating_add(used.displacement() as i64);
             let bytes = used.memory_size().size() as i64;
-            // An index leads forwards, and stays in its object.
+            // We assume that an index register is not negative, and that the access stays in its object. So the index
+            // is ignored.
             !is_read(used) && from < 8 && from.saturating_add(bytes.max(1)) > 0
         })
     })
 }
 
-/// Where stack and frame are after an instruction; `None`: unknown, or above the return address.
+/// The positions of stack and frame after an instruction; `None` if unknown, or above the return address.
 fn behind(instruction: &Instruction, info: &InstructionInfo, state: State) -> Option<State> {
     let writes = |register: Register| {
         let mut used = info.used_registers().iter();

@@ -47,7 +47,7 @@ struct Case {
     thread_key: ThreadKey,
 }
 
-/// What the case says of the image around the function.
+/// The image around the function, as the case describes it.
 #[derive(Default)]
 struct Image {
     constants: Vec<(u64, Vec<u8>)>,

@@ -14,11 +14,11 @@ const RUNTIME: Runtime = Runtime {
     enter: TargetAddress(0x7fff_f000_1000),
     table: TargetAddress(0x7fff_f100_0000),
     thread_key: ThreadKey::FsBase,
-    // Where an emulated one leads is tested with what emulates it: agent/tests/emulate.rs.
+    // The emulated form is tested together with the agent's emulator: agent/tests/emulate.rs.
     trap: Some(TrapForm::Boost),
 };
 
-/// Instructions of every length and family, and some bytes that are none.
+/// Instructions of every length and family, and some bytes that are no instruction.
 const PIECES: [&[u8]; 32] = [
     &[0x55],
     &[0x5b],
@@ -116,7 +116,7 @@ proptest! {
             let here = displaced.filter(|displaced| displaced.address == point.site && displaced.points.contains(point));
             prop_assert_eq!(here.count(), usize::from(!refused(point.site)));
         }
-        // Runs are ascending and disjoint, and the forced tactic is used.
+        // Runs are ascending and disjoint, and use the forced tactic.
         for pair in plan.runs.windows(2) {
             prop_assert!(pair[0].claimed_end() <= pair[1].start);
         }
@@ -124,7 +124,7 @@ proptest! {
         let mut claims: Vec<_> = plan.runs.iter().map(|run| run.start..run.claimed_end()).collect();
         let own = |springboard: &&Springboard| springboard.host.is_none();
         claims.extend(plan.runs.iter().filter_map(RunPlan::springboard).filter(own).map(Springboard::range));
-        // But for one that lies in another patch, which has no more than this one.
+        // A springboard in another patch is the exception; that patch carries only this springboard.
         for guest in plan.runs.iter().filter(|run| run.host().is_some()) {
             let hosts = plan.runs.iter().filter(|host| {
                 host.guest.is_some_and(|known| (known.start, known.jump) == (guest.start, guest.jump()))
@@ -137,9 +137,10 @@ proptest! {
         }
         let mut space = NearSpace::new(vec![0x10_0000..START - 0x1000, START + 0x10_0000..0x7fff_0000_0000], 4096);
         for run in &plan.runs {
-            // What is displaced for another's sake is no site.
+            // An instruction that is displaced only to make room is no site.
             prop_assert!(run.is_silent() || force.is_none_or(|tactic| tactic == run.tactic));
-            // No known branch leads into the jump of one from outside of it, but to a site that would trap anyway.
+            // No known branch leads into the jump from outside of it, unless the branch leads to a site that would
+            // trap anyway.
             let displaced = &run.instructions[..run.instructions.len() - run.kept];
             let jump = if run.springboard().is_some() { 2 } else { 5 };
             let entered = |inner: &&Displaced| run.entered.contains(&inner.address) && !inner.points.is_empty();
@@ -167,7 +168,7 @@ proptest! {
             let shorter = build(run, place, &RUNTIME).unwrap();
             prop_assert!(shorter.detour.len() <= run.detour_length);
             prop_assert_eq!(&shorter.patched, &built.patched);
-            // Where the jump finds no place, the same points fire in another way, at last by traps.
+            // If the jump finds no place, the same points fire in another way, at last by traps.
             let points_of = |run: &RunPlan| -> Vec<Point> {
                 run.instructions.iter().flat_map(|displaced| displaced.points.clone()).collect()
             };
@@ -193,7 +194,7 @@ proptest! {
             prop_assert_eq!(trapped, in_run);
             prop_assert!(traps.runs.iter().all(|run| run.tactic == Tactic::Trap && run.original.len() == 1));
         }
-        // All together: jumps that share bytes agree about them.
+        // All runs are placed together: jumps that share bytes agree about them.
         let mut space = NearSpace::new(vec![0x10_0000..START - 0x1000, START + 0x10_0000..0x7fff_0000_0000], 4096);
         let placed = space.place_with_fallbacks(plan.runs, &PlanOptions { force, ..PlanOptions::default() });
         let all: Vec<_> = placed

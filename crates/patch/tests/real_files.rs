@@ -1,4 +1,4 @@
-//! Plans for every function of real files: every plan, once built, keeps the invariant that the text needs.
+//! Plans for every function of real files. Every plan, once built, keeps invariant I1.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod support;
@@ -13,7 +13,7 @@ const RUNTIME: Runtime = Runtime {
     enter: TargetAddress(0x7fff_f000_1000),
     table: TargetAddress(0x7fff_f100_0000),
     thread_key: ThreadKey::TlsSelf,
-    // Where an emulated one leads is tested with what emulates it: agent/tests/emulate.rs.
+    // The emulated form is tested together with the agent's emulator: agent/tests/emulate.rs.
     trap: Some(TrapForm::Boost),
 };
 
@@ -44,7 +44,7 @@ fn every_instruction(map: &FunctionMap) -> Vec<Point> {
         .collect()
 }
 
-/// Plans, places and builds all of it; returns how often each tactic was chosen, by point.
+/// Plans, places and builds all functions of a file. Returns for how many points each tactic was chosen.
 fn exercise(path: &Path, points: fn(&FunctionMap) -> Vec<Point>) -> BTreeMap<&'static str, usize> {
     let mut tactics = BTreeMap::new();
     let Some(text) = Text::read(path) else { return tactics };

@@ -1,4 +1,4 @@
-//! Relocation against an independent decoder: the relocated sequence, decoded again, means the same.
+//! Relocation checked by an independent decoder: the relocated sequence, decoded again, means the same.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod support;
@@ -11,7 +11,7 @@ const RUNTIME: Runtime = Runtime {
     enter: TargetAddress(1),
     table: TargetAddress(2),
     thread_key: ThreadKey::TlsSelf,
-    // The longest form: its copy is the boosted one.
+    // This form is the longest. Its copy is the same as that of the boosted form.
     trap: Some(TrapForm::Step),
 };
 
@@ -21,7 +21,7 @@ fn decode(bytes: &[u8], address: u64) -> Vec<Instruction> {
         .collect()
 }
 
-/// The one instruction by itself, by `trap`, with nothing that fires: the detour is the relocated code.
+/// Relocates one instruction by planning a `trap` without fires: the detour is the relocated code.
 fn relocate(bytes: &[u8], address: u64, distance: i64) -> Result<Built, Refusal> {
     let start = TargetAddress(address);
     let extent = FunctionExtent {
@@ -55,7 +55,8 @@ fn relocate(bytes: &[u8], address: u64, distance: i64) -> Result<Built, Refusal>
     Ok(built)
 }
 
-/// Same operation and operands, but for where it stands, how long it is, and how a displacement is written.
+/// Whether two instructions have the same operation and operands. Only place, length and the encoding of a displacement
+/// may differ.
 fn same_but_for_place(old: &Instruction, new: &Instruction) -> bool {
     let operands = (0..old.op_count()).all(|index| {
         old.op_kind(index) == new.op_kind(index)
@@ -108,7 +109,7 @@ fn check(bytes: &[u8], address: u64, distance: i64) -> Result<(), String> {
             && new[0].near_branch_target() == target
             && jumps_back(&new[1..])
     } else if old.is_loop() || old.is_loopcc() || old.is_jcx_short() {
-        // branch to [2], else [1] to [3]; [2] goes to the target.
+        // [0] branches to [2]; if not taken, [1] jumps over [2] to [3]; [2] jumps to the target.
         new[0].code() == old.code()
             && new[0].near_branch_target() == new[2].ip()
             && new[1].near_branch_target() == new[3].ip()
@@ -119,8 +120,8 @@ fn check(bytes: &[u8], address: u64, distance: i64) -> Result<(), String> {
     } else if old.mnemonic() == Mnemonic::Xbegin {
         new[0].code() == Code::Xbegin_rel32 && new[0].near_branch_target() == target && jumps_back(&new[1..])
     } else if old.is_call_near() || old.is_call_near_indirect() {
-        // By memory: push it; pop [rsp - 16]; the return address; jmp [rsp - 8]. Else the return
-        // address; the same jump.
+        // A call through memory: push the word; pop [rsp - 16]; push the return address; jmp [rsp - 8]. Any other
+        // call: push the return address; the same jump.
         let by_memory =
             old.is_call_near_indirect() && (old.op0_kind() == OpKind::Memory || old.op0_register() == Register::RSP);
         let (taken, rest) = new.split_at(if by_memory { 2 } else { 0 });
@@ -155,7 +156,7 @@ fn check(bytes: &[u8], address: u64, distance: i64) -> Result<(), String> {
         };
         taken_right && rest.len() == 2 && pushed == old.next_ip() && jumps
     } else if old.mnemonic() == Mnemonic::Syscall {
-        // rcx says where it was: after the original.
+        // rcx is the address after the original.
         code[..bytes.len()] == *bytes
             && new[1].code() == Code::Lea_r64_m
             && new[1].op0_register() == Register::RCX
@@ -180,7 +181,7 @@ fn check(bytes: &[u8], address: u64, distance: i64) -> Result<(), String> {
     if ok { Ok(()) } else { Err(context()) }
 }
 
-/// Few things may be refused.
+/// Checks that one of the few allowed reasons applies.
 fn refusal_is_right(old: &Instruction, bytes: &[u8], refusal: &Refusal) -> Result<(), String> {
     let prefixed = bytes.contains(&0x66) && (old.is_call_near() || old.flow_control() != FlowControl::Next);
     let ok = match refusal {
@@ -222,7 +223,7 @@ fn i3_every_instruction_of_real_files_means_the_same() {
     assert!(count > 100_000, "{count} instructions");
 }
 
-/// Bytes that decode to something more often than not: some prefixes, an opcode of a map, anything.
+/// Bytes that in most cases decode to an instruction: some prefixes, an opcode of one of the maps, random bytes.
 fn code_bytes() -> impl Strategy<Value = Vec<u8>> {
     let prefix = prop::sample::select(vec![0x66, 0x67, 0x64, 0x65, 0x2e, 0x3e, 0xf2, 0xf3, 0xf0]);
     let rex = prop::option::of(0x40_u8..0x50);
@@ -270,7 +271,7 @@ proptest! {
     ) {
         let first = decode(&bytes, address)[0];
         prop_assume!(!first.is_invalid());
-        // What the makes of processor read differently is refused: docs/design/processors.md.
+        // An instruction that makes of processor read differently is refused: docs/design/processors.md.
         let amd = Decoder::with_ip(64, &bytes, address, DecoderOptions::AMD).decode();
         let is_read_alike = (amd.code(), amd.len()) == (first.code(), first.len());
         prop_assume!(first.flow_control() == FlowControl::Next || is_read_alike);

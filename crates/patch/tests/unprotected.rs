@@ -1,5 +1,5 @@
-//! A detour at an address that does not spell the bytes which the patch needs is refused when it is built. So a caller
-//! that places detours by other means than `NearSpace` cannot tear an instruction.
+//! A detour whose address does not spell the bytes that the patch needs is refused when it is built. So a caller that
+//! places detours by other means than `NearSpace` cannot tear an instruction.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use nanoprobe_patch::*;
@@ -41,7 +41,8 @@ fn runs(bytes: &[u8], sites: &[u64], force: Tactic) -> Vec<RunPlan> {
     .runs
 }
 
-/// Every displacement that changes one byte of one that is good is refused if that byte is not free; how many are.
+/// Every displacement that differs from a good one in one byte is refused if that byte is not free. Returns the number
+/// of refused ones.
 fn refused_around(run: &RunPlan, good: i32, free: &[u8]) -> usize {
     let at = |displacement: i32| {
         TargetAddress(run.jump().0 + 5)
@@ -79,7 +80,7 @@ fn a_boundary_that_would_not_trap_is_refused() {
     let [run] = &runs(&[0x55, 0x48, 0x89, 0xe5, 0x41, 0x54, 0xc3], &[0], Tactic::Run)[..] else {
         panic!("one run");
     };
-    // Each of the two bytes has 19 values.
+    // Each of the two bytes may have 19 values.
     assert_eq!(
         refused_around(run, 0x0600_0006, &[1, 2]),
         2 * (256 - TRAPPING_BYTES.len())
@@ -133,8 +134,8 @@ fn jumps_that_disagree_about_the_bytes_they_share_are_refused() {
     }
 }
 
-/// However the text goes from nothing to both and back to the host alone: when the short jump can be seen, the
-/// springboard is whole, and the host's start is its instruction, its jump, or a trap.
+/// In every transition from nothing to both patches, and back to the host alone: while the short jump may be seen,
+/// the springboard is whole. The host's start always holds its instruction, its jump, or a trap.
 #[test]
 fn the_springboard_is_whole_before_the_short_jump_is_live() {
     for code in [

@@ -4,22 +4,27 @@
 //! taken back.
 
 use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
 
 use nanoprobe_lang::Program;
+use nanoprobe_lang::options::SeccompPolicy;
 use nanoprobe_target::{Process, Sandbox, Seccomp, Stopped};
 
 use crate::detach;
 use crate::error::SessionError;
 use crate::probes::{DescriptionError, named_process};
 
-/// The process that is to be traced, if there is one by now.
+/// The process that is to be traced. A program may also have no process, or name it only in its text.
 #[derive(Debug, Default)]
 pub struct Acquired {
     process: Option<Process>,
     starting: Starting,
+    /// The first process of a run, where this one is a program that it or a child of it has executed.
+    pub(crate) root: Option<i32>,
 }
 
-/// The stop in which a command stands before its first instruction. A command that is given up executes none.
+/// The stop in which a program stands before its first instruction. A command whose tracing is given up executes no
+/// instruction. A program that a traced process has executed runs on.
 #[derive(Debug, Default)]
 pub(crate) struct Starting(Option<Stopped>);
 
@@ -35,15 +40,15 @@ impl Starting {
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        // While the command stands: the drop of `stop` would let it run for a moment.
-        if let Some(stopped) = &self.0 {
+        // The command is killed while it is stopped: dropping `stop` would let it run for a moment.
+        if let Some(stopped) = self.0.as_ref().filter(|stopped| stopped.process().is_child()) {
             stopped.process().kill();
         }
     }
 }
 
 impl Acquired {
-    /// No process. The program may name one (`pid1234:...`), which the session opens.
+    /// No process was given. The program may name a process (`pid1234:...`), which the session then opens.
     #[must_use]
     pub fn none() -> Acquired {
         Acquired::default()
@@ -58,22 +63,40 @@ impl Acquired {
         process.check_sharing()?;
         Ok(Acquired {
             process: Some(process),
-            starting: Starting::default(),
+            ..Acquired::default()
         })
     }
 
-    /// A command (`-c`). It is killed when this value or the session is dropped, as in DTrace. The processes that
-    /// it has started live on.
+    /// A command (`-c`). The command is killed when this value or the session is dropped, as in DTrace. Processes that
+    /// the command has started live on.
     ///
     /// # Errors
     /// The command cannot be started.
     pub fn started(words: &[OsString]) -> Result<Acquired, SessionError> {
-        let spawned = Process::spawn(words, None)?;
+        Acquired::started_with(words, [None; 3])
+    }
+
+    /// As [`Acquired::started`], but the command has these standard files instead of ours.
+    ///
+    /// # Errors
+    /// As [`Acquired::started`].
+    pub fn started_with(words: &[OsString], files: [Option<BorrowedFd<'_>>; 3]) -> Result<Acquired, SessionError> {
+        let spawned = Process::spawn_with(words, None, files)?;
         spawned.process.set_kill_on_drop(true);
         Ok(Acquired {
             process: Some(spawned.process),
             starting: Starting(Some(spawned.stopped)),
+            root: None,
         })
+    }
+
+    /// A program that a traced process has executed, before its first instruction. `root`: the run's first process.
+    pub(crate) fn executed(process: Process, stopped: Stopped, root: i32) -> Acquired {
+        Acquired {
+            process: Some(process),
+            starting: Starting(Some(stopped)),
+            root: Some(root),
+        }
     }
 
     /// The process.
@@ -89,7 +112,7 @@ impl Acquired {
         command.map(Process::pid)
     }
 
-    /// Whether it is a command that stands before its first instruction.
+    /// Whether the process is a command that stands before its first instruction.
     #[must_use]
     pub fn is_starting(&self) -> bool {
         self.starting.is_some()
@@ -100,8 +123,8 @@ impl Acquired {
     }
 }
 
-/// Opens the process that the program names, where none was given.
-pub(crate) fn open_named(program: &Program) -> Result<Option<Process>, SessionError> {
+/// Opens the process that the program names, if no process was given.
+pub(crate) fn open_named(program: &Program, policy: SeccompPolicy) -> Result<Option<Process>, SessionError> {
     let descriptions = program.clauses.iter().flat_map(|clause| &clause.probes);
     let Some((pid, description)) = named_process(descriptions) else {
         return Ok(None);
@@ -109,7 +132,7 @@ pub(crate) fn open_named(program: &Program) -> Result<Option<Process>, SessionEr
     let open = || {
         let process = Process::open(pid)?;
         process.check_sharing()?;
-        check_acquired(&process)?;
+        check_acquired(&process, policy)?;
         Ok(process)
     };
     let opened = match pid {
@@ -122,8 +145,11 @@ pub(crate) fn open_named(program: &Program) -> Result<Option<Process>, SessionEr
     opened.map(Some).map_err(|error| error.at(description))
 }
 
-/// Whether a running process may be traced; what a killed tracer has left in it is cleaned up first.
-pub(crate) fn check_acquired(process: &Process) -> Result<(), SessionError> {
+/// Checks that a running process may be traced. First cleans up what a killed tracer may have left in the process.
+pub(crate) fn check_acquired(process: &Process, policy: SeccompPolicy) -> Result<(), SessionError> {
+    if policy == SeccompPolicy::Try {
+        process.insist();
+    }
     match check_sandbox(process).and_then(|()| clean_up(process)) {
         Err(_) if process.has_executed() => Err(SessionError::Executed { pid: process.pid() }),
         other => other,
@@ -134,7 +160,7 @@ pub(crate) fn check_acquired(process: &Process) -> Result<(), SessionError> {
 pub(crate) fn clean_up(process: &Process) -> Result<(), SessionError> {
     let map = process.map()?;
     if !detach::has_arena(&map) {
-        // A live tracer holds the thread, so this is not our work.
+        // A live tracer holds the thread, so there is nothing that we must clean up.
         if process.has_way_home(&map)
             && let Ok(mut stopped) = process.stop()
         {
@@ -155,11 +181,12 @@ fn check_sandbox(process: &Process) -> Result<(), SessionError> {
     if process.facts().seccomp == Seccomp::Disabled {
         return Ok(());
     }
+    process.examine_filters();
     let stopped = process.stop()?;
     let sandbox = stopped.sandbox();
     stopped.release();
     match sandbox {
-        Sandbox::None | Sandbox::Permits => Ok(()),
+        Sandbox::None | Sandbox::Permits | Sandbox::SameAsOurs | Sandbox::Insisted => Ok(()),
         sandbox => Err(SessionError::Sandboxed { pid, sandbox }),
     }
 }

@@ -24,15 +24,15 @@ use crate::error::SessionError;
 use crate::layout::ArenaLayout;
 use crate::probes::ProbeList;
 
-/// How often the tracer looks for tables that fill up or were left. The period is so much longer for each context,
-/// which costs the tracer some percent of its time.
+/// How often the tracer looks for tables that fill up or were left. The period is this time multiplied by the number of
+/// contexts, so that looking takes only a few percent of the tracer's time.
 const LOOK_PERIOD: Duration = Duration::from_micros(5);
-/// For how many ns the tracer takes over tables in one go; it has other duties too.
+/// For at most how many ns the tracer takes over tables in one go, because it has other duties too.
 const STRETCH_NS: u64 = 20_000_000;
 
 /// What reading the aggregations needs.
 pub struct Source<'a> {
-    /// Where the arena lies in the target.
+    /// The arena's address in the target.
     pub arena: TargetAddress,
     /// The arena's layout.
     pub layout: &'a ArenaLayout,
@@ -51,12 +51,12 @@ pub struct Source<'a> {
 /// The tracer's account of the aggregations.
 #[derive(Default)]
 pub struct Aggregations {
-    /// What was added since the last [`Aggregations::take`].
+    /// The values that were added since the last [`Aggregations::take`].
     new: Snapshot,
     contexts: Vec<Context>,
     /// What was added from static slots, by the address of the slot.
     slots: HashMap<u64, Box<[u64]>>,
-    /// When all threads are next to leave their tables.
+    /// The time at which all threads must leave their tables.
     next_turn: Option<Instant>,
     next_look: Option<Instant>,
     /// The context with which the next look begins.
@@ -68,7 +68,7 @@ pub struct Aggregations {
 struct Context {
     tables: AggregateTables,
     added: [Added; 2],
-    /// The thread must leave its table, however little is in it.
+    /// The thread must leave its table, even if the table holds little.
     is_due: bool,
     /// A sample of the keys that were taken over last: the smallest hashes, ascending.
     sample: Vec<u32>,
@@ -77,10 +77,11 @@ struct Context {
     repeats: bool,
 }
 
-/// What was added of a table that its thread has not left.
+/// Which values were already taken from a table that its thread still uses.
 #[derive(Default)]
 struct Added {
-    /// Where an entry's words lie in the arena, ascending, and where the copy of them begins.
+    /// For each entry, the address of its words in the arena, and the index at which their copy begins. Sorted by
+    /// address.
     entries: Vec<(u64, usize)>,
     words: Vec<u64>,
 }
@@ -91,7 +92,7 @@ impl Added {
         self.words.extend_from_slice(words);
     }
 
-    /// The words of an entry when they were added, or `None` if they were not.
+    /// The words of an entry as they were last added; `None` if they were never added.
     fn words_at(&self, offset: u64) -> Option<&[u64]> {
         let index = self.entries.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
         let (_, start) = *self.entries.get(index)?;
@@ -111,22 +112,22 @@ fn begin_epoch(memory: &Mapping, words: &mut [u64], offset: u64) -> Result<(), S
 }
 
 impl Aggregations {
-    /// Entries that were found damaged.
+    /// The number of entries that were found damaged.
     pub fn damaged(&self) -> u64 {
         self.damaged
     }
 
-    /// Adds values that the tracer itself has aggregated.
+    /// Adds the values that the tracer's own clauses have aggregated.
     pub fn add(&mut self, program: &Program, other: Snapshot) {
         self.new.append(program, other);
     }
 
-    /// What was added since the last call.
+    /// The values that were added since the last call.
     pub fn take(&mut self) -> Snapshot {
         std::mem::take(&mut self.new)
     }
 
-    /// Whether a new `aggrate` begins, at which all threads must leave their tables.
+    /// Whether the time `aggrate` has passed, so that all threads must leave their tables.
     pub fn is_due(&mut self, now: Instant, period: Duration) -> bool {
         let next = *self.next_turn.get_or_insert(now + period);
         if now < next {
@@ -140,8 +141,8 @@ impl Aggregations {
         true
     }
 
-    /// Takes over the tables that threads have left, and asks threads to leave tables that are due or fill up. One
-    /// call may leave some of them to the next.
+    /// Takes over the tables that threads have left, and asks threads to leave tables that are due or fill up. Some
+    /// tables may be left to the next call.
     ///
     /// # Errors
     /// The arena is damaged beyond reading.
@@ -241,8 +242,8 @@ fn sample_of(hashes: &mut Vec<u32>) -> Vec<u32> {
 }
 
 impl Context {
-    /// Takes over the table that the thread has left, yields its contents, and asks the thread to leave the other
-    /// one.
+    /// Takes over the table that the thread has left, yields its contents, and asks the thread to leave its present
+    /// table.
     fn turn(&mut self, memory: &Mapping, program: &Program, new: &mut Snapshot) -> Result<Option<Found>, SessionError> {
         let mut taken_over = None;
         if let Some(left) = self.tables.left(memory)? {
@@ -269,7 +270,7 @@ impl Context {
         Ok(taken_over)
     }
 
-    /// Adds what is new in a table.
+    /// Adds the values of a table that were not yet added.
     fn add(
         &mut self,
         memory: &Mapping,
@@ -320,11 +321,11 @@ struct Static<'a> {
     id: AggregationId,
     key: Option<&'a [u8]>,
     words: &'a [u64],
-    /// Where the words lie.
+    /// The offset of the words in the arena.
     offset: u64,
 }
 
-/// Visits all values in static slots that were ever touched. Yields how many of them the visitor found damaged.
+/// Visits all values in static slots that were ever touched. Yields how many values the visitor found damaged.
 fn static_values(
     memory: &Mapping,
     source: &Source<'_>,

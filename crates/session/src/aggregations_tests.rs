@@ -11,7 +11,7 @@ use crate::arena_memory::ArenaMemory;
 
 const ADDRESS: u64 = 0x7000_0000;
 
-/// A thread, as the agent has it, that aggregates under keys of one word. Its buckets do not matter here.
+/// A model of a thread that aggregates under keys of one word, with the agent's tables. The buckets do not matter here.
 struct Thread {
     arena: ArenaMemory,
     plan: ContextPlan,
@@ -19,7 +19,7 @@ struct Thread {
     context: Context,
     new: Snapshot,
     table: AggregateTable,
-    /// Where the words of a key are, in the table that the thread uses.
+    /// For each key, the address of its words in the table that the thread uses.
     places: BTreeMap<u64, u64>,
 }
 
@@ -61,7 +61,7 @@ impl Thread {
         self.arena.memory().store_u64(offset, value).expect("in the arena");
     }
 
-    /// `np_aggregate`: where the words are.
+    /// Does what `np_aggregate` does: yields the address of the words.
     fn words(&mut self, key: u64, words: u64) -> u64 {
         let wanted = self.load(offset_of!(ContextLayout, aggregates_wanted) as u64);
         if self.load(offset_of!(ContextLayout, aggregates) as u64) != wanted {
@@ -96,7 +96,7 @@ impl Thread {
         self.store(at, self.load(at).wrapping_add(value));
     }
 
-    /// An update of `min()` as the handler makes it.
+    /// Updates a `min()` as a handler does.
     fn minimum(&mut self, key: u64, value: u64) {
         let at = self.words(key, 4);
         let (epoch, wanted) = (self.load(at + 16), self.load(at + 24));
@@ -108,13 +108,13 @@ impl Thread {
         self.add(at + 8, 1);
     }
 
-    /// One look by the tracer.
+    /// The tracer looks once at the tables.
     fn look(&mut self) {
         let found = self.context.turn(self.arena.memory(), &self.program, &mut self.new);
         assert!(found.expect("a good arena").is_none_or(|found| found.damaged == 0));
     }
 
-    /// What is needed for printing.
+    /// Reads all tables, as the tracer does before it prints.
     fn read(&mut self, epochs: &[Epoch]) {
         for table in self.context.tables.in_use() {
             let reader = self.context.tables.reader(table);
@@ -231,7 +231,7 @@ fn keys_that_stay_are_left_where_they_are() {
     assert!(thread.rows().values().all(|words| *words == [50]));
 }
 
-/// The same, where some keys come again and again, and the tables are read all the time.
+/// Keys are ever new, except for some that come again and again, and the tables are read all the time.
 #[test]
 fn ever_new_keys_are_taken_over_before_the_table_is_full() {
     let mut thread = Thread::new(AggregatingFunction::Count);

@@ -12,14 +12,15 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::lost_pages::Watched;
 
-/// A mapping that lives as long as this value.
+/// A mapping of the arena, which is unmapped when this value is dropped.
 pub struct ArenaMemory {
     start: NonNull<u8>,
     bytes: usize,
     mapping: Mapping,
     /// Keeps the tracer alive when the kernel cannot provide a page.
     watched: Option<Watched>,
-    /// Open as long as this tracer counts as alive: other tracers see the lock on it.
+    /// The arena's file, kept open because other tracers see the lock on it. They take this tracer for dead once it is
+    /// closed.
     _file: Option<OwnedFd>,
 }
 
@@ -87,12 +88,12 @@ impl ArenaMemory {
         })
     }
 
-    /// Checked access to it.
+    /// Checked access to the arena.
     pub fn memory(&self) -> &Mapping {
         &self.mapping
     }
 
-    /// Whether pages of it were lost. What was read there since was zero.
+    /// An error if pages of the mapping were lost. Zeros were read from these pages since then.
     pub fn damage(&self) -> Option<Corrupt> {
         let pages = self.watched.as_ref().map_or(0, Watched::lost);
         (pages > 0).then_some(Corrupt::Lost { pages })
@@ -101,7 +102,7 @@ impl ArenaMemory {
 
 impl Drop for ArenaMemory {
     fn drop(&mut self) {
-        // Before other mappings may take the addresses.
+        // The watch ends first, because other mappings may take the addresses after the unmapping.
         self.watched = None;
         // SAFETY: this value made the mapping, and no view of it outlives the value.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };

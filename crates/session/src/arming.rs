@@ -4,7 +4,7 @@
 //!
 //! | step | how |
 //! |---|---|
-//! | mappings, descriptors, IFUNC resolvers | one borrowed thread; the others run |
+//! | mappings, descriptors, IFUNC resolvers | one borrowed thread; the others run (but see below) |
 //! | agent, handlers, detours, tables, thread table | no thread is stopped: nothing leads there yet |
 //! | **signal masks and actions, shims** | **all threads stopped, once, at the first patch** |
 //! | sites, at any time | the breakpoint protocol ([`nanoprobe_text::change`]): running threads stop one by one |
@@ -19,6 +19,9 @@
 //! run between the two. Detaching does the reverse in one stop: each thread really blocks what it believes to
 //! block, and its calls are no longer intercepted. Nothing else needs such a stop. (A patch of few pages is written
 //! in it too, if there is one anyway; two rounds of the protocol would disturb the program more.)
+//!
+//! A library that was loaded by dlopen may be unloaded at any time, and another one may be mapped at its place. There
+//! all threads are stopped for each write of the protocol ([`live`]), and for the calls of IFUNC resolvers.
 //!
 //! A thread may stand in the middle of a run while it is patched: it meets a byte that traps, and is redirected
 //! (invariant I1). There is one exception, a thread that sleeps in a system call inside of a run. A stop wakes it
@@ -92,7 +95,7 @@ use crate::site_table::{site_of, springboard_sites};
 
 pub use self::text::ranges;
 
-/// How an arming went.
+/// The result of writing patches into the text.
 #[derive(Debug, Default)]
 pub struct Armed {
     /// For how long threads stood still.
@@ -128,7 +131,7 @@ impl Attachment {
         let is_replaced = |patch: &Patch| !patch.shim && changes.replaced.contains(&patch.function);
         let (mut replaced, kept): (Vec<Patch>, Vec<Patch>) =
             std::mem::take(&mut self.patches).into_iter().partition(is_replaced);
-        // Of functions that overlap or adjoin, one may be planned anew while the other stays.
+        // If functions overlap or adjoin, one of them may be planned anew while the other keeps its patches.
         let goes: HashSet<TargetAddress> = replaced.iter().map(|patch| patch.built.address).collect();
         let torn = Links::of(&kept).torn(|successor| !goes.contains(&successor));
         let (torn, kept): (Vec<Patch>, Vec<Patch>) =
@@ -140,22 +143,21 @@ impl Attachment {
         let old: Vec<TextRange> = live.iter().flat_map(|patch| ranges(patch)).collect();
         let now: Bytes = bytes_of(&old, |range| &range.patched).collect();
         let before = self.patches.len();
-        let process = self.process.clone();
         let mut unused = Pauses::default();
-        let text = ProcessText::new(&process, &mut unused);
+        let text = ProcessText::of(self, &mut unused);
         let mut reader = Reader::new(&text);
+        let mut new = Vec::new();
         for patch in changes.patches {
             if interrupt::requested() {
-                self.patches.truncate(before);
+                new.clear();
                 break;
             }
             if holds_original(&patch, &now, &mut reader) {
-                self.patches.push(patch);
+                new.push(patch);
             } else {
                 armed.refuse(std::slice::from_ref(&patch), &RefusedBecause::TextDiffers);
             }
         }
-        let new = self.patches.split_off(before);
         let comes: HashSet<TargetAddress> = new.iter().map(|patch| patch.built.address).collect();
         let torn = Links::of(&new).torn(|successor| comes.contains(&successor));
         let (torn, new): (Vec<Patch>, Vec<Patch>) =
@@ -165,7 +167,7 @@ impl Attachment {
         for patch in &replaced {
             self.disarmed.remove(&patch.built.address);
         }
-        // A thread may still be in the detour of a patch that is gone, or on its way there from a trap.
+        // A thread may still be in the detour of a replaced patch, or on its way there from a trap.
         self.retired.extend(replaced);
         self.publish_sites(before)?;
         self.beside.begin();
@@ -175,8 +177,8 @@ impl Attachment {
             let is_lost = |patch: &mut Patch| !lost.has(patch.built.address.0);
             let gone: Vec<Patch> = self.patches.extract_if(before.., is_lost).collect();
             armed.refuse(&gone, &RefusedBecause::TextDiffers);
-            // Their tables stay, since a thread may be on its way from a byte that was written. The memory of their
-            // detours is not used again for the same reason.
+            // The tables for these patches stay, because a thread may be on its way from a byte that was written. For
+            // the same reason the memory of their detours is not used again.
             self.gone
                 .extend(gone.into_iter().map(|patch| Patch { room: 0, ..patch }));
         }
@@ -218,7 +220,8 @@ impl Attachment {
             true => Writes::new(old, new),
             false => Writes::new(&[], &of_kind(new, true)),
         });
-        // Nothing is written yet, so an end requested now needs neither this work nor its reversal.
+        // Nothing is written yet. If the end of the session is requested now, nothing need be written and nothing taken
+        // back.
         if old.is_empty() && interrupt::requested() {
             self.patches.truncate(first);
             return Ok(groups);
@@ -286,7 +289,7 @@ impl Attachment {
             .filter(|patch| !patch.stays() && self.is_disarmed(patch) == armed);
         let chosen: Vec<&Patch> = candidates.filter(|patch| selected(patch)).collect();
         let mut unused = Pauses::default();
-        let text = ProcessText::new(&self.process, &mut unused);
+        let text = ProcessText::of(self, &mut unused);
         let mut reader = Reader::new(&text);
         let mut holds = |patch: &Patch| {
             let built = &patch.built;
@@ -302,7 +305,8 @@ impl Attachment {
         if chosen.is_empty() {
             return Ok(done);
         }
-        // Recorded before the first byte: should this fail half-way, detaching looks at each.
+        // The patches are recorded before the first byte is written: if writing fails half-way, detaching looks at each
+        // patch.
         for patch in &chosen {
             self.disarmed.remove(&patch.built.address);
         }
@@ -312,7 +316,8 @@ impl Attachment {
         };
         let (old, new) = (old.as_slice(), new.as_slice());
         let mut is_written = true;
-        // A place that is gone, or changed by another program, stays as it is: detaching looks at each.
+        // Text that is no longer mapped, or that another program has changed, stays as it is: detaching looks at each
+        // place.
         let mut groups = Groups::default();
         self.beside.begin();
         if self.parameters.stop == StopPolicy::Always {
@@ -330,7 +335,7 @@ impl Attachment {
         Ok(done)
     }
 
-    /// Leaves out what cannot be written, or taken back, without the patch that it shares bytes with.
+    /// Leaves out patches that cannot be written, or taken back, without another patch that shares bytes with them.
     pub(crate) fn keep_together<P: Borrow<Patch>>(&self, armed: bool, chosen: &mut Vec<P>) {
         let address = |patch: &P| patch.borrow().built.address;
         let changes: HashSet<TargetAddress> = chosen.iter().map(address).collect();
@@ -345,7 +350,7 @@ impl Attachment {
         chosen.retain(|patch| !left.contains(&address(patch)));
     }
 
-    /// Takes back what can be taken back before all threads are stopped: all sites, unless they are few.
+    /// Takes back the patches that can be taken back before all threads are stopped: all sites, unless they are few.
     ///
     /// # Errors
     /// The target cannot be stopped or written; the rest is taken back in the stop.
@@ -360,12 +365,12 @@ impl Attachment {
         Ok(gone.patches)
     }
 
-    /// Whether a patch of ours is out of the text for now.
+    /// Whether a patch is out of the text for the time being.
     pub fn is_disarmed(&self, patch: &Patch) -> bool {
         self.disarmed.contains(&patch.built.address)
     }
 
-    /// All threads stand.
+    /// Writes everything while all threads are stopped.
     fn write_at_once(
         &self,
         writes: &Writes,
@@ -400,12 +405,12 @@ impl Attachment {
             return Ok(false);
         }
         let mut whole = Whole { groups, old, new };
-        let done = change.carry_out(&mut ProcessText::new(&self.process, pauses), &mut whole);
+        let done = change.carry_out(&mut ProcessText::of(self, pauses), &mut whole);
         done.map_err(|failure| failure.error)
     }
 
-    /// Publishes the patches from index `first` on: entries first, then their number, then the state, if these are
-    /// the first.
+    /// Publishes the patches from index `first` on: entries first, then their number. If these are the first patches,
+    /// the state comes last.
     fn publish_sites(&mut self, first: usize) -> Result<(), SessionError> {
         let memory = self.memory()?;
         let before = self.tables.sites;

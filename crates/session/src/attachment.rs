@@ -40,7 +40,6 @@ use self::places::{far_place, without};
 use self::published::Published;
 use crate::arena_memory::ArenaMemory;
 use crate::clock::{Clock, tsc};
-use crate::detach::unmapping::other_arenas;
 use crate::error::SessionError;
 use crate::heartbeat::Heartbeat;
 use crate::layout::{
@@ -56,11 +55,11 @@ const MADV_DONTDUMP: i32 = 16;
 const MADV_WIPEONFORK: i32 = 18;
 /// After this long without a heartbeat the target takes the tracer for dead.
 const HEARTBEAT_LIMIT: Duration = Duration::from_secs(5);
-/// The thread pointer that is lent to a thread that has none yet. It points at a word of the thread table that
+/// The thread pointer that is lent to a thread that has none yet. At this offset of the thread table lies a word that
 /// holds its own address.
 const LENT_THREAD_POINTER: u64 = TABLE_LENT as u64;
 
-/// Where things are in the target.
+/// The addresses of our memory in the target.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
     /// The arena.
@@ -73,7 +72,7 @@ pub struct Addresses {
     pub stacks: Option<TargetAddress>,
 }
 
-/// What is the same for the whole session.
+/// Properties that stay the same for the whole session.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
     /// How threads are told apart.
@@ -84,7 +83,7 @@ pub struct Parameters {
     pub trap: Option<TrapForm>,
     /// Offset of a thread's id from its thread pointer; 0: unknown.
     pub tid_offset: u32,
-    /// One of `RING_*`.
+    /// What happens when a ring is full: one of `RING_*`.
     pub ring_policy: u32,
     /// Bytes of a string.
     pub strsize: u32,
@@ -94,10 +93,16 @@ pub struct Parameters {
     pub reads_memory: bool,
     /// Whether handlers walk stacks.
     pub walks_stacks: bool,
-    /// Whether all threads stand still while sites are written.
+    /// Whether all threads are stopped while sites are written.
     pub stop: StopPolicy,
-    /// Calls of one thread whose return addresses may be replaced at the same time.
+    /// How many calls of one thread may have replaced return addresses at the same time.
     pub active_calls: u32,
+    /// Whether forked children are traced, too.
+    pub follows: bool,
+    /// Whether the programs that the process and its children execute are traced, too.
+    pub follows_programs: bool,
+    /// The number of the target's parent.
+    pub parent: u32,
 }
 
 /// Memory in the target that detours, handlers and tables are given.
@@ -108,6 +113,8 @@ pub struct Room {
     pub growth: Space,
     /// Near the modules.
     pub near: NearSpace,
+    /// A stack in the arena for calls of IFUNCs' resolvers.
+    pub resolvers_stack: Option<TargetAddress>,
 }
 
 /// The tables by which the agent finds detours: see [`Attachment::write`].
@@ -115,9 +122,9 @@ pub struct Room {
 pub(crate) struct AgentTables {
     published: Published,
     tabled: collecting::Tabled,
-    /// The agent itself is written.
+    /// Whether the agent's image is written into the target.
     has_image: bool,
-    /// They name a patch that is gone.
+    /// Whether the tables name a patch that is gone.
     are_old: bool,
     /// How many sites the table in the arena has.
     pub(crate) sites: u64,
@@ -127,7 +134,7 @@ pub(crate) struct AgentTables {
 pub struct Attachment {
     /// The target.
     pub process: Process,
-    /// Where things are.
+    /// The addresses of our memory in the target.
     pub addresses: Addresses,
     /// The arena's layout.
     pub layout: ArenaLayout,
@@ -137,21 +144,21 @@ pub struct Attachment {
     pub arena: Option<Arc<ArenaMemory>>,
     /// Memory of the target that is handed out piece by piece.
     pub room: Room,
-    /// What the agent is told about sites and redirects.
+    /// The tables that tell the agent about sites and redirects.
     pub(crate) tables: AgentTables,
     /// The range from the arena to the end of what lies next to it, without near memory.
     reserved: Range<u64>,
-    /// What is patched.
+    /// The patches that the session has made.
     pub patches: Vec<Patch>,
-    /// The addresses of those patches that are out of the text for now.
+    /// The addresses of the patches that are out of the text for the time being.
     pub(crate) disarmed: HashSet<TargetAddress>,
-    /// Patches that newer ones have replaced. Their detours are still there, and a thread that has met one of their
-    /// traps is still sent there.
+    /// Patches that newer ones have replaced. Their detours stay, and a thread that has met one of their traps is still
+    /// sent to its detour.
     pub retired: Vec<Patch>,
-    /// Patches whose text is no longer mapped. Their detours are still there, but other mappings may have their
-    /// addresses.
+    /// Patches whose text is no longer mapped. Their detours stay, but other mappings may have taken the addresses of
+    /// the text.
     pub gone: Vec<Patch>,
-    /// Mappings that were made.
+    /// The mappings that we made in the target.
     pub regions: Vec<Region>,
     /// Modules whose unwinding rows are in the arena, with the index of each.
     pub unwind_modules: Vec<(usize, UnwindModule)>,
@@ -159,14 +166,14 @@ pub struct Attachment {
     pub(crate) actions: signals::Actions,
     /// The modules below this index have their shims; `None` while no shims are needed.
     pub(crate) shimmed: Option<usize>,
-    /// Return addresses that are replaced.
+    /// The pool for replaced return addresses.
     pub(crate) returns: Returns,
     /// Others' breakpoints.
     pub(crate) beside: crate::beside::Beside,
     /// Contexts and slots that ended threads have left behind.
     pub(crate) threads: Reuse,
-    /// A stack in the arena for calls of IFUNCs' resolvers.
-    pub(crate) resolvers_stack: Option<TargetAddress>,
+    /// Where modules lie that the program never unloads.
+    pub(crate) permanent: Vec<Range<u64>>,
 }
 
 impl Attachment {
@@ -189,7 +196,7 @@ impl Attachment {
         } else {
             0
         };
-        // Where the address space is limited, the program keeps half of what its limit leaves.
+        // If the address space is limited, the program keeps half of the space that is left.
         let layout = match process.spare_address_space() {
             Some(spare) => {
                 let smallest = layout.contexts_offset + layout.code_bytes;
@@ -216,7 +223,7 @@ impl Attachment {
             .collect();
         let growth = TargetAddress(arena.0 + layout.growth_offset);
         let mut code_space = Space::new(code, layout.code_bytes);
-        // The image comes first; it is written when its header is known.
+        // The agent's image comes first in the code block. It is written when its header is known.
         code_space.reserve(nanoprobe_agent::IMAGE.len() as u64, 64)?;
         let thunks = code_space.reserve(u64::from(RETURN_INSTANCES) * RETURN_THUNK_BYTES, 64)?;
         let published = Published::reserve(&mut code_space)?;
@@ -243,6 +250,7 @@ impl Attachment {
                 code: code_space,
                 growth: Space::new(growth, GROWTH_BYTES),
                 near: NearSpace::new(near, PAGE_BYTES),
+                resolvers_stack: None,
             },
             tables: AgentTables {
                 published,
@@ -257,7 +265,7 @@ impl Attachment {
             retired: Vec::new(),
             gone: Vec::new(),
             beside: crate::beside::Beside::default(),
-            resolvers_stack: None,
+            permanent: Vec::new(),
             regions: Vec::new(),
             unwind_modules: Vec::new(),
             actions: signals::Actions::default(),
@@ -284,7 +292,7 @@ impl Attachment {
     /// The arena's bytes.
     ///
     /// # Errors
-    /// It is not mapped yet.
+    /// The arena is not mapped yet.
     pub fn memory(&self) -> Result<&nanoprobe_arena::Mapping, SessionError> {
         self.arena
             .as_ref()
@@ -304,7 +312,8 @@ impl Attachment {
         if !(first || std::mem::take(&mut self.tables.are_old) || !patches.is_empty()) {
             return self.write_growth();
         }
-        // A patch that one of these replaces is still in the list: the later one counts.
+        // The list still has the patches that `patches` replaces. If two patches have one address, the later one
+        // counts.
         let all = || self.retired.iter().chain(&self.patches).chain(patches);
         let redirects = redirect_table(redirects(all()).into_iter());
         let origins = redirect_table(origins(self.gone.iter().chain(all())).into_iter());
@@ -334,7 +343,7 @@ impl Attachment {
             let header = ImageHeader {
                 control: self.addresses.arena.0,
                 table: self.addresses.table.0,
-                // The first row, and its byte.
+                // The addresses of the first row and of its byte.
                 tables: self.tables.published.tables(row).0,
                 rows: self.tables.published.byte(row).0,
                 thread_key_mode: thread_key::mode(self.parameters.thread_key, thread_key::has_fsgsbase()),
@@ -354,8 +363,8 @@ impl Attachment {
         );
         self.write_code(&pieces)?;
         if !first {
-            // The tables and their addresses are there already. One byte makes them current, and a thread sees
-            // either its old or its new value.
+            // The tables and their addresses are there already. Writing one byte makes the tables current, and a thread
+            // sees either the old or the new value of this byte.
             self.write_code(&[(self.tables.published.byte(row), vec![1].into())])?;
         }
         self.write_growth()
@@ -380,7 +389,7 @@ impl Attachment {
         semaphores::raise(&self.process, self.memory()?, wanted)
     }
 
-    /// Forgets the patches in this range, whose text is no longer mapped.
+    /// Forgets the patches in this range of addresses, where the text is no longer mapped.
     pub fn forget(&mut self, range: &Range<u64>) {
         let gone = |patch: &mut Patch| range.contains(&patch.built.address.0);
         let before = self.gone.len();
@@ -388,11 +397,11 @@ impl Attachment {
         self.gone.extend(self.retired.extract_if(.., gone));
         self.tables.are_old |= self.gone.len() > before;
         self.disarmed.retain(|address| !range.contains(&address.0));
-        // A damaged arena is reported elsewhere.
+        // A damaged arena is reported by the code that reads it.
         let _ = self.memory().and_then(|arena| semaphores::forget(arena, range));
     }
 
-    /// Forgets everything: the address space is gone, and all that was in it.
+    /// Forgets all patches and mappings, because the whole address space is gone.
     pub fn leave_behind(&mut self) {
         self.process.set_scratch(None);
         self.regions.clear();
@@ -410,7 +419,7 @@ impl Attachment {
         Ok(ControlBlock::open(self.memory()?)?.beat(tsc())?)
     }
 
-    /// Keeps the heartbeat going for as long as the value lives.
+    /// Starts the heartbeat, which goes on until the returned value is dropped.
     pub(crate) fn heartbeat(&self) -> Option<Heartbeat> {
         Some(Heartbeat::start(self.arena.clone()?))
     }
@@ -461,6 +470,10 @@ impl Attachment {
             speculation_bytes: self.layout.speculation_bytes,
             strsize: self.parameters.strsize,
             ustackframes: self.parameters.ustackframes,
+            follows: self.parameters.follows.into(),
+            follows_programs: self.parameters.follows_programs.into(),
+            shown_pid: self.process.pid() as u32,
+            shown_parent: self.parameters.parent,
             ..Control::default()
         };
         Ok(self.memory()?.write_structure(0, &control)?)
@@ -476,20 +489,6 @@ impl Attachment {
             .write_example(memory, offset, self.parameters.ring_policy)?;
         memory.store_u64(offset_of!(Control, example_offset) as u64, offset)?;
         Ok(memory.store_u32(offset_of!(Control, context_capacity) as u64, self.layout.contexts)?)
-    }
-
-    /// Checks that no other tracer has mapped its arena meanwhile.
-    ///
-    /// # Errors
-    /// Another tracer has mapped its arena, or the map cannot be read.
-    pub fn check_alone(&self) -> Result<(), SessionError> {
-        let map = self.process.map()?;
-        if other_arenas(&map, self.addresses.arena) {
-            return Err(SessionError::TwoTracers {
-                pid: self.process.pid(),
-            });
-        }
-        Ok(())
     }
 }
 

@@ -39,7 +39,7 @@ const PAGES_MAX: usize = 128;
 /// breakpoint twice, and the second time it may mistake our own breakpoint for it.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// What is known of other programs' breakpoints.
+/// What the tracer knows of other programs' breakpoints.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
     last: Option<Instant>,
@@ -48,7 +48,7 @@ pub(crate) struct Beside {
     /// Patches that were taken out of the text to make room for a breakpoint, and since when the text is the
     /// original one.
     suspended: HashMap<TargetAddress, Option<Instant>>,
-    /// A change of the text was begun and not completed, so a breakpoint may be our own.
+    /// Whether a change of the text was begun and not completed. Then a breakpoint in the text may be our own.
     unsure: bool,
     pub aborted: Aborted,
 }
@@ -59,7 +59,7 @@ impl Beside {
         self.unsure = true;
     }
 
-    /// It is complete.
+    /// Notes that the change of the text is complete.
     pub fn complete(&mut self) {
         self.unsure = false;
     }
@@ -68,13 +68,14 @@ impl Beside {
 /// Restartable sequences that were aborted because of one of our traps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Aborted {
-    /// How many there were when traps were last taken out.
+    /// How many sequences had been aborted when traps were last taken out.
     pub seen: u64,
     /// How far around the sequence the traps have been taken out so far.
     pub step: Extent,
 }
 
-/// The place of the sequence is unknown, except that it lies near the address where the thread goes on.
+/// How far around a sequence traps are taken out. Its place is unknown, but it lies near the address at which the
+/// thread continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Extent {
     #[default]
@@ -83,39 +84,40 @@ pub(crate) enum Extent {
     Everywhere,
 }
 
-/// Patches whose text is no longer what was written.
+/// Patches whose text another program has changed.
 #[derive(Debug, Default)]
 struct Affected {
-    /// Patches with the addresses of foreign breakpoints in them.
+    /// For each patch with foreign breakpoints, the addresses of these breakpoints.
     by_others: HashMap<TargetAddress, Vec<u64>>,
-    /// Patches whose text was mapped anew.
+    /// The addresses of patches whose text was mapped anew.
     new: Vec<TargetAddress>,
 }
 
 /// What a look has changed: patches by address.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    /// Taken out of the way.
+    /// Patches that were taken out of the text.
     pub suspended: Vec<TargetAddress>,
-    /// Written again.
+    /// Patches that were written again.
     pub resumed: Vec<TargetAddress>,
 }
 
-/// What stands where a patch was written.
+/// What the text now holds where a patch was written.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Ours,
     /// Bytes of the original text, and breakpoints at these addresses.
     Others(Vec<u64>),
-    /// Only the original text, where a patch was of several bytes: a library was loaded again at its old place, and
-    /// the program did not wait for the tracer. (A uprobe that goes leaves the patch's other bytes.)
+    /// The original text in all of a patch of several bytes: a library was loaded again at its old place, and the
+    /// program did not wait for the tracer. (A removed uprobe would have left the patch's other bytes.)
     New,
-    /// Something else, which cannot be shared.
+    /// Other bytes, beside which the patch cannot be written.
     Unknown,
 }
 
 impl Attachment {
-    /// Looks for other programs' breakpoints when it is time: at some of the patches, or with `all` at every one.
+    /// Looks for other programs' breakpoints, if it is time for that: in some of the patches, or with `all` in every
+    /// patch.
     ///
     /// # Errors
     /// The target cannot be stopped or written. The next look finds again what was not changed.
@@ -137,7 +139,8 @@ impl Attachment {
             changed.suspended = self.suspend(affected.by_others)?;
         }
         if !all && !is_idle {
-            // Nothing of these patches is in the text, nor any foreign breakpoint, so they are written at once.
+            // The text holds neither a byte of these patches nor a foreign breakpoint, so they are written again at
+            // once.
             let since = now.checked_sub(QUIET);
             self.disarmed.extend(&affected.new);
             self.beside
@@ -162,7 +165,8 @@ impl Attachment {
                 break;
             }
             cursor += 1;
-            // A patch that must stay has stronger reasons, and one that is out of the text does not matter.
+            // A patch that must stay is not taken out for a breakpoint, and a patch that is out of the text does not
+            // matter.
             if patch.stays() || self.is_disarmed(patch) {
                 continue;
             }
@@ -207,7 +211,7 @@ impl Attachment {
         Ok(addresses)
     }
 
-    /// Writes those patches again whose text has been the original one for a while.
+    /// Writes patches again whose text has been the original one for a while.
     fn resume(&mut self, now: Instant) -> Result<Vec<TargetAddress>, SessionError> {
         let waiting = std::mem::take(&mut self.beside.suspended);
         let (mut chosen, mut suspended) = (Vec::new(), HashMap::new());
@@ -244,7 +248,7 @@ impl Attachment {
     }
 }
 
-/// Compares a patch with what is there.
+/// Compares a patch with the present text.
 fn found(patch: &Patch, byte_at: &mut dyn FnMut(u64) -> Option<u8>) -> Found {
     let mut breakpoints = Vec::new();
     let (mut differs, mut is_new, mut count) = (false, true, 0);

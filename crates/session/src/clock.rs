@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// One simultaneous reading of both clocks.
+/// A reading of both clocks at the same moment: the TSC and the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
     tsc: u64,
@@ -45,12 +45,12 @@ pub fn monotonic_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
-/// ns that this thread has run.
+/// The processor time of this thread in ns.
 pub fn thread_ns() -> u64 {
     nanoseconds(ClockId::ThreadCPUTime)
 }
 
-/// Reads both clocks as nearly at once as several attempts allow.
+/// Reads both clocks several times, and yields the pair with the least time between the two.
 pub fn read() -> Reading {
     let attempt = || {
         let before = tsc();
@@ -132,7 +132,7 @@ mod tests {
         let before = monotonic_ns();
         let ours = clock.ns_at(tsc());
         let after = monotonic_ns();
-        // Within the interval in which it was read, give or take what a measured rate may be off.
+        // The result lies in the interval in which the clock was read, except for an error of the measured rate.
         let slack = 100_000;
         assert!(
             ours + slack >= before && ours <= after + slack,

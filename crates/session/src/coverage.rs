@@ -30,41 +30,42 @@ use crate::layout::PAGE_BYTES;
 use crate::placement::{RefusedBecause, spread};
 use crate::probes::Spot;
 
-/// Which instructions of each function are wanted.
+/// Which instructions of each function are to be probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wanted {
-    /// The first.
+    /// The first instruction.
     Entries,
-    /// Every way out.
+    /// Every exit.
     Exits,
-    /// All of them.
+    /// All instructions.
     Instructions,
 }
 
-/// What planning all of a module gave.
+/// The result of planning all functions of a module.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
-    /// Functions that were planned.
+    /// The number of functions that were planned.
     pub functions: usize,
-    /// Functions without any exit: they never return.
+    /// The number of functions without any exit: they never return.
     pub without_exit: usize,
     /// Functions some of whose exits may be missing, since a computed branch has unknown targets. For these, the
     /// return address can be replaced.
     pub incomplete: Class,
-    /// Functions that only the unwinding tables know; planned as the others.
+    /// The number of functions that only the unwinding tables know. They are planned like the others.
     pub unnamed: usize,
-    /// IFUNCs. Only a process says which code they stand for, and there that code is planned like any function.
+    /// The number of IFUNCs. Only in a process is it known which code they stand for; there, this code is planned like
+    /// any function.
     pub indirect: usize,
-    /// Points that were asked for.
+    /// The number of wanted points (instructions to be probed).
     pub points: usize,
-    /// How many of them can be probed, by tactic.
+    /// How many of the points can be probed, by tactic.
     pub tactics: BTreeMap<Tactic, usize>,
     /// Points that trap, by reason.
     pub traps: BTreeMap<Obstacle, Class>,
     /// Points that are refused, by reason.
     pub refusals: BTreeMap<&'static str, Class>,
-    /// Sites that hold an `int3` of the program's own, as labels and unreachable code do. They are no code, and no
-    /// points.
+    /// Sites that hold an `int3` of the program's own, as labels and unreachable code do. They are not code, and do not
+    /// count as points.
     pub breakpoints: Class,
     /// Bytes of functions that no known control flow reaches: data, or code that is not probed.
     pub unreached: Class,
@@ -72,19 +73,19 @@ pub struct Coverage {
     pub elapsed: Duration,
 }
 
-/// Points with the same result.
+/// Points for which planning has the same result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Class {
-    /// How many.
+    /// How many points there are.
     pub points: usize,
     /// The first few of them: `function+0x12`.
     pub examples: Vec<String>,
 }
 
-/// Points that are planned together.
+/// The number of points that are planned together.
 const PIECE_POINTS: usize = 256 << 10;
 
-/// How many examples are kept of a class.
+/// How many examples of a class are kept.
 const EXAMPLES_MAX: usize = 6;
 /// Where the models put things: the kernel's choices without randomisation.
 const PROGRAM: u64 = 0x5555_5555_4000;
@@ -127,12 +128,11 @@ fn functions(module: &Module, coverage: &mut Coverage) -> Vec<(AddressRange, Str
     for function in module.functions() {
         match function.kind {
             FunctionKind::Ifunc { .. } => coverage.indirect += 1,
-            FunctionKind::Code => all.push((function.extent(), function.name.to_string())),
+            FunctionKind::Code => {
+                coverage.unnamed += usize::from(!function.is_named);
+                all.push((function.extent(), function.name.to_string()));
+            }
         }
-    }
-    for extent in module.unnamed_functions() {
-        coverage.unnamed += 1;
-        all.push((extent, extent.start.to_string()));
     }
     all.sort();
     all
@@ -168,7 +168,7 @@ fn model(module: Module) -> (Module, Arc<[Range<u64>]>) {
     (module.with_bias(Bias(base)), holes)
 }
 
-/// Functions that are planned together.
+/// The functions that are planned together in one address space.
 #[derive(Default)]
 struct Piece {
     points: usize,

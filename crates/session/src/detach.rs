@@ -40,6 +40,8 @@ use crate::{records, semaphores, signals};
 
 pub use rehearsal::{Standing, rehearse_restore};
 pub use restore::restore;
+pub(crate) use restore::restore_child;
+pub use survey::{Carried, has_abandoned_arena, survey};
 pub use unmapping::has_arena;
 
 mod rehearsal;
@@ -47,37 +49,40 @@ mod remains;
 mod restore;
 mod sites;
 pub(crate) mod stacks;
+mod survey;
 pub(crate) mod unmapping;
 
 use sites::restore_sites;
 use stacks::OurCode;
 use unmapping::unmap;
 
-/// How long threads may take to leave our code.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The least time between two looks at all threads, and the greatest, as a multiple of the time that they stood for
-/// the last look.
+/// How long threads may take to leave our code. On a machine that is twenty times too busy, a thread may wait for a
+/// processor for seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The least time between two looks at all threads.
 const LOOKS_APART_MIN: Duration = Duration::from_micros(200);
+/// The greatest time between two looks at all threads, as a multiple of the time that they stood for the last look.
 const LOOKS_APART_MAX: u32 = 9;
 /// How long a debugger may hold the target before detaching gives up (`nanoprobe restore` then does it later).
 const PATIENCE_WITH_DEBUGGERS: Duration = Duration::from_secs(10);
 /// TF of the flags.
 const TRAP_FLAG: u64 = 0x100;
 
-/// How a detachment went.
+/// The result of taking everything back.
 #[derive(Debug, Default)]
 pub struct Detached {
     /// For how long threads were stopped, in total.
     pub pauses: Pauses,
-    /// Sites that got their original bytes.
+    /// The number of sites that got their original bytes back.
     pub restored: usize,
-    /// Sites that no longer held our bytes: their library is gone, or another program has changed them.
+    /// The number of sites that no longer held our bytes: their library is gone, or another program has changed them.
     pub foreign: usize,
-    /// Entries of a dead tracer's tables that no tracer can have written. What they described may be left behind.
+    /// The number of entries of a dead tracer's tables that no tracer can have written. Sites or mappings that they
+    /// should describe may be left behind.
     pub damaged: usize,
-    /// Calls whose return addresses were put back: they had not returned yet.
+    /// The number of calls that had not returned yet, and whose return addresses were put back.
     pub calls: u64,
-    /// Calls that were left without a return, or whose return was not seen.
+    /// The number of calls that were left without a return (longjmp, exception), or whose return was not seen.
     pub abandoned_calls: u64,
     /// Bytes that stay mapped because a thread is still inside, or because of the sandbox; 0: all is gone.
     pub left_bytes: u64,
@@ -99,7 +104,7 @@ fn stop(process: &Process) -> Result<Stopped, StopError> {
     }
 }
 
-/// Takes a session's presence back.
+/// Removes everything that a session has in its target.
 ///
 /// # Errors
 /// The target cannot be stopped or written. It may also have ended, which the caller checks first.
@@ -112,7 +117,8 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     // Other programs' breakpoints stay in the text. After an error some of them may be taken for ours, which harms
     // only their owners.
     let _ = attachment.look_beside(true);
-    // What fails here, for example because of a debugger's thread, is done in the stop.
+    // Patches that cannot be taken back here, for example because a debugger holds a thread, are taken back in the
+    // stop.
     if let Ok(restored) = attachment.disarm_before_stop(&mut detached.pauses) {
         detached.restored += restored;
     }
@@ -135,11 +141,11 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let regions = attachment.regions.clone();
     let lent = attachment.lent_thread_pointer();
     let process = attachment.process.clone();
-    // Where stacks end: read while the program still runs.
+    // The map shows where stacks end. It is read while the program still runs.
     let map = process.map()?;
     let mut code = our_code(&regions, &springboards, &hosts, attachment.agent(Function::Restorer).0);
-    // Before a call that waits, a thread may hold a mask of ours: if a signal handler has interrupted it there,
-    // until that returns.
+    // A signal handler may have interrupted a thread just before a call that waits. Until the handler returns, the
+    // thread's registers may hold a mask of ours.
     for call in attachment
         .patches
         .iter()
@@ -200,7 +206,7 @@ fn is_springboard(site: &Site) -> bool {
     site.tactic == TACTIC_SPRINGBOARD
 }
 
-/// The one address of a springboard at which a thread can be: its jump's.
+/// The only address of a springboard at which a thread can stand: that of its jump.
 fn springboard_jump(site: &Site) -> Option<u64> {
     const JUMP: u8 = 0xe9;
     let (_, patched) = bytes_of(site);
@@ -208,12 +214,13 @@ fn springboard_jump(site: &Site) -> Option<u64> {
     site.address.checked_add(offset as u64)
 }
 
-/// Whether a site carries the springboard of another one.
+/// Whether a site carries the springboard of another site.
 fn is_host(site: &Site) -> bool {
     site.tactic == TACTIC_HOST
 }
 
-/// The one address of such a springboard at which a thread can be. The patch ends with it.
+/// The address of the springboard's jump, with which the carrying patch ends. A thread can stand at no other address of
+/// the springboard.
 fn carried_jump(site: &Site) -> u64 {
     const JUMP_BYTES: u64 = 5;
     site.address
@@ -258,20 +265,20 @@ fn our_code(regions: &[Region], springboards: &[Site], hosts: &[Site], restorer:
     }
 }
 
-/// What a session has in a target, besides the patches.
+/// What a session has in its target besides the sites that are already restored.
 struct Presence<'a> {
-    /// Where the arena is, when there is one.
+    /// The arena's address, if there is an arena.
     arena: Option<TargetAddress>,
-    /// As the arena's table has them.
+    /// The mappings, as the arena's table lists them.
     regions: &'a [Region],
-    /// They are taken back when no thread is inside.
+    /// The springboards. They are taken back when no thread is in our code.
     springboards: &'a [Site],
     /// Patches that carry springboards. They are taken back when no thread is on a springboard: until then each of
     /// them leads threads into our code.
     hosts: &'a [Site],
-    /// Our code among them, and the springboards' jumps.
+    /// Our code within the regions, and the jumps of the springboards.
     code: OurCode,
-    /// What was mapped a moment ago.
+    /// The target's map, read a moment ago.
     map: &'a Map,
     /// The addresses in detours at which a thread may be moved, each with its address in the original text.
     departures: &'a BTreeMap<u64, u64>,
@@ -283,7 +290,7 @@ struct Presence<'a> {
     sharers: Vec<i32>,
 }
 
-/// Steps 2 and 3.
+/// Carries out steps 2 and 3 of the module's description.
 fn leave(
     process: &Process,
     stopped: Stopped,
@@ -300,10 +307,10 @@ fn leave(
     let mut hosts_are_there = !presence.hosts.is_empty();
     let mut looks = 0;
     loop {
-        // Done again every time: a thread in a detour may have replaced another return address meanwhile.
+        // Addresses are put back at every look: a thread in a detour may have replaced another one meanwhile.
         if let Some(pool) = pool {
             let PutBack { put_back, abandoned } = put_back_returns(process.memory(), TargetAddress(pool.address))?;
-            // Calls that were put back before do not count as abandoned now.
+            // Calls whose return addresses were put back at an earlier look do not count as abandoned.
             detached.abandoned_calls = abandoned.saturating_sub(detached.calls);
             detached.calls += put_back;
         }
@@ -317,7 +324,7 @@ fn leave(
             hosts_are_there = false;
         }
         inside |= hosts_are_there;
-        // A process that shares the memory is not stopped, and may be anywhere in it.
+        // A process that shares the memory is not stopped, and may execute our code at any place.
         inside |= sharers.iter().any(|other| process.is_shared_with(*other));
         let late = Instant::now() > deadline;
         if !inside {
@@ -365,8 +372,8 @@ fn leave(
     }
 }
 
-/// How long all threads run before the next look at them. `stood` is how long the last look stopped them, `looks`
-/// how many there were, `left` the time that remains.
+/// How long all threads run before the next look at them. `stood` is how long the last look stopped them, `looks` the
+/// number of looks so far, `left` the time that remains.
 fn until_next_look(stood: Duration, looks: u32, left: Duration) -> Duration {
     let apart = stood.saturating_mul(looks.min(LOOKS_APART_MAX));
     apart.min(left).max(LOOKS_APART_MIN)
@@ -398,7 +405,7 @@ pub(crate) fn is_anyone_inside(
     Ok(false)
 }
 
-/// Only the springboards in displaced instructions.
+/// The code that consists only of the springboards in displaced instructions.
 fn on_hosts(presence: &Presence) -> OurCode {
     let mut ranges: Vec<Range<u64>> = presence
         .hosts

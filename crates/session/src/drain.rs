@@ -9,37 +9,37 @@ use nanoprobe_lang::layout::RECORD_HEADER_BYTES;
 use crate::error::SessionError;
 use crate::layout::ArenaLayout;
 
-/// What was lost, by kind; cumulative.
+/// How many events were lost since the start, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Hits whose handlers did not run: handlers were running already in that thread.
     pub missed: u64,
-    /// Hits in threads for which there was no context.
+    /// The number of hits in threads for which there was no context.
     pub missed_without_context: u64,
-    /// Hits in threads that could not be told from others.
+    /// The number of hits in threads that could not be told from other threads.
     pub missed_unknown_thread: u64,
     /// Restartable sequences that were aborted by one of our traps, because no section describes them.
     pub aborted: u64,
     /// Returns that were not seen where the return address is replaced. Either no instance was free, or the call
     /// was left by longjmp or an exception, or the address was put back for an unwinder.
     pub missed_returns: u64,
-    /// Records that found no room.
+    /// The number of records that found no room in their ring.
     pub drops: u64,
-    /// Aggregations that found no room.
+    /// The number of aggregated values that found no room.
     pub aggregation_drops: u64,
-    /// Dynamic variables that found no room.
+    /// The number of stores to dynamic variables that found no room.
     pub dynamic_drops: u64,
-    /// Records that found no room under their speculation.
+    /// The number of records that found no room in their speculation.
     pub speculation_drops: u64,
-    /// Calls of `speculation()` that found none free.
+    /// The number of calls of `speculation()` that found no free speculation.
     pub failed_speculations: u64,
-    /// New libraries in which the program ran on before their probes were placed.
+    /// The number of new libraries whose code the program could run before their probes were placed.
     pub unawaited_libraries: u64,
     /// Faults of ERROR clauses.
     pub errors_in_error: u64,
-    /// Samples of threads for which there was no room.
+    /// The number of samples that found no room.
     pub lost_samples: u64,
-    /// Firings of `tick-` and `profile-` for which the tracer was too late.
+    /// The number of firings of `tick-` and `profile-` that were left out because the tracer was late.
     pub missed_ticks: u64,
     /// Rings, and entries of aggregations, that were found damaged.
     pub damaged: u64,
@@ -51,7 +51,8 @@ pub struct Consumer {
     rings: RingMerge,
 }
 
-/// At most so many records are taken in one round, so that a flood cannot keep the tracer from its other duties.
+/// How many records are taken in one round at most, so that a flood of records cannot keep the tracer from its other
+/// duties.
 const RECORDS_MAX: usize = 1 << 18;
 
 impl Consumer {
@@ -79,13 +80,13 @@ impl Consumer {
         })
     }
 
-    /// How many rounds it takes at most to read full rings.
+    /// The maximal number of rounds that are needed to read all rings when they are full.
     pub fn rounds_of_full_rings(&self, layout: &ArenaLayout) -> u64 {
         let records = layout.context.ring_bytes / u64::from(RECORD_HEADER_BYTES) + 1;
         records * self.rings.len() as u64 / RECORDS_MAX as u64 + 2
     }
 
-    /// What was lost so far.
+    /// How many events were lost so far.
     ///
     /// # Errors
     /// The control block is damaged.
@@ -124,7 +125,7 @@ pub fn enabling_of(record: &Record) -> (u32, bool) {
     (record.epid & !RECORD_ERROR, record.epid & RECORD_ERROR != 0)
 }
 
-/// Where a context lies.
+/// The offset of a context in the arena.
 pub fn context_offset(layout: &ArenaLayout, index: u64) -> u64 {
     layout.contexts_offset + index * layout.context.stride
 }

@@ -30,12 +30,12 @@ use crate::statics::Statics;
 /// of the names is given more than once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// The description of this number, which matches the probe's own name.
+    /// The description with this number, which matches the probe's own name.
     Name(usize),
     /// A description that matches another name of its function.
     AnotherName,
-    /// The same, but this name was matched already by an earlier description of the clause; the number is that of
-    /// this one.
+    /// As `AnotherName`, but an earlier description of the clause has matched this probe, too. The number is that of
+    /// the later description.
     AnotherNameAgain(usize),
 }
 
@@ -45,16 +45,15 @@ const ANOTHER_NAME: usize = usize::MAX;
 /// One clause at one probe.
 #[derive(Clone, Debug)]
 pub struct Enabling {
-    /// What its records carry; from 1.
+    /// The id in the records of this enabling; the first is 1.
     pub epid: u32,
     /// The probe.
     pub probe: ProbeIndex,
     /// Index of the clause in the program.
     pub clause: usize,
-    /// The number of the description that matched; [`ANOTHER_NAME`] where it matched another of the function's
-    /// names.
+    /// The number of the description that matched; [`ANOTHER_NAME`] if it matched another of the function's names.
     pub description: usize,
-    /// Bytes from a context to its static slots; 0: it has none, or fires in the tracer.
+    /// Bytes from a context to the enabling's static slots; 0: it has none, or it fires in the tracer.
     pub slot_base: u64,
     /// Counters to increment instead of a call: bytes from the context.
     pub counters: Option<Arc<[u32]>>,
@@ -65,14 +64,14 @@ pub struct Enabling {
 pub struct Slots {
     /// Index of the clause.
     pub clause: usize,
-    /// Bytes from a context to the first.
+    /// Bytes from a context to the first of these slots.
     pub base: u64,
-    /// The first enabling that uses them: its probe's names make the keys.
+    /// The first enabling that uses these slots. The names of its probe make the keys.
     pub epid: u32,
     counters: Option<Arc<[u32]>>,
 }
 
-/// What distinguishes the slots of a clause: those names of the probe that are in its keys.
+/// The names of the probe that are in the clause's keys. Probes that differ in these names have different slots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SlotsKey {
     clause: usize,
@@ -85,7 +84,8 @@ struct SlotsKey {
 /// Enablings and handlers of a session.
 pub struct Enablings {
     list: Vec<Enabling>,
-    /// Clause, number of the description ([`ANOTHER_NAME`] where it has another of the function's names), probe.
+    /// The known enablings: clause, number of the description, and probe. The number is [`ANOTHER_NAME`] if the
+    /// description matches another of the function's names.
     known: HashSet<(usize, usize, ProbeIndex)>,
     enabled: HashSet<(usize, ProbeIndex)>,
     handlers: HashMap<(usize, ProbeKind), Handler>,
@@ -101,11 +101,11 @@ pub struct Enablings {
 /// What handlers do besides counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// They read the target's memory.
+    /// The handlers read the target's memory.
     pub reads_memory: bool,
-    /// They walk its stacks.
+    /// The handlers walk the target's stacks.
     pub walks_stacks: bool,
-    /// They read its errno.
+    /// The handlers read the target's errno.
     pub reads_errno: bool,
 }
 
@@ -113,7 +113,7 @@ pub struct Needs {
 pub struct Context<'a> {
     /// The program.
     pub program: &'a Program,
-    /// Where its variables lie.
+    /// Where the program's variables lie.
     pub storage: &'a Storage,
     /// Sizes of strings and stacks.
     pub limits: Limits,
@@ -128,7 +128,7 @@ pub struct Context<'a> {
 /// A clause cannot be enabled at a probe.
 #[derive(Debug, thiserror::Error)]
 pub enum EnableError {
-    /// The code generator refused it.
+    /// The code generator refused the clause.
     #[error("clause {clause} cannot be compiled: {source}")]
     Compile {
         /// Number of the clause, from 1.
@@ -139,7 +139,7 @@ pub enum EnableError {
     /// Static aggregations take room in each thread's context.
     #[error("too many probes: their aggregations need more than {bytes} bytes a thread; narrow the description")]
     Slots {
-        /// How much there is.
+        /// How many bytes there are room for.
         bytes: u64,
     },
 }
@@ -165,12 +165,12 @@ impl Enablings {
         })
     }
 
-    /// All of them, by epid - 1.
+    /// All enablings, by epid - 1.
     pub fn list(&self) -> &[Enabling] {
         &self.list
     }
 
-    /// Those that are wanted are there, as far as is known.
+    /// Gives the spare room of the list back: as far as is known, no further enablings are wanted.
     pub fn shrink_to_fit(&mut self) {
         self.list.shrink_to_fit();
     }
@@ -217,7 +217,7 @@ impl Enablings {
         needs
     }
 
-    /// The handler of an enabling at a probe of this kind, when it needs one.
+    /// The handler of a clause at a probe of this kind; `None` if the clause needs none.
     pub fn handler(&self, clause: usize, kind: ProbeKind) -> Option<&Handler> {
         self.handlers.get(&(clause, kind))
     }
@@ -246,7 +246,7 @@ impl Enablings {
             By::AnotherName if is_new => ANOTHER_NAME,
             By::AnotherName => return Ok(()),
         };
-        // The function was found by another of its names before, and its own name has not fired yet.
+        // An earlier match found the function by another of its names; its own name has no enabling yet.
         let is_known = matches!(by, By::Name(_)) && self.known.remove(&(clause, ANOTHER_NAME, index));
         if !self.known.insert((clause, number, index)) || is_known {
             return Ok(());
@@ -363,7 +363,7 @@ fn probe_kinds(probe: &Probe, statics: &Statics, modules: &[Module]) -> Vec<Prob
     }
 }
 
-/// What arguments mean at a probe that is not static; `None`: it fires in the tracer.
+/// What arguments mean at a probe that is not static; `None`: the probe fires in the tracer.
 pub fn probe_kind(probe: &Probe, modules: &[Module]) -> Option<ProbeKind> {
     let (module, address, kind) = match probe.place {
         Place::Function { module, function, spot } => {

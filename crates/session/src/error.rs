@@ -2,7 +2,7 @@
 
 use nanoprobe_target::{AttachError, MemoryError, RemoteError, Sandbox, SpawnError, StopError};
 
-/// Why a session could not begin, go on or end.
+/// Why a session could not begin, continue or end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -12,13 +12,13 @@ pub enum SessionError {
     /// The command could not be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// It cannot be stopped.
+    /// The process cannot be stopped.
     #[error(transparent)]
     Stop(#[from] StopError),
-    /// Its memory cannot be read or written.
+    /// The process's memory cannot be read or written.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// A system call made in it failed.
+    /// A system call that was made in the process failed.
     #[error(transparent)]
     Remote(#[from] RemoteError),
     /// A probe description that cannot be right.
@@ -35,9 +35,9 @@ pub enum SessionError {
     /// The process that a description names cannot be traced.
     #[error("[D_PROC_GRAB] failed to grab process {pid}: {error}")]
     Grab {
-        /// Which.
+        /// The number of the process.
         pid: i32,
-        /// Why.
+        /// The reason.
         error: Box<SessionError>,
     },
     /// A function that is named without globs, and that its module, which is loaded, does not have.
@@ -46,19 +46,19 @@ pub enum SessionError {
          module '{module}'{hint}"
     )]
     NoFunction {
-        /// As written.
+        /// The description, as written.
         description: String,
-        /// Likewise.
+        /// The module, as written.
         module: String,
-        /// Likewise.
+        /// The function, as written.
         function: String,
-        /// What to do, beginning with a separator.
+        /// Advice on what to do, beginning with a separator.
         hint: String,
     },
-    /// A description that matches nothing.
+    /// A description that matches no probe.
     #[error("[D_PDESC_ZERO] probe description {description} does not match any probes{hint}")]
     NoMatch {
-        /// As written.
+        /// The description, as written.
         description: String,
         /// What to do, beginning with a separator.
         hint: String,
@@ -76,7 +76,7 @@ pub enum SessionError {
     /// The code generator cannot be set up.
     #[error("the code generator cannot be set up: {0}")]
     Compiler(#[from] nanoprobe_codegen::Error),
-    /// The sizes that were asked for do not fit.
+    /// The sizes that options ask for do not fit into an arena.
     #[error("the buffers do not fit: {0}; ask for smaller ones (bufsize, aggsize)")]
     Sizes(#[from] nanoprobe_arena::PlanError),
     /// No hole in the target's address space.
@@ -84,7 +84,7 @@ pub enum SessionError {
         "the process has no {bytes} bytes of address space free in one piece; ask for smaller buffers (bufsize, aggsize)"
     )]
     NoRoom {
-        /// How many.
+        /// How many bytes are needed.
         bytes: u64,
     },
     /// The target's address space is limited, and tracing would take too much of what is left.
@@ -94,9 +94,9 @@ pub enum SessionError {
         .smallest >> 20
     )]
     LimitedAddressSpace {
-        /// Which process.
+        /// The number of the process.
         pid: i32,
-        /// Bytes that it may still map.
+        /// The number of bytes that the process may still map.
         spare: u64,
         /// Bytes that arena and code take, without any thread's context.
         smallest: u64,
@@ -110,23 +110,23 @@ pub enum SessionError {
     /// The arena makes no sense: the target scribbled over it.
     #[error("the memory shared with the process is damaged ({0}): the process wrote into it")]
     Damaged(#[from] nanoprobe_arena::Corrupt),
-    /// While we attached, the process executed another program. What was known of the process, and mapped in it, is
-    /// gone. The caller may attach again to the new program.
+    /// While we attached, the process executed another program. The old program is gone, and with it our mappings. The
+    /// caller may attach again to the new program.
     #[error(
         "process {pid} executes other programs faster than nanoprobe can attach to it; try again when it stays with one, \
          or start it by -c"
     )]
     Executed {
-        /// Which.
+        /// The number of the process.
         pid: i32,
     },
     /// The process has just begun to execute its program, and not all libraries are mapped yet. The caller may try
     /// again in some milliseconds.
     #[error("process {pid} has not mapped its libraries yet; try again")]
     Starting {
-        /// Which.
+        /// The number of the process.
         pid: i32,
-        /// The error of what could not be found so far, if there is one.
+        /// The error because of which something could not be found so far, if there is one.
         error: Option<Box<SessionError>>,
     },
     /// [`crate::interrupt::request`] was called before there was anything to end.
@@ -153,21 +153,21 @@ pub enum SessionError {
          of asking the kernel; trace it before it enters seccomp"
     )]
     ThreadsAlike {
-        /// Which.
+        /// The number of the process.
         pid: i32,
     },
     /// A process under seccomp.
     #[error("process {pid} cannot be traced: {sandbox}")]
     Sandboxed {
-        /// Which.
+        /// The number of the process.
         pid: i32,
-        /// Which part of its filter is in the way.
+        /// Which answer of the process's filters is in the way.
         sandbox: Sandbox,
     },
     /// `restore` found nothing.
     #[error("process {pid} carries no probes of nanoprobe; there is nothing to restore")]
     NothingToRestore {
-        /// Which.
+        /// The number of the process.
         pid: i32,
     },
     /// The tracer of a process lives.
@@ -176,9 +176,9 @@ pub enum SessionError {
          end that one first"
     )]
     TracerLives {
-        /// Which.
+        /// The number of the process.
         pid: i32,
-        /// Its tracer's number, as the arena has it.
+        /// The process id of the tracer, as the arena states it.
         tracer: u32,
     },
     /// It cannot be found out whether the tracer of a process lives.
@@ -187,9 +187,9 @@ pub enum SessionError {
          ({reason}); try again outside of the container"
     )]
     LocksUnknown {
-        /// Which.
+        /// The number of the process.
         pid: i32,
-        /// What the kernel said.
+        /// The error that the kernel has reported.
         reason: String,
     },
     /// The memory of a dead tracer is destroyed, so nothing can be taken back.
@@ -198,7 +198,7 @@ pub enum SessionError {
          program's text cannot be told any more; restart the program"
     )]
     Overwritten {
-        /// Which.
+        /// The number of the process.
         pid: i32,
     },
     /// Another program has taken our patches back.
@@ -207,17 +207,17 @@ pub enum SessionError {
          was counted after that"
     )]
     TakenBack {
-        /// Which.
+        /// The number of the process.
         pid: i32,
     },
-    /// Attaching failed, and so did taking back what was done by then.
+    /// Attaching failed, and so did the removal of what was already in the process.
     #[error("{error}; taking back what was done by then failed, too: {clean_up}. Process {pid} {left}")]
     NotCleanedUp {
-        /// Which.
+        /// The number of the process.
         pid: i32,
         /// Why attaching failed.
         error: Box<SessionError>,
-        /// Why it could not be taken back.
+        /// Why the removal failed.
         clean_up: Box<SessionError>,
         /// The state in which the process is left, and what to do.
         left: &'static str,
@@ -225,13 +225,13 @@ pub enum SessionError {
     /// Two tracers attach at once.
     #[error("another nanoprobe is attaching to process {pid}; try again, or end that one first")]
     TwoTracers {
-        /// Which.
+        /// The number of the process.
         pid: i32,
     },
 }
 
 impl SessionError {
-    /// Whether another tracer was faster: it has mapped something where, or just before, we were about to.
+    /// Whether the cause is another tracer, which was faster and has mapped something at or just below our place.
     pub(crate) fn is_another_tracers(&self) -> bool {
         let taken = |error: &RemoteError| {
             matches!(
@@ -257,7 +257,7 @@ impl From<nanoprobe_arena::OutOfBounds> for SessionError {
 }
 
 impl SessionError {
-    /// The same error, with the place of the description that caused it.
+    /// This error, with the place of the description that caused it.
     pub(crate) fn at(self, description: &nanoprobe_lang::program::ProbeDescription) -> SessionError {
         SessionError::AtDescription {
             span: description.span,

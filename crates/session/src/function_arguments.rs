@@ -6,7 +6,7 @@ use nanoprobe_types::{Problem, at_entry, at_entry_of_go, at_return, at_return_of
 
 use crate::debug::debug_info;
 
-/// `args[]` of one function.
+/// The types and places of `args[]` of one function.
 pub fn arguments_of(module: &Module, function: &Function, name: &str) -> Result<Vec<Argument>, Unknown> {
     let what = format!("args[ ] of {}`{}", module.name(), function.name);
     let refuse = |why: &str| Err(Unknown::new("D_ARGS_TYPE", format!("failed to resolve {what}: {why}")));
@@ -49,7 +49,7 @@ pub fn arguments_of(module: &Module, function: &Function, name: &str) -> Result<
     }
 }
 
-/// What to do about a Go program that has no debug information of its types.
+/// If the function is Go's, adds advice to the error: a Go program may lack debug information of its types.
 fn of_go(call: Option<GoCall>, unknown: Unknown) -> Unknown {
     match call {
         Some(_) => unknown.with_help(
@@ -60,7 +60,7 @@ fn of_go(call: Option<GoCall>, unknown: Unknown) -> Unknown {
     }
 }
 
-/// What debug information does not have, as an error with this tag.
+/// An error with this tag, which says what the debug information lacks.
 pub fn unknown(tag: &'static str, what: &str, problem: &Problem) -> Unknown {
     let unknown = Unknown::new(tag, format!("{what}: {problem}"));
     match problem.help() {

@@ -11,7 +11,7 @@ use crate::debug::debug_info;
 /// The offset of `m` in a `g`. It is compiled into the C parts of the tool chain, so it never changes.
 const M: u16 = 48;
 
-/// Where the goroutine is, according to the first Go module; `None`: there is none.
+/// Where a thread's goroutine is kept, according to the first Go module; `None`: no module is Go's.
 ///
 /// # Errors
 /// The reason why it is not known.
@@ -68,9 +68,9 @@ fn described(module: &Module) -> Option<(u16, u16, u16)> {
 fn by_version((major, minor): (u32, u32)) -> Option<(u16, u16)> {
     Some(match (major, minor) {
         (1, 18..=22) => (152, 192),
-        // g.syscallbp has come.
+        // These versions have a new field, g.syscallbp.
         (1, 23..=24) => (160, 192),
-        // These versions have no gobuf.ret, which lay before both.
+        // These versions have no gobuf.ret, which lay before both fields.
         (1, 25..=26) => (152, 184),
         _ => return None,
     })

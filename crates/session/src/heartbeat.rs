@@ -18,7 +18,7 @@ use crate::clock::tsc;
 /// A fraction of the time after which the target takes the tracer for dead.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Writes the heartbeat until it is dropped.
+/// Writes the heartbeat until this value is dropped.
 #[must_use]
 pub struct Heartbeat {
     over: Arc<AtomicBool>,
@@ -50,7 +50,8 @@ impl Drop for Heartbeat {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // The thread cannot have panicked, and nothing could be done about it.
+            // An error would mean that the thread has panicked. It cannot panic, and there would be nothing to do about
+            // it.
             let _ = thread.join();
         }
     }

@@ -1,5 +1,5 @@
-//! Signals that were sent while the program blocked them, and that the agent holds (`agent/held.c`). When the
-//! tracer leaves they become pending in the kernel, as they would have been without it.
+//! Signals that were sent while the program blocked them, and that the agent holds (`agent/held.c`). When the tracer
+//! leaves, these signals become pending in the kernel, as they would have been without tracing.
 
 use std::mem::offset_of;
 
@@ -16,10 +16,10 @@ const SI_QUEUE: i32 = -1;
 /// Offset of si_code.
 const CODE: u64 = 8;
 
-/// A thread whose mask is again what the program believes.
+/// A thread that really blocks again the signals that the program believes it blocks.
 pub(crate) struct Blocking {
     pub tid: i32,
-    /// Which of the four signals it blocks.
+    /// Which of the four signals the thread blocks.
     pub bits: u64,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn give_back(
         let entry = Held::from_bytes(&bytes).filter(|entry| entry.state & STATE == HELD_THERE);
         there.extend(entry.filter(|entry| bit(entry.signal) != 0).map(|entry| (place, entry)));
     }
-    // The next tracer must not send these once more.
+    // The next tracer must not send these signals once more.
     memory.write(at(TABLE_HELD_COUNT), &[0; 8])?;
     let process = stopped.process().clone();
     let tid = stopped.best_thread()?;
@@ -68,7 +68,7 @@ pub(crate) fn give_back(
         let code = TargetAddress(information.saturating_add(CODE));
         process.memory().write(code, &SI_QUEUE.to_le_bytes())?;
         let (own, signal) = (own as u64, u64::from(entry.signal));
-        // A thread that is ending gets no signal.
+        // Sending fails for a thread that is ending, which then needs no signal.
         let _ = match receiver.and_then(|thread| process.inner_tid(thread.tid)) {
             Some(thread) => remote.syscall(
                 libc::SYS_rt_tgsigqueueinfo,

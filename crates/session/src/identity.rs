@@ -18,15 +18,15 @@ pub fn ancestors_of(pid: u32) -> Vec<u32> {
 /// The user, group and similar numbers of a process at this moment; 0 where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ids {
-    /// Its parent.
+    /// The process's parent.
     pub parent: u32,
-    /// Its users: real, effective.
+    /// The process's users: real, effective.
     pub user: [u32; 2],
-    /// Its groups: real, effective.
+    /// The process's groups: real, effective.
     pub group: [u32; 2],
-    /// Its process group, in our pid namespace.
+    /// The process's group, in our pid namespace.
     pub process_group: u32,
-    /// Its session, likewise.
+    /// The process's session, in our pid namespace.
     pub process_session: u32,
 }
 
@@ -41,7 +41,7 @@ pub fn ids_of(pid: u32) -> Ids {
     }
 }
 
-/// What /proc/PID/status says of them.
+/// The ids that /proc/PID/status shows.
 fn in_status(status: &str) -> Ids {
     let numbers = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -59,12 +59,12 @@ fn in_status(status: &str) -> Ids {
     }
 }
 
-/// Its parent; 0 where there is none.
+/// The parent of a process; 0 if there is none.
 pub fn parent_of(pid: u32) -> u32 {
     ids_of(pid).parent
 }
 
-/// The path of one of a process's links in /proc: `fd/3`, `cwd`. "<none>" where there is none.
+/// The path to which a link of a process in /proc leads (`fd/3`, `cwd`); "<none>" if there is no such link.
 pub fn path_of(pid: u32, tid: u32, descriptor: i64) -> Vec<u8> {
     use std::os::unix::ffi::OsStringExt as _;
     let what = match descriptor {
@@ -83,13 +83,13 @@ pub fn thread_name_of(pid: u32, tid: u32) -> Vec<u8> {
     name
 }
 
-/// Its command line, in one line and cut. The process may have written anything there.
+/// The command line of a process, in one line and shortened. The process may have overwritten it with anything.
 pub fn arguments_of(pid: u32) -> String {
     joined(&std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default())
 }
 
-/// Where the kernel has put what a process's program was started with: at the start of its stack, as the ABI says. The
-/// program may have written anything there since.
+/// Where the kernel has put the arguments and the environment of a process's program: at the start of its stack, as the
+/// ABI says. The program may have overwritten them since.
 pub fn start_of(pid: u32) -> ProgramStart {
     use std::os::unix::fs::FileExt as _;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -117,15 +117,15 @@ fn program_start(stack: u64, argument_count: i32) -> ProgramStart {
     }
 }
 
-/// Where /proc/PID/stat says that the stack starts; `None` where we may not read that.
+/// The start of the stack according to /proc/PID/stat; `None` if we may not read it.
 fn start_of_stack(stat: &str) -> Option<u64> {
-    // The name may hold anything, and is in brackets.
+    // The process's name may hold any characters, and is in brackets.
     let (_, behind) = stat.rsplit_once(") ")?;
     let start = behind.split(' ').nth(25)?.parse().ok()?;
     (start != 0).then_some(start)
 }
 
-/// ns that a thread has been on a processor; 0 when it has ended.
+/// The processor time of a thread in ns; 0 when the thread has ended.
 pub fn processor_time_of(pid: i32, tid: i32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
     let first = text.split_whitespace().next();

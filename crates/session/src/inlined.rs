@@ -14,7 +14,7 @@ use nanoprobe_lang::target::ArgumentPlace;
 use nanoprobe_symbols::{ImageAddress, Module, unwind_rows};
 use nanoprobe_types::{Held, InlinedCopy, Signature, at_entry};
 
-/// Words that are passed in registers.
+/// The number of words that a call passes in registers.
 const WORDS: u8 = 6;
 /// `arg0` to `arg9`.
 const ARGUMENTS: usize = 10;
@@ -23,15 +23,15 @@ const REGISTERS: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 1
 const RBP: u8 = 6;
 const RSP: u8 = 7;
 
-/// A module whose inlined copies are looked at.
+/// The inlined copies of functions in one module.
 pub struct Copies<'m> {
     module: &'m Module,
-    /// The rows that say where frames are; read when a parameter lies in a frame.
+    /// The unwinding rows, which say where frames are. They are read only when a parameter lies in a frame.
     rows: OnceCell<Vec<UnwindRow>>,
 }
 
 impl<'m> Copies<'m> {
-    /// Of a module.
+    /// The copies of a module.
     pub fn of(module: &'m Module) -> Copies<'m> {
         Copies {
             module,

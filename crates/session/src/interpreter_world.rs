@@ -19,15 +19,15 @@ use crate::layout::{ArenaLayout, SPECULATIONS_OFFSET};
 use crate::sampled::SampledThread;
 use crate::{clock, identity, sampled};
 
-/// Attempts to change a speculation's word, which threads of the target change at the same time.
+/// How often to try to change a speculation's word, which threads of the target change at the same time.
 const ATTEMPTS_MAX: usize = 1000;
 
 /// A variable of the tracer's own thread, or of a thread that has no context.
 type Own = (Scope, VariableId, Option<Vec<u8>>);
 
-/// Where a variable is kept.
+/// Where the value of a variable is kept.
 enum Home {
-    /// With the tracer.
+    /// In the tracer's own memory.
     Own(Own),
     /// In the arena, at an offset.
     Storage(u64),
@@ -35,37 +35,37 @@ enum Home {
     Table(u32, Vec<u8>),
 }
 
-/// State that lasts from one firing to the next.
+/// The state of the tracer's clauses that lasts from one firing to the next.
 #[derive(Default)]
 pub struct TracerState {
-    /// The processor for which a clause fires; `None`: the one that it runs on.
+    /// The processor for which a clause fires; `None`: the processor on which the tracer runs.
     pub processor: Option<u32>,
-    /// The only processor that is traced (the option `cpu`). Then the tracer's own clauses show that number, too.
+    /// The only processor that is traced (the option `cpu`). The tracer's own clauses show this number, too.
     pub only: Option<u32>,
     /// Thread-local and clause-local variables of the tracer's own thread.
     locals: HashMap<Own, Value>,
-    /// What the tracer's clauses have aggregated since the last time it was taken.
+    /// The values that the tracer's clauses have aggregated since these were last taken.
     pub aggregates: Snapshot,
-    /// How many bytes that takes, if every string has its greatest length.
+    /// How many bytes these aggregations take, if every string has its greatest length.
     pub aggregated_bytes: u64,
-    /// Records that are longer than a buffer.
+    /// The number of records that were longer than a buffer.
     pub drops: u64,
-    /// Aggregations for which there was no room.
+    /// The number of aggregated values that found no room.
     pub aggregation_drops: u64,
-    /// Stores for which there was no room.
+    /// The number of stores that found no room.
     pub dynamic_drops: u64,
-    /// Calls of `speculation()` that found none free.
+    /// The number of calls of `speculation()` that found no free speculation.
     pub failed_speculations: u64,
-    /// Records for which there was no room in their speculation.
+    /// The number of records that found no room in their speculation.
     pub speculation_drops: u64,
     /// Faults of ERROR clauses.
     pub errors_in_error: u64,
-    /// This process and its ancestors, once they are needed.
+    /// This process and its ancestors. They are read when they are first needed.
     ancestors: Vec<u32>,
 }
 
 impl TracerState {
-    /// The state of a tracer; `only`: the one processor that it traces.
+    /// The state of a tracer. `only`: the only processor that is traced.
     pub fn on(only: Option<u32>) -> TracerState {
         TracerState {
             only,
@@ -88,7 +88,7 @@ pub struct TracerWorld<'a> {
     pub layout: &'a ArenaLayout,
     /// The program.
     pub program: &'a Program,
-    /// Where its variables lie.
+    /// Where the program's variables lie.
     pub storage: &'a Storage,
     /// Sizes.
     pub limits: Limits,
@@ -96,38 +96,38 @@ pub struct TracerWorld<'a> {
     pub aggregation_bytes: u64,
     /// The option `specsize`.
     pub speculation_bytes: u64,
-    /// What stays.
+    /// The state that lasts from one firing to the next.
     pub state: &'a mut TracerState,
-    /// Where the arena lies in the target, once it is mapped.
+    /// The arena's address in the target, once the arena is mapped.
     pub arena: Option<TargetAddress>,
-    /// The target's memory, when there is a target.
+    /// The target's memory, if there is a target.
     pub target: Option<&'a Memory>,
     /// The target's number.
     pub target_pid: i64,
     /// The provider and the name of the probe.
     pub provider: &'a str,
-    /// Its name.
+    /// The name of the probe.
     pub name: &'a str,
-    /// Its id.
+    /// The id of the probe.
     pub probe_id: u32,
     /// The enabling.
     pub epid: u32,
-    /// `arg0` and on.
+    /// `arg0` to `arg9`.
     pub arguments: [i64; 10],
-    /// ns since boot, the same for the whole clause.
+    /// The time in ns since boot. It stays the same for the whole clause.
     pub timestamp: u64,
     /// The thread for which the clause fires, if there is one.
     pub thread: Option<SampledThread<'a>>,
 }
 
 impl TracerWorld<'_> {
-    /// Where the word of a speculation is.
+    /// The offset of a speculation's word in the arena.
     fn speculation_at(&self, id: i64) -> Option<u64> {
         let index = u64::try_from(id).ok()?.checked_sub(1)?;
         (index < self.layout.speculations).then_some(SPECULATIONS_OFFSET + 8 * index)
     }
 
-    /// Changes the word of a speculation in use, if `next` yields a new value; yields whether it did.
+    /// Changes the word of a speculation in use, if `next` yields a new value. Yields whether the word was changed.
     fn change_speculation(&self, id: i64, mut next: impl FnMut(u64) -> Option<u64>) -> bool {
         let Some(at) = self.speculation_at(id) else {
             return false;
@@ -156,7 +156,7 @@ impl TracerWorld<'_> {
         list.get(id.0 as usize)
     }
 
-    /// Where a variable is kept; `None` where it was given no room, because nothing reads it.
+    /// Where a variable is kept; `None` if the variable has no room because nothing reads it.
     fn home(&self, scope: Scope, id: VariableId, key: Option<&[u8]>) -> Option<Home> {
         let thread = self.thread.filter(|_| scope == Scope::ThreadLocal);
         let place = |list: &[u32]| list.get(id.0 as usize).copied().filter(|offset| *offset != u32::MAX);
@@ -167,7 +167,7 @@ impl TracerWorld<'_> {
             }
             (Scope::Global, Some(key)) => Some(Home::Table(id.0, key.to_vec())),
             (_, Some(key)) if let Some(thread) = thread => {
-                // As in handlers: one table for all threads, with the thread's number before the key.
+                // As in handlers, all threads share one table, and the thread's number precedes the key.
                 let mut whole = i64::from(thread.tid).to_le_bytes().to_vec();
                 whole.extend_from_slice(key);
                 Some(Home::Table(id.0 | THREAD_LOCAL_VARIABLE, whole))
@@ -198,10 +198,10 @@ impl TracerWorld<'_> {
         let found = self.program.aggregations.get(aggregation.0 as usize);
         let elements = found.map_or(&[][..], |found| &found.keys);
         let element = |element: &KeyType| match element {
-            KeyType::String => u64::from(self.limits.string_bytes()),
+            KeyType::String | KeyType::Function => u64::from(self.limits.string_bytes()),
             other => 8 * u64::from(other.words().unwrap_or(1)),
         };
-        // One word of value: that of the common functions.
+        // Eight bytes for the value: most aggregating functions have one word.
         let bytes = 8 + elements.iter().map(element).sum::<u64>();
         let taken = self.state.aggregated_bytes.saturating_add(bytes);
         let fits = taken <= self.aggregation_bytes;
@@ -257,7 +257,7 @@ impl World for TracerWorld<'_> {
                 Builtin::UserStackDepth => {
                     return number(thread.frames.len().min(self.limits.maxframes as usize) as i64);
                 }
-                // A sample has no thread pointer by which to find it.
+                // A sample has no thread pointer, by which errno and the goroutine would be found.
                 Builtin::Errno | Builtin::Goroutine => return Err(Fault::new(FaultKind::Illegal)),
                 _ => {}
             }
@@ -272,7 +272,7 @@ impl World for TracerWorld<'_> {
             Builtin::EffectiveGid => number(i64::from(rustix::process::getegid().as_raw())),
             Builtin::ProcessGroup => number(i64::from(identity::ids_of(std::process::id()).process_group)),
             Builtin::ProcessSession => number(i64::from(identity::ids_of(std::process::id()).process_session)),
-            // The target's number, not the tracer's, like memory that `copyin` reads.
+            // The number of the target's arguments, not the tracer's, just as `copyin` reads the target's memory.
             Builtin::StartArgumentCount => number(i64::from(self.start().argument_count)),
             Builtin::StartArguments => number(self.start().arguments as i64),
             Builtin::StartEnvironment => number(self.start().environment as i64),
@@ -294,7 +294,7 @@ impl World for TracerWorld<'_> {
     }
 
     fn register(&mut self, index: i64) -> Result<i64, Fault> {
-        // The tracer's own registers would mean nothing.
+        // Without a sampled thread every register is 0, because the tracer's own registers would mean nothing.
         let register = self.thread.map_or(Some(0), |thread| thread.register(index));
         register.ok_or(Fault::new(FaultKind::Illegal))
     }
@@ -408,7 +408,7 @@ impl World for TracerWorld<'_> {
 
     fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
         use nix::sys::uio::{RemoteIoVec, process_vm_writev};
-        // Not by /proc/PID/mem, which would write memory that the program itself may not write.
+        // /proc/PID/mem is not used here: it would write memory that the program itself may not write.
         let pid = nix::unistd::Pid::from_raw(self.target_pid as i32);
         let remote = RemoteIoVec {
             base: address as usize,
@@ -491,7 +491,7 @@ impl World for TracerWorld<'_> {
             self.state.aggregation_drops += 1;
             return;
         }
-        // False only for an aggregation that the program does not have.
+        // The result is false only for an aggregation that the program does not have.
         let _ = self
             .state
             .aggregates

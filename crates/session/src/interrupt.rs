@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
-/// Nothing of ours is in any process, so this one may end at once.
+/// Whether this process may end at once, because nothing of ours is in any other process.
 static HARMLESS: AtomicBool = AtomicBool::new(false);
 /// The number of a command that was started and waits before its first instruction; 0: none.
 static COMMAND: AtomicI32 = AtomicI32::new(0);
@@ -19,7 +19,7 @@ static COMMAND: AtomicI32 = AtomicI32::new(0);
 /// What a handler of signals must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Nothing: all long work checks [`requested`].
+    /// The handler need not do anything: all long work checks [`requested`].
     Later,
     /// The handler may end this process, and must kill the command that was started.
     AtOnce(Option<i32>),
@@ -40,7 +40,7 @@ pub fn harmless<T>(command: Option<i32>, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// What the handler of a signal must do now: whether it may end this process.
+/// What the handler of a signal must do now: in particular, whether it may end this process.
 pub fn end() -> End {
     if !HARMLESS.load(Ordering::Relaxed) {
         return End::Later;

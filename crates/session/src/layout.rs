@@ -21,19 +21,19 @@ use nanoprobe_lang::layout::Storage;
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::Program;
 
-/// Size of a page: everything that is mapped is a multiple of it.
+/// Size of a page: the size of every mapping is a multiple of this.
 pub const PAGE_BYTES: u64 = 4096;
-/// Where the words of the speculations are: behind the control block, in its page.
+/// The offset of the speculations' words: after the control block, in the same page.
 pub const SPECULATIONS_OFFSET: u64 = 2048;
 const _: () = assert!(size_of::<Control>() as u64 <= SPECULATIONS_OFFSET);
 const _: () = assert!(SPECULATIONS_OFFSET + 8 * nanoprobe_arena::layout::SPECULATIONS_MAX <= PAGE_BYTES);
-/// Threads that can have a context at the same time; the hits of further ones are missed, and counted.
+/// How many threads can have a context at the same time. Hits of further threads are missed, and counted.
 pub const CONTEXTS_MAX: u32 = nanoprobe_arena::layout::CONTEXTS_MAX;
-/// With room for fewer contexts than this there is no tracing.
+/// If there is room for fewer contexts than this, the session does not begin.
 pub const CONTEXTS_MIN: u32 = 16;
 /// Bytes of static aggregation slots in each context.
 pub const SLOT_BYTES: u64 = 1 << 20;
-/// The same for a program that may probe every instruction: two million counts under `@[probename]`.
+/// Bytes of static slots for a program that may probe every instruction: two million counts under `@[probename]`.
 pub const SLOT_BYTES_OF_INSTRUCTIONS: u64 = 16 << 20;
 /// Scratch memory of a clause: what copyin and copyinstr may use.
 pub const SCRATCH_BYTES: u64 = 64 << 10;
@@ -41,7 +41,7 @@ pub const SCRATCH_BYTES: u64 = 64 << 10;
 pub const KEY_BYTES: u64 = 16 << 10;
 /// Patched places: enough for every instruction of the largest libraries, at about two instructions a place.
 pub const SITES_MAX: u32 = 2 << 20;
-/// Semaphores that are raised in one session.
+/// How many semaphores one session can raise.
 pub const SEMAPHORES_MAX: u32 = 16 << 10;
 /// Mappings made in the target.
 pub const REGIONS_MAX: u32 = 16 << 10;
@@ -50,7 +50,7 @@ pub const GROWTH_BYTES: u64 = 256 << 20;
 /// Code: the agent, the thunks of return addresses (1 MiB, touched when the first is replaced), the handlers, the
 /// redirect tables.
 pub const CODE_BYTES: u64 = 64 << 20;
-/// The same for a program that may probe every instruction. The tables take some hundred bytes a patch, and are
+/// Bytes of code for a program that may probe every instruction. The tables take some hundred bytes a patch, and are
 /// written anew whenever a library brings more.
 pub const CODE_BYTES_OF_INSTRUCTIONS: u64 = 1 << 30;
 
@@ -67,23 +67,23 @@ pub struct ArenaLayout {
     pub globals_offset: u64,
     /// How many speculations there are.
     pub speculations: u64,
-    /// Bytes of the records of one of them.
+    /// Bytes of the records of one speculation.
     pub speculation_bytes: u64,
     /// Offset of the dynamic variables; 0: the program has none.
     pub dynamic_offset: u64,
-    /// Their size.
+    /// The bytes of the dynamic variables.
     pub dynamic_bytes: u64,
-    /// Offset of the memory that is handed out as it is needed.
+    /// Offset of the memory that is given out piece by piece, as the session needs it.
     pub growth_offset: u64,
-    /// Offset of the first context.
+    /// Offset of the first context in the arena.
     pub contexts_offset: u64,
     /// How many contexts there is room for.
     pub contexts: u32,
-    /// What a context consists of.
+    /// The layout of each context.
     pub context: ContextPlan,
     /// The arena's size.
     pub bytes: u64,
-    /// The size of the code block, which lies behind the arena.
+    /// The size of the code block, which lies after the arena.
     pub code_bytes: u64,
 }
 
@@ -138,8 +138,8 @@ impl ArenaLayout {
         })
     }
 
-    /// The same with fewer contexts, which come last, so that the layout and the code block take no more than
-    /// `room` bytes of address space. `None`: too few contexts would fit.
+    /// This layout with fewer contexts, so that arena and code block take no more than `room` bytes of address space.
+    /// (The contexts come last.) `None`: too few contexts would fit.
     pub fn within(mut self, room: u64) -> Option<ArenaLayout> {
         while self.bytes + self.code_bytes > room {
             self.contexts /= 4;
@@ -157,7 +157,7 @@ pub fn round_up(bytes: u64, unit: u64) -> u64 {
     bytes.saturating_add(unit - 1) & !(unit - 1)
 }
 
-/// Whether a description may mean every instruction of something: its name is empty, or a glob.
+/// Whether a description may mean every instruction of something: its name field is empty, or is a glob.
 fn may_want_instructions(program: &Program) -> bool {
     let mut descriptions = program.clauses.iter().flat_map(|clause| &clause.probes);
     descriptions.any(|description| !glob::is_literal(&description.name))

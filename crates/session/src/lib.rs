@@ -15,6 +15,7 @@
 //! | `placement`, `returns` | which bytes go where, and how returns are seen: pure |
 //! | `coverage` | all of a module planned without a process |
 //! | `attachment`, `signals`, `shims`, `ranges`, `unwinding`, `heartbeat` | what is made in the target, and kept up |
+//! | `followed` | children of the target that record, too |
 //! | `arming` | patches into the text and out of it, while it is executed |
 //! | `consume`, `world` | what comes out; the clauses that fire in the tracer |
 //! | `detach` | taking everything back, also after a tracer that was killed |
@@ -32,20 +33,24 @@ mod detach;
 mod drain;
 mod enable;
 mod error;
+mod followed;
 mod function_arguments;
 mod goroutines;
 mod heartbeat;
 mod held;
 mod identity;
 mod inlined;
+mod interpreted;
 mod interpreter_world;
 pub mod interrupt;
+mod javascript;
 mod layout;
 mod lost_pages;
 mod names;
 pub mod perf_map;
 mod placement;
 mod probes;
+mod programs;
 pub mod progress;
 mod ranges;
 mod records;
@@ -68,7 +73,7 @@ mod unwinding;
 pub use acquire::Acquired;
 pub use arming::Armed;
 pub use coverage::{Class, Coverage, Wanted, plan_all};
-pub use detach::{Detached, Standing, rehearse_restore, restore};
+pub use detach::{Carried, Detached, Standing, has_abandoned_arena, rehearse_restore, restore, survey};
 pub use drain::Losses;
 pub use enable::Enabling;
 pub use error::SessionError;
@@ -77,5 +82,6 @@ pub use nanoprobe_patch::{Tactic, TrapForm};
 pub use nanoprobe_text::Patch;
 pub use placement::{Changes, Placement, Refused, RefusedBecause};
 pub use probes::{Place, Probe, ProbeIndex, Spot};
+pub use programs::{Came, Programs};
 pub use session::{Attached, Begun, Compiled, Ended, Known, Listed, Output, Prepared, Tracing};
 pub use types::TracedProgram;

@@ -13,7 +13,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const PAGE_BYTES: usize = 4096;
-/// Mappings that can be watched at the same time.
+/// How many mappings can be watched at the same time.
 const WATCHED_MAX: usize = 64;
 
 struct Slot {
@@ -31,16 +31,16 @@ static SLOTS: [Slot; WATCHED_MAX] = [const {
     }
 }; WATCHED_MAX];
 
-/// The slot is taken, and not in use yet.
+/// The slot is taken, but does not hold a mapping yet.
 const CLAIMED: usize = 1;
 
-/// A mapping that is watched, until this is dropped.
+/// A mapping that is watched until this value is dropped.
 pub struct Watched {
     slot: &'static Slot,
 }
 
 impl Watched {
-    /// Watches a shared mapping of ours. `None`: there are too many.
+    /// Watches a shared mapping of ours. `None`: too many mappings are watched already.
     pub fn new(start: usize, bytes: usize) -> Option<Watched> {
         install();
         let claim = |slot: &&Slot| {
@@ -67,7 +67,7 @@ impl Drop for Watched {
     }
 }
 
-/// What was done about SIGBUS before.
+/// The action for SIGBUS before ours was installed.
 struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
 
 // SAFETY: written once, before the handler is installed that reads it; see `install`.
@@ -93,7 +93,7 @@ fn install() {
 extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid siginfo to a handler with SA_SIGINFO.
     let (address, code) = unsafe { ((*info).si_addr() as usize, (*info).si_code) };
-    // Another process has sent it, so it has no address.
+    // A signal that another process has sent has no address.
     let is_fault = code > 0;
     let slot = SLOTS.iter().find(|slot| {
         let start = slot.start.load(Ordering::Acquire);
@@ -110,7 +110,7 @@ extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mu
     hand_on(before, signal, info, context);
 }
 
-/// Puts a page of zeros at an address; whether that worked. Leaves errno alone.
+/// Maps a page of zeros at an address. Yields whether this succeeded. Does not change errno.
 fn put_zeros(page: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     // SAFETY: the page lies in a shared mapping of ours, whose readers expect any bytes at any time. mmap is a plain

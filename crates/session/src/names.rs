@@ -30,11 +30,11 @@ pub enum Name {
     Return,
     /// A number in hexadecimal.
     Offset(u64),
-    /// None of these.
+    /// Anything else.
     Invalid,
 }
 
-/// The function field that means the module without its functions.
+/// This function field means an address of the module, not an address in a function.
 pub const NO_FUNCTION: &str = "-";
 
 impl Name {
@@ -57,7 +57,7 @@ impl Name {
     }
 }
 
-/// An error in a description whose module and function exist, but not its name.
+/// An error in a description whose module and function exist, but whose name means no probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameError {
     /// The description, with the function that was looked at.
@@ -69,17 +69,18 @@ pub struct NameError {
 /// What is wrong with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Not a name of a probe.
+    /// The text is not the name of a probe.
     Invalid,
     /// With the function `-` the name must be an address, and is not.
     NoAddress,
     /// No function is known around the address.
     NoFunction,
-    /// The same, in a library. DTrace takes the program's addresses only, so this has a tag of its own.
+    /// No function is known around the address, which is in a library. DTrace takes only the program's addresses, so
+    /// this has its own tag.
     NoFunctionOfLibrary,
-    /// No instruction starts there.
+    /// No instruction starts at the offset.
     Offset(NoInstruction),
-    /// The same for an address; the number is what offsets count from, in the image.
+    /// No instruction starts at the address. The number is the address in the image from which offsets count.
     Address(u64, NoInstruction),
     /// The line has no code.
     Line(NoLine),
@@ -132,11 +133,7 @@ impl std::fmt::Display for NameError {
                 }
             }
             NoInstruction::Undecodable { at } => {
-                write!(
-                    f,
-                    "at or behind bytes that are no known instruction, at {:x}",
-                    shown(at)
-                )
+                write!(f, "at or after bytes that are no known instruction, at {:x}", shown(at))
             }
         }
     }

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! The file grows while the program runs: its new lines are read when an unknown address comes up. Code may be made
-//! where other code was; the later line counts. The target's user writes the file, so it is hostile input. It must
-//! be a regular file, reading it never blocks, no link of another root leads to it, and the lengths of its lines,
-//! its names and the whole are bounded. It is trusted when it belongs to the process's user. It is also trusted
-//! when it belongs to root, if the process shares our root folder, mount and user namespace. In another namespace
-//! root may be any user. Manual: the kernel's tools/perf/Documentation/jit-interface.txt.
+//! where other code was before; the later line counts. The target's user writes the file, so it is hostile input. It
+//! must be a regular file, reading it never blocks, no link of another root leads to it, and the lengths of its lines,
+//! its names and the whole are bounded. It is trusted when it belongs to the process's user. It is also trusted when it
+//! belongs to root, if the process shares our root folder, mount and user namespace. In another namespace root may be
+//! any user. Manual: the kernel's tools/perf/Documentation/jit-interface.txt.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -37,20 +37,20 @@ const REPLACED_MAX: usize = 1 << 16;
 /// A process's map.
 #[derive(Debug, Default)]
 pub struct PerfMap {
-    /// The root folders below which the file may lie.
+    /// The root folders in which the file may lie.
     roots: Vec<PathBuf>,
-    /// Its path there.
+    /// The path of the file below a root folder.
     path: PathBuf,
-    /// The user that must own it.
+    /// The user that must own the file.
     user: u32,
-    /// Or root's.
+    /// Whether a file that belongs to root is trusted, too.
     believes_root: bool,
     file: Option<File>,
-    /// Bytes that were read.
+    /// The number of bytes that were read so far.
     read: u64,
-    /// What was read of a line that is not finished.
+    /// The bytes of the last line, whose end was not read yet.
     rest: Vec<u8>,
-    /// The rest of a line that is too long is being skipped.
+    /// Whether the rest of a line is being skipped, because the line is too long.
     skips: bool,
     /// The pieces by start: the end, and the name.
     pieces: BTreeMap<u64, (u64, Box<str>)>,
@@ -76,7 +76,7 @@ impl PerfMap {
         }
     }
 
-    /// A map that is read from these bytes only.
+    /// A map whose lines are only these bytes.
     pub fn of_bytes(bytes: &[u8]) -> PerfMap {
         let mut map = PerfMap::default();
         map.take(bytes);
@@ -90,6 +90,11 @@ impl PerfMap {
         }
         let start = self.known(address)?;
         self.pieces.get(&start).map(|(_, name)| (start, &**name))
+    }
+
+    /// Whether the file exists.
+    pub fn exists(&self) -> bool {
+        self.file.is_some() || self.open().is_some()
     }
 
     /// Where the first known piece begins.
@@ -187,7 +192,7 @@ impl PerfMap {
     }
 }
 
-/// Whether a process's root folder, mounts and users are ours, so that its root user is ours, too.
+/// Whether a process has our root folder, mounts and user namespace, so that its root user is also ours.
 fn shares_our_root(pid: i32) -> bool {
     let same_namespace = |name: &str| {
         let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/{name}")).ok();

@@ -43,19 +43,19 @@ pub use refused::{Refused, RefusedBecause};
 /// Where an IFUNC's resolver sent the program: resolver to implementation.
 pub type Choices = HashMap<TargetAddress, TargetAddress>;
 
-/// Where each handler was put.
+/// The address of each handler.
 pub type Handlers = HashMap<(usize, nanoprobe_codegen::ProbeKind), TargetAddress>;
 
-/// The memory that detours, handlers and enablings take, and what is in it.
+/// The memory for detours, handlers and enablings, and a record of what lies there.
 #[derive(Debug)]
 pub struct Room {
-    /// Where detours are put.
+    /// The memory for detours.
     pub near: NearSpace,
-    /// Where handlers are put.
+    /// The memory for handlers.
     pub code: Space,
-    /// Where enablings and their strings are put.
+    /// The memory for enablings and their strings.
     pub growth: Space,
-    /// Where each handler was put.
+    /// The address of each handler.
     pub handlers: Handlers,
     /// What fires in the functions of this plan.
     pub fired: Fired,
@@ -64,13 +64,14 @@ pub struct Room {
 /// The result of planning. It has no effect before it is committed.
 #[derive(Debug)]
 pub struct Placement {
-    /// What is to be written.
+    /// The changes of the text.
     pub changes: Changes,
-    /// What that takes.
+    /// The memory that these changes take.
     room: Room,
 }
 
-/// What a placement changes in the text: the result of [`Placement::commit`], or of a plan that is only shown.
+/// What a placement changes in the text: the result of [`Placement::commit`], or of a plan that is shown but not
+/// carried out.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// What to write into the text, in any order.
@@ -91,11 +92,11 @@ pub struct Hook {
     pub module: usize,
     /// The function's entry.
     pub address: ImageAddress,
-    /// What is called there.
+    /// What is called at this place.
     pub fire: Fire,
 }
 
-/// What a placement is committed to.
+/// The parts of a session that change when a placement is committed.
 pub struct Holder<'a> {
     /// Near memory.
     pub near: &'a mut NearSpace,
@@ -103,20 +104,20 @@ pub struct Holder<'a> {
     pub code: &'a mut Space,
     /// The arena.
     pub growth: &'a mut Space,
-    /// Where each handler was put.
+    /// The address of each handler.
     pub handlers: &'a mut Handlers,
     /// What fires in each function.
     pub fired: &'a mut Fired,
 }
 
 impl Placement {
-    /// What shims need: the changes that they join, and the near memory that is left.
+    /// What shims need: the changes to which they are added, and the near memory that is left.
     pub fn parts(&mut self) -> (&mut Changes, &mut NearSpace) {
         (&mut self.changes, &mut self.room.near)
     }
 
-    /// Takes the placement's memory, and makes its probes known to the next planning. No other placement was
-    /// committed since this one was planned.
+    /// Takes the placement's memory, and makes its probes known to the next planning. No other placement may have been
+    /// committed since this placement was planned.
     pub fn commit(self, holder: Holder<'_>) -> Changes {
         let Placement { changes, room } = self;
         *holder.near = room.near;
@@ -142,7 +143,7 @@ pub struct Planner<'a> {
     pub choices: &'a Choices,
     /// What detours need to know.
     pub runtime: Runtime,
-    /// The memory that may be taken: drafts and copies of the real one.
+    /// The memory that planning may take: drafts and copies of the real memory.
     pub room: Room,
     /// Whether planning should stop early. Its result is then useless.
     pub is_cancelled: fn() -> bool,
@@ -156,24 +157,24 @@ pub struct Planner<'a> {
     pub returns: ReturnPolicy<'a>,
     /// The target's threads have shadow stacks.
     pub shadow_stack: bool,
-    /// How small the stacks are on which the functions of each module run.
+    /// For each module, how small the stacks of its functions are.
     pub small_stacks: Vec<SmallStack>,
     /// What fires in each function that was planned so far, by its start.
     pub placed: &'a Fired,
     /// The patches that are in the text.
     pub patches: &'a [Patch],
-    /// Patches that newer ones have replaced; their springboards are still there.
+    /// Patches that newer patches have replaced. Their springboards are still in the text.
     pub retired: &'a [Patch],
-    /// The functions around those that are planned.
+    /// The functions around the planned functions.
     pub neighbours: Neighbours,
     /// For how many sites planning finds out why they have no jump.
     pub explanations: usize,
 }
 
-/// [`Planner::explanations`] of one placement.
+/// The value of [`Planner::explanations`] for one placement.
 pub const EXPLANATIONS_MAX: usize = 64;
 
-/// What fires in functions, by their start: enablings (by index) at spots, and hooks.
+/// For each function, by its start, what fires there: enablings (by index) at spots, and hooks.
 pub type Fired = HashMap<u64, (Vec<(usize, Spot)>, Vec<Fire>)>;
 
 /// The function that a run belongs to.
@@ -183,16 +184,16 @@ struct Function {
     named: Option<Named>,
 }
 
-/// What a function is called after: hardly any name is ever asked for.
+/// Where the name of a function comes from. The name itself is made on demand, because hardly any name is needed.
 #[derive(Clone, Copy, Debug)]
 enum Named {
-    /// A probe in it.
+    /// A probe in the function.
     Probe(ProbeIndex),
     /// The linker's hook of a module.
     Hook(usize),
 }
 
-/// What is planned so far.
+/// The part of a placement that is planned so far.
 struct Planned {
     planning: Planning,
     /// The function of each run, by the run's start.
@@ -273,8 +274,8 @@ impl Planner<'_> {
         }
     }
 
-    /// A function that is patched already (an IFUNC of a new library chose it) is planned anew, with all that fires
-    /// in it. False: it must stay as it is.
+    /// A function that is patched already (an IFUNC of a new library chose it) is planned anew, with all that fires in
+    /// it. False: the function must stay as it is.
     fn join_placed(&self, start: u64, group: &mut Group, changes: &mut Changes) -> bool {
         let Some((members, hooks)) = self.placed.get(&start) else {
             return true;
@@ -293,7 +294,7 @@ impl Planner<'_> {
         true
     }
 
-    /// Plans each function by itself, in ascending order; a second thread decodes those that come next.
+    /// Plans each function by itself, in ascending order; a second thread decodes the functions that come next.
     fn plan_groups(
         &mut self,
         groups: BTreeMap<u64, Group>,
@@ -346,14 +347,14 @@ impl Planner<'_> {
         patches.any(|patch| patch.function.0 == start && patch.built.carries.is_some())
     }
 
-    /// The text that earlier patches have and keep.
+    /// The text that earlier patches occupy and will keep.
     fn taken(&self, replaced: &[TargetAddress]) -> Vec<Range<TargetAddress>> {
         let kept = self
             .patches
             .iter()
             .filter(|patch| patch.shim || !replaced.contains(&patch.function));
         let sites = kept.flat_map(|patch| patch.built.ranges());
-        // Springboards stay until the end.
+        // Springboards stay in the text until the end.
         let all = self.patches.iter().chain(self.retired);
         let springboards = all.flat_map(|patch| patch.built.springboard.iter().cloned());
         let taken = sites.chain(springboards);
@@ -374,13 +375,14 @@ impl Named {
     }
 }
 
-/// Whose the code is from an address on: what begins at parts of functions, and at runs; ascending.
+/// To which function or run the code from an address on belongs. Sorted by the addresses at which parts of functions
+/// and runs begin.
 fn functions(
     parts: &BTreeMap<TargetAddress, Part>,
     runs: Vec<(TargetAddress, Function)>,
 ) -> Vec<(TargetAddress, Function)> {
     let mut all = runs;
-    // Of two at one place the last run counts, and a part least.
+    // If several runs have one address, the last one counts. A part of a function counts only if there is no run.
     all.reverse();
     all.extend(parts.iter().map(|(start, part)| (*start, part.function)));
     all.sort_by_key(|(start, _)| *start);
@@ -389,7 +391,7 @@ fn functions(
     all
 }
 
-/// A run that was built at its place.
+/// The patch of a run whose detour was built at its address.
 fn patch(run: &RunPlan, detour: TargetAddress, built: Built, function: Function) -> Patch {
     let sites = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
     let sites = sites.map(|displaced| displaced.address).collect();

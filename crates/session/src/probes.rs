@@ -25,6 +25,7 @@ pub use description::{
     DescriptionError, Line, answers_to, describe, hint_for_elsewhere, hint_for_fields, is_target_provider,
     matching_name, means_inlined, named_process,
 };
+pub(crate) use matching::may_match;
 pub use matching::{Candidate, Later, Matched};
 
 /// Index into [`ProbeList::probes`].
@@ -42,9 +43,9 @@ pub struct Probe {
     pub module: Arc<str>,
     /// The name by which the description matched the function; `-` for a probe on an address.
     pub function: Arc<str>,
-    /// Where it fires.
+    /// Where the probe fires.
     pub place: Place,
-    /// `BEGIN`, `tick-1s`, or the name of a static probe; empty for the target's other probes, whose names follow
+    /// `BEGIN`, `tick-1s`, or the name of a static probe; empty for the target's other probes, whose names are made
     /// from their places.
     own_name: Arc<str>,
 }
@@ -69,11 +70,11 @@ impl Probe {
 pub enum Place {
     /// When tracing begins.
     Begin,
-    /// When it ends.
+    /// When tracing ends.
     End,
     /// Fires when a clause has failed.
     Error,
-    /// At intervals.
+    /// At intervals of time.
     Interval(Interval),
     /// In the target.
     Function {
@@ -81,17 +82,17 @@ pub enum Place {
         module: usize,
         /// Index of the function in the module.
         function: usize,
-        /// Which of its instructions.
+        /// Which instructions of the function.
         spot: Spot,
     },
     /// In the target, at the sites of a static probe, of a line or of the inlined copies of a function.
     Static {
         /// Index of the module in the order of loading.
         module: usize,
-        /// Its number in [`crate::statics::Statics`].
+        /// The probe's number in [`crate::statics::Statics`].
         number: usize,
     },
-    /// In the target, at an instruction that was named by its address.
+    /// In the target, at an instruction that a description names by its address.
     Address {
         /// Index of the module in the order of loading.
         module: usize,
@@ -103,15 +104,15 @@ pub enum Place {
 /// Which instructions of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Spot {
-    /// The first.
+    /// The first instruction.
     Entry,
-    /// Every way out.
+    /// Every exit.
     Exits,
-    /// The one at this many bytes from the entry, modulo 2^64.
+    /// The instruction at this many bytes from the entry, modulo 2^64.
     Offset(u64),
 }
 
-/// What the probes of one function have in common.
+/// The names that the probes of one function have in common.
 #[derive(Clone, Debug)]
 struct Labels {
     provider: Arc<str>,
@@ -132,7 +133,7 @@ pub struct ProbeList {
 const FIRST_FREE_ID: u32 = 4;
 
 impl ProbeList {
-    /// An empty list. `demangle` says how it shows functions.
+    /// An empty list. `demangle` says how the names of functions are shown.
     pub fn new(demangle: Demangle) -> ProbeList {
         ProbeList {
             probes: Vec::new(),
@@ -143,17 +144,17 @@ impl ProbeList {
         }
     }
 
-    /// The probe at an index that this list gave.
+    /// The probe at an index that this list has returned.
     pub fn get(&self, index: ProbeIndex) -> Option<&Probe> {
         self.probes.get(index.0)
     }
 
-    /// All of them.
+    /// All probes of the list.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Probe> {
         self.probes.iter()
     }
 
-    /// Those that are wanted are there, as far as is known.
+    /// Gives the spare room of the list back: as far as is known, no further probes are wanted.
     pub fn shrink_to_fit(&mut self) {
         self.probes.shrink_to_fit();
     }

@@ -6,20 +6,20 @@
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-/// What is done.
+/// The kind of work that is being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Symbols, debug information and types are read.
     Reading,
-    /// Probes are matched: so many so far.
+    /// Probes are matched; the count is that of matched probes.
     Matching,
-    /// Places are planned: functions of which there is a plan.
+    /// Places are planned; the count is that of planned functions.
     Planning,
-    /// The code to which probes lead is made: so many jumps.
+    /// The code to which probes lead is made; the count is that of jumps.
     Building,
     /// Probes are written into the program's text.
     Writing,
-    /// Probes are taken out of it.
+    /// Probes are taken out of the text.
     Restoring,
 }
 
@@ -35,15 +35,15 @@ const ALL: [Work; 6] = [
 /// One more than the index in [`ALL`]; 0: no work.
 static WORK: AtomicU8 = AtomicU8::new(0);
 static DONE: AtomicUsize = AtomicUsize::new(0);
-/// 0: not known.
+/// The total of the current work; 0: not known.
 static OF: AtomicUsize = AtomicUsize::new(0);
 
-/// How far it has come.
+/// How far the current work has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// What is done.
+    /// The kind of work.
     pub work: Work,
-    /// How much of it.
+    /// How many items of the work are done.
     pub done: usize,
     /// The total, if it is known.
     pub of: Option<usize>,
@@ -60,7 +60,7 @@ pub fn now() -> Option<State> {
     })
 }
 
-/// The current work is this until the value is dropped.
+/// Names the current work until this value is dropped.
 #[must_use]
 pub struct Doing {
     before: (u8, usize, usize),
@@ -78,7 +78,7 @@ pub fn doing(work: Work, of: usize) -> Doing {
     }
 }
 
-/// Counts more of it as done.
+/// Counts `more` items of the work as done.
 pub fn done(more: usize) {
     DONE.fetch_add(more, Ordering::Relaxed);
 }

@@ -9,7 +9,7 @@ use nanoprobe_patch::TargetAddress;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
 
-/// Snapshots that are kept.
+/// How many snapshots are kept.
 const PLACES: usize = 4;
 /// Ranges of a snapshot at most. Memory in further ranges is read by way of the kernel.
 const RANGES_MAX: usize = 4096;

@@ -1,11 +1,11 @@
-//! What the thread table records of signal masks: what each thread and each action of the program believes to
-//! block, and the masks that are lent to waiting calls (`agent/contract/image.h`).
+//! What the thread table records of signal masks: which signals each thread and each action should block according to
+//! the program, and the masks that are lent to waiting calls (`agent/contract/image.h`).
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
 use nanoprobe_arena::layout::{
-    LENT_MASKS_BYTES, LentMask, SYNCHRONOUS, TABLE_ACTION_MASKS, TABLE_BITS, TABLE_BLOCKED, TABLE_FACTOR,
+    LENT_MASKS_BYTES, LentMask, SYNCHRONOUS, TABLE_ACTION_MASKS, TABLE_BITS, TABLE_BLOCKED, TABLE_FACTOR, TABLE_KEYS,
     TABLE_LENT_MASKS, TABLE_SLOTS, ThreadSlot,
 };
 use nanoprobe_patch::TargetAddress;
@@ -17,8 +17,8 @@ pub(crate) fn recorded_bits(stopped: &Stopped, place: TargetAddress) -> u64 {
     bits.map_or(0, u64::from) & SYNCHRONOUS
 }
 
-/// The record of what a thread believes to block: at the slot of its thread pointer. A thread without a slot gets
-/// one, as in `np_own_slot` of agent/threads.h.
+/// The record of which signals a thread should block according to the program. It lies at the slot of its thread
+/// pointer. A thread without a slot gets one, as in `np_own_slot` of agent/threads.h.
 pub(crate) fn blocked_place(
     table: TargetAddress,
     stopped: &Stopped,
@@ -34,6 +34,8 @@ pub(crate) fn blocked_place(
         let found = memory.read_u64(slot)?;
         if found == 0 && claims {
             memory.write(slot, &key.to_le_bytes())?;
+            let kept = table.0 + (TABLE_KEYS + size_of::<u64>() * index as usize) as u64;
+            memory.write(TargetAddress(kept), &key.to_le_bytes())?;
         }
         if found == key || (found == 0 && claims) {
             return Ok(Some(TargetAddress(table.0 + TABLE_BLOCKED as u64 + 2 * index)));
@@ -55,8 +57,8 @@ pub(crate) fn recorded_actions(table: TargetAddress, stopped: &Stopped) -> BTree
     bits.filter(|(_, bits)| *bits != 0).collect()
 }
 
-/// Gives a thread back its own mask where it holds one of ours (`lent_masks` of the thread table); false: it holds
-/// none.
+/// If a thread holds one of our masks (`lent_masks` of the thread table), gives it back its own mask. False: it holds
+/// none of ours.
 pub(crate) fn take_back_mask(table: u64, memory: &Memory, registers: &mut Registers) -> bool {
     let held = [
         &mut registers.rdi,
@@ -67,7 +69,7 @@ pub(crate) fn take_back_mask(table: u64, memory: &Memory, registers: &mut Regist
     take_back_held(table, memory, held)
 }
 
-/// The same for the registers in which masks and their lengths are passed.
+/// Gives a thread back its own mask in the registers in which masks and their lengths are passed.
 pub(crate) fn take_back_held(table: u64, memory: &Memory, held: [&mut u64; 4]) -> bool {
     let mut changed = false;
     for register in held {
@@ -79,7 +81,8 @@ pub(crate) fn take_back_held(table: u64, memory: &Memory, held: [&mut u64; 4]) -
     changed
 }
 
-/// The record of what a register held before it got this address; `None`: the address is not a lent one.
+/// The record of the value that a register held before it got this address; `None`: at this address there is no lent
+/// mask.
 fn lent_for(table: u64, address: u64) -> Option<TargetAddress> {
     const FIELDS: [usize; 2] = [offset_of!(LentMask, mask), offset_of!(LentMask, pair)];
     let start = table.checked_add(TABLE_LENT_MASKS as u64).filter(|_| table != 0)?;

@@ -1,5 +1,5 @@
 //! Return probes by the return address (a kretprobe): what planning must know about them, and in [`pool`] what they
-//! need in the target. [`nanoprobe_text::returns`] says where the form may be used.
+//! need in the target. [`nanoprobe_text::returns`] says where return addresses may be replaced.
 
 mod pool;
 
@@ -12,7 +12,7 @@ pub(crate) use pool::{PutBack, Returns, put_back};
 /// What planning must know about return probes.
 #[derive(Clone, Copy, Debug)]
 pub struct ReturnPolicy<'a> {
-    /// The form that the user has asked for.
+    /// The form of return probes that the user has asked for.
     pub form: ReturnForm,
     /// Why no return address of the process is replaced.
     pub refusal: Option<&'a ReturnRefusal>,
@@ -20,7 +20,7 @@ pub struct ReturnPolicy<'a> {
     pub take: TargetAddress,
     /// `np_return_take_at_jump_from`.
     pub take_at_jump: TargetAddress,
-    /// Where stubs lead.
+    /// The code to which the stubs of return probes lead.
     pub exits: nanoprobe_patch::ReturnExits,
 }
 
@@ -40,7 +40,8 @@ pub fn check_function<'a>(
     }
 }
 
-/// Whether it may be replaced where a function jumps to another one, after its own last use of it.
+/// Whether the return address may be replaced where a function jumps to another one, after its own last use of the
+/// address.
 ///
 /// # Errors
 /// Why it may not.

@@ -1,4 +1,4 @@
-//! A thread of the target as a sample shows it, for `profile-...` clauses. Pure.
+//! What `profile-...` clauses see of a thread of the target: the content of one sample. Pure.
 
 use std::mem::offset_of;
 
@@ -10,7 +10,7 @@ use nanoprobe_target::Sample;
 use crate::drain::context_offset;
 use crate::layout::ArenaLayout;
 
-/// What a clause is fired for.
+/// The thread and its sample, for which a clause is fired.
 #[derive(Clone, Copy, Debug)]
 pub struct SampledThread<'a> {
     /// The sample.
@@ -24,7 +24,8 @@ pub struct SampledThread<'a> {
 }
 
 impl SampledThread<'_> {
-    /// `uregs[]`, by illumos' numbers (`<sys/regset.h>`); `None` where a sample does not have it.
+    /// The register with a number of `uregs[]`, as illumos numbers them (`<sys/regset.h>`). `None`: a sample does not
+    /// have this register.
     pub fn register(&self, number: i64) -> Option<i64> {
         const NAMES: [&str; 22] = [
             "r15", "r14", "r13", "r12", "r11", "r10", "r9", "r8", "di", "si", "bp", "bx", "dx", "cx", "ax", "", "",
@@ -41,7 +42,7 @@ impl SampledThread<'_> {
         }
     }
 
-    /// `ucaller`; 0: none.
+    /// `ucaller`: the address in the caller; 0: there is no caller.
     pub fn caller(&self) -> u64 {
         self.frames.get(1).copied().unwrap_or(0)
     }
@@ -59,7 +60,7 @@ pub fn arguments(sample: &Sample) -> [i64; 10] {
     arguments
 }
 
-/// Where a thread's context lies, once it has hit a probe.
+/// The offset of a thread's context in the arena. `None`: the thread has hit no probe yet.
 pub fn context_of(memory: &Mapping, layout: &ArenaLayout, tid: u32) -> Option<u64> {
     let contexts = ControlBlock::open(memory).ok()?.contexts_in_use().ok()?;
     let mut offsets = (0..u64::from(contexts)).map(|index| context_offset(layout, index));

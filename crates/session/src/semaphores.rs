@@ -52,7 +52,7 @@ pub struct Wanted {
     pub site: TargetAddress,
 }
 
-/// Raises those that are not raised yet, in a process that has this arena.
+/// Raises the semaphores that are not raised yet, in a process that has this arena.
 ///
 /// # Errors
 /// The table is full; the target cannot be read or written.
@@ -109,7 +109,7 @@ pub fn forget(memory: &Mapping, range: &std::ops::Range<u64>) -> Result<(), Sess
     Ok(())
 }
 
-/// Lowers those that are raised. `store` writes back an entry that has changed; for a forked child it writes
+/// Lowers the semaphores that are raised. `store` writes back an entry that has changed; for a forked child it writes
 /// nothing.
 ///
 /// # Errors
@@ -167,7 +167,7 @@ pub fn lower_all(process: &Process, memory: &Mapping) -> Result<(), SessionError
     })
 }
 
-/// The same entries. Those that no file describes as semaphores any more are marked as gone.
+/// Yields the same entries. Entries that no file describes as semaphores any more are marked as gone.
 pub fn described(process: &Process, map: &Map, semaphores: &[Semaphore]) -> Vec<Semaphore> {
     let mut modules = Modules::default();
     let executable = process.facts().executable.clone();

@@ -9,14 +9,15 @@ use std::ops::Range;
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_patch::{Obstacle, Refusal, Replacement, Tactic, TargetAddress};
 use nanoprobe_symbols::Module;
-use nanoprobe_text::{Patch, shims::find, without};
+pub use nanoprobe_text::shims::find;
+use nanoprobe_text::{Patch, without};
 
 use crate::placement::{Placement, Refused, RefusedBecause};
 
 /// Where each of some modules is to have shims. It takes longer than placing them: another thread may do it.
-pub fn find_all(modules: &[&Module], is_cancelled: fn() -> bool) -> Vec<Vec<Replacement>> {
+pub fn find_all(modules: &[&Module], executes: bool, is_cancelled: fn() -> bool) -> Vec<Vec<Replacement>> {
     let modules = modules.iter().take_while(|_| !is_cancelled());
-    modules.map(|module| find(module)).collect()
+    modules.map(|module| find(module, executes)).collect()
 }
 
 /// Adds the shims of some modules to a placement. Where a probe wants the same instructions the shim has

@@ -25,8 +25,9 @@ use std::mem::offset_of;
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::layout::{
     Control, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SYNCHRONOUS, SignalAction as StoredAction,
+    TABLE_INHERITANCE,
 };
-use nanoprobe_arena::{Mapping, Memory as _};
+use nanoprobe_arena::{Mapping, Memory as _, Structure as _};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{SignalAction, Stopped};
 
@@ -155,6 +156,11 @@ pub(crate) fn install(
         let ours = ours(agent, signal, *handler, &before);
         store(agent.arena, offset_of!(Control, actions), *slot, &before)?;
         store(agent.arena, offset_of!(Control, installed), *slot, &ours)?;
+        // Forked children inherit this copy.
+        let own = table.0 + (TABLE_INHERITANCE + slot * size_of::<StoredAction>()) as u64;
+        process
+            .memory()
+            .write(TargetAddress(own), &stored(&before).to_bytes())?;
         let memory = agent.arena;
         let mask = memory.load_u32(offset_of!(Control, action_mask) as u64)?;
         memory.store_u32(offset_of!(Control, action_mask) as u64, mask | 1 << slot)?;
@@ -175,14 +181,14 @@ pub(crate) fn install(
     Ok(())
 }
 
-/// What is not installed yet.
+/// Our actions that are not installed yet.
 fn wanted(actions: &Actions) -> Vec<(usize, i32, AgentFunction)> {
     let is_wanted = |slot: usize| !actions.installed.get(slot).copied().unwrap_or(true);
     SIGNALS.into_iter().filter(|(slot, ..)| is_wanted(*slot)).collect()
 }
 
-/// The other signals whose actions are changed with the first of ours: their handlers block none of the four from
-/// then on.
+/// The other signals that the program catches. The actions of these signals are changed together with the first of our
+/// own: from then on their handlers block none of the four.
 fn caught_by_others(actions: &Actions, stopped: &Stopped) -> Vec<i32> {
     if actions.are_installed() {
         return Vec::new();

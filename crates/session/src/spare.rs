@@ -10,7 +10,7 @@ pub(crate) fn give_back(probes: usize) {
         return;
     }
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes the allocator's own locks, and frees what nobody has.
+    // SAFETY: the call takes the allocator's own locks, and frees only unused memory.
     unsafe {
         libc::malloc_trim(0);
     }

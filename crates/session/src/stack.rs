@@ -34,8 +34,21 @@ struct Cursor {
     exact: bool,
 }
 
+/// A frame of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NativeFrame {
+    /// The program counter: the frame's return address, or the innermost frame's instruction.
+    pub pc: u64,
+    /// An address of the instruction that was executed.
+    pub at: u64,
+    /// The stack pointer in the frame.
+    pub low: u64,
+    /// The stack pointer after its return; `None`: the walk ended here.
+    pub high: Option<u64>,
+}
+
 /// The frames of a thread, innermost first.
-pub fn walk(user: &UserState, mut known: impl FnMut(u64) -> FrameRule) -> Vec<u64> {
+pub fn walk(user: &UserState, mut known: impl FnMut(u64) -> FrameRule) -> Vec<NativeFrame> {
     let mut cursor = Cursor {
         pc: user.register("ip"),
         rsp: user.register("sp"),
@@ -44,9 +57,15 @@ pub fn walk(user: &UserState, mut known: impl FnMut(u64) -> FrameRule) -> Vec<u6
     };
     let mut frames = Vec::new();
     while frames.len() < FRAMES_MAX && ADDRESSES.contains(&cursor.pc) {
-        frames.push(cursor.pc);
         let at = cursor.pc.wrapping_sub(u64::from(!cursor.exact));
-        match step(user, &cursor, &known(at)) {
+        let next = step(user, &cursor, &known(at));
+        frames.push(NativeFrame {
+            pc: cursor.pc,
+            at,
+            low: cursor.rsp,
+            high: next.as_ref().map(|next| next.rsp),
+        });
+        match next {
             Some(next) => cursor = next,
             None => break,
         }
@@ -108,6 +127,11 @@ mod tests {
     use super::*;
 
     const SP: u64 = 0x7000;
+
+    fn walk(user: &UserState, known: impl FnMut(u64) -> FrameRule) -> Vec<u64> {
+        let frames = super::walk(user, known);
+        frames.iter().map(|frame| frame.pc).collect()
+    }
 
     fn thread(ip: u64, bp: u64, words: &[u64]) -> UserState {
         let mut user = UserState::default();

@@ -52,15 +52,15 @@ type Key = (usize, Arc<str>, Arc<str>, Arc<str>);
 pub struct StaticProbe {
     /// Index of the module in the order of loading.
     pub module: usize,
-    /// As the note has it, without the process's number.
+    /// The provider as the note has it, without the process's number.
     pub provider: Arc<str>,
     /// The function that it lies in; `-` where none is known.
     pub function: Arc<str>,
-    /// As it is shown.
+    /// The name as it is shown.
     pub name: Arc<str>,
-    /// As the note has it.
+    /// The name as the note has it.
     spelled: Arc<str>,
-    /// Where it fires.
+    /// The places at which the probe fires.
     pub sites: Vec<StaticSite>,
     /// A note describes it. Otherwise it comes from debug information, for a line or a function's inlined copies.
     is_noted: bool,

@@ -41,7 +41,7 @@ impl Seen {
             let pointer = stopped.thread_pointer(tid)?;
             let word = stopped.process().memory().read_u64(pointer).ok();
             seen.all_self &= pointer != TargetAddress(0) && word == Some(pointer.0);
-            // Threads without a thread pointer are told apart by their number anyway.
+            // Threads without a thread pointer are distinguished by their number anyway.
             seen.shared |= pointer != TargetAddress(0) && !pointers.insert(pointer);
         }
         Ok(seen)
@@ -78,7 +78,7 @@ pub(crate) fn choose(seen: Option<Seen>, has_libc: bool, is_dynamic: bool, has_f
     }
 }
 
-/// What the agent is told (`enum np_thread_key`).
+/// The choice as the agent reads it (`enum np_thread_key`).
 pub(crate) fn mode(key: ThreadKey, has_fsgsbase: bool) -> u64 {
     match key {
         ThreadKey::TlsSelf if has_fsgsbase => KEY_TLS_CHECKED,
@@ -93,7 +93,7 @@ pub(crate) fn has_fsgsbase() -> bool {
     rustix::param::linux_hwcap().1 & 2 != 0
 }
 
-/// The value of the agent's `np_thread_key` in a thread that is told by its number.
+/// The value of the agent's `np_thread_key` in a thread that is identified by its number.
 pub(crate) fn of_number(process: &Process, tid: i32) -> u64 {
     KEY_OF_NUMBER | u64::from(process.inner_tid(tid).unwrap_or(tid).unsigned_abs())
 }

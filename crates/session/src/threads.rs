@@ -22,13 +22,13 @@ use crate::thread_key;
 
 /// Slots up to which the table works well: beyond that, chains become long.
 const SLOTS_USABLE: u64 = TABLE_SLOTS as u64 / 4 * 3;
-/// With few free ones the threads are looked at this often, even if no thread seems to have ended: thread pointers
-/// may have changed.
+/// While few slots or contexts are free, the threads are looked at this often, even if no thread seems to have ended:
+/// thread pointers may have changed.
 const PERIOD: Duration = Duration::from_millis(500);
 /// Attempts to change a word of bits that the target's threads change too.
 const ATTEMPTS_MAX: usize = 1000;
 
-/// When to look for what ended threads have left behind.
+/// When to look for slots and contexts that ended threads have left behind.
 #[derive(Debug)]
 pub(crate) struct Reuse {
     /// How many claims of slots have been undone.
@@ -62,9 +62,11 @@ pub(crate) struct Traced<'a> {
     pub table: TargetAddress,
     /// How threads are told apart.
     pub thread_key: ThreadKey,
+    /// How many contexts followed children have.
+    pub of_children: u64,
 }
 
-/// How many slots or contexts there are, and how many of them are free.
+/// The number of all slots, or of all contexts, and the number of free ones.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     all: u64,
@@ -72,12 +74,13 @@ struct Level {
 }
 
 impl Level {
-    /// How many belong to ended threads, when so many threads live. Some live threads may have none.
+    /// How many of the slots or contexts belong to ended threads, if `alive` threads live. Some live threads may have
+    /// none.
     fn left_behind(self, alive: u64) -> u64 {
         self.all.saturating_sub(self.free).saturating_sub(alive)
     }
 
-    /// Whether a stop would at least double the free ones, and free more than a few.
+    /// Whether a stop would at least double the number of free slots or contexts, and free more than a few.
     fn is_worth_a_stop(self, alive: u64) -> bool {
         self.free < self.all / 2 && self.left_behind(alive) >= self.free.max(self.all / 16)
     }
@@ -127,7 +130,7 @@ fn plan(slots: &[ThreadSlot], owners: &[Owner], live: &BTreeSet<u64>) -> Plan {
     plan
 }
 
-/// Frees what threads have left behind, when few are left for new ones.
+/// Frees the slots and contexts that ended threads have left behind, when few are free for new threads.
 ///
 /// # Errors
 /// The arena is damaged. A process that cannot be stopped now is no error; the next call tries again.
@@ -140,6 +143,8 @@ pub(crate) fn reuse(reuse: &mut Reuse, traced: &Traced<'_>) -> Result<(), Sessio
     let Some(alive) = threads_of(traced.process.pid()) else {
         return Ok(());
     };
+    // What children have is not left behind.
+    let alive = alive + traced.of_children;
     let is_worth = before.iter().any(|level| level.is_worth_a_stop(alive)) && now >= reuse.pauses_until;
     let is_time = before.iter().any(|level| level.free < level.all / 8) && now >= reuse.next;
     if !is_worth && !is_time {
@@ -197,14 +202,14 @@ fn ended_word(word: u64) -> u64 {
     offset_of!(Control, contexts_ended) as u64 + 8 * word
 }
 
-/// All threads stand.
+/// Frees what ended threads have left. All threads are stopped.
 fn free_of_the_dead(reuse: &mut Reuse, traced: &Traced<'_>, stopped: &Stopped) -> Result<(), SessionError> {
     let table = traced.table;
     let slots = slots_of(stopped, table)?;
     let owners = owners_of(traced)?;
     let plan = plan(&slots, &owners, &thread_keys(stopped, traced.thread_key)?);
     free_slots(stopped, table, &slots, &plan)?;
-    free_contexts(traced, &plan)?;
+    free_contexts(traced.arena, traced.layout, &plan.contexts)?;
     let claimed = traced.arena.load_u64(offset_of!(Control, slots_claimed) as u64)?;
     reuse.slots_freed = claimed.saturating_sub(plan.slots_in_use);
     Ok(())
@@ -239,9 +244,13 @@ fn owners_of(traced: &Traced<'_>) -> Result<Vec<Owner>, SessionError> {
     let count = ControlBlock::open(memory)?.contexts_in_use()?;
     let owner = |index: u64| {
         let offset = crate::drain::context_offset(traced.layout, index);
+        // Contexts of followed children are theirs: here they have no owner. Children run meanwhile, and write the key
+        // of a context last, so it is read first.
+        let key = memory.load_u64(offset + offset_of!(Context, thread_key) as u64)?;
+        let is_childs = memory.load_u64(offset + offset_of!(Context, process_began) as u64)? != 0;
         Ok(Owner {
             address: traced.arena_address.0 + offset,
-            thread_key: memory.load_u64(offset + offset_of!(Context, thread_key) as u64)?,
+            thread_key: if is_childs { 0 } else { key },
             busy: memory.load_u64(offset + offset_of!(Context, busy) as u64)?,
         })
     };
@@ -287,7 +296,7 @@ fn freed_keys(slots: &[ThreadSlot], plan: &Plan) -> Vec<(usize, u64)> {
         }
     }
     let mut next = keys.first().copied().unwrap_or(0);
-    // Twice: a chain may go on at the table's start.
+    // Twice, since a chain may continue at the table's start.
     for _ in 0..2 {
         for key in keys.iter_mut().rev() {
             if *key == SLOT_ENDED && next == 0 {
@@ -303,11 +312,10 @@ fn freed_keys(slots: &[ThreadSlot], plan: &Plan) -> Vec<(usize, u64)> {
         .collect()
 }
 
-/// Takes a context from its owner first, and then frees it.
-fn free_contexts(traced: &Traced<'_>, plan: &Plan) -> Result<(), SessionError> {
-    let memory = traced.arena;
-    for index in &plan.contexts {
-        let offset = crate::drain::context_offset(traced.layout, *index as u64);
+/// Takes contexts from their owners first, and then frees them.
+pub(crate) fn free_contexts(memory: &Mapping, layout: &ArenaLayout, contexts: &[usize]) -> Result<(), SessionError> {
+    for index in contexts {
+        let offset = crate::drain::context_offset(layout, *index as u64);
         memory.store_u64(offset + offset_of!(Context, thread_key) as u64, 0)?;
         memory.store_u32(offset + offset_of!(Context, tid) as u64, 0)?;
         add_bits(memory, ended_word(*index as u64 / 64), 1 << (index % 64))?;

@@ -40,7 +40,7 @@ pub struct TracedProgram {
     process: Option<Process>,
     /// It is a command before its first instruction.
     is_starting: bool,
-    /// Where no process was given: the process that the name of a probe or of a type has named.
+    /// If no process was given: the one that a probe or a type of the program names.
     named: OnceCell<Option<Process>>,
     modules: OnceCell<Vec<Module>>,
     /// For a command: the libraries that the linker will map.
@@ -142,8 +142,8 @@ impl TracedProgram {
         Ok(rest)
     }
 
-    /// Its modules, and after them those libraries that the linker of a command will map, if the pattern matches
-    /// them. Each is opened when it is reached. Their addresses are not known.
+    /// The process's modules, and after them those libraries that the linker of a command will map, if the pattern
+    /// matches them. Each is opened when it is reached. Their addresses are not known.
     fn modules_to_come<'s>(
         &'s self,
         probes: &[ProbeDescription],

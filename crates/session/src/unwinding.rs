@@ -11,12 +11,18 @@ use nanoprobe_text::modules::Modules;
 
 use crate::attachment::Attachment;
 use crate::error::SessionError;
+use crate::interpreted::Interpreted;
 
 /// Writes the rows of the modules from index `first` on, and publishes the table of all.
 ///
 /// # Errors
 /// The arena is full.
-pub fn publish(attachment: &mut Attachment, modules: &Modules, first: usize) -> Result<(), SessionError> {
+pub fn publish(
+    attachment: &mut Attachment,
+    interpreted: &mut Interpreted,
+    modules: &Modules,
+    first: usize,
+) -> Result<(), SessionError> {
     let arena = attachment.addresses.arena.0;
     for (index, module) in modules.list().iter().enumerate().skip(first) {
         let rows = unwind_rows(module);
@@ -45,9 +51,10 @@ pub fn publish(attachment: &mut Attachment, modules: &Modules, first: usize) -> 
         .map(|(_, module)| *module)
         .collect();
     loaded.sort_by_key(|module| module.start);
+    let runtimes_offset = interpreted.publish(attachment, modules)?;
     let mut bytes = UnwindTable {
         module_count: loaded.len() as u64,
-        reserved: 0,
+        runtimes_offset,
     }
     .to_bytes();
     for module in &loaded {
@@ -59,5 +66,6 @@ pub fn publish(attachment: &mut Attachment, modules: &Modules, first: usize) -> 
     for (address, bytes) in pieces {
         memory.write(address.0 - arena, &bytes)?;
     }
+    interpreted.look_for_java(memory, attachment.process.memory(), true)?;
     Ok(ControlBlock::open(memory)?.publish_unwind(place.0 - arena)?)
 }

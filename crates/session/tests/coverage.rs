@@ -19,7 +19,7 @@ fn of(path: &str, wanted: Wanted) -> Option<Coverage> {
 #[test]
 fn nearly_all_of_a_program_is_had_by_jumps() {
     for path in ["/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6"] {
-        // Of a thousand.
+        // The goals, in thousandths.
         for (wanted, goal) in [
             (Wanted::Entries, 999),
             (Wanted::Exits, 995),
@@ -34,7 +34,7 @@ fn nearly_all_of_a_program_is_had_by_jumps() {
                 (had - traps) * 1000 >= coverage.points * goal,
                 "{path} {wanted:?}: {traps} traps"
             );
-            // Each trap is told why.
+            // Each trap has a reason.
             let told: usize = coverage.traps.values().map(|class| class.points).sum();
             assert_eq!(told, traps, "{path} {wanted:?}");
         }

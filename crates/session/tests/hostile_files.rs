@@ -1,5 +1,5 @@
-//! Files that a process maps to harm whoever reads them: what
-//! they cost is bounded by what their owner has really stored.
+//! Files that a process maps to harm their reader. Reading them costs no more than the data that their owner has
+//! really stored.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
 
@@ -16,7 +16,7 @@ const PART: &str = "NANOPROBE_TEST_PART";
 /// The most memory that reading the modules may take: this test program's own symbols are most of it.
 const PEAK_KIB_MAX: u64 = 128 << 10;
 
-/// Ends what was started.
+/// Ends the child when it is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -34,7 +34,7 @@ fn again(name: &str, part: &str, argument: &str) -> Command {
     command
 }
 
-/// 4 GiB with headers that claim all of it: code, a symbol table, frames, strings.
+/// Makes a sparse file of 4 GiB, whose headers claim all of it as code, a symbol table, frames and strings.
 fn sparse(path: &Path) {
     const SECTIONS_AT: u64 = 0x1000;
     let mut file = std::fs::File::create(path).unwrap();
@@ -50,7 +50,7 @@ fn sparse(path: &Path) {
     put(58, 64, 2);
     put(60, 6, 2);
     put(62, 5, 2);
-    // PT_LOAD, readable and executable, of everything.
+    // A PT_LOAD header, readable and executable, for the whole file.
     head.extend(1_u32.to_le_bytes());
     head.extend(5_u32.to_le_bytes());
     for word in [0, 0, 0, 4_u64 << 30, 4 << 30, 0x1000] {
@@ -109,13 +109,15 @@ fn map(path: &str) {
     std::thread::sleep(std::time::Duration::from_secs(120));
 }
 
-/// The part of the tracer: reads the modules, and says how much memory that took.
+/// The part of the tracer: reads the modules and their functions, and says how much memory that took.
 fn read(pid: &str) {
     let process = Process::open(pid.parse().unwrap()).unwrap();
     let mut modules = Modules::default();
     let executable = process.facts().executable.clone();
     let changes = modules.update(process.pid(), &process.map().unwrap(), process.memory(), &executable);
     let names: Vec<&str> = modules.list().iter().map(nanoprobe_symbols::Module::name).collect();
+    let functions = modules.list().iter().map(|module| module.functions().len());
+    assert!(functions.sum::<usize>() > 0);
     println!("\nread {names:?}, not {:?}", changes.unreadable);
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     println!("{}", status.lines().find(|line| line.starts_with("VmHWM:")).unwrap());

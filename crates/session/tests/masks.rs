@@ -1,5 +1,5 @@
-//! A program that blocks all signals in every way there is, while all that it calls meanwhile is probed by traps:
-//! it says the same as without probes, every call is counted, and what is blocked in the end is what it would be.
+//! A program blocks all signals in every possible way, while all functions that it calls are probed by traps. It must
+//! print the same as without probes, every call must be counted, and the right signals must be blocked in the end.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -47,7 +47,7 @@ impl Masks {
         }
     }
 
-    /// What it says up to this line.
+    /// The program's output up to this line.
     fn until(&mut self, last: &str) -> Vec<String> {
         let _limit = TimeLimit::new(self.child.id().cast_signed(), "its next lines are waited for");
         let mut lines = Vec::new();
@@ -79,7 +79,7 @@ impl Masks {
         }
     }
 
-    /// The rest of what it says, when it has ended well.
+    /// The rest of the program's output; the program must have ended well.
     fn end(mut self) -> Vec<String> {
         self.go_on();
         let _limit = TimeLimit::new(self.child.id().cast_signed(), "its last lines are waited for");

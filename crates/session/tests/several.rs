@@ -52,7 +52,7 @@ impl Asked {
         line.trim_end().to_owned()
     }
 
-    /// Lets it call so often; how often it has called by then.
+    /// Makes the program call this many times. Yields how often it has called in all.
     fn call(&mut self, times: u64) -> u64 {
         writeln!(self.input, "{times}").unwrap();
         self.line().parse().unwrap()
@@ -145,7 +145,7 @@ impl Collected {
     }
 }
 
-/// The sum of the arguments of so many calls.
+/// The sum of the arguments of this many calls.
 fn up_to(calls: u64) -> u64 {
     calls * (calls + 1) / 2
 }
@@ -159,7 +159,7 @@ fn two_processes_are_traced_by_one_program_into_one_output() {
     let mut collected = Collected::default();
 
     let mut first = attach(&compiled, one.pid());
-    // The first is traced alone: the other's calls are nobody's.
+    // Only the first process is traced: the other's calls are not counted.
     assert_eq!((one.call(1000), two.call(50)), (1000, 50));
     collected.step(&mut first);
     let mut second = attach(&compiled, two.pid());
@@ -169,7 +169,7 @@ fn two_processes_are_traced_by_one_program_into_one_output() {
         collected.step(&mut first);
         collected.step(&mut second);
     }
-    // The first leaves; the second goes on, and its process sees nothing of that.
+    // The first session ends. The second continues, and its process notices nothing.
     collected.end(first);
     one.call(12_345);
     two.call(400);

@@ -1,4 +1,4 @@
-//! What is done while all threads stand: told by a counter, not by a clock.
+//! How much is done while all threads are stopped, measured by a counter and not by a clock.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -11,9 +11,9 @@ use nanoprobe_lang::{MacroValues, Source, compile};
 use nanoprobe_session::{Acquired, Compiled, Prepared};
 use nanoprobe_tests::in_time::{EndsInTime, InTime, TimeLimit};
 
-/// Some sixty handlers, whose masks all change: at attach the borrowed thread
-/// is resumed once while all stand, at detach twice, and each is one more where
-/// the program has changed an action in the last moment (this one does not).
+/// The program has some sixty handlers, and the masks of all of them change. While all threads are stopped, the
+/// borrowed thread is resumed once at attach, and twice at detach. If a program changes an action at the last moment,
+/// both numbers are larger by one; this program changes none.
 #[test]
 fn a_borrowed_thread_is_resumed_a_fixed_small_number_of_times() {
     let folder = tempfile::tempdir().unwrap();

@@ -8,14 +8,14 @@
 //!   TargetAddress   where it lies in the traced process
 //! ```
 //!
-//! The bias of a program linked to a fixed place is 0; of a shared object, of a PIE and of the vDSO it is what the
-//! loader chose, and it wraps (an image may be linked high and loaded low).
+//! The bias of a program linked to a fixed place is 0; for a shared object, a PIE and the vDSO the loader chooses it.
+//! It wraps around, because an image may be linked to a high address and loaded at a low one.
 
 use std::fmt;
 
 use nanoprobe_patch::TargetAddress;
 
-/// An address as the module's own file states it.
+/// An address as the module's own file states it, before the loader adds the bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageAddress(pub u64);
 
@@ -23,12 +23,12 @@ pub struct ImageAddress(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileOffset(pub u64);
 
-/// What is added to an [`ImageAddress`] to get the [`TargetAddress`] of the same byte, modulo 2^64.
+/// The number that is added to an [`ImageAddress`] to get the [`TargetAddress`] of the same byte, modulo 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Bias(pub u64);
 
 impl Bias {
-    /// Where the target has what the image has at `address`.
+    /// The target's address of the byte that the image has at `address`.
     pub fn to_target(self, address: ImageAddress) -> TargetAddress {
         TargetAddress(address.0.wrapping_add(self.0))
     }
@@ -51,12 +51,11 @@ impl fmt::Display for FileOffset {
     }
 }
 
-/// The addresses from `start` up to, and without, `end`.
+/// The addresses from `start` up to `end`, exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressRange {
-    /// The first address.
     pub start: ImageAddress,
-    /// One past the last address.
+    /// The address after the last one.
     pub end: ImageAddress,
 }
 
@@ -69,17 +68,14 @@ impl AddressRange {
         }
     }
 
-    /// Number of bytes.
     pub fn len(self) -> u64 {
         self.end.0.saturating_sub(self.start.0)
     }
 
-    /// Whether it holds no address.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// Whether `address` is one of them.
     pub fn contains(self, address: ImageAddress) -> bool {
         self.start <= address && address < self.end
     }

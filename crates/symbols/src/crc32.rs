@@ -1,19 +1,19 @@
-//! The CRC-32 of IEEE 802.3, eight bytes a step: what .gnu_debuglink has of a file.
+//! The CRC-32 of IEEE 802.3, computed eight bytes at a time. The section .gnu_debuglink has the CRC-32 of a file.
 
-/// The polynomial, its lowest power in the highest bit.
+/// The polynomial of the CRC, with its lowest power in the highest bit.
 const POLYNOMIAL: u32 = 0xedb8_8320;
-/// Bytes that are taken in one step.
+/// The number of bytes of one step.
 const STEP: usize = 8;
 
-/// The sum of what came so far.
+/// The sum of the bytes so far.
 pub(crate) struct Crc32 {
-    /// What a byte does to the sum, by how many bytes of the step come after it.
+    /// The effect of a byte on the sum, by the number of bytes that follow it in the step.
     tables: Vec<[u32; 256]>,
     state: u32,
 }
 
 impl Crc32 {
-    /// Of nothing.
+    /// The sum of no bytes.
     pub fn new() -> Crc32 {
         let mut first = [0; 256];
         for (entry, byte) in first.iter_mut().zip(0_u32..) {
@@ -24,7 +24,7 @@ impl Crc32 {
         Crc32 { tables, state: !0 }
     }
 
-    /// Takes in further bytes.
+    /// Adds bytes to the sum.
     pub fn update(&mut self, bytes: &[u8]) {
         let (steps, rest) = bytes.as_chunks::<STEP>();
         let mut sum = self.state;
@@ -43,13 +43,12 @@ impl Crc32 {
         self.state = sum;
     }
 
-    /// The sum.
     pub fn sum(&self) -> u32 {
         !self.state
     }
 }
 
-/// Of the lowest byte.
+/// The entry for the lowest byte.
 fn entry(table: &[u32; 256], value: u32) -> u32 {
     table.get((value & 0xff) as usize).copied().unwrap_or(0)
 }

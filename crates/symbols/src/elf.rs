@@ -1,9 +1,10 @@
 //! The container: headers of an ELF file, and bytes by offset or by address, all of it bounds-checked.
 //!
-//! Two pictures of one file. The *segments* (program headers) are what the loader obeys, so they decide what lies where
-//! and what is executable; they are always there. The *sections* are the linker's finer picture; a file may lack them,
-//! and where they contradict the segments, the segments hold.
+//! A file has two descriptions. The loader obeys the *segments* (program headers), so they decide about the layout
+//! and about what is executable. They always exist. The *sections* are the linker's finer picture. A file may lack
+//! them, and where they contradict the segments, the segments count.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
 
@@ -17,7 +18,7 @@ use crate::error::Error;
 use crate::image::Image;
 use crate::table::{SECTIONS_MAX, SEGMENTS_MAX};
 
-/// Longer section names are cut: nothing that is looked for by name is longer.
+/// Longer section names are cut: all names that are looked up are shorter.
 const SECTION_NAME_BYTES_MAX: usize = 64;
 
 const ENDIAN: LittleEndian = LittleEndian;
@@ -48,7 +49,7 @@ pub(crate) struct Section {
     pub compressed: bool,
 }
 
-/// A program header that is not PT_LOAD: where in the file, and where in memory.
+/// A program header other than PT_LOAD: its place in the file and in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub kind: u32,
@@ -68,8 +69,8 @@ pub(crate) struct Elf {
     pub segments: Vec<Segment>,
     pub headers: Vec<Header>,
     pub sections: Vec<Section>,
-    /// Where instructions are: the executable sections, else (without sections) the executable segments. Sorted,
-    /// disjoint, each inside the file's part of an executable segment.
+    /// The ranges that contain instructions: the executable sections, or without sections the executable segments.
+    /// Sorted, disjoint, each inside the file's part of an executable segment.
     pub executable: Vec<AddressRange>,
 }
 
@@ -96,7 +97,7 @@ impl Elf {
         Ok(elf)
     }
 
-    /// Reads the headers of any ELF file for this machine; of a separate debug file, for example.
+    /// Reads the headers of any ELF file for this machine, such as a separate debug file.
     pub fn parse_headers(image: Image, path: &Path) -> Result<Self, Error> {
         let data = &image;
         if data.at(0, 4) != Some(b"\x7fELF") {
@@ -121,7 +122,7 @@ impl Elf {
         for program_header in program_headers.iter().take(SEGMENTS_MAX) {
             read_program_header(program_header, &mut segments, &mut headers);
         }
-        // A stripped or half-mapped image may have no sections, or promise some that are not there.
+        // A stripped or partly mapped image may have no sections, or headers of sections that do not exist.
         let sections = header.section_headers(ENDIAN, data).unwrap_or(&[]);
         let names = header.section_strings(ENDIAN, data, sections).unwrap_or_default();
         let sections = sections
@@ -170,7 +171,7 @@ impl Elf {
         } else {
             in_sections
         };
-        // What lies in a hole of the file is no code.
+        // A hole of the file contains no code.
         ranges.retain(|range| self.is_there(range.start.0, range.len()));
         sort_by_numbers(&mut ranges, |range| (range.start.0, range.end.0));
         let mut end = ImageAddress(0);
@@ -183,12 +184,25 @@ impl Elf {
         ranges
     }
 
-    /// The whole file, to be kept.
+    /// The whole file.
     pub fn image(&self) -> &Image {
         &self.image
     }
 
-    /// Has the file's bytes be asked of another image of the same file.
+    /// This file, with `image` as the source of its bytes if `image` is given.
+    pub fn with_image(&self, image: Option<Image>) -> Cow<'_, Elf> {
+        match image {
+            Some(image) => Cow::Owned(Elf { image, ..self.clone() }),
+            None => Cow::Borrowed(self),
+        }
+    }
+
+    /// Whether [`Elf::section_bytes`] would find the contents of a section. Reads nothing.
+    pub fn has_section_bytes(&self, section: &Section) -> bool {
+        section.kind != elf::SHT_NOBITS.0 && !section.compressed && self.image.is_there(section.offset, section.bytes)
+    }
+
+    /// Replaces the source of the file's bytes by another image of the same file.
     pub fn set_image(&mut self, image: Image) {
         self.image = image;
     }
@@ -198,7 +212,7 @@ impl Elf {
         self.image.at(offset, bytes)
     }
 
-    /// Where in the file `address` is mapped from, and how much of its segment follows there.
+    /// The offset in the file from which `address` is mapped, and the number of bytes that follow in its segment.
     fn mapped_from(&self, address: u64) -> Option<(u64, u64)> {
         self.segments.iter().find_map(|segment| {
             let skip = address
@@ -208,7 +222,7 @@ impl Elf {
         })
     }
 
-    /// Whether the file has these bytes for the loader to map at `address`.
+    /// Whether the file contains the `bytes` bytes that the loader maps at `address`.
     fn is_there(&self, address: u64, bytes: u64) -> bool {
         self.mapped_from(address)
             .is_some_and(|(offset, rest)| bytes <= rest && self.image.is_there(offset, bytes))
@@ -220,18 +234,19 @@ impl Elf {
         self.image.at(offset, bytes).filter(|_| bytes <= rest)
     }
 
-    /// What the loader maps from the file at `address`, up to the end of the segment.
+    /// The bytes that the loader maps from the file at `address`, up to the end of the segment.
     pub fn rest_at(&self, address: u64) -> Option<&[u8]> {
         self.some_at(address, u64::MAX)
     }
 
-    /// The same, at most `bytes` bytes.
+    /// The bytes that the loader maps from the file at `address`, at most `bytes` of them.
     pub fn some_at(&self, address: u64, bytes: u64) -> Option<&[u8]> {
         let (offset, rest) = self.mapped_from(address)?;
         self.image.rest(offset, rest.min(bytes))
     }
 
-    /// Hands on every aligned word of a segment that is in the file, with its address; none where not all are.
+    /// Passes on every aligned word of a segment that is in the file, with its address. If the file lacks some of the
+    /// words, none is passed on.
     pub fn each_word(&self, segment: &Segment, take: &mut dyn FnMut(u64, u64)) {
         let skipped = segment.address.wrapping_neg() & 7;
         let Some(bytes) = segment.file_bytes.checked_sub(skipped) else {
@@ -248,7 +263,7 @@ impl Elf {
         });
     }
 
-    /// The contents of a section; `None` when it has none in the file, or compressed ones.
+    /// The contents of a section; `None` when it has no contents in the file, or compressed contents.
     pub fn section_bytes(&self, section: &Section) -> Option<&[u8]> {
         if section.kind == elf::SHT_NOBITS.0 || section.compressed {
             return None;

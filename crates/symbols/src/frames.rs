@@ -1,11 +1,13 @@
 //! Call frame information: which code each FDE describes.
 //!
-//! An FDE is the compiler's own statement of where one piece of code begins and ends; stripping does not remove it. So
-//! it gives extents to functions whose symbols have none, or that have no symbol at all, and it distinguishes a
-//! function from a cold fragment: at a function's entry the CFA is `rsp + 8`, in a fragment the frame is already built.
+//! An FDE is the compiler's own statement of where a piece of code begins and ends, and stripping does not remove it.
+//! So FDEs give extents to functions without a symbol, or whose symbol has no extent. They also distinguish a
+//! function from a cold fragment: at a function's entry the CFA is `rsp + 8`, in a fragment the frame is already
+//! built.
 //!
-//! Work is bounded against hostile tables: CIEs are only those met while walking the section once (an FDE may not point
-//! into the middle of other data), and long ones are refused, since every FDE runs its CIE's instructions again.
+//! Hostile tables cannot cause unbounded work. Only a CIE that was met while walking the section once is accepted (an
+//! FDE may not point into the middle of other data). Long CIEs are refused, since every FDE executes its CIE's
+//! instructions again.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,7 +22,7 @@ use object::elf;
 
 use crate::elf::Elf;
 
-/// A CIE's bytes: compilers write 20 to 70.
+/// The largest size of a CIE: compilers write 20 to 70 bytes.
 const CIE_BYTES_MAX: usize = 512;
 
 pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
@@ -33,28 +35,28 @@ pub(crate) const RSP: Register = Register(7);
 pub(crate) struct Frame {
     pub start: u64,
     pub end: u64,
-    /// It describes the code that returns from a signal, and begins one byte before it: so unwinders that look a return
-    /// address up by the byte before it find it, too.
+    /// Whether the frame describes the code that returns from a signal. The frame then begins one byte before the code,
+    /// because unwinders look up the byte before a return address.
     pub is_signal_trampoline: bool,
-    /// Of the FDE in its section.
+    /// The offset of the FDE in its section.
     offset: usize,
 }
 
 impl Frame {
-    /// Where the first instruction is.
+    /// The address of the first instruction.
     pub fn code_start(&self) -> u64 {
         self.start.saturating_add(u64::from(self.is_signal_trampoline))
     }
 }
 
-/// All FDEs' code, sorted by start, no two with the same one.
+/// The code of all FDEs, sorted by start, each start once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Frames {
     pub list: Vec<Frame>,
     source: Option<Source>,
 }
 
-/// Where the call frame information lies in the file.
+/// The place of the call frame information in the file.
 #[derive(Clone, Copy, Debug)]
 struct Source {
     offset: u64,
@@ -64,7 +66,7 @@ struct Source {
 }
 
 impl Frames {
-    /// Reads .eh_frame; where there is none, or an empty one, .debug_frame.
+    /// Reads .eh_frame; if it is missing or empty, .debug_frame.
     pub fn of(elf: &Elf) -> Self {
         for source in [eh_frame(elf), debug_frame(elf)].into_iter().flatten() {
             let Some(bytes) = elf.at_offset(source.offset, source.bytes) else {
@@ -100,7 +102,7 @@ impl Frames {
         self.at(address).filter(|frame| frame.start == address)
     }
 
-    /// The frames that begin in a range, and the one that holds its start.
+    /// The frames that begin in a range, and the frame that holds the range's start.
     pub fn overlapping(&self, range: Range<u64>) -> &[Frame] {
         let behind = self.list.partition_point(|frame| frame.start < range.end);
         let mut first = self.list.partition_point(|frame| frame.start < range.start);
@@ -115,15 +117,15 @@ impl Frames {
         self.list.get(self.list.partition_point(|frame| frame.start < address))
     }
 
-    /// Whether the CFA at the frame's first instruction differs from what a call leaves.
+    /// Whether the CFA at the frame's first instruction differs from the CFA right after a call.
     pub fn begins_with_built_frame(&self, elf: &Elf, frame: &Frame) -> bool {
         let mut built = false;
         self.with_descriptions(elf, std::slice::from_ref(frame), &mut FirstRow(&mut built));
         built
     }
 
-    /// Whether the stack pointer points at the return address at an instruction, as at a function's entry: its frame is
-    /// gone. `None`: nothing is said of that address.
+    /// Whether the stack pointer points at the return address at an instruction, as at a function's entry, because the
+    /// frame is gone. `None` if nothing describes that address.
     pub fn is_frameless_at(&self, elf: &Elf, address: u64) -> Option<bool> {
         let frame = self.at(address)?;
         let mut found = RowAt {
@@ -134,7 +136,7 @@ impl Frames {
         found.frameless
     }
 
-    /// Hands every one of `frames` with its FDE to `visitor`.
+    /// Passes every one of `frames` with its FDE to `visitor`.
     pub fn with_descriptions(&self, elf: &Elf, frames: &[Frame], visitor: &mut impl Visitor) {
         let Some(source) = self.source else { return };
         let Some(bytes) = elf.at_offset(source.offset, source.bytes) else {
@@ -149,9 +151,9 @@ impl Frames {
     }
 }
 
-/// Is shown FDEs, whichever kind of section they come from.
+/// Receives FDEs from either kind of section.
 pub(crate) trait Visitor {
-    /// `description` is that of `frames[index]`.
+    /// `description` is the FDE of `frames[index]`.
     fn visit<'a, S: UnwindSection<Slice<'a>>>(
         &mut self,
         index: usize,
@@ -161,7 +163,8 @@ pub(crate) trait Visitor {
     );
 }
 
-struct FirstRow<'a>(&'a mut bool);
+/// Notes whether the CFA at the first instruction differs from the CFA right after a call.
+pub(crate) struct FirstRow<'a>(pub &'a mut bool);
 
 impl Visitor for FirstRow<'_> {
     fn visit<'a, S: UnwindSection<Slice<'a>>>(
@@ -222,7 +225,7 @@ impl Visitor for RowAt {
     }
 }
 
-/// Ascending; of several that start at one address the longest.
+/// Sorts by start; of several frames with the same start only the longest stays.
 fn one_at_each_start(mut list: Vec<Frame>) -> Vec<Frame> {
     sort_by_number(&mut list, |frame| frame.offset as u64);
     sort_by_numbers(&mut list, |frame| (frame.start, !frame.end));
@@ -245,7 +248,7 @@ impl<'s, 'a, S: UnwindSection<Slice<'a>>> Walk<'s, 'a, S> {
         }
     }
 
-    /// All FDEs that describe executable code; remembers the CIEs. What follows damage in the section is lost.
+    /// All FDEs that describe executable code; remembers the CIEs. Everything after damage in the section is lost.
     fn frames(&mut self, elf: &Elf) -> Vec<Frame> {
         let mut list = Vec::new();
         let mut entries = self.section.entries(self.bases);
@@ -295,7 +298,7 @@ impl<'s, 'a, S: UnwindSection<Slice<'a>>> Walk<'s, 'a, S> {
             };
             let common_offset: usize = UnwindOffset::into(partial.cie_offset());
             if !self.common.contains_key(&common_offset) {
-                // The first walk accepted this frame, so its CIE is one of the section's own, and short.
+                // The first walk accepted this frame, so its CIE belongs to this section and is short.
                 let Ok(common) = self.section.cie_from_offset(self.bases, common_offset.into()) else {
                     continue;
                 };
@@ -327,7 +330,7 @@ fn eh_frame(elf: &Elf) -> Option<Source> {
             debug_frame: false,
         });
     }
-    // Without sections: the loader's own way, by way of .eh_frame_hdr.
+    // Without sections, .eh_frame_hdr leads to .eh_frame, as it does for the loader.
     let header = elf.header(elf::PT_GNU_EH_FRAME)?;
     let bytes = elf.at_offset(header.offset, header.file_bytes)?;
     let bases = BaseAddresses::default().set_eh_frame_hdr(header.address);

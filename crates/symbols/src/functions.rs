@@ -1,12 +1,12 @@
-//! From symbols to functions: aliases folded, extents found, labels and data left out, cold fragments attached.
+//! From symbols to functions. Aliases are folded, extents found, labels and data left out, and cold fragments attached.
 //!
-//! A function is an address in executable code to which a symbol of type FUNC or IFUNC points, or (as assembly code
-//! often lacks types) a global untyped label. Its extent is what its symbol says. Where that says nothing:
+//! A function is an address in executable code to which a symbol of type FUNC or IFUNC points. A global label without
+//! a type counts, too, because assembly code often lacks types. If the symbol does not state an extent:
 //!
 //! ```text
 //!   an FDE begins there              up to that FDE's end
 //!   it lies inside a sized symbol    not a function but a label inside of one: left out
-//!   it lies inside an FDE            up to that FDE's end; but left out when another symbol comes first there
+//!   it lies inside an FDE            up to that FDE's end; left out if another symbol precedes it there
 //!   else                             up to the next symbol (of data also), FDE or section end
 //! ```
 
@@ -23,11 +23,11 @@ use crate::go::Go;
 use crate::name::{cold_parent, preference};
 use crate::symbol_table::{self, Symbol, SymbolKind};
 
-/// Functions of one name among which a fragment's parent is looked for.
+/// How many functions of one name are examined as a fragment's parent.
 const PARENTS_MAX: usize = 64;
-/// Code that is searched for references to fragments, in multiples of all code.
+/// The limit of code that is searched for references to fragments, in multiples of all code.
 const SEARCH_BUDGET_FACTOR: u64 = 8;
-/// What linkers define to mark the text's end.
+/// Symbols that linkers define to mark the text's end.
 const MARKERS: [&str; 4] = ["etext", "_etext", "__etext", "runtime.etext"];
 
 /// A module's functions.
@@ -35,14 +35,14 @@ const MARKERS: [&str; 4] = ["etext", "_etext", "__etext", "runtime.etext"];
 pub(crate) struct Functions {
     /// Sorted by address; of several at one address, IFUNCs last.
     pub list: Vec<Function>,
-    /// Fragments whose function is not known.
+    /// Fragments whose function is unknown.
     pub orphans: Vec<Fragment>,
-    /// Where data symbols lie in the code, sorted.
+    /// The addresses of data symbols in the code, sorted.
     pub data: Vec<u64>,
 }
 
-/// The functions of `elf`, by its own symbols and by those of its separate debug file; where neither has all, by Go's
-/// tables.
+/// The functions of `elf`, by its own symbols and those of its separate debug file. If neither has a full table, also
+/// by Go's tables.
 pub(crate) fn find(elf: &Elf, frames: &Frames, debug: Option<&Elf>, go: Option<&Go>) -> Functions {
     let mut candidates = Vec::new();
     let mut data = Vec::new();
@@ -75,18 +75,26 @@ pub(crate) fn find(elf: &Elf, frames: &Frames, debug: Option<&Elf>, go: Option<&
     let mut list = fold(candidates);
     find_extents(elf, frames, &data, &mut list);
     let orphans = attach_fragments(elf, &mut list);
-    sort_by_numbers(&mut list, |function| {
-        (function.address.0, u64::from(function.kind != FunctionKind::Code))
-    });
-    list.shrink_to_fit();
-    Functions { list, orphans, data }
+    let mut found = Functions { list, orphans, data };
+    found.sort();
+    found
 }
 
-/// One function for each address (and kind) that symbols point to; without extent where no symbol has one.
+impl Functions {
+    /// Puts the list in order.
+    pub fn sort(&mut self) {
+        sort_by_numbers(&mut self.list, |function| {
+            (function.address.0, u64::from(function.kind != FunctionKind::Code))
+        });
+        self.list.shrink_to_fit();
+    }
+}
+
+/// One function for each address (and kind) to which symbols point, without an extent if no symbol has one.
 fn fold(mut candidates: Vec<Symbol<'_>>) -> Vec<Function> {
     let is_ifunc = |symbol: &Symbol<'_>| symbol.kind == SymbolKind::Ifunc;
     candidates.sort_by(|left, right| {
-        // What has a size is the function, what has none is a label at its start.
+        // A symbol with a size is the function; a symbol without a size is a label at its start.
         let key = |symbol: &Symbol<'_>| (symbol.address, is_ifunc(symbol), symbol.size == 0, !symbol.global);
         let size = |symbol: &Symbol<'_>| (symbol.size == 0, symbol.size);
         key(left)
@@ -102,10 +110,10 @@ fn fold(mut candidates: Vec<Symbol<'_>>) -> Vec<Function> {
             let distinct = same
                 .iter()
                 .filter(|symbol| same.len() == 1 || known.insert(&*symbol.name));
-            let mut names = distinct.map(|symbol| Box::<str>::from(&*symbol.name));
+            let mut names = distinct.map(|symbol| &*symbol.name);
             Some(Function {
-                name: names.next()?,
-                aliases: names.collect(),
+                name: names.next()?.into(),
+                aliases: names.map(Into::into).collect(),
                 address: first.address,
                 size: same
                     .iter()
@@ -120,6 +128,7 @@ fn fold(mut candidates: Vec<Symbol<'_>>) -> Vec<Function> {
                 },
                 fragments: Vec::new(),
                 global: same.iter().any(|symbol| symbol.global),
+                is_named: true,
             })
         })
         .collect()
@@ -141,7 +150,7 @@ fn find_extents(elf: &Elf, frames: &Frames, data: &[u64], list: &mut Vec<Functio
         } else if start < covered {
             return false;
         } else if let Some(frame) = frames.at(start) {
-            // glibc's __restore_rt has its FDE begin a byte early, for unwinders that look at the address before.
+            // The FDE of glibc's __restore_rt begins a byte early, for unwinders that look up the address before.
             let first_inside = starts.get(starts.partition_point(|other| *other < frame.start));
             if first_inside != Some(&start) {
                 return false;
@@ -163,7 +172,7 @@ fn find_extents(elf: &Elf, frames: &Frames, data: &[u64], list: &mut Vec<Functio
     });
 }
 
-/// Moves the cold fragments out of `list` and into their functions; returns those without one.
+/// Moves the cold fragments from `list` to their functions; returns those without a function.
 fn attach_fragments(elf: &Elf, list: &mut Vec<Function>) -> Vec<Fragment> {
     let is_fragment = |function: &Function| function.names().all(|name| cold_parent(name).is_some());
     let fragments: Vec<Function> = list.extract_if(.., |function| is_fragment(function)).collect();
@@ -207,13 +216,14 @@ fn attach_fragments(elf: &Elf, list: &mut Vec<Function>) -> Vec<Fragment> {
 enum Parent {
     /// The fragment is a part of that function.
     Is(usize),
-    /// It is not a fragment: LLVM's hot-cold splitter makes functions of cold code, under the same kind of name.
+    /// The fragment is called, so it is a function: LLVM's hot-cold splitter turns cold code into functions with such
+    /// names.
     Calls,
     Unknown,
 }
 
-/// Which of the functions of the right name a fragment was cut from: the one that jumps there (static functions of one
-/// name are common); without a visible jump, the only one.
+/// The function to which a fragment belongs. Several functions may have the right name (static functions), so it is
+/// the function that jumps to the fragment. If no jump is visible, it is the only function of that name.
 fn parent_of(elf: &Elf, list: &[Function], candidates: &[usize], fragment: u64, budget: &mut u64) -> Parent {
     let mut jumping = None;
     for index in candidates {
@@ -241,7 +251,7 @@ enum Reference {
 }
 
 /// How `code`, at `place`, refers to `target`: a `call rel32` (E8), `jmp rel32` (E9) or `jcc rel32` (0F 8x), at any
-/// byte. That four arbitrary bytes spell just that target by chance is out of the question.
+/// byte. It is very unlikely that four arbitrary bytes lead to exactly that target.
 fn reference(code: &[u8], place: AddressRange, target: u64) -> Option<Reference> {
     let mut found = None;
     for (index, window) in code.windows(5).enumerate() {

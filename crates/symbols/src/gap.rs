@@ -1,15 +1,14 @@
-//! Bytes that are mapped with the code and have no owner: what aligns the section after, and what fills
-//! a segment's last page.
+//! Bytes that are mapped with the code and have no owner. They align the next section, or fill a segment's last page.
 //!
 //! ```text
 //!   .init  50 58 c3 | 00 00 .. 00 | .text ..        the linker aligned .text: fewer bytes than its alignment
-//!   .fini  50 58 c3 | 00 00 .. .. | end of page     the kernel maps whole pages: what follows in the file is here, too
+//!   .fini  50 58 c3 | 00 00 .. .. | end of page     the kernel maps whole pages: the next bytes of the file, too
 //! ```
 //!
-//! They are executable, and no section, so nothing in the file describes them, and no code reads them. Where the
-//! headers leave a doubt there is no gap: without sections, where more is left out than an alignment explains (a
-//! section's header was taken away), where a segment goes on in memory without the file, or where another segment
-//! has the same page.
+//! These bytes are executable and belong to no section, so nothing in the file describes them, and no code reads
+//! them. If the headers leave a doubt, there is no gap. Doubts are: there are no sections; the space is larger than
+//! an alignment explains (a section's header was removed); a segment continues in memory without the file; the page
+//! belongs to another segment, too.
 
 use object::elf;
 
@@ -20,7 +19,7 @@ use crate::table::SECTIONS_MAX;
 const PAGE: u64 = 4096;
 
 impl Elf {
-    /// The gap that begins at `end`, where an executable section ends; often empty.
+    /// The gap that begins at `end`, where an executable section ends. Often the gap is empty.
     pub fn gap_after(&self, end: u64) -> AddressRange {
         let nothing = AddressRange::new(end, end);
         let ends_here = self.executable.iter().any(|range| range.end.0 == end);
@@ -64,7 +63,7 @@ impl Elf {
         AddressRange::new(end, page_end)
     }
 
-    /// `bytes` bytes of code at `address`, as the kernel maps them: up to the end of the segment's last page.
+    /// `bytes` bytes of code at `address`, as the kernel maps them, up to the end of the segment's last page.
     pub fn code_pages_at(&self, address: u64, bytes: u64) -> Option<&[u8]> {
         let end = address.checked_add(bytes)?;
         let inside = |segment: &&crate::elf::Segment| {

@@ -1,16 +1,16 @@
-//! What Go's tool chain leaves in its programs for their runtime, and what `-ldflags=-s -w` leaves there, too: which
-//! functions there are, how each takes its arguments, where the runtime keeps a thread's goroutine, and which Go it
-//! was.
+//! The tables that Go's tool chain puts into programs for their runtime, even with `-ldflags=-s -w`. The tables show
+//! the functions, how each takes its arguments, where the runtime keeps a thread's goroutine, and the version of Go.
 //!
 //! ```text
-//!   .gopclntab       header, names, ..., functab: (entry, description) of each function, also of C's that Go linked
+//!   .gopclntab       header, names, ..., functab: (entry, description) of each function, also of linked C functions
 //!   .go.module       runtime.firstmoduledata: where the text begins, from which entries count
 //!   .go.buildinfo    "go1.26.1"
 //! ```
 //!
-//! Compiled code takes arguments in registers (ABIInternal). Assembly takes them from the stack (ABI0), as do the
-//! wrappers around compiled functions that it calls. The symbol table has `.abi0` after the names of such where both
-//! exist. Only packages of the runtime's may have assembly that takes registers; which of it does nothing says.
+//! Compiled code takes arguments in registers (ABIInternal). Assembly takes them from the stack (ABI0), and so do the
+//! wrappers through which assembly calls compiled functions. If a function has both forms, the symbol table adds
+//! `.abi0` to the name of the form that takes the stack. Only packages of the runtime may have assembly that takes
+//! registers, and nothing says which functions do.
 //!
 //! Sources: cmd/link/internal/ld/pcln.go, runtime/symtab.go, cmd/internal/objabi/pkgspecial.go.
 
@@ -23,29 +23,30 @@ use crate::elf::{Elf, Section};
 use crate::linkage::DynamicEntries;
 use crate::table::{string_at, table};
 
-/// Go 1.18 and 1.20: the tables that are known, which differ in nothing that is read here.
+/// Go 1.18 and 1.20: the known versions of the table, which do not differ in the parts that are read here.
 const MAGICS: [u32; 2] = [0xffff_fff0, 0xffff_fff1];
-/// Functions beyond these are not read.
+/// The most functions that are read.
 const FUNCTIONS_MAX: u64 = 4 << 20;
 /// Longer names are ignored.
 const NAME_BYTES_MAX: usize = 4096;
-/// Bytes of names that are read, in multiples of their table: several functions may have one name.
+/// The limit of bytes of names that are read, as a multiple of the size of their table, because several functions may
+/// have the same name.
 const NAME_BUDGET_FACTOR: u64 = 8;
-/// Where `runtime.moduledata` has the text's start.
+/// The offset of the text's start in `runtime.moduledata`.
 const MODULE_TEXT: u64 = 176;
-/// Of `_func`: in assembly.
+/// A flag of `_func`: the function is written in assembly.
 const FLAG_ASSEMBLY: u8 = 1 << 2;
-/// How many loads of the goroutine must agree.
+/// How many loads of the goroutine must have the same offset.
 const LOADS: usize = 3;
 
-/// How a function of Go's takes its arguments.
+/// How a function of Go takes its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GoCall {
     /// In registers: ABIInternal.
     Registers,
     /// On the stack: ABI0.
     Stack,
-    /// Nothing says how.
+    /// Unknown.
     Unknown,
 }
 
@@ -53,7 +54,7 @@ pub enum GoCall {
 enum Origin {
     Compiled,
     Assembly,
-    /// C's, which Go's linker has put among its own.
+    /// A C function that Go's linker has included.
     Foreign,
 }
 
@@ -64,22 +65,22 @@ struct GoFunction {
     /// Offset in the table of names.
     name: u32,
     origin: Origin,
-    /// Another function has the same name: one of them is a wrapper around the other.
+    /// Whether another function has the same name. Then one of the two is a wrapper around the other.
     twin: bool,
 }
 
-/// What is known of a module that Go's tool chain has linked.
+/// The knowledge about a module that Go's tool chain has linked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Go {
-    /// By address.
+    /// The functions, by address.
     functions: Vec<GoFunction>,
-    /// Where the names lie in the file, and how many bytes.
+    /// The offset of the names in the file, and their bytes.
     names: (u64, u64),
-    /// Where the goroutine of a thread is found, from its thread pointer.
+    /// The offset of a thread's goroutine from its thread pointer.
     pub goroutine: Option<i64>,
-    /// The runtime's tables are there, of whichever version.
+    /// Whether the runtime's tables exist, in any version.
     pub has_tables: bool,
-    /// 1.26 is (1, 26).
+    /// The version of Go: 1.26 is (1, 26).
     pub version: Option<(u32, u32)>,
 }
 
@@ -96,8 +97,9 @@ impl Go {
         }
     }
 
-    /// Its functions: name, address, size. Assembly that Go calls has the name that it has in a symbol table, and
-    /// where no wrapper has the other one, that as well.
+    /// The module's Go functions: name, address, size. Assembly that takes its arguments from the stack has the name
+    /// that a symbol table would give it, with `.abi0`. If no wrapper has the plain name, the assembly has the plain
+    /// name, too.
     pub fn named(&self, elf: &Elf) -> impl Iterator<Item = (String, u64, u64)> {
         let own = self
             .functions
@@ -119,8 +121,8 @@ impl Go {
         .flatten()
     }
 
-    /// How the function around an address takes its arguments; `None`: it is none of Go's. `stripped`: there is no
-    /// symbol table. `is_abi0`: the symbol there has `.abi0` at its end.
+    /// How the function around an address takes its arguments; `None` if it is not a function of Go. `stripped`:
+    /// there is no symbol table. `is_abi0`: the name of the function's symbol ends with `.abi0`.
     pub fn call(&self, elf: &Elf, address: u64, stripped: bool, is_abi0: bool) -> Option<GoCall> {
         let index = self.functions.partition_point(|function| function.end <= address);
         let function = self.functions.get(index).filter(|function| function.start <= address)?;
@@ -133,7 +135,7 @@ impl Go {
             GoCall::Stack
         } else {
             match (function.origin, is_special) {
-                // Only a symbol table distinguishes the two of one name.
+                // Only a symbol table distinguishes two functions of one name.
                 (Origin::Compiled, true) if function.twin && stripped => GoCall::Unknown,
                 (Origin::Compiled | Origin::Foreign, _) => GoCall::Registers,
                 (Origin::Assembly, false) => GoCall::Stack,
@@ -150,7 +152,7 @@ impl Go {
     }
 }
 
-/// Assembly of the runtime's that takes registers, as far as it is worth a probe.
+/// The runtime's assembly functions that take their arguments in registers, as far as they are worth probing.
 const TAKES_REGISTERS: [&str; 8] = [
     "runtime.memmove",
     "runtime.memclrNoHeapPointers",
@@ -162,7 +164,7 @@ const TAKES_REGISTERS: [&str; 8] = [
     "internal/bytealg.Compare",
 ];
 
-/// Whether assembly of a function's package may take registers: that of all others cannot.
+/// Whether assembly of a function's package may take registers: other packages' assembly cannot.
 fn may_take_registers(name: &str) -> bool {
     ["runtime.", "reflect.", "syscall.", "time.", "internal/"]
         .iter()
@@ -185,7 +187,7 @@ fn table_of_functions(elf: &Elf) -> Option<&Section> {
         .find_map(|name| elf.section(name))
 }
 
-/// The functions by address, and where their names are in the file.
+/// The functions by address, and the place of their names in the file.
 fn functions(elf: &Elf) -> Option<(Vec<GoFunction>, (u64, u64))> {
     let section = table_of_functions(elf)?;
     let bytes = elf.section_bytes(section)?;
@@ -215,7 +217,7 @@ fn functions(elf: &Elf) -> Option<(Vec<GoFunction>, (u64, u64))> {
         };
         let start = text.checked_add(offset.into())?;
         let end = text.checked_add(next.into())?;
-        // They are in order, and lie in no other.
+        // The functions must be in order, and lie in code.
         if start >= end || start < last || elf.executable_at(start).is_none() {
             continue;
         }
@@ -237,7 +239,7 @@ fn functions(elf: &Elf) -> Option<(Vec<GoFunction>, (u64, u64))> {
     Some((found, names))
 }
 
-/// The linker writes a name once.
+/// Marks functions that share a name. The linker writes each name once.
 fn mark_twins(functions: &mut [GoFunction]) {
     let mut counts: HashMap<u32, u32> = HashMap::new();
     for function in functions.iter() {
@@ -253,13 +255,13 @@ fn mark_twins(functions: &mut [GoFunction]) {
     }
 }
 
-/// Where the text begins, from which the functions' entries count. Up to Go 1.25 the table says so itself.
+/// The start of the text, from which the functions' entries count. Up to Go 1.25 the table itself states it.
 fn text_start(elf: &Elf, table: &Section) -> Option<u64> {
     let is_code = |address: &u64| elf.executable_at(*address).is_some();
     let by_table = || loaded_word(elf, table.address.checked_add(24)?).filter(is_code);
     let by_module = || {
         let module = elf.section(".go.module")?.address;
-        // What it begins with is where the table is.
+        // The first word of the module's data is the address of the table.
         let is_it = loaded_word(elf, module)? == table.address;
         let text = loaded_word(elf, module.checked_add(MODULE_TEXT)?)?;
         Some(text).filter(|text| is_it && is_code(text))
@@ -267,7 +269,7 @@ fn text_start(elf: &Elf, table: &Section) -> Option<u64> {
     by_table().or_else(by_module)
 }
 
-/// A word of data as the loader leaves it, but for the bias.
+/// A word of data as the loader leaves it, before the bias is added.
 fn loaded_word(elf: &Elf, address: u64) -> Option<u64> {
     let relocations = DynamicEntries::of(elf).table(elf, elf::DT_RELA, elf::DT_RELASZ);
     let relative = table::<elf::Rela64<LittleEndian>>(relocations).iter().find(|raw| {
@@ -279,7 +281,7 @@ fn loaded_word(elf: &Elf, address: u64) -> Option<u64> {
     }
 }
 
-/// Where a thread's goroutine is, from its thread pointer on, as wrappers around compiled functions read it:
+/// The offset of a thread's goroutine from its thread pointer, as wrappers around compiled functions read it:
 ///
 /// ```text
 ///   64 4c 8b 34 25 d32                      mov r14, fs:d
@@ -307,7 +309,7 @@ fn goroutine(elf: &Elf, functions: &[GoFunction]) -> Option<i64> {
     None
 }
 
-/// Since Go 1.18 the text stands in the section itself.
+/// Since Go 1.18 the section itself contains the text.
 fn version(elf: &Elf) -> Option<(u32, u32)> {
     const INLINE: u8 = 2;
     let bytes = elf.section_bytes(elf.section(".go.buildinfo")?)?;

@@ -1,23 +1,20 @@
-//! Which file it is, and whether it still is as it was.
+//! The identity of a file, which shows whether the file is still unchanged.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-/// What distinguishes a file from another one, and from itself before a change of its contents.
+/// The properties that distinguish a file from other files, and from itself before a change of its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
-    /// Its file system.
     pub device: u64,
-    /// Its number there.
     pub inode: u64,
-    /// Its length.
     pub bytes: u64,
-    /// When it was written last: seconds, nanoseconds.
+    /// The time of the last write: seconds, nanoseconds.
     pub written: (i64, i64),
 }
 
 impl FileIdentity {
-    /// Of an open file.
+    /// The identity of an open file.
     pub fn of(metadata: &Metadata) -> FileIdentity {
         FileIdentity {
             device: metadata.dev(),

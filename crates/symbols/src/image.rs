@@ -8,10 +8,11 @@ use object::read::ReadRef;
 
 use crate::parts::Parts;
 
-/// The bytes of a file or of a memory image: anything that keeps them alive and unchanging, a `Vec<u8>` for example.
+/// The bytes of a file or of a memory image. Any owner will do that keeps them alive and unchanged, for example a
+/// `Vec<u8>`.
 pub type ImageBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// What an ELF image's bytes are asked of. Copies share them.
+/// The source of an ELF image's bytes. Copies share it.
 #[derive(Clone)]
 pub struct Image(Contents);
 
@@ -40,7 +41,7 @@ impl From<Parts> for Image {
 }
 
 impl Image {
-    /// How long the file is, or the image in memory.
+    /// The length of the file, or of the image in memory.
     pub fn bytes(&self) -> u64 {
         match &self.0 {
             Contents::Whole(bytes) => (**bytes).as_ref().len() as u64,
@@ -48,7 +49,7 @@ impl Image {
         }
     }
 
-    /// Bytes of memory that it takes now.
+    /// The number of bytes of memory that the image takes now.
     pub fn held_bytes(&self) -> u64 {
         match &self.0 {
             Contents::Whole(_) => self.bytes(),
@@ -56,8 +57,8 @@ impl Image {
         }
     }
 
-    /// The same image, of which nothing is held: what is asked for is read again, as long as the file stays as it is.
-    /// `None` where that cannot be, or would save little.
+    /// This image without the bytes that it holds: they are read again on demand, as long as the file does not change.
+    /// `None` if that is impossible, or would save little.
     pub fn unread(&self) -> Option<Image> {
         match &self.0 {
             Contents::Whole(_) => None,
@@ -65,7 +66,12 @@ impl Image {
         }
     }
 
-    /// Whether two hold the same bytes in the same memory.
+    /// Whether parts of the file are read on demand.
+    pub(crate) fn can_be_read_again(&self) -> bool {
+        matches!(&self.0, Contents::Parts(parts) if parts.is_open())
+    }
+
+    /// Whether two images hold the same bytes in the same memory.
     pub fn is_shared_with(&self, other: &Image) -> bool {
         match (&self.0, &other.0) {
             (Contents::Whole(one), Contents::Whole(other)) => Arc::ptr_eq(one, other),
@@ -74,7 +80,7 @@ impl Image {
         }
     }
 
-    /// Whether most of it is really there: a linker's or compiler's file has no long holes.
+    /// Whether the file really contains most of the image: files that linkers or compilers make have no long holes.
     pub fn is_dense(&self) -> bool {
         match &self.0 {
             Contents::Whole(_) => true,
@@ -82,12 +88,12 @@ impl Image {
         }
     }
 
-    /// `bytes` bytes from `offset` on; `None` where the file has no such bytes.
+    /// `bytes` bytes from `offset` on; `None` if the file has no such bytes.
     pub fn at(&self, offset: u64, bytes: u64) -> Option<&[u8]> {
         self.rest(offset, bytes).filter(|found| found.len() as u64 == bytes)
     }
 
-    /// What there is from `offset` on, at most `bytes` bytes.
+    /// The existing bytes from `offset` on, at most `bytes` of them.
     pub fn rest(&self, offset: u64, bytes: u64) -> Option<&[u8]> {
         if bytes == 0 {
             return (offset <= self.bytes()).then_some(&[]);
@@ -104,8 +110,8 @@ impl Image {
         part.get(of(part, offset)?).filter(|found| !found.is_empty())
     }
 
-    /// Hands on `bytes` bytes from `offset` on in pieces of whole words, ascending, with their offsets. Nothing where
-    /// the file does not have all of them. It is for what is looked through once, and need not be held.
+    /// Passes on `bytes` bytes from `offset` on in pieces of whole words, ascending, with their offsets. Passes on
+    /// nothing if the file lacks some of them. Used for bytes that are searched once and need not be kept.
     pub fn scan(&self, offset: u64, bytes: u64, take: &mut dyn FnMut(u64, &[u8])) {
         match &self.0 {
             Contents::Whole(_) => take(offset, self.at(offset, bytes).unwrap_or_default()),
@@ -113,7 +119,7 @@ impl Image {
         }
     }
 
-    /// Whether [`Image::at`] would find the bytes. Reads nothing.
+    /// Whether [`Image::at`] would find the bytes. This reads nothing.
     pub fn is_there(&self, offset: u64, bytes: u64) -> bool {
         match &self.0 {
             Contents::Whole(_) => offset.checked_add(bytes).is_some_and(|end| end <= self.bytes()),
@@ -123,7 +129,7 @@ impl Image {
     }
 }
 
-/// So that `object` and its tables can be read from it.
+/// Lets the crate `object` read its structures and tables from an image.
 impl<'a> ReadRef<'a> for &'a Image {
     fn len(self) -> Result<u64, ()> {
         Ok(self.bytes())

@@ -1,4 +1,4 @@
-//! Files that stay open because parts of them were not read, and reading from them.
+//! Files that stay open so that parts can be read later, and reading from them.
 
 use std::fs::File;
 use std::ops::Range;
@@ -8,25 +8,25 @@ use rustix::buffer::spare_capacity;
 
 use crate::identity::FileIdentity;
 
-/// How many files are kept open because of parts that were not read. Others are read as a whole at once.
+/// How many files are kept open. Further files are read as a whole at once.
 const OPEN_FILES_MAX: usize = 128;
 
-/// Files that are kept open.
+/// The number of files that are kept open.
 static OPEN_FILES: AtomicUsize = AtomicUsize::new(0);
 
-/// A file that stays open, and is counted.
+/// A file that stays open, and is counted in [`OPEN_FILES`].
 pub(crate) struct Kept {
     file: File,
     identity: FileIdentity,
 }
 
 impl Kept {
-    /// A file that [`may_keep_one_more`] has counted, as it was when it was opened.
+    /// Keeps a file that [`may_keep_one_more`] has counted, with its identity when it was opened.
     pub fn new(file: File, identity: FileIdentity) -> Kept {
         Kept { file, identity }
     }
 
-    /// The bytes of a range, if the file still is the one of which the rest was read.
+    /// The bytes of a range, if the file is unchanged since it was opened.
     pub fn read(&self, range: Range<u64>) -> Option<Vec<u8>> {
         let bytes = read(&self.file, range)?;
         let now = FileIdentity::of(&self.file.metadata().ok()?);
@@ -40,7 +40,7 @@ impl Drop for Kept {
     }
 }
 
-/// Counts one file more as open, unless there are enough.
+/// Counts one more file as open; false if the maximum is open already.
 pub(crate) fn may_keep_one_more() -> bool {
     let more = |open: usize| open.checked_add(1).filter(|open| *open <= OPEN_FILES_MAX);
     OPEN_FILES
@@ -48,7 +48,7 @@ pub(crate) fn may_keep_one_more() -> bool {
         .is_ok()
 }
 
-/// The bytes of a range; `None` when the file does not have them, or there is no memory for them.
+/// The bytes of a range; `None` if the file lacks them, or there is no memory for them.
 pub(crate) fn read(file: &File, range: Range<u64>) -> Option<Vec<u8>> {
     let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
     let mut bytes = Vec::new();
@@ -61,7 +61,7 @@ pub(crate) fn read(file: &File, range: Range<u64>) -> Option<Vec<u8>> {
             Ok(_) => {}
         }
     }
-    // There may be more room than was asked for.
+    // A file that ends early yields fewer bytes.
     bytes.truncate(length);
     Some(bytes)
 }

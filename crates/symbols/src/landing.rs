@@ -1,12 +1,13 @@
-//! Landing pads: where exceptions enter functions (the language-specific data area, `.gcc_except_table`).
+//! Landing pads: the places at which exceptions enter functions (the language-specific data area,
+//! `.gcc_except_table`).
 //!
 //! ```text
-//!   LPStart encoding, LPStart     what landing pads count from; omitted: the function's start
+//!   LPStart encoding, LPStart     the address from which landing pads count; omitted: the function's start
 //!   TType encoding, TType offset
 //!   call-site encoding, length    then entries: start, length, landing pad (0: none), action
 //! ```
 //!
-//! Nothing leads to a landing pad but the unwinder, so control flow does not find it.
+//! Only the unwinder jumps to a landing pad, so following control flow does not find landing pads.
 
 use std::ops::Range;
 
@@ -15,13 +16,13 @@ use gimli::{BaseAddresses, FrameDescriptionEntry, Pointer, Reader, UnwindSection
 use crate::elf::Elf;
 use crate::frames::{Frame, Slice, Visitor};
 
-/// Entries of one function that are read; a hostile table is no longer than its section.
+/// How many entries are read of one function at most; the tables may be hostile.
 const CALL_SITES_MAX: usize = 1 << 16;
 
 /// Collects the landing pads of frames.
 pub(crate) struct LandingPads<'e> {
     pub elf: &'e Elf,
-    /// Where they lie as a rule; what lies elsewhere may go on to the end of its segment.
+    /// The usual place of the tables. A table elsewhere may extend to the end of its segment.
     pub table: Range<u64>,
     pub frames: &'e [Frame],
     pub found: Vec<u64>,
@@ -43,7 +44,7 @@ impl Visitor for LandingPads<'_> {
             false => u64::MAX,
         };
         if let Some(bytes) = self.elf.some_at(address, rest) {
-            // What is malformed ends the list.
+            // Malformed data ends the list.
             let _ = self.read(Slice::new(bytes, gimli::LittleEndian), frame.start);
         }
     }
@@ -54,7 +55,7 @@ impl LandingPads<'_> {
         const OMITTED: u8 = 0xff;
         let base = match data.read_u8()? {
             OMITTED => function,
-            // No compiler writes another one.
+            // No compiler writes another encoding.
             _ => return Ok(()),
         };
         if data.read_u8()? != OMITTED {
@@ -79,7 +80,7 @@ impl LandingPads<'_> {
     }
 }
 
-/// A value in one of the encodings that count from something (DW_EH_PE_udata4 and the like).
+/// A value in one of the encodings that are relative to an address (DW_EH_PE_udata4 and the like).
 fn value(data: &mut Slice<'_>, encoding: u8) -> gimli::Result<u64> {
     match encoding & 0x0f {
         0x00 | 0x04 | 0x0c => data.read_u64(),

@@ -1,30 +1,34 @@
-//! What a program's files and memory say about its code: modules, functions, extents, unwinding tables.
+//! The code of a program, as its files and its memory describe it: modules, functions, extents, unwinding tables.
 //!
-//! A [`Module`] is one ELF image: the executable, a shared object, the dynamic linker, the vDSO. It is made from bytes
-//! that the caller read, from the file or (for the vDSO) from the target's memory, and answers from then on:
+//! A [`Module`] is one ELF image: the executable, a shared object, the dynamic linker, the vDSO. It is made from
+//! bytes that the caller has read: from the file, or for the vDSO from the target's memory. Its parts serve these
+//! questions:
 //!
 //! ```text
 //!   .symtab .dynsym   -> functions(): names, aliases, extents, cold fragments, IFUNCs
-//!   .eh_frame         -> extents where symbols have none; unwind_rows() for the agent's stack walks
+//!   .eh_frame         -> extents where symbols have none; functions of stripped files; unwind_rows() for stack walks
 //!   PT_LOAD           -> code_at(): the original text; biases; executable ranges
 //!   PT_DYNAMIC, notes -> linkage(): interpreter, needed libraries, DT_DEBUG, build-id, TLS, Go, libc
-//!   .note.stapsdt     -> static_probes(): what sys/sdt.h left
+//!   .note.stapsdt     -> static_probes(): the probes of sys/sdt.h
 //!   __rseq_cs         -> restartable_in(): sequences that the kernel restarts
 //!   .gopclntab        -> functions of Go, and how each takes its arguments
-//!   relocations       -> which slot holds the address of which import, or of which IFUNC's choice
+//!   relocations       -> the slots that hold the addresses of imports, or of IFUNCs' choices
 //! ```
 //!
-//! All of it is input that someone else wrote, perhaps to do harm: every offset is checked, every loop is bounded by
-//! the size of the file, and what makes no sense is left out. Nothing here panics on it, and nothing here knows a
-//! process; only [`files`] opens anything, by path.
+//! All these bytes are untrusted input: every offset is checked, every loop is bounded by the size of the file, and
+//! nonsense is left out. No input makes this crate panic, and this crate knows no process. Only [`files`] opens
+//! files.
 
 #![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "an item whose name says what it is has no comment")]
 
 mod address;
 mod crc32;
+mod debug_file;
 mod elf;
 mod error;
 pub mod files;
+mod found;
 mod frames;
 mod function;
 mod functions;
@@ -40,8 +44,10 @@ mod module;
 mod module_kind;
 mod module_name;
 mod name;
+mod opening;
 mod parts;
 mod pointers;
+mod references;
 mod relocations;
 mod resolve;
 mod restartable;
@@ -49,6 +55,7 @@ mod stack_check;
 mod static_probes;
 mod symbol_table;
 mod table;
+mod unnamed;
 mod unwind;
 mod windows;
 

@@ -1,4 +1,4 @@
-//! How a module is put together with others: what its dynamic segment and its notes say.
+//! How a module is linked with others, as its dynamic segment and its notes state.
 
 use std::collections::HashMap;
 
@@ -11,17 +11,17 @@ use crate::table::{string_at, table};
 
 /// Longest library or interpreter name that is read.
 const PATH_BYTES_MAX: usize = 4096;
-/// Entries of a dynamic segment that are read; linkers write a few dozen.
+/// The most entries of a dynamic segment that are read; linkers write a few dozen.
 const DYNAMIC_ENTRIES_MAX: usize = 4096;
-/// Notes that are read from one segment.
+/// The most notes that are read from one segment.
 const NOTES_MAX: usize = 1024;
 
 const ENDIAN: LittleEndian = LittleEndian;
 
-/// What a module says about its linking.
+/// What a module's file states about its linking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Linkage {
-    /// What relocates it.
+    /// How the module is relocated.
     pub linking: Linking,
     /// PT_INTERP: the dynamic linker that the kernel starts for this program.
     pub interpreter: Option<String>,
@@ -29,56 +29,59 @@ pub struct Linkage {
     pub needed: Vec<String>,
     /// DT_SONAME.
     pub soname: Option<String>,
-    /// DT_RUNPATH: where the loader looks for what this file needs, after LD_LIBRARY_PATH.
+    /// DT_RUNPATH: the folders in which the loader searches this file's libraries, after LD_LIBRARY_PATH.
     pub run_path: Option<String>,
-    /// DT_RPATH: searched before that, also for what the libraries need. Nothing where there is a DT_RUNPATH.
+    /// DT_RPATH: folders that are searched before LD_LIBRARY_PATH, also for the libraries of libraries. `None` if
+    /// there is a DT_RUNPATH.
     pub early_run_path: Option<String>,
     /// The word in which the loader leaves the address of its `struct r_debug` (the value of DT_DEBUG).
     pub debug_slot: Option<ImageAddress>,
-    /// `e_entry`: where the kernel (or, for a dynamically linked program, the loader) starts it.
+    /// `e_entry`: the address at which the program starts. The kernel jumps there, or the loader if the program is
+    /// dynamically linked.
     pub entry: ImageAddress,
     /// PT_TLS.
     pub thread_local: Option<ThreadLocalImage>,
-    /// Whether the Go tool chain linked it: goroutine stacks, its own calling convention, text that reads itself.
+    /// Whether the Go tool chain linked the module. Such a program has goroutine stacks, its own calling convention,
+    /// and text that the program reads as data.
     pub go: bool,
-    /// Which C library it was linked for.
+    /// The C library for which the module was linked.
     pub libc: Libc,
-    /// The linker's hash of its contents.
+    /// The linker's hash of the module's contents.
     pub build_id: Option<Vec<u8>>,
     /// .gnu_debuglink: the name of the file with its debugging information, and that file's CRC-32.
     pub debug_link: Option<(String, u32)>,
 }
 
-/// What relocates a module.
+/// How a module is relocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Linking {
-    /// A dynamic linker: there is an interpreter, or it is a shared object.
+    /// By a dynamic linker: it has an interpreter, or is a shared object.
     Dynamic,
-    /// Nothing does: a program at a fixed address without an interpreter.
+    /// The module is not relocated: it is a program at a fixed address without an interpreter.
     Static,
-    /// Itself: a position-independent program without an interpreter.
+    /// The module relocates itself: it is a position-independent program without an interpreter.
     StaticPie,
 }
 
 /// A C library, as far as the file shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Libc {
-    /// By interpreter, needed library or ABI note.
+    /// Known by interpreter, needed library or ABI note.
     Glibc,
-    /// By interpreter or needed library. A static musl program bears no mark, and is [`Libc::Unknown`].
+    /// Known by interpreter or needed library. A static musl program shows no sign of musl, and is [`Libc::Unknown`].
     Musl,
-    /// None, or it does not say.
+    /// There is no C library, or the file does not show which.
     Unknown,
 }
 
 /// The initial image of a module's thread-local variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ThreadLocalImage {
-    /// Where the initialised part lies.
+    /// The address of the initialised part.
     pub address: ImageAddress,
-    /// Bytes of the initialised part.
+    /// The number of bytes of the initialised part.
     pub file_bytes: u64,
-    /// Bytes a thread needs.
+    /// The bytes that a thread needs.
     pub memory_bytes: u64,
     /// Alignment of a thread's copy.
     pub alignment: u64,
@@ -178,7 +181,7 @@ fn text(bytes: Option<&[u8]>) -> Option<String> {
 pub(crate) struct DynamicEntry {
     pub tag: DynamicTag,
     pub value: u64,
-    /// Where in the image the value stands.
+    /// The address of the value in the image.
     pub value_address: u64,
 }
 
@@ -230,8 +233,8 @@ impl DynamicEntries {
         self.table(elf, elf::DT_STRTAB, elf::DT_STRSZ)
     }
 
-    /// The dynamic symbol table and its strings. Nothing states the table's size but the hash table beside it; without
-    /// sections, that is all there is.
+    /// The dynamic symbol table and its strings. Only the hash table states the number of symbols; without sections,
+    /// that is the only source.
     pub fn symbols<'a>(&self, elf: &'a Elf) -> (&'a [u8], &'a [u8]) {
         let count = self
             .value(elf::DT_HASH)
@@ -248,7 +251,8 @@ impl DynamicEntries {
         (symbols.unwrap_or(b""), self.strings(elf))
     }
 
-    /// The dynamic symbols, whose number relocations do not need: up to the end of the segment.
+    /// The dynamic symbols up to the end of the segment. This is for relocations, which do not need the number of
+    /// symbols.
     pub fn symbols_unbounded<'a>(&self, elf: &'a Elf) -> &'a [elf::Sym64<LittleEndian>] {
         self.value(elf::DT_SYMTAB)
             .and_then(|address| elf.rest_at(address))
@@ -260,8 +264,8 @@ fn word(elf: &Elf, address: u64) -> Option<u32> {
     Some(u32::from_le_bytes(*elf.at_address(address, 4)?.first_chunk()?))
 }
 
-/// The number of dynamic symbols by DT_GNU_HASH: the highest index in any bucket, then along its chain to the marked
-/// end.
+/// The number of dynamic symbols, by DT_GNU_HASH. The last symbol is the end of the chain that begins at the highest
+/// index in any bucket. A bit marks this end.
 fn gnu_hash_count(elf: &Elf, hash: u64) -> Option<u64> {
     let buckets = u64::from(word(elf, hash)?);
     let first = u64::from(word(elf, hash.checked_add(4)?)?);
@@ -287,7 +291,7 @@ fn gnu_hash_count(elf: &Elf, hash: u64) -> Option<u64> {
     last.checked_add(length as u64)?.checked_add(1)
 }
 
-/// What the note segments say.
+/// The contents of the note segments.
 #[derive(Default)]
 struct Notes {
     build_id: Option<Vec<u8>>,
@@ -321,7 +325,7 @@ impl Notes {
 
 pub(crate) type NoteKey<'a> = (&'a [u8], u32);
 
-/// The first note of `bytes`: its owner and type, its contents, and what follows.
+/// The first note of `bytes`: its owner and type, its contents, and the bytes after it.
 pub(crate) fn note(bytes: &[u8], alignment: usize) -> Option<(NoteKey<'_>, &[u8], &[u8])> {
     let field = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
     let (owner_bytes, contents_bytes, kind) = (field(0)? as usize, field(4)? as usize, field(8)?);

@@ -7,8 +7,8 @@
 //!                       /etc/ld.so.cache, the default folders
 //! ```
 //!
-//! It is a forecast, for the names of types: addresses come from the process, when it has them. What a process under
-//! another root, a hook or dlopen does is not foreseen. Manual: ld.so(8).
+//! This is a forecast, to find the names of types before the process exists; addresses come from the process later.
+//! It ignores other roots, hooks of the loader, and dlopen. Manual: ld.so(8).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
@@ -22,17 +22,16 @@ use crate::module_name;
 
 /// The most libraries of a program.
 const LIBRARIES_MAX: usize = 1024;
-/// Where the cache lies.
 const CACHE: &str = "/etc/ld.so.cache";
 /// A larger cache is not read.
 const CACHE_BYTES_MAX: usize = 64 << 20;
-/// How the cache of today begins; an older one may stand before it.
+/// The start of a cache in the present format; a cache in the older format may precede it.
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 const HEADER_BYTES: usize = 48;
 const ENTRY_BYTES: usize = 24;
-/// A library for x86-64, of ELF and glibc's.
+/// The flags of a library for x86-64, in ELF, for glibc.
 const FLAGS_X86_64: u32 = 0x0303;
-/// glibc's folders, those that distributions add, and musl's.
+/// The folders of glibc, folders that distributions add, and the folders of musl.
 const FOLDERS: [&str; 7] = [
     "/lib64",
     "/usr/lib64",
@@ -43,12 +42,12 @@ const FOLDERS: [&str; 7] = [
     "/usr/local/lib",
 ];
 
-/// A library that a program will have.
+/// A library that a program will map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needed {
-    /// Its file, without symbolic links.
+    /// The path of the library's file, without symbolic links.
     pub path: PathBuf,
-    /// What it answers to in a probe description.
+    /// The library's names in probe descriptions.
     pub names: Vec<String>,
 }
 
@@ -100,14 +99,14 @@ pub fn libraries(program: &Module, library_path: Option<&OsStr>) -> Vec<Needed> 
     found
 }
 
-/// A file's path without links, and what it says of its linking; `None` when the linker would pass it over.
+/// A file's path without links, and its linkage; `None` if the linker would skip it.
 fn header_of(path: &Path) -> Option<(PathBuf, Linkage)> {
     let path = path.canonicalize().ok()?;
     let linkage = files::linkage_of(&path)?;
     Some((path, linkage))
 }
 
-/// The folders of a DT_RUNPATH, for the file that has it.
+/// The folders of a file's DT_RUNPATH.
 fn folders(run_path: Option<&str>, file: &Path) -> Vec<PathBuf> {
     let origin = file
         .parent()
@@ -121,8 +120,8 @@ fn folders(run_path: Option<&str>, file: &Path) -> Vec<PathBuf> {
     parts.map(expand).collect()
 }
 
-/// The cache's libraries for this machine, by name; of several the first, which is the best that there is. Those that
-/// are for special processors only come after the plain one.
+/// The cache's libraries for this machine, by name. If a name occurs several times, the first entry counts, which is
+/// the best. Entries for special processors come after the general entry.
 fn read_cache(bytes: &[u8]) -> HashMap<String, PathBuf> {
     let read = || {
         let start = bytes.windows(MAGIC.len()).position(|window| window == MAGIC)?;
@@ -185,7 +184,7 @@ mod tests {
         let found = read_cache(&bytes);
         assert_eq!(found.len(), 1);
         assert_eq!(found["libz.so.1"], Path::new("/lib/libz.so.1"));
-        // With an older one before it, and cut off anywhere.
+        // An older cache may precede this one, and the file may be cut off anywhere.
         assert_eq!(read_cache(&[b"ld.so-1.7.0\0".as_slice(), &bytes].concat()), found);
         for end in 0..bytes.len() {
             assert!(read_cache(&bytes[..end]).len() <= 1);

@@ -1,21 +1,23 @@
-//! One ELF image, and what can be asked about it; about its code in [`code`].
+//! One ELF image, and the functions that answer questions about it. Questions about its code are in [`code`].
 
 mod code;
+mod objects;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_patch::order::sort_by_numbers;
 
 use crate::address::{AddressRange, Bias, FileOffset, ImageAddress};
+use crate::debug_file::DebugFile;
 use crate::elf::{Elf, Segment};
 use crate::error::Error;
+use crate::found::{Debug, Found, Named};
 use crate::frames::Frames;
 use crate::function::Function;
-use crate::functions::{self, Functions};
 use crate::go::{Go, GoCall};
 use crate::identity::FileIdentity;
 use crate::image::{Image, ImageBytes};
@@ -23,41 +25,41 @@ use crate::linkage::Linkage;
 use crate::module_kind::ModuleKind;
 use crate::module_name;
 use crate::relocations::{self, Relocation};
-use crate::resolve::Index;
 use crate::restartable::Sequences;
 use crate::stack_check;
 use crate::static_probes::{self, StaticProbe};
 use crate::symbol_table::{self, Symbol, SymbolKind};
 
-/// One ELF image. Immutable but for the bias; cheap to ask, costly to make: 1 ms for a libc, 0.1 s
-/// for a program of 100 MB with all its symbols. It keeps the image's bytes; copies share them.
+/// One ELF image. Only its bias can change. The first question about its functions is costly: 1 ms for a libc, 0.1 s
+/// for a program of 100 MB with all its symbols. The others are cheap. It keeps the image's bytes; copies share them,
+/// and what was found.
 #[derive(Clone, Debug)]
 pub struct Module {
     name: String,
     path: PathBuf,
-    /// Below which the process's files lie.
+    /// The folder below which the process's files lie.
     root: PathBuf,
-    /// Of its file, where it was read from one.
+    /// The identity of the file from which the module was read, if there is one.
     identity: Option<FileIdentity>,
     kind: ModuleKind,
     bias: Bias,
     pub(crate) elf: Elf,
     linkage: Linkage,
-    /// Of what Go's tool chain has linked.
-    go: Option<Box<Go>>,
-    pub(crate) frames: Frames,
-    functions: Functions,
-    index: Index,
+    /// The tables of Go, if Go's tool chain linked it.
+    go: Option<Arc<Go>>,
+    found: Arc<Found>,
     full_symbols: bool,
-    /// Where functions' language-specific data areas lie; `None`: no function has one.
+    /// The place of functions' language-specific data areas; `None`: no function has one.
     landing_pads: Option<Range<u64>>,
-    /// See [`Module::code_pointers`]: made when it is asked for.
+    /// See [`Module::code_pointers`]: computed on first use.
     pointers: OnceLock<Vec<u64>>,
-    /// Where static probes are, ascending.
+    /// The addresses of static probes, ascending.
     static_sites: OnceLock<Vec<u64>>,
     restartable: OnceLock<Sequences>,
-    /// Where Go's `runtime.deferreturn` lies.
+    /// The address of Go's `runtime.deferreturn`.
     deferreturn: OnceLock<Option<u64>>,
+    /// The module's variables by address: computed on first use.
+    objects: OnceLock<Vec<objects::DataObject>>,
 }
 
 impl Module {
@@ -66,25 +68,22 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// When the bytes are no ELF file that an x86-64 process could have mapped. Damage within is left out instead.
+    /// When the bytes are no ELF file that an x86-64 process could have mapped. Damaged parts are left out instead.
     pub fn parse(image: ImageBytes, path: impl Into<PathBuf>) -> Result<Self, Error> {
         Self::of_image(image.into(), path.into())
     }
 
-    /// [`Module::parse`] of a file's parts.
+    /// [`Module::parse`] for a file that is read by parts.
     pub(crate) fn of_image(image: Image, path: PathBuf) -> Result<Self, Error> {
         let elf = Elf::parse(image, &path)?;
         let linkage = Linkage::of(&elf);
-        let frames = Frames::of(&elf);
-        let go = linkage.go.then(|| Box::new(Go::of(&elf)));
-        let functions = functions::find(&elf, &frames, None, go.as_deref());
-        let index = Index::of(&elf, &frames, &functions);
+        let go = linkage.go.then(|| Arc::new(Go::of(&elf)));
         let name = path
             .file_name()
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let kind = ModuleKind::guess(&name, &elf, &linkage);
         let full_symbols = symbol_table::has_full_table(&elf);
-        // Without sections that is not known.
+        // Without sections, the place of the tables is not known.
         let landing_pads = match elf.section(".gcc_except_table") {
             None => elf.sections.is_empty().then_some(0..u64::MAX),
             Some(table) => Some(table.address..table.address.saturating_add(table.bytes)),
@@ -98,16 +97,15 @@ impl Module {
             bias: Bias(0),
             elf,
             linkage,
+            found: Arc::new(Found::of_file(Debug::None, false, go.clone())),
             go,
-            frames,
-            functions,
-            index,
             full_symbols,
             landing_pads,
             pointers: OnceLock::new(),
             static_sites: OnceLock::new(),
             restartable: OnceLock::new(),
             deferreturn: OnceLock::new(),
+            objects: OnceLock::new(),
         })
     }
 
@@ -126,42 +124,41 @@ impl Module {
         Ok(module)
     }
 
-    /// The same module in the part that the caller knows it to play: what the process executes is the executable, even
-    /// when it is a dynamic linker run as a command.
+    /// This module, with a kind that the caller knows: the program that the process executes is the executable, even if
+    /// it is a dynamic linker run as a command.
     #[must_use]
     pub fn with_kind(mut self, kind: ModuleKind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// The same module of a process whose files lie below this folder: /proc/PID/root. What [`Module::path`] says is
-    /// meant within it.
+    /// This module, in a process whose files lie below this folder: /proc/PID/root. [`Module::path`] is relative to it.
     #[must_use]
     pub fn with_root(mut self, root: &Path) -> Self {
         root.clone_into(&mut self.root);
         self
     }
 
-    /// The same module, read from this file.
+    /// This module, with the identity of the file from which it was read.
     #[must_use]
     pub(crate) fn with_identity(mut self, identity: FileIdentity) -> Self {
         self.identity = Some(identity);
         self
     }
 
-    /// Which file it was read from; `None` when from memory.
+    /// The identity of the file from which the module was read; `None` for an image from memory.
     pub fn identity(&self) -> Option<FileIdentity> {
         self.identity
     }
 
-    /// The same module as loaded with this bias.
+    /// This module, as loaded with this bias.
     #[must_use]
     pub fn with_bias(mut self, bias: Bias) -> Self {
         self.bias = bias;
         self
     }
 
-    /// The same module where only these parts of its code are mapped: what lies elsewhere is none of its functions.
+    /// This module, restricted to these mapped parts of its code: it has no functions outside of them.
     #[must_use]
     pub fn of_parts(mut self, parts: &[AddressRange]) -> Self {
         let common = |range: &AddressRange, part: &AddressRange| {
@@ -174,64 +171,86 @@ impl Module {
             .filter(|range| !range.is_empty())
             .collect();
         sort_by_numbers(&mut left, |range| (range.start.0, range.end.0));
-        let is_mapped = |range: AddressRange| left.iter().any(|part| common(&range, part) == range);
-        self.functions.list.retain(|function| is_mapped(function.extent()));
-        self.functions.orphans.retain(|fragment| is_mapped(fragment.range));
+        if left == self.elf.executable {
+            return self;
+        }
+        // Its image is another one, so that no bytes stay when those of the module are forgotten.
+        let of_whole = self.elf.with_image(self.elf.image().unread()).into_owned();
         self.elf.executable = left;
-        // What was found in the whole of it.
+        self.found = Arc::new(Found::of_part(self.found, of_whole));
+        // Any pointers so far were found in the whole module, so they are found anew.
         self.pointers = OnceLock::new();
         self.restartable = OnceLock::new();
         self.deferreturn = OnceLock::new();
-        self.index = Index::of(&self.elf, &self.frames, &self.functions);
         self
     }
 
-    /// Adds the functions of a separate debug file (what `strip` took away); the caller has made sure that the two
-    /// belong together (see [`crate::files::find_debug_file`]).
+    /// Adds functions that `strip` removed, from the separate debug file. The caller has checked that the two belong
+    /// together (see [`crate::files::find_debug_file`]).
     ///
     /// # Errors
     ///
     /// When `debug` is no ELF file for this machine; the module stays as it is.
     pub fn add_debug_file(&mut self, debug: Image, path: &Path) -> Result<(), Error> {
         let debug = Elf::parse_headers(debug, path)?;
-        self.functions = functions::find(&self.elf, &self.frames, Some(&debug), self.go.as_deref());
-        self.index = Index::of(&self.elf, &self.frames, &self.functions);
         self.full_symbols |= symbol_table::has_full_table(&debug);
+        self.found = Arc::new(self.found.with_debug(Debug::Open(Box::new(debug))));
         Ok(())
     }
 
-    /// The base name, as it is printed before the backquote: `` libc.so.6`malloc ``.
+    /// Finds the functions now if the bytes of the debug file are held in memory, because the file could not be kept
+    /// open for later.
+    pub(crate) fn drop_held_debug_file(&self, debug: &Image) {
+        if !debug.can_be_read_again() {
+            self.named();
+        }
+    }
+
+    /// Searches the separate debug file when functions are first asked for. Until then no file is held open.
+    pub(crate) fn search_debug_file(&mut self) {
+        let file = DebugFile::of(&self.root, &self.path, &self.linkage);
+        self.found = Arc::new(self.found.with_debug(Debug::Search(Box::new(file))));
+    }
+
+    /// Adds the functions without a symbol, under the addresses where they begin: `0x2f4a0`. Only stripped modules
+    /// without a debug file have such functions. This searches all code.
+    pub fn name_the_unnamed(&mut self) {
+        if !self.full_symbols {
+            self.found = Arc::new(self.found.with_unnamed());
+        }
+    }
+
+    /// The base name, in the form that is printed before the backquote: `` libc.so.6`malloc ``.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Below which the process's files lie: `/`, or /proc/PID/root.
+    /// The folder below which the process's files lie: `/`, or /proc/PID/root.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// As given to the parser.
+    /// The path that was given to the parser.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What part it plays.
     pub fn kind(&self) -> ModuleKind {
         self.kind
     }
 
-    /// From image addresses to the target's.
+    /// The bias from image addresses to the target's.
     pub fn bias(&self) -> Bias {
         self.bias
     }
 
-    /// The bias that puts this module where a mapping of its file shows it: the mapping's start, and the offset in the
-    /// file that it begins at (fields 1 and 3 of a line of /proc/PID/maps). `None` when no segment has that part of the
-    /// file. Ask with an executable mapping.
+    /// The bias that follows from a mapping of the module's file: the mapping's start, and its offset in the file
+    /// (fields 1 and 3 of a line of /proc/PID/maps). `None` when no segment has that part of the file. The mapping
+    /// should be an executable one.
     ///
     /// Mappings begin and end at pages, segments anywhere: where two segments share a page of the file, that page is
-    /// mapped for both, at different addresses. Then the executable segment is meant, and of two such the one that
-    /// begins in the mapping's first page.
+    /// mapped for both, at different addresses. Then the executable segment counts; if both are executable, the
+    /// segment that begins in the mapping's first page.
     pub fn bias_of_mapping(&self, start: TargetAddress, offset: FileOffset) -> Option<Bias> {
         const PAGE: u64 = 4096;
         let first_page = |segment: &Segment| segment.offset & !(PAGE - 1);
@@ -244,7 +263,7 @@ impl Module {
         Some(Bias(start.0.wrapping_sub(image_address)))
     }
 
-    /// Where the loader maps that byte of the file; `None` when it does not.
+    /// The address at which the loader maps the byte of the file at `offset`; `None` if it does not map this byte.
     pub fn image_address(&self, offset: FileOffset) -> Option<ImageAddress> {
         self.elf.at_offset(offset.0, 1)?;
         self.elf.segments.iter().find_map(|segment| {
@@ -256,7 +275,7 @@ impl Module {
         })
     }
 
-    /// From the lowest to the highest address that the module occupies.
+    /// The range from the lowest to the highest address that the module occupies.
     pub fn image_range(&self) -> AddressRange {
         let start = self
             .elf
@@ -273,13 +292,13 @@ impl Module {
         AddressRange::new(start, ends.max().unwrap_or(0))
     }
 
-    /// Whether a pattern for module names means this one: whether `pattern` accepts one of [`Module::names`].
+    /// Whether a pattern for module names matches this module: whether `pattern` accepts one of [`Module::names`].
     pub fn module_matches(&self, mut pattern: impl FnMut(&str) -> bool) -> bool {
         self.names().iter().any(|name| pattern(name))
     }
 
-    /// All that it answers to in a probe description: `libc.so.6` also to `libc.so` and `libc`, `libc-2.36.so` also to
-    /// `libc.so` and `libc`, the executable also to `a.out`.
+    /// All names by which a probe description can name the module: for `libc.so.6` also `libc.so` and `libc`, for
+    /// `libc-2.36.so` also `libc.so` and `libc`, for the executable also `a.out`.
     pub fn names(&self) -> Vec<String> {
         let mut names = module_name::names(&self.name, self.linkage.soname.as_deref(), self.kind);
         if self.kind == ModuleKind::Vdso {
@@ -288,9 +307,19 @@ impl Module {
         names
     }
 
-    /// Its functions, sorted by address; of several at one address, IFUNCs last.
+    /// The module's functions, sorted by address. Of several functions at one address, IFUNCs come last.
     pub fn functions(&self) -> &[Function] {
-        &self.functions.list
+        &self.named().functions.list
+    }
+
+    /// The functions and their index: found on first use.
+    fn named(&self) -> &Named {
+        self.found.named(&self.elf)
+    }
+
+    /// The call frame information: read on first use.
+    pub(crate) fn frames(&self) -> &Frames {
+        self.found.frames(&self.elf)
     }
 
     /// The file's bytes.
@@ -298,18 +327,19 @@ impl Module {
         self.elf.image()
     }
 
-    /// Has the bytes be asked of another image of the same file from now on: [`Image::unread`].
+    /// From now on, reads bytes from another image of the same file: [`Image::unread`].
     pub fn set_image(&mut self, image: Image) {
         self.elf.set_image(image);
     }
 
-    /// Whether all functions have names: there is a .symtab, its own or a debug file's. Else only the exported ones do.
+    /// Whether all functions have names, because the module or its debug file has a .symtab. Otherwise only exported
+    /// functions have names.
     pub fn has_full_symbols(&self) -> bool {
-        self.full_symbols
+        self.full_symbols || self.found.is_searched() && self.named().is_full
     }
 
-    /// The first defined symbol of that name, of any kind: the default version before others, global before local.
-    /// Searches the whole table.
+    /// The first defined symbol of that name, of any kind. The default version comes before other versions, and a
+    /// global symbol before a local one. This searches the whole table.
     pub fn symbol(&self, name: &str) -> Option<Symbol<'_>> {
         let mut best: Option<Symbol<'_>> = None;
         symbol_table::for_each_named(&self.elf, name, |symbol| {
@@ -322,8 +352,8 @@ impl Module {
         best
     }
 
-    /// Where the functions, data and labels of these names lie, ascending: one address each, or two where several
-    /// compilation units have their own. Searches the whole table once.
+    /// The addresses of the functions, data and labels of these names, ascending: one address for each name, or
+    /// several if several compilation units have a symbol of that name. Searches the whole table once.
     pub fn addresses_of(&self, names: &BTreeSet<String>) -> HashMap<String, Vec<ImageAddress>> {
         let mut found: HashMap<String, Vec<ImageAddress>> = HashMap::new();
         symbol_table::for_each(&self.elf, |symbol| {
@@ -344,16 +374,18 @@ impl Module {
         static_probes::static_probes(&self.elf)
     }
 
-    /// The function that an address belongs to, and how many bytes after its start it lies: the innermost function or
-    /// fragment whose extent holds it. `None` where nothing has an extent there (as in most stripped programs, or in
-    /// assembly code with local labels only): a wrong name is worse than none.
+    /// The function to which an address belongs, and the address's distance from its start: the innermost function or
+    /// fragment whose extent holds it. `None` if no extent does (as in most stripped programs, or in assembly code
+    /// with only local labels), because a wrong name is worse than none.
     pub fn resolve(&self, address: ImageAddress) -> Option<(&str, u64)> {
-        self.index.resolve(&self.functions, address)
+        let Named { functions, index, .. } = self.named();
+        index.resolve(functions, address)
     }
 
-    /// The function whose extent, or one of whose fragments, holds `address`: of nested ones the innermost.
+    /// The function with an extent or a fragment that holds `address`; of nested functions the innermost.
     pub fn function_at(&self, address: ImageAddress) -> Option<&Function> {
-        self.index.function_at(&self.functions, address)
+        let Named { functions, index, .. } = self.named();
+        index.function_at(functions, address)
     }
 
     /// The slots that the loader fills with the addresses of symbols and of the IFUNCs' choices.
@@ -361,27 +393,28 @@ impl Module {
         relocations::relocations(&self.elf)
     }
 
-    /// Variables of libraries that live in this program, since the loader copies them there: where, and their names.
+    /// The addresses and names of libraries' variables that the loader copies into this program.
     pub fn copied_variables(&self) -> Vec<(ImageAddress, String)> {
         relocations::copies(&self.elf)
     }
 
-    /// How it is linked: interpreter, libraries, entry, build-id and more.
+    /// How the module is linked: interpreter, libraries, entry, build-id and more.
     pub fn linkage(&self) -> &Linkage {
         &self.linkage
     }
 
-    /// How the function around an address takes its arguments, where it is one of Go's; not C's in the same module.
-    /// `None`: it takes them as C does.
+    /// How the function around an address takes its arguments, if it is a function of Go. `None` if it takes them as
+    /// in C, like the C functions in a Go program.
     pub fn go_call(&self, address: ImageAddress) -> Option<GoCall> {
         let go = self.go.as_ref()?;
         let function = self.function_at(address);
         let is_abi0 = function.is_some_and(|function| function.names().any(|name| name.ends_with(".abi0")));
-        go.call(&self.elf, address.0, !self.full_symbols, is_abi0)
+        go.call(&self.elf, address.0, !self.has_full_symbols(), is_abi0)
     }
 
-    /// How many bytes after its entry a function of Go's is entered once a call: after its look at how much stack is
-    /// left, from which it begins anew when it has got more. 0: at the entry.
+    /// The distance from a Go function's entry to an address that each call passes only once: the end of the check
+    /// for enough stack, which restarts the function after it has enlarged the stack. 0: the function has no such
+    /// check.
     pub fn stack_check_bytes(&self, entry: ImageAddress) -> u64 {
         const BYTES_MAX: u64 = 48;
         let is_go = self.go_call(entry).is_some();
@@ -389,22 +422,23 @@ impl Module {
         code.map_or(0, |code| stack_check::bytes_of(code) as u64)
     }
 
-    /// Whether it has the tables of Go's runtime; what only bears Go's note has none, and no goroutines.
+    /// Whether the module has the tables of Go's runtime. A module that only has Go's note has no tables, and no
+    /// goroutines.
     pub fn has_go_runtime(&self) -> bool {
         self.go.as_ref().is_some_and(|go| go.has_tables)
     }
 
-    /// Where Go's runtime keeps the goroutine that a thread executes, from its thread pointer on.
+    /// The offset, from the thread pointer, of the goroutine that a thread executes.
     pub fn goroutine_slot(&self) -> Option<i64> {
         self.go.as_ref()?.goroutine
     }
 
-    /// Which Go it was compiled with: (1, 26).
+    /// The version of Go that compiled the module, as in (1, 26).
     pub fn go_version(&self) -> Option<(u32, u32)> {
         self.go.as_ref()?.version
     }
 
-    /// What the rows of [`crate::unwind_rows`] count their `pc` from.
+    /// The address from which the `pc` of [`crate::unwind_rows`] counts.
     pub fn unwind_base(&self) -> ImageAddress {
         self.image_range().start
     }
@@ -435,7 +469,7 @@ mod tests {
 
     #[test]
     fn pages_shared_by_segments_do_not_confuse_the_bias() {
-        // As lld lays out: no padding in the file, a page further on in memory.
+        // This is lld's layout: no padding in the file, and the next page in memory.
         let module = module(&[
             (4, 0, 0, 0x1570),
             (5, 0x1570, 0x2570, 0x3000),
@@ -448,7 +482,7 @@ mod tests {
         };
         assert_eq!(bias(0x7000_0000, 0), Some(0x7000_0000));
         assert_eq!(bias(0x7000_2000, 0x1000), Some(0x7000_0000));
-        // A part of the text that was mapped anew.
+        // A part of the text was mapped a second time.
         assert_eq!(bias(0x7000_4000, 0x3000), Some(0x7000_0000));
         assert_eq!(bias(0x7000_4000, 0x9000), None);
     }

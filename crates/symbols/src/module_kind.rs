@@ -1,9 +1,9 @@
-//! What part a module plays in its process.
+//! The kind of a module in its process.
 
 use crate::elf::Elf;
 use crate::linkage::{Linkage, Linking};
 
-/// What part a module plays in its process.
+/// The kind of a module in its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ModuleKind {
     /// The program itself: `a.out`.
@@ -17,7 +17,7 @@ pub enum ModuleKind {
 }
 
 impl ModuleKind {
-    /// What a file looks like, by its base name and headers.
+    /// The kind that a file appears to have, by its base name and headers.
     pub(crate) fn guess(name: &str, elf: &Elf, linkage: &Linkage) -> ModuleKind {
         let soname = linkage.soname.as_deref().unwrap_or(name);
         if [name, soname].iter().any(|name| {

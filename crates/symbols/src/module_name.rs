@@ -1,8 +1,8 @@
-//! What a module answers to in a probe description.
+//! The names of a module in probe descriptions.
 //!
-//! A probe says `libc`, and means whatever file plays that part: `libc.so.6`, `libc-2.36.so`, musl's
-//! `ld-musl-x86_64.so.1`. DTrace matches a module by its base name, or up to the suffix; the program
-//! itself is also `a.out`.
+//! A probe on `libc` refers to the C library, whatever its file is called: `libc.so.6`, `libc-2.36.so`, musl's
+//! `ld-musl-x86_64.so.1`. DTrace matches a module by its base name, or up to the suffix; the program itself is also
+//! `a.out`.
 
 use crate::module_kind::ModuleKind;
 
@@ -24,7 +24,7 @@ pub(crate) fn names(base: &str, soname: Option<&str>, kind: ModuleKind) -> Vec<S
             add(unversioned);
         }
     }
-    // musl's loader is its C library.
+    // The loader of musl is also its C library.
     if base.starts_with("ld-musl-") {
         add("libc.so");
         add("libc");
@@ -32,14 +32,14 @@ pub(crate) fn names(base: &str, soname: Option<&str>, kind: ModuleKind) -> Vec<S
     if kind == ModuleKind::Executable {
         add("a.out");
     }
-    // Solaris' name: what the D scripts in books say.
+    // This is Solaris' name, which D scripts in books use.
     if names.iter().any(|name| name == "libc") {
         names.push("libc.so.1".to_owned());
     }
     names
 }
 
-/// `libc` of `libc.so.6`: what comes before `.so` at the end or before `.so.`.
+/// `libc` for `libc.so.6`: the part before `.so` at the end, or before `.so.`.
 fn stem(base: &str) -> Option<&str> {
     let (at, _) = base.match_indices(".so").find(|(at, _)| {
         let rest = base.get(at + 3..).unwrap_or("");
@@ -48,7 +48,7 @@ fn stem(base: &str) -> Option<&str> {
     base.get(..at)
 }
 
-/// `libc` of `libc-2.36`: a version has a dot, so that `ld-linux-x86-64` keeps its name.
+/// `libc` for `libc-2.36`. A version contains a dot, so `ld-linux-x86-64` keeps its name.
 fn without_version(stem: &str) -> Option<&str> {
     let (name, version) = stem.rsplit_once('-')?;
     let is_version = version.contains('.') && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');

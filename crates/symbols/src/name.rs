@@ -3,30 +3,31 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Longer mangled names are not demangled, and demangling stops at [`DEMANGLED_BYTES_MAX`]: a mangled name can refer to
-/// its own parts again and again, and so stand for text exponentially longer than itself.
+/// Longer mangled names are not demangled, and demangling stops at [`DEMANGLED_BYTES_MAX`]. A mangled name can refer
+/// to its own parts again and again, so the demangled name can be exponentially longer.
 const MANGLED_BYTES_MAX: usize = 16 * 1024;
 /// Longer demangled names are cut off, marked by `...`.
 const DEMANGLED_BYTES_MAX: usize = 4 * 1024;
-/// Nested types and expressions, when demangling: enough for real templates, small on the stack.
+/// The depth of nested types and expressions in demangling: enough for real templates, and little enough for the
+/// stack.
 const DEMANGLE_DEPTH_MAX: u32 = 128;
 
 /// The source-language forms of a mangled name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Demangled {
-    /// All of it: `ns::area(int, double)`.
+    /// The whole name: `ns::area(int, double)`.
     pub full: Box<str>,
-    /// Without parameters and return type: `ns::area`; what a person types in a probe description.
+    /// The name without parameters and return type: `ns::area`, as people type it in a probe description.
     pub short: Box<str>,
 }
 
-/// Demangles a C++ (Itanium) or Rust (legacy and v0) name; `None` when it is not one.
+/// Demangles a C++ (Itanium) or Rust (legacy and v0) name; `None` for any other name.
 pub fn demangle(name: &str) -> Option<Demangled> {
     if name.len() > MANGLED_BYTES_MAX || !is_mangled(name) {
         return None;
     }
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        // `{:#}` leaves out the hash. Rust names have no parameters, so both forms are the same.
+        // `{:#}` leaves out the hash. Rust names have no parameters, so the short and the full form are the same.
         let full = limited(|out| write!(out, "{rust:#}").is_ok())?;
         return Some(Demangled {
             short: without_brackets(&full).into(),
@@ -43,8 +44,8 @@ pub fn demangle(name: &str) -> Option<Demangled> {
     })
 }
 
-/// A method of Rust's as its source calls it, and as the older mangling has it: `shapes::Circle::area`, which the newer
-/// one has as `<shapes::Circle>::area`. What belongs to a trait stays: `<shapes::Circle as core::clone::Clone>::clone`.
+/// A method of Rust as its source names it, and as the older mangling shows it: `shapes::Circle::area`. The newer
+/// mangling shows `<shapes::Circle>::area`. A method of a trait stays: `<shapes::Circle as core::clone::Clone>::clone`.
 fn without_brackets(name: &str) -> Cow<'_, str> {
     let Some(inner) = name.strip_prefix('<') else {
         return Cow::Borrowed(name);
@@ -54,7 +55,7 @@ fn without_brackets(name: &str) -> Cow<'_, str> {
     for (at, character) in inner.char_indices() {
         match character {
             '<' => depth += 1,
-            // The arrow of a function's type is no bracket.
+            // The arrow in a function's type is no bracket.
             '>' if last != '-' => depth -= 1,
             _ => {}
         }
@@ -71,7 +72,7 @@ fn without_brackets(name: &str) -> Cow<'_, str> {
     Cow::Borrowed(name)
 }
 
-/// A name of C++ without the tags of its ABI, which no source has: `name[abi:cxx11]`.
+/// A name of C++ without ABI tags, which no source contains: `name[abi:cxx11]`.
 fn without_tags(name: &str) -> Cow<'_, str> {
     const TAG: &str = "[abi:";
     if !name.contains(TAG) {
@@ -85,8 +86,8 @@ fn without_tags(name: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// A name as a person reads it: [`Demangled::short`], with its marks of copies and cold parts; other names as they are.
-/// The result can be written in a probe description.
+/// A name in readable form: [`Demangled::short`], with the marks of copies and cold parts. A name that is not mangled
+/// stays unchanged. The result can be written in a probe description.
 pub fn readable(name: &str) -> Cow<'_, str> {
     let Some(demangled) = demangle(name) else {
         return Cow::Borrowed(name);
@@ -98,14 +99,14 @@ pub fn readable(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// What compilers put after the names of the parts and copies that they make of functions.
+/// The marks that compilers add to the names of parts and copies of functions.
 const COPY_MARKS: [&str; 5] = [".cold", ".part.", ".constprop.", ".isra.", ".__part."];
 
 fn is_mangled(name: &str) -> bool {
     ["_Z", "__Z", "_R"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// What `print` wrote, cut at the limit; `None` when it failed for another reason than the limit, or wrote nothing.
+/// The output of `print`, cut at the limit; `None` if it wrote nothing, or failed for a reason other than the limit.
 fn limited(print: impl FnOnce(&mut Limited) -> bool) -> Option<Box<str>> {
     let mut out = Limited::default();
     let complete = print(&mut out);
@@ -134,13 +135,13 @@ impl Write for Limited {
     }
 }
 
-/// `memcpy@@GLIBC_2.14` and `memcpy@GLIBC_2.2.5` are `memcpy`. A name may begin with `@`.
+/// Turns `memcpy@@GLIBC_2.14` and `memcpy@GLIBC_2.2.5` into `memcpy`. A name may begin with `@`.
 pub(crate) fn strip_version(name: &[u8]) -> &[u8] {
     let at = name.iter().skip(1).position(|byte| *byte == b'@');
     at.and_then(|at| name.get(..=at)).unwrap_or(name)
 }
 
-/// The function that a cold fragment's name says it is a part of: `f` for `f.cold` (GCC 9 and later, LLVM's function
+/// The function to which a cold fragment belongs, by its name: `f` for `f.cold` (GCC 9 and later, LLVM's function
 /// splitter), for `f.cold.17` (GCC 8, LLVM's hot-cold splitter) and for `f.__part.2` (LLVM's basic block sections).
 ///
 /// `f.part.0`, `f.constprop.0` and `f.isra.0` are not fragments: they are functions of their own, called with a frame
@@ -157,8 +158,8 @@ pub(crate) fn cold_parent(name: &str) -> Option<&str> {
     parent.filter(|parent| !parent.is_empty())
 }
 
-/// Which of two names at one address the function goes by: the one with fewer leading underscores, then the first in
-/// the alphabet; one that begins with `$` last. This is the order of libproc, which DTrace's names come from.
+/// The order of preference of two names at one address: first the one with fewer leading underscores, then the first in
+/// the alphabet; one that begins with `$` comes last. This is the order of libproc, from which DTrace takes its names.
 pub(crate) fn preference(left: &str, right: &str) -> std::cmp::Ordering {
     let key = |name: &str| {
         let underscores = name.bytes().take_while(|byte| *byte == b'_').count();
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn readable_names_keep_what_tells_parts_and_copies() {
+    fn readable_names_keep_the_marks_of_parts_and_copies() {
         for (name, wanted) in [
             ("main", "main"),
             ("main.cold", "main.cold"),
@@ -272,7 +273,7 @@ mod tests {
 
     #[test]
     fn expanding_names_are_cut() {
-        // Each substitution doubles the text: 2^24 times `pair` in full.
+        // Each substitution doubles the text: `pair` would appear 2^24 times.
         let mut bomb = String::from("_Z1fSt4pairIiiE");
         let mut previous = "S_".to_string();
         for index in 0..24u32 {

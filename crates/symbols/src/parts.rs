@@ -1,24 +1,24 @@
-//! A file's bytes, as far as its headers give them a meaning and the file really has them.
+//! The bytes of a file to which its headers give a meaning, and which the file really contains.
 //!
 //! ```text
 //!   headers          the file header, both tables
 //!   PT_LOAD, notes   as the program headers say, to the end of the last page
 //!   sections         as the section headers say, without those that have no bytes in the file
 //!        |
-//!        v   overlapping ranges are one; what lies in a long hole of the file is left out
-//!   parts            read at once, or (large sections that are not mapped: DWARF) when it is asked for
+//!        v   overlapping ranges are merged; long holes of the file are left out
+//!   parts            read at once, or on demand (large sections that are not mapped: DWARF)
 //!        |
-//!        v   of the largest, when they are asked for
+//!        v   of the largest parts, on demand
 //!   windows          its sections; of a large one without code (snapshots, tables of Unicode) a piece
 //! ```
 //!
-//! Large parts are forgotten after planning, and read again when they are asked for. By then the file may be another
-//! text: it is compared by [`FileIdentity`] after each read, and a changed one has nothing. An owner that sets the time
-//! of writing back deceives that comparison. So no reader counts on what an earlier read has shown: each bounds what it
-//! reads anew. And no text is written where the process's memory differs from the file.
+//! Large parts are forgotten after planning, and read again on demand. By then the file may have changed: it is
+//! compared by [`FileIdentity`] after each read, and a changed file yields nothing. An owner who resets the time of
+//! the last write deceives that comparison. So no reader relies on an earlier read; each read checks its own bounds.
+//! And no text is patched where the process's memory differs from the file.
 //!
-//! So memory and time are bounded by what the file's owner has really stored, not by what its length or its headers
-//! claim: a hole is read as zeros only where it is short beside the data around it.
+//! So memory and time are bounded by the data that the file really stores, not by the file's length or headers: a
+//! hole is read as zeros only if it is short compared with the data around it.
 
 use std::fs::File;
 use std::ops::Range;
@@ -39,19 +39,19 @@ use crate::windows::{SectionRange, Windows};
 
 /// Larger files are refused: browsers with their debugging information have 1 to 2 GiB.
 pub(crate) const FILE_BYTES_MAX: u64 = 4 << 30;
-/// A file header.
+/// The size of a file header.
 const HEADER_BYTES: u64 = 64;
 /// Segments are mapped by pages.
 const PAGE: u64 = 4096;
-/// Sections that are not mapped are read at once up to this size.
+/// Sections that are not mapped are read at once if they have at most this size.
 const SMALL_BYTES: u64 = 64 << 10;
-/// Larger parts are read by windows: less than all of them may be needed.
+/// Larger parts are read by windows, because a few of these may be enough.
 const LARGE_BYTES: u64 = 16 << 20;
-/// How much is read at once of what is only looked through.
+/// The size of one read of bytes that are only searched.
 const SCANNED_BYTES: usize = 1 << 20;
-/// Holes are read as zeros as long as they have no more bytes than the data so far and these.
+/// A hole is read as zeros if it has at most as many bytes as the data so far plus this number.
 const SPARE_HOLE_BYTES: u64 = 16 << 20;
-/// Pieces of data in a file that are looked at. What follows is left out.
+/// The most pieces of data in a file that are considered. The rest is left out.
 const PIECES_MAX: usize = 1 << 20;
 
 const ENDIAN: LittleEndian = LittleEndian;
@@ -59,9 +59,9 @@ const ENDIAN: LittleEndian = LittleEndian;
 /// A part of a file.
 struct Part {
     range: Range<u64>,
-    /// Nothing where it could not be read.
+    /// The bytes; empty if they could not be read.
     contents: OnceLock<Vec<u8>>,
-    /// What is read of it when less is asked for.
+    /// The pieces that are read if only some bytes of the part are needed.
     windows: Windows,
 }
 
@@ -69,20 +69,30 @@ struct Part {
 pub(crate) struct Parts {
     file: Option<Arc<Kept>>,
     file_bytes: u64,
-    /// How much of it is no long hole.
+    /// The number of the file's bytes outside of long holes.
     data_bytes: u64,
     list: Vec<Part>,
 }
 
-/// A range of the file that means something.
+/// A range of the file that has a meaning.
 struct Wanted {
     range: Range<u64>,
     is_put_off: bool,
 }
 
 impl Parts {
-    /// Looks at the headers of an ELF file, and reads what is needed of it. `path` is for messages.
+    /// Reads the headers of an ELF file, and the parts that they describe. `path` is for messages.
     pub fn of(file: File, path: &Path) -> Result<Parts, Error> {
+        Parts::read(file, path, false)
+    }
+
+    /// Reads a separate debug file in the same way. Nothing of it is mapped in a process, so no large section is read
+    /// at once.
+    pub fn of_debug_file(file: File, path: &Path) -> Result<Parts, Error> {
+        Parts::read(file, path, true)
+    }
+
+    fn read(file: File, path: &Path, is_debug_file: bool) -> Result<Parts, Error> {
         let io = |source| Error::Io {
             path: path.into(),
             source,
@@ -95,7 +105,7 @@ impl Parts {
         if !metadata.is_file() {
             return Err(unreadable("not a regular file"));
         }
-        // First of all: a file that is none of ours costs one small read.
+        // The file header is read first, so that a file that is not ELF costs only one small read.
         let header = read(&file, 0..HEADER_BYTES.min(metadata.len())).ok_or_else(|| unreadable("it cannot be read"))?;
         if header.get(..4) != Some(b"\x7fELF") {
             return Err(Error::NotElf { path: path.into() });
@@ -103,7 +113,7 @@ impl Parts {
         if metadata.len() > FILE_BYTES_MAX {
             return Err(unreadable("larger than 4 GiB"));
         }
-        let (wanted, sections) = wanted(&file, &header, metadata.len());
+        let (wanted, sections) = wanted(&file, &header, metadata.len(), is_debug_file);
         let wanted = merged(wanted);
         let pieces = pieces(&file, metadata.len());
         let mut parts = Parts {
@@ -134,7 +144,7 @@ impl Parts {
         Ok(parts)
     }
 
-    /// How long the file was.
+    /// The length of the file when it was opened.
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
@@ -144,17 +154,17 @@ impl Parts {
         self.data_bytes >= self.file_bytes / 16
     }
 
-    /// The same parts, of which nothing is held: what is asked for is read again. `None` where that cannot be, or
+    /// These parts without the bytes that they hold, which are read again on demand. `None` if that is impossible, or
     /// would save little.
     pub fn unread(&self) -> Option<Parts> {
-        let file = self.file.clone()?;
         let is_large = self.list.iter().any(|part| !part.windows.is_empty());
+        let file = self.file.clone().filter(|_| is_large)?;
         let unread = |part: &Part| Part {
             range: part.range.clone(),
             contents: OnceLock::new(),
             windows: part.windows.unread(),
         };
-        is_large.then(|| Parts {
+        Some(Parts {
             file: Some(file),
             file_bytes: self.file_bytes,
             data_bytes: self.data_bytes,
@@ -162,7 +172,12 @@ impl Parts {
         })
     }
 
-    /// What was read.
+    /// Whether the file is kept open for parts that are not read yet.
+    pub fn is_open(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// The number of bytes that are held.
     pub fn held_bytes(&self) -> u64 {
         let whole = |part: &Part| part.contents.get().map_or(0, |contents| contents.len() as u64);
         self.list
@@ -176,7 +191,8 @@ impl Parts {
         self.list.get(index).filter(|part| part.range.start <= offset)
     }
 
-    /// What holds `bytes` bytes from an offset on, or as many of them as there are; and where in it they begin.
+    /// The bytes of a part that contain `bytes` bytes from an offset on, or as many of them as exist; and the position
+    /// at which they begin.
     pub fn part_at(&self, offset: u64, bytes: u64) -> Option<(&[u8], u64)> {
         let part = self.find(offset)?;
         let file = self.file.as_ref();
@@ -191,8 +207,8 @@ impl Parts {
         Some((contents, offset - part.range.start))
     }
 
-    /// Hands on all of these bytes in pieces of whole words, ascending, with their offsets. What is not held is read
-    /// for that alone. Nothing where no part has all of them.
+    /// Passes on all of these bytes in pieces of whole words, ascending, with their offsets. Bytes that are not held
+    /// are read only for this call. Passes on nothing if no part has all of them.
     pub fn scan(&self, offset: u64, bytes: u64, take: &mut dyn FnMut(u64, &[u8])) {
         let Some(part) = self.find(offset).filter(|_| self.has(offset, bytes)) else {
             return;
@@ -226,8 +242,8 @@ impl Parts {
     }
 }
 
-/// What the headers of a file say is in it, and its sections.
-fn wanted(file: &File, header: &[u8], file_bytes: u64) -> (Vec<Wanted>, Vec<SectionRange>) {
+/// The ranges of a file to which its headers give a meaning, and its sections.
+fn wanted(file: &File, header: &[u8], file_bytes: u64, is_debug_file: bool) -> (Vec<Wanted>, Vec<SectionRange>) {
     let mut found = Vec::new();
     let mut ranges = Vec::new();
     let mut want = |offset: u64, bytes: u64, is_put_off: bool| {
@@ -268,7 +284,7 @@ fn wanted(file: &File, header: &[u8], file_bytes: u64) -> (Vec<Wanted>, Vec<Sect
         (0, Some(first)) => first.sh_size(ENDIAN),
         (count, _) => u64::from(count),
     };
-    // A table of more cannot be a program's: then there are no sections.
+    // No program has a longer table. If the file says so, its sections are ignored.
     if sections_at == 0 || count > u64::from(u16::MAX) {
         return (found, ranges);
     }
@@ -281,7 +297,7 @@ fn wanted(file: &File, header: &[u8], file_bytes: u64) -> (Vec<Wanted>, Vec<Sect
         }
         let bytes = section.sh_size(ENDIAN);
         let is_mapped = section.sh_flags(ENDIAN).0 & elf::SHF_ALLOC.0 != 0;
-        let is_put_off = kind == elf::SHT_PROGBITS && !is_mapped && bytes > SMALL_BYTES;
+        let is_put_off = (is_debug_file || kind == elf::SHT_PROGBITS) && !is_mapped && bytes > SMALL_BYTES;
         want(section.sh_offset(ENDIAN), bytes, is_put_off);
         ranges.push(SectionRange {
             range: section.sh_offset(ENDIAN)..section.sh_offset(ENDIAN).saturating_add(bytes),
@@ -291,7 +307,7 @@ fn wanted(file: &File, header: &[u8], file_bytes: u64) -> (Vec<Wanted>, Vec<Sect
     (found, ranges)
 }
 
-/// Overlapping ranges as one: each byte of the file is held once.
+/// Merges overlapping ranges, so that each byte of the file is held once.
 fn merged(mut wanted: Vec<Wanted>) -> Vec<Wanted> {
     sort_by_numbers(&mut wanted, |wanted| (wanted.range.start, wanted.range.end));
     let mut merged: Vec<Wanted> = Vec::new();
@@ -307,14 +323,15 @@ fn merged(mut wanted: Vec<Wanted>) -> Vec<Wanted> {
     merged
 }
 
-/// Where a file has data, ascending, with short holes between; all of it where the file system does not say.
+/// The ranges of a file's data, ascending, including short holes; the whole file if the file system does not show
+/// holes.
 fn pieces(file: &File, file_bytes: u64) -> Vec<Range<u64>> {
     let mut found: Vec<Range<u64>> = Vec::new();
     let (mut at, mut data, mut holes) = (0, 0, 0);
     for _ in 0..PIECES_MAX {
         let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
             Ok(start) => start.clamp(at, file_bytes),
-            // Nothing but a hole follows.
+            // NXIO: only a hole follows.
             Err(rustix::io::Errno::NXIO) => break,
             Err(_) => at,
         };
@@ -371,7 +388,7 @@ mod tests {
         );
         let found = pieces(&file, 4 << 30);
         if found.len() == 1 {
-            // A file system that does not tell its holes.
+            // This file system does not show holes.
             return;
         }
         assert_eq!(found, [0..(64 << 10) + 4096, 1 << 30..(1 << 30) + 4096]);
@@ -409,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_forgotten_is_read_again_of_the_same_file_alone() {
+    fn forgotten_parts_are_read_again_from_the_same_file_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("copy");
         std::fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
@@ -440,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_elf_file_is_not_read() {
+    fn other_files_are_not_read() {
         for (content, bytes) in [(&b"#!/bin/sh"[..], 4 << 30), (&b"\x7fEL"[..], 3)] {
             let file = sparse(&[(0, content)], bytes);
             assert!(matches!(Parts::of(file, Path::new("x")), Err(Error::NotElf { .. })));

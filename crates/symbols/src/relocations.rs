@@ -1,4 +1,4 @@
-//! Slots that the loader fills with addresses of code: where imports go, and what an IFUNC's resolver chose.
+//! Slots that the loader fills with addresses of code: those of imports, and the choices of IFUNCs' resolvers.
 //!
 //! ```text
 //!   JUMP_SLOT, GLOB_DAT, 64   slot := address of symbol      (the chosen function's, when the symbol is an IFUNC)
@@ -20,10 +20,11 @@ use crate::symbol_table::NAME_BYTES_MAX;
 use crate::table::{string_at, table};
 
 const ENDIAN: LittleEndian = LittleEndian;
-/// Bytes of names read in one walk, in multiples of the string table: several slots may name one symbol.
+/// The limit of bytes of names in one walk, as a multiple of the string table's size, because several slots may name
+/// one symbol.
 const NAME_BUDGET_FACTOR: usize = 64;
 
-/// The most variables that a program has copies of.
+/// The maximal number of variables of which a program has copies.
 const COPIES_MAX: usize = 1 << 16;
 
 /// A word of the module that the loader fills with the address of a function or variable.
@@ -31,31 +32,31 @@ const COPIES_MAX: usize = 1 << 16;
 pub struct Relocation<'a> {
     /// The word (8 bytes).
     pub slot: ImageAddress,
-    /// Whose address it gets.
+    /// The symbol or resolver that determines the address.
     pub target: RelocationTarget<'a>,
 }
 
-/// What a slot is filled with.
+/// The source of a slot's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelocationTarget<'a> {
     /// The address of the symbol of that name, plus the addend.
     Symbol {
-        /// Without its version.
         name: Cow<'a, str>,
-        /// Bytes from the symbol's address; nearly always 0.
+        /// The distance from the symbol's address; nearly always 0.
         addend: i64,
-        /// Where this module itself defines it; another module's definition may still win.
+        /// The address of this module's own definition, if there is one. The loader may choose another module's
+        /// definition.
         definition: Option<ImageAddress>,
     },
-    /// What the resolver returns.
+    /// The result of the resolver.
     Indirect {
         /// A function of this module that takes no arguments and returns the address of the chosen code.
         resolver: ImageAddress,
     },
 }
 
-/// Variables of libraries that the loader copies into this program, which then has the only ones that count
-/// (R_X86_64_COPY): where, and the name.
+/// Variables of libraries that the loader copies into this program (R_X86_64_COPY), as addresses and names. The
+/// program and its libraries use only the copies.
 pub(crate) fn copies(elf: &Elf) -> Vec<(ImageAddress, String)> {
     let dynamic = DynamicEntries::of(elf);
     let (symbols, strings) = (dynamic.symbols_unbounded(elf), dynamic.strings(elf));
@@ -73,7 +74,7 @@ pub(crate) fn copies(elf: &Elf) -> Vec<(ImageAddress, String)> {
     copied.take(COPIES_MAX).collect()
 }
 
-/// The relocations of the module that carry addresses of symbols or of IFUNCs' choices, .rela.dyn's first.
+/// The relocations that carry addresses of symbols or of IFUNCs' choices, .rela.dyn's first.
 pub(crate) fn relocations(elf: &Elf) -> Vec<Relocation<'_>> {
     let dynamic = DynamicEntries::of(elf);
     let mut tables = vec![

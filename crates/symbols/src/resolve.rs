@@ -8,15 +8,16 @@ use crate::frames::Frames;
 use crate::function::Function;
 use crate::functions::Functions;
 
-/// How many spans before an address are looked at for one that holds it: functions nest one or two deep.
+/// How many spans that begin before an address are searched for the one that contains it: functions nest one or two
+/// deep.
 const NESTING_MAX: usize = 32;
 
-/// One extent, and whose it is.
+/// A range of code, and its owner.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     range: AddressRange,
     owner: Owner,
-    /// The highest end of this span and all before it.
+    /// The highest end among this span and all spans before it.
     reach: ImageAddress,
 }
 
@@ -28,7 +29,7 @@ enum Owner {
 }
 
 impl Owner {
-    /// Among those of one range, ascending.
+    /// The order of spans that have the same range.
     fn place(self) -> (u64, u64) {
         match self {
             Owner::Orphan(number) => (0, number.into()),
@@ -38,11 +39,11 @@ impl Owner {
     }
 }
 
-/// Sorted by start; of several with one start, the most telling last.
+/// The spans, sorted by start; if several have one start, the preferred one is last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     spans: Vec<Span>,
-    /// Where anything begins or data lies, sorted: what ends the padding after a function.
+    /// The addresses at which something begins or data lies, sorted: each ends the padding after a function.
     starts: Vec<u64>,
 }
 
@@ -54,7 +55,8 @@ impl Index {
             owner,
             reach: ImageAddress(0),
         };
-        // The list has IFUNCs after the code at the same address; here the code shall win, so it goes last.
+        // In the list, IFUNCs come after the code at the same address. In this index the code is preferred, so it must
+        // come last.
         for (index, function) in functions.list.iter().enumerate() {
             spans.push(span(function.extent(), Owner::Function(index as u32)));
             for (part, fragment) in function.fragments.iter().enumerate() {
@@ -97,7 +99,7 @@ impl Index {
         self.holding(address).map(|span| span.range)
     }
 
-    /// Where functions and fragments begin in a range.
+    /// The starts of functions and fragments in a range.
     pub fn spans_starting_in(&self, range: AddressRange) -> Vec<u64> {
         let first = self.spans.partition_point(|span| span.range.start < range.start);
         let inside = self
@@ -142,7 +144,7 @@ impl Index {
         AddressRange::new(end.0, next.map_or(range.end.0, |next| range.end.0.min(*next)))
     }
 
-    /// See [`crate::Module::gap_after`]: up to what anything is known about, whatever the sections say.
+    /// See [`crate::Module::gap_after`]: the gap ends at the next known address, whatever the sections say.
     pub fn gap_after(&self, elf: &Elf, frames: &Frames, end: ImageAddress) -> AddressRange {
         let gap = elf.gap_after(end.0);
         let known = |address| self.holding(ImageAddress(address)).is_some() || frames.at(address).is_some();

@@ -1,4 +1,4 @@
-//! Restartable sequences (`man 2 rseq`): code that the kernel restarts when it interrupts it.
+//! Restartable sequences (`man 2 rseq`): code that the kernel restarts after an interruption.
 //!
 //! The program leaves a descriptor for each, 32 bytes, in the section `__rseq_cs`; `__rseq_cs_ptr_array` has pointers
 //! to descriptors that lie elsewhere:
@@ -7,12 +7,12 @@
 //!   u32 version, u32 flags    0
 //!   u64 start_ip              the first instruction
 //!   u64 post_commit_offset    bytes from there to the end of the last one
-//!   u64 abort_ip              where an interrupted thread goes on; 4 bytes of signature before it
+//!   u64 abort_ip              where an interrupted thread continues; 4 bytes of signature precede it
 //! ```
 //!
-//! In a position-independent image the loader fills in the addresses. Where it says so in its relocations, their values
-//! count, else those in the file. Descriptors in other sections, or in a file that has no list of sections, are found
-//! by the usual signature: there is none in other code, or next to none.
+//! In a position-independent image the loader fills in the addresses. If there are relocations for the addresses, the
+//! values of the relocations count, otherwise the values in the file. Descriptors in other sections, or in a file
+//! without sections, are found by the usual signature, which hardly ever occurs in other code.
 
 use std::collections::BTreeSet;
 
@@ -29,26 +29,26 @@ use nanoprobe_patch::order::{sort_by_number, sort_by_numbers};
 const DESCRIPTOR_BYTES: u64 = 32;
 /// Bytes of a signature.
 const SIGNATURE_BYTES: u64 = 4;
-/// RSEQ_SIG of the C library and of librseq, as it lies in the code.
+/// RSEQ_SIG of the C library and of librseq, as bytes of the code.
 const SIGNATURE: [u8; 4] = 0x5305_3053_u32.to_le_bytes();
-/// More than any program has.
+/// The most sequences that are read: no program has so many.
 const SEQUENCES_MAX: usize = 1 << 16;
 
 /// One restartable sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RestartableSequence {
-    /// Its first instruction.
+    /// The address of the sequence's first instruction.
     pub start: ImageAddress,
-    /// After its last one.
+    /// The address after the sequence's last instruction.
     pub end: ImageAddress,
-    /// Where an interrupted thread goes on.
+    /// The address at which an interrupted thread continues.
     pub abort: ImageAddress,
 }
 
-/// All of an image.
+/// All sequences of an image.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sequences {
-    /// By start, each with the highest end up to it.
+    /// The sequences by start, each with the highest end of all up to it.
     by_start: Vec<(RestartableSequence, u64)>,
     by_abort: Vec<RestartableSequence>,
 }
@@ -63,11 +63,11 @@ impl Sequences {
         let words = Words::of(elf);
         let mut found = BTreeSet::new();
         for section in elf.sections.iter().filter(|section| section.allocated) {
-            // What a section claims beyond the file is not there, and the slots are bounded.
+            // The section may claim bytes beyond the end of the file, so the number of slots is limited.
             let end = section.address.saturating_add(section.bytes);
             match section.name.as_str() {
                 "__rseq_cs" => {
-                    // The linker may have put something in front, to align it.
+                    // The linker may have put bytes before the first descriptor, to align it.
                     let first = section.address.next_multiple_of(8);
                     let slots = (first..end).step_by(8).take(4 * SEQUENCES_MAX);
                     found.extend(slots.filter_map(|slot| words.descriptor(slot)));
@@ -96,7 +96,8 @@ impl Sequences {
         Sequences { by_start, by_abort }
     }
 
-    /// Those of which a byte, the byte in front, the signature or the address after that lies in a range.
+    /// The sequences with a part in a range: a byte of the sequence, the byte before it, the signature, or the address
+    /// after that.
     pub fn touching(&self, range: AddressRange) -> Vec<RestartableSequence> {
         let behind = self
             .by_start
@@ -129,7 +130,7 @@ fn signed(elf: &Elf) -> BTreeSet<u64> {
     for range in &elf.executable {
         let code = elf.at_address(range.start.0, range.len()).unwrap_or_default();
         let mut from = 0;
-        // Its first byte is seldom, so that this is little more than a search for one.
+        // The first byte is rare, so this is little more than a search for one byte.
         while let Some(next) = code
             .get(from..)
             .and_then(|rest| rest.iter().position(|byte| *byte == SIGNATURE[0]))
@@ -147,7 +148,7 @@ fn signed(elf: &Elf) -> BTreeSet<u64> {
 /// The words of an image as the program sees them.
 struct Words<'a> {
     elf: &'a Elf,
-    /// Slots that the loader fills, ascending, with what.
+    /// The addresses of the words that the loader fills in, ascending, with their values.
     filled: Vec<(u64, u64)>,
 }
 
@@ -184,10 +185,10 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// What lies there, if it is a descriptor.
+    /// The descriptor at an address, if there is one.
     fn descriptor(&self, address: u64) -> Option<RestartableSequence> {
         address.checked_add(DESCRIPTOR_BYTES)?;
-        // The kernel knows version 0 alone; flags are out of use.
+        // The kernel knows only version 0; flags are no longer used.
         let version = self.at(address)? as u32;
         let (start, length, abort) = (self.at(address + 8)?, self.at(address + 16)?, self.at(address + 24)?);
         let end = start.checked_add(length)?;
@@ -202,7 +203,7 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// Where descriptors may lie whose last word is one of these addresses.
+    /// The addresses of possible descriptors whose abort address is one of these addresses.
     fn that_lead_to(&self, aborts: &BTreeSet<u64>) -> impl Iterator<Item = u64> {
         const LAST_WORD: u64 = DESCRIPTOR_BYTES - 8;
         let filled = self.filled.iter().filter(|(_, value)| aborts.contains(value));

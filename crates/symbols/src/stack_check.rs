@@ -1,4 +1,4 @@
-//! What Go's functions begin with: a look at how much stack is left.
+//! The start of Go's functions: a check of how much stack is left.
 //!
 //! ```text
 //!   entry:   [lea r12, [rsp - frame]]         of larger frames
@@ -8,11 +8,11 @@
 //!   grow:    call runtime.morestack; jmp entry
 //! ```
 //!
-//! Where there is too little, or where the goroutine is to give way to another, the function is entered again when
-//! that is done. One call then comes to the first instruction twice, and to the one after the check once, with the
-//! same stack pointer and the same arguments.
+//! If too little stack is left, or the goroutine has to yield to another, the function is entered a second time
+//! afterwards. So one call may reach the first instruction twice. It reaches the instruction after the check only
+//! once, with the same stack pointer and arguments.
 
-/// Takes bytes off the front where they are of this form: `None` stands for any byte.
+/// If the code begins with bytes of this form, yields the code after them. `None` in the form stands for any byte.
 fn take<'c>(code: &'c [u8], form: &[Option<u8>]) -> Option<&'c [u8]> {
     let (front, rest) = code.split_at_checked(form.len())?;
     let fits = front
@@ -22,7 +22,7 @@ fn take<'c>(code: &'c [u8], form: &[Option<u8>]) -> Option<&'c [u8]> {
     fits.then_some(rest)
 }
 
-/// The same with one of several forms.
+/// As [`take`], with one of several forms.
 fn take_one<'c>(code: &'c [u8], forms: &[&[Option<u8>]]) -> Option<&'c [u8]> {
     forms.iter().find_map(|form| take(code, form))
 }
@@ -34,13 +34,13 @@ macro_rules! bytes {
     ($($byte:tt),*) => { &[$(bytes!(@ $byte)),*] };
 }
 
-/// How many bytes of a function of Go's the check takes; 0: it has none.
+/// The number of bytes of a Go function's check for enough stack; 0: it has no check.
 pub(crate) fn bytes_of(code: &[u8]) -> usize {
     behind(code).map_or(0, |rest| code.len() - rest.len())
 }
 
 fn behind(code: &[u8]) -> Option<&[u8]> {
-    // Where assembly has g: mov rcx, fs:d; mov rcx, d and mov rcx, fs:[rcx].
+    // The loads of g in assembly: mov rcx, fs:d; mov rcx, d and mov rcx, fs:[rcx].
     let slots: [&[Option<u8>]; 2] = [
         bytes![0x64, 0x48, 0x8b, 0x0c, 0x25, _, _, _, _],
         bytes![0x48, 0xc7, 0xc1, _, _, _, _, 0x64, 0x48, 0x8b, 0x09],
@@ -65,7 +65,7 @@ fn behind(code: &[u8]) -> Option<&[u8]> {
     take_one(code, &jumps)
 }
 
-/// Of a huge frame: mov r12, rsp; sub r12, frame; jb grow.
+/// The check of a huge frame: mov r12, rsp; sub r12, frame; jb grow.
 fn huge(code: &[u8]) -> Option<&[u8]> {
     let code = take(code, bytes![0x49, 0x89, 0xe4])?;
     let code = take(code, bytes![0x49, 0x81, 0xec, _, _, _, _])?;
@@ -95,7 +95,7 @@ mod tests {
                 ],
                 15,
             ),
-            // No check: push rbp; another comparison.
+            // Code without a check: push rbp; another comparison.
             (&[0x55, 0x48, 0x89, 0xe5], 0),
             (&[0x49, 0x3b, 0x66, 0x18, 0x76, 0x20, 0x55], 0),
         ];

@@ -1,4 +1,4 @@
-//! Static probes: what the notes of `sys/sdt.h` say (section `.note.stapsdt`, owner `stapsdt`, type 3).
+//! Static probes, from the notes of `sys/sdt.h` (section `.note.stapsdt`, owner `stapsdt`, type 3).
 //!
 //! `DTRACE_PROBE2(postgresql, query__start, text, n)` leaves a `nop` in the program's code, and this in a section that
 //! is not loaded:
@@ -7,21 +7,22 @@
 //!    u64   address of the nop
 //!    u64   address of .stapsdt.base, as it was when the note was linked
 //!    u64   address of the semaphore, a u16 that counts tracers; 0: the probe has none
-//!    "postgresql\0" "query__start\0" "8@%rax -4@-20(%rbp)\0"      where the arguments are, in the compiler's own words
+//!    "postgresql\0" "query__start\0" "8@%rax -4@-20(%rbp)\0"      the places of the arguments, as assembler operands
 //! ```
 //!
-//! prelink moves sections after the notes were written, and does not know these. But it moves `.stapsdt.base`, an empty
-//! section for that very purpose, too: all three addresses are off by as much as that one is.
+//! prelink moves sections after the notes were written, and does not adjust the notes. But prelink also moves
+//! `.stapsdt.base`, an empty section that exists for this purpose: the error of its address is the error of the other
+//! addresses.
 
 use crate::address::ImageAddress;
 use crate::elf::Elf;
 use crate::linkage::note;
 
-/// Notes that are read from one module: a hundred times what the largest programs have.
+/// The most notes that are read from one module: the largest programs have a hundredth of this number.
 const PROBES_MAX: usize = 100_000;
-/// Longer names are no names.
+/// Longer names are nonsense.
 const NAME_BYTES_MAX: usize = 255;
-/// Ten arguments, each with the longest of symbols.
+/// The length of ten arguments, each with a very long symbol.
 const ARGUMENTS_BYTES_MAX: usize = 4096;
 const OWNER: &[u8] = b"stapsdt\0";
 const KIND: u32 = 3;
@@ -31,20 +32,20 @@ const SEMAPHORE_BYTES: u64 = 2;
 /// One static probe at one place; the same probe may have several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticProbe {
-    /// As it was written.
+    /// The provider's name as the program states it.
     pub provider: String,
-    /// As it was written: `query__start`.
+    /// The probe's name as the program states it: `query__start`.
     pub name: String,
-    /// The instruction at which it fires.
+    /// The address of the instruction at which the probe fires.
     pub address: ImageAddress,
-    /// A counter of tracers, two bytes of writable data. While it is 0 the program may leave out what only the probe
-    /// needs, arguments or the whole probe.
+    /// A counter of tracers, two bytes of writable data. While it is 0, the program may skip work that only the probe
+    /// needs, such as computing the arguments.
     pub semaphore: Option<ImageAddress>,
-    /// Where the arguments are, as assembler operands: `-4@%eax 8@-16(%rbp)`.
+    /// The places of the arguments, as assembler operands: `-4@%eax 8@-16(%rbp)`.
     pub arguments: String,
 }
 
-/// All of a file, in the order of the notes. What makes no sense (an address that is not code, a semaphore that is not
+/// All probes of a file, in the order of the notes. Nonsense (an address that is not code, a semaphore that is not
 /// data, a name with odd characters) is left out.
 pub(crate) fn static_probes(elf: &Elf) -> Vec<StaticProbe> {
     let base = elf.section(".stapsdt.base").map(|section| section.address);
@@ -90,7 +91,7 @@ fn static_probe(elf: &Elf, base: Option<u64>, contents: &[u8]) -> Option<StaticP
     })
 }
 
-/// Takes the string that `rest` begins with, and its NUL.
+/// Takes the string at the start of `rest`, and its NUL, off `rest`.
 fn text(rest: &mut &[u8], limit: usize) -> Option<String> {
     let end = rest.iter().take(limit + 1).position(|byte| *byte == 0)?;
     let (text, behind) = rest.split_at_checked(end)?;
@@ -99,7 +100,7 @@ fn text(rest: &mut &[u8], limit: usize) -> Option<String> {
     printable.then(|| String::from_utf8_lossy(text).into_owned())
 }
 
-/// What a probe description can name.
+/// Whether a probe description can contain this name.
 fn is_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.$+@".contains(&byte);
     !text.is_empty() && text.bytes().all(plain)

@@ -1,8 +1,8 @@
-//! Symbols, as the file has them: .symtab and .dynsym, and the dynamic segment's table where sections are stripped.
+//! Symbols as the file has them: .symtab and .dynsym, and the dynamic segment's table if sections are stripped.
 //!
 //! Nothing is copied here: names are borrowed from the string table. A hostile table can make every one of a million
-//! symbols point at the same megabyte of name, so names are limited twice: each to [`NAME_BYTES_MAX`], and all of a
-//! walk to a small multiple of the string table.
+//! symbols point at the same megabyte of name. So names have two limits: [`NAME_BYTES_MAX`] for each name, and a
+//! small multiple of the string table's size for all names of one walk.
 
 use std::borrow::Cow;
 
@@ -17,14 +17,14 @@ use crate::table::{string_at, table};
 
 /// A symbol with a longer name is ignored. Mangled names of several thousand bytes do occur.
 pub(crate) const NAME_BYTES_MAX: usize = 32 * 1024;
-/// Bytes of names that one walk reads before it stops, in multiples of the string table's size: linkers share the tails
-/// of names, so the sum can exceed the table a little.
+/// The limit of bytes of names that one walk reads, in multiples of the string table's size. Names may share their
+/// tails in the table, so the sum can exceed the table a little.
 const NAME_BUDGET_FACTOR: usize = 8;
 
 const ENDIAN: LittleEndian = LittleEndian;
 type RawSymbol = elf::Sym64<LittleEndian>;
 
-/// What a symbol names.
+/// The kind of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SymbolKind {
     /// STT_FUNC.
@@ -42,17 +42,14 @@ pub enum SymbolKind {
 /// A defined symbol of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol<'a> {
-    /// Without its version.
     pub name: Cow<'a, str>,
-    /// Its value.
     pub address: ImageAddress,
-    /// Its size in bytes; 0: not stated.
+    /// The symbol's size in bytes; 0: not stated.
     pub size: u64,
-    /// What it names.
     pub kind: SymbolKind,
-    /// Whether other compilation units see it (STB_GLOBAL, STB_WEAK, STB_GNU_UNIQUE).
+    /// Whether other compilation units see the symbol (STB_GLOBAL, STB_WEAK, STB_GNU_UNIQUE).
     pub global: bool,
-    /// Whether it is the version that a new link would get: false for `name@VERSION`, kept for old programs.
+    /// Whether the symbol has the version that a new link would use: false for `name@VERSION`, kept for old programs.
     pub default_version: bool,
 }
 
@@ -61,7 +58,7 @@ pub(crate) fn for_each<'a>(elf: &'a Elf, visit: impl FnMut(Symbol<'a>) -> bool) 
     for_each_of(elf, None, visit);
 }
 
-/// The same, with those of one name alone.
+/// Visits the symbols of one name.
 pub(crate) fn for_each_named<'a>(elf: &'a Elf, name: &str, visit: impl FnMut(Symbol<'a>) -> bool) {
     for_each_of(elf, Some(name.as_bytes()), visit);
 }
@@ -108,10 +105,7 @@ fn for_each_of<'a>(elf: &'a Elf, wanted: Option<&[u8]>, mut visit: impl FnMut(Sy
 /// Whether the file has a full symbol table (is not stripped).
 pub(crate) fn has_full_table(elf: &Elf) -> bool {
     let mut tables = elf.sections.iter().filter(|section| section.kind == elf::SHT_SYMTAB.0);
-    tables.any(|section| {
-        elf.section_bytes(section)
-            .is_some_and(|bytes| !table::<RawSymbol>(bytes).is_empty())
-    })
+    tables.any(|section| section.bytes >= size_of::<RawSymbol>() as u64 && elf.has_section_bytes(section))
 }
 
 fn walk<'a>(
@@ -126,14 +120,14 @@ fn walk<'a>(
         .saturating_mul(NAME_BUDGET_FACTOR)
         .saturating_add(NAME_BYTES_MAX);
     for (index, raw) in symbols.iter().enumerate() {
-        // Nearly all names are others: their first bytes tell.
+        // Nearly all names differ from the wanted name in their first bytes, so these are compared first.
         if wanted.is_some_and(|wanted| !may_be(raw, strings, wanted)) {
             continue;
         }
         let symbol = read(raw, strings).filter(|symbol| wanted.is_none_or(|wanted| symbol.name.as_bytes() == wanted));
         if let Some(mut symbol) = symbol {
             let version = versions.get(index * 2..index * 2 + 2);
-            // The top bit hides a version from the linker.
+            // The top bit marks a version that a new link does not use.
             symbol.default_version &= version.is_none_or(|version| version.last().is_some_and(|high| high & 0x80 == 0));
             let Some(left) = budget.checked_sub(symbol.name.len() + 1) else {
                 return true;
@@ -147,7 +141,7 @@ fn walk<'a>(
     true
 }
 
-/// Whether a symbol's name begins so.
+/// Whether a symbol's name begins with these bytes.
 fn may_be(raw: &RawSymbol, strings: &[u8], name: &[u8]) -> bool {
     let rest = strings.get(raw.st_name.get(ENDIAN) as usize..);
     rest.is_some_and(|rest| rest.starts_with(name))

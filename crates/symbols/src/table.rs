@@ -7,7 +7,7 @@ pub(crate) const SEGMENTS_MAX: usize = 256;
 /// Sections beyond these are ignored: linkers merge them to a few dozen.
 pub(crate) const SECTIONS_MAX: usize = 4096;
 
-/// As many `T` as fit into `bytes`: a table's last, incomplete entry is ignored.
+/// The whole `T`s in `bytes`: an incomplete last entry is ignored.
 pub(crate) fn table<T: pod::Pod>(bytes: &[u8]) -> &[T] {
     let count = bytes.len().checked_div(size_of::<T>()).unwrap_or(0);
     pod::slice_from_bytes(bytes, count).map_or(&[], |(entries, _)| entries)

@@ -1,8 +1,8 @@
 //! Unwinding tables for the agent, compiled from call frame information.
 //!
 //! The agent walks stacks inside a handler, so its tables must be plain: sorted rows of 12 bytes, found by binary
-//! search, each saying where the caller's frame is (the CFA) and where the caller's rbp is. That is all that x86-64
-//! code compiled from any language uses, with few exceptions, and each of those has a row of its own kind:
+//! search. Each row says where the caller's frame (the CFA) and the caller's rbp are. This suffices for x86-64 code
+//! that is compiled from any language. The few exceptions have their own kinds of rows:
 //!
 //! ```text
 //!   DW_CFA_def_cfa rsp/rbp, n           RSP, RBP     cfa = register + n
@@ -10,12 +10,13 @@
 //!   DW_OP_breg6 n; DW_OP_deref          RBP_DEREF    cfa = *(rbp + n): the stack was realigned
 //!   augmentation 'S'                    SIGNAL       the registers are in the ucontext at rsp
 //!   return address undefined            END          _start, clone: the first frame of a thread
-//!   anything else, or no FDE            UNKNOWN      follow the chain of saved rbp and hope
+//!   anything else, or no FDE            UNKNOWN      the chain of saved rbp is tried
 //! ```
 //!
-//! Gaps shorter than a function's alignment are given to the function before: the return address of a call that does
-//! not return, at a function's very end, points there. Longer gaps are UNKNOWN, but for what restores the registers
-//! after a signal (`mov $15, %eax; syscall`), which musl and Go have without an FDE: it is recognised by its bytes.
+//! A gap that is shorter than a function's alignment belongs to the function before it, because the return address of
+//! a last call that does not return points there. Longer gaps are UNKNOWN, except the code that restores the
+//! registers after a signal (`mov $15, %eax; syscall`). musl and Go have it without an FDE, so it is recognised by
+//! its bytes.
 
 use gimli::{
     BaseAddresses, CfaRule, FrameDescriptionEntry, Register, RegisterRule, UnwindContext, UnwindExpression,
@@ -27,19 +28,19 @@ use crate::elf::Elf;
 use crate::frames::{Frame, RSP, Slice, Visitor};
 use crate::module::Module;
 
-/// [`UnwindRow::rbp`]: the caller's rbp is in rbp.
+/// [`UnwindRow::rbp`]: the caller's rbp is still in rbp.
 pub const RBP_UNCHANGED: u8 = 0;
-/// [`UnwindRow::rbp`]: it is at `cfa + rbp_offset`.
+/// [`UnwindRow::rbp`]: the caller's rbp is at `cfa + rbp_offset`.
 pub const RBP_AT_CFA: u8 = 1;
-/// [`UnwindRow::rbp`]: it is lost.
+/// [`UnwindRow::rbp`]: the caller's rbp is lost.
 pub const RBP_UNDEFINED: u8 = 2;
-/// [`UnwindRow::rbp`]: it is at `rbp + rbp_offset`: the stack was realigned.
+/// [`UnwindRow::rbp`]: the caller's rbp is at `rbp + rbp_offset`: the stack was realigned.
 pub const RBP_AT_RBP: u8 = 3;
 
 const RBP: Register = Register(6);
-/// Shorter gaps are padding up to the next function.
+/// Shorter gaps are padding before the next function.
 const GAP_BYTES_MIN: u64 = 16;
-/// Lazy-binding stubs that are given rows of their own where their expression is not the usual one.
+/// The most lazy-binding stubs that get rows of their own because their expression is unusual.
 const STUBS_MAX: u64 = 16 * 1024;
 /// `mov $15, %rax` or `mov $15, %eax`, and `syscall`: rt_sigreturn.
 const SIGNAL_RETURNS: [&[u8]; 2] = [
@@ -47,12 +48,12 @@ const SIGNAL_RETURNS: [&[u8]; 2] = [
     &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
 ];
 
-/// The rows of a module, sorted by `pc`, which counts from [`Module::unwind_base`]. Each holds up to the next; the last
-/// one is UNKNOWN and holds to the end. There is at least one.
+/// The rows of a module, sorted by `pc`, which counts from [`Module::unwind_base`]. Each row is valid up to the next
+/// one; the last row is UNKNOWN and valid to the end. There is at least one row.
 ///
 /// Code more than 4 GiB after the base cannot be expressed, and is left out.
 pub fn unwind_rows(module: &Module) -> Vec<UnwindRow> {
-    let frames = &module.frames.list;
+    let frames = &module.frames().list;
     let mut compiler = Compiler {
         elf: &module.elf,
         frames,
@@ -62,7 +63,7 @@ pub fn unwind_rows(module: &Module) -> Vec<UnwindRow> {
         context: UnwindContext::new(),
     };
     compiler.push(compiler.base, unknown());
-    module.frames.with_descriptions(&module.elf, frames, &mut compiler);
+    module.frames().with_descriptions(&module.elf, frames, &mut compiler);
     compiler.gap(module.image_range().end.0);
     compiler.rows.shrink_to_fit();
     compiler.rows
@@ -72,16 +73,16 @@ struct Compiler<'m> {
     elf: &'m Elf,
     frames: &'m [Frame],
     base: u64,
-    /// Up to where the rows speak.
+    /// The end of the address range that the rows describe so far.
     end: u64,
     rows: Vec<UnwindRow>,
     context: UnwindContext<usize>,
 }
 
-/// What one row of an FDE comes to.
+/// The result of converting one row of an FDE.
 enum Rule {
     Row(UnwindRow),
-    /// Stubs of 16 bytes that push a word at this offset.
+    /// Lazy-binding stubs of 16 bytes, which push a word at this offset in the stub.
     Stubs(u64),
 }
 
@@ -111,7 +112,7 @@ impl Visitor for Compiler<'_> {
                     break;
                 }
                 let row_end = row.end_address().min(end);
-                // Going back is possible only by wrapping around the address space.
+                // A row that ends before it begins has wrapped around the address space.
                 if row_end < at {
                     break;
                 }
@@ -123,7 +124,7 @@ impl Visitor for Compiler<'_> {
             }
         }
         self.context = context;
-        // Damaged, or more complicated than it may be: the rest of the function is not described.
+        // The FDE is damaged, or too complicated: the rest of the function is not described.
         if at < end {
             self.push(at, unknown());
         }
@@ -142,7 +143,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// From the last described address up to `to` there is no FDE.
+    /// Handles the addresses from the last described address up to `to`, which have no FDE.
     fn gap(&mut self, to: u64) {
         let from = self.end;
         let mut described = from;
@@ -156,7 +157,8 @@ impl Compiler<'_> {
                 continue;
             };
             for (at, bytes) in signal_returns(code) {
-                // A handler returns to its first byte, and unwinders look at the byte before a return address.
+                // A handler returns to the first byte of this code, and unwinders look up the byte before a return
+                // address.
                 self.push((start + at).saturating_sub(1).max(described), row(CFA_SIGNAL, 0));
                 described = start + at + bytes;
                 self.push(described, unknown());
@@ -237,7 +239,7 @@ fn bytes_of<'a, S: UnwindSection<Slice<'a>>>(section: &S, expression: &UnwindExp
     expression.get(section).map_or(&[], |expression| expression.0.slice())
 }
 
-/// The two expressions that define a CFA in practice.
+/// The rule for one of the two expressions that define a CFA in practice.
 fn cfa_expression(expression: &[u8]) -> Option<Rule> {
     // breg7(rsp) 8; breg16(rip) 0; lit15; and; lit(n); ge; lit3; shl; plus: n is 11 in plain stubs, 9 with endbr64.
     if let &[
@@ -265,7 +267,7 @@ fn cfa_expression(expression: &[u8]) -> Option<Rule> {
     }
 }
 
-/// `DW_OP_breg6 offset` (rbp), and what follows it.
+/// Parses `DW_OP_breg6 offset` (rbp); yields the offset and the rest.
 fn base_register_offset(expression: &[u8]) -> Option<(i64, &[u8])> {
     let [0x76, rest @ ..] = expression else { return None };
     let mut rest = Slice::new(rest, gimli::LittleEndian);
@@ -273,7 +275,7 @@ fn base_register_offset(expression: &[u8]) -> Option<(i64, &[u8])> {
     Some((offset, rest.slice()))
 }
 
-/// Where `code` has an rt_sigreturn, and how many bytes it is long.
+/// The places of rt_sigreturn in `code`, and their lengths in bytes.
 fn signal_returns(code: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
     let longest = SIGNAL_RETURNS.iter().map(|pattern| pattern.len()).max().unwrap_or(0);
     code.iter().enumerate().filter_map(move |(at, first)| {

@@ -1,5 +1,5 @@
-//! What is read of a large part of a file when less than all of it is asked for. A program of 100 MB may have 50 MB of
-//! data of which nothing is looked at but a few tables of jumps.
+//! The pieces in which a large part of a file is read if not all of it is needed. A program of 100 MB may have 50 MB
+//! of data, of which only a few tables of jumps are needed.
 //!
 //! ```text
 //!   section with code, or small     one window
@@ -7,21 +7,21 @@
 //!   between sections                none
 //! ```
 //!
-//! What no window has as a whole is for the part to read, as a whole.
+//! If no window contains a requested range, the whole part is read.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Larger sections without code have several windows.
+/// Sections without code that are larger than this have several windows.
 const SECTION_BYTES_MAX: u64 = 4 << 20;
-/// From one window of a section to the next.
+/// The distance from one window of a section to the next.
 const STRIDE_BYTES: u64 = 256 << 10;
-/// How far a window goes on where the next one has begun.
+/// How far a window extends into the next one.
 const OVERLAP_BYTES: u64 = 16 << 10;
-/// How far it goes on behind its section: to the end of the page, which is mapped with it.
+/// A window extends beyond its section up to the end of the page, which is mapped with the section.
 const PAGE_BYTES: u64 = 4096;
 
-/// Where a section lies in the file.
+/// The place of a section in the file.
 #[derive(Clone, Debug)]
 pub(crate) struct SectionRange {
     pub range: Range<u64>,
@@ -31,18 +31,19 @@ pub(crate) struct SectionRange {
 /// The windows of a part.
 #[derive(Default)]
 pub(crate) struct Windows(
-    /// Ascending by where they begin.
+    /// Ascending by their starts.
     Vec<Window>,
 );
 
 struct Window {
     range: Range<u64>,
-    /// Nothing where it could not be read.
+    /// The bytes; empty if they could not be read.
     contents: OnceLock<Vec<u8>>,
 }
 
 impl Windows {
-    /// Those of a part, none of them read; none of no part. Sections that overlap, as no linker makes them, have none.
+    /// The windows of a part, whose bytes are not read yet. There are none if there is no part. Overlapping sections,
+    /// which no linker makes, have no windows.
     pub fn of(part: Option<&Range<u64>>, sections: &[SectionRange]) -> Windows {
         let Some(part) = part else {
             return Windows::default();
@@ -75,7 +76,7 @@ impl Windows {
         Windows(ranges.map(window).collect())
     }
 
-    /// The window that has all of a range, and where it begins; `read` reads one for the first time.
+    /// The window that contains a range, and its start. `read` reads a window on first use.
     pub fn around(&self, wanted: &Range<u64>, read: impl FnOnce(Range<u64>) -> Vec<u8>) -> Option<(&[u8], u64)> {
         let behind = self.0.partition_point(|window| window.range.start <= wanted.start);
         let window = self.0.get(behind.checked_sub(1)?)?;
@@ -91,7 +92,7 @@ impl Windows {
         self.0.is_empty()
     }
 
-    /// The same windows, none of them read.
+    /// These windows without their bytes.
     pub fn unread(&self) -> Windows {
         let unread = |window: &Window| Window {
             range: window.range.clone(),
@@ -100,7 +101,7 @@ impl Windows {
         Windows(self.0.iter().map(unread).collect())
     }
 
-    /// What was read.
+    /// The number of bytes that are held.
     pub fn held_bytes(&self) -> u64 {
         let read = self.0.iter().filter_map(|window| window.contents.get());
         read.map(|contents| contents.len() as u64).sum()
@@ -115,13 +116,13 @@ mod tests {
         SectionRange { range, has_code }
     }
 
-    /// A file whose bytes tell where they are.
+    /// The bytes of a range of a file in which each byte depends on its offset.
     fn bytes_at(range: Range<u64>) -> Vec<u8> {
         range.map(|at| (at / 4096) as u8).collect()
     }
 
     #[test]
-    fn what_a_window_has_is_read_of_the_file_alone() {
+    fn a_window_reads_only_its_part_of_the_file() {
         const DATA: u64 = 8 << 20;
         let code = section(0x1000..0x40_0000, true);
         let data = section(0x40_0000..0x40_0000 + DATA, false);
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_that_overlap_have_none() {
+    fn overlapping_sections_have_no_windows() {
         let both = [section(0..0x2000, true), section(0x1000..0x3000, false)];
         assert!(Windows::of(Some(&(0..0x10_0000)), &both).0.is_empty());
     }

@@ -1,4 +1,4 @@
-//! Bytes without an owner: between sections of code, and after the last one.
+//! Bytes without an owner: between sections of code, and after the last section.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use common::{Build, only};
 use nanoprobe_symbols::{Function, ImageAddress, Module};
 
-/// As a static program of musl begins and ends: three bytes of `.init`, `.text` on the next multiple of 16, three bytes
-/// of `.fini`.
+/// The beginning and end of a static musl program: three bytes of `.init`, `.text` at the next multiple of 16, three
+/// bytes of `.fini`.
 const SOURCE: &str = r#"
     .section .init, "ax", @progbits
     .globl first
@@ -54,7 +54,7 @@ fn gap(module: &Module, name: &str) -> (u64, ImageAddress) {
 }
 
 #[test]
-fn what_aligns_the_next_section_is_nobody_s() {
+fn the_gap_before_an_aligned_section_is_found() {
     let Some(build) = build() else { return };
     let module = build.module();
     let (bytes, end) = gap(&module, "first");
@@ -67,7 +67,7 @@ fn what_aligns_the_next_section_is_nobody_s() {
 }
 
 #[test]
-fn so_is_what_fills_the_last_page() {
+fn the_gap_in_the_last_page_is_found() {
     let Some(build) = build() else { return };
     let module = build.module();
     let (bytes, end) = gap(&module, "last");
@@ -76,7 +76,7 @@ fn so_is_what_fills_the_last_page() {
         "{bytes}"
     );
     assert_eq!(module.code_at(end, 1), None, "it is in no segment's part of the file");
-    // The kernel maps the whole page: the file's bytes, as far as it has any.
+    // The kernel maps the whole page, with the bytes of the file as far as there are any.
     if let Some(code) = module.code_with_gap_at(end, bytes) {
         assert_eq!(code.len() as u64, bytes);
     }
@@ -84,7 +84,7 @@ fn so_is_what_fills_the_last_page() {
     assert_eq!(module.code_with_gap_at(ImageAddress(u64::MAX), 2), None);
 }
 
-/// Where the headers leave a doubt there is none.
+/// If the headers leave a doubt, there is no gap.
 #[test]
 fn doubts_leave_no_gap() {
     let Some(build) = build() else { return };
@@ -98,14 +98,14 @@ fn doubts_leave_no_gap() {
     };
     let gaps = |module: &Module| (gap(module, "first").0 > 0, gap(module, "last").0 > 0);
     assert_eq!(gaps(&changed(&|_| ())), (true, true));
-    // What is left out is more than the next section's alignment explains.
+    // The section that is left out leaves more space than the next section's alignment explains.
     let (sections, count) = (word(0x28), half(0x3c));
     let text = only(&changed(&|_| ()), "_start").address;
     let of_text = (0..count).map(|index| sections + 64 * index);
     let of_text = of_text.clone().find(|at| word(at + 16) as u64 == text.0).unwrap();
     let unaligned = changed(&|bytes| bytes[of_text + 48..of_text + 56].copy_from_slice(&4u64.to_le_bytes()));
     assert_eq!(gaps(&unaligned), (false, true));
-    // The last segment with code goes on in memory; and: another segment begins in its page.
+    // First the last segment with code continues in memory. Then another segment begins in its page.
     let (programs, count) = (word(0x20), half(0x38));
     let segments: Vec<usize> = (0..count).map(|index| programs + 56 * index).collect();
     let is_code = |at: &&usize| file[**at] == 1 && file[**at + 4] & 1 != 0;

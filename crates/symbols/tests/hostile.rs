@@ -1,4 +1,5 @@
-//! Files that are damaged, or made to do harm: every answer stays consistent, and the work stays in proportion.
+//! Damaged and hostile files: every answer stays consistent, and the work stays in proportion to the size of the
+//! file.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +14,8 @@ use nanoprobe_symbols::{Error, FileOffset, ImageAddress, Module, unwind_rows};
 use nanoprobe_tests::left_out::left_out;
 use proptest::prelude::*;
 
-/// A small real library with a bit of everything: symbols, versions, TLS, relocations, IFUNC, cold parts, a debug link.
+/// A small real library with every kind of content: symbols, versions, TLS, relocations, IFUNC, cold parts, a debug
+/// link.
 fn sample() -> &'static [u8] {
     static SAMPLE: OnceLock<Vec<u8>> = OnceLock::new();
     SAMPLE.get_or_init(|| {
@@ -49,11 +51,12 @@ fn sample() -> &'static [u8] {
 
 struct GoSample {
     bytes: Vec<u8>,
-    /// Of what describes functions: the tables' heads, the last of them, the versions, the module's data.
+    /// Offsets in the descriptions of functions: the tables' heads, their last entries, the versions, the module's
+    /// data.
     offsets: Vec<usize>,
 }
 
-/// A program of Go's without symbols.
+/// A Go program without symbols.
 fn go_sample() -> Option<&'static GoSample> {
     static SAMPLE: OnceLock<Option<GoSample>> = OnceLock::new();
     let make = || {
@@ -74,12 +77,13 @@ fn go_sample() -> Option<&'static GoSample> {
     SAMPLE.get_or_init(make).as_ref()
 }
 
-/// Asks everything, and checks that the answers fit together.
+/// Asks all questions, and checks that the answers are consistent.
 fn interrogate(bytes: Vec<u8>) -> Result<(), TestCaseError> {
     let length = bytes.len() as u64;
-    let Ok(module) = Module::parse(Arc::new(bytes), "sample") else {
+    let Ok(mut module) = Module::parse(Arc::new(bytes), "sample") else {
         return Ok(());
     };
+    module.name_the_unnamed();
     let ranges: Vec<_> = module.executable_ranges().collect();
     for pair in ranges.windows(2) {
         prop_assert!(pair[0].end <= pair[1].start);
@@ -191,7 +195,7 @@ proptest! {
         let offsets = OFFSETS.get_or_init(|| interesting(sample()));
         for (index, value) in hits {
             let at = offsets[index.index(offsets.len())];
-            // Magic and machine stay, or nothing further is tested.
+            // Magic and machine stay unchanged, because the reader would reject the file at once otherwise.
             if at >= 20 {
                 bytes[at] = value;
             }
@@ -248,7 +252,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_program_is_refused_with_its_reason() {
+fn other_files_are_refused_with_a_reason() {
     let parse = |bytes: &[u8]| Module::parse(Arc::new(bytes.to_vec()), "/x").map(|_| ());
     assert!(matches!(parse(b""), Err(Error::NotElf { .. })));
     assert!(matches!(parse(b"#!/bin/sh\n"), Err(Error::NotElf { .. })));
@@ -274,7 +278,7 @@ fn what_is_no_program_is_refused_with_its_reason() {
 }
 
 /// An ELF file with one executable segment that holds the whole file at its offsets, and the given sections: name,
-/// type, flags, link, contents. Section 0 is the empty one; the section names come last.
+/// type, flags, link, contents. Section 0 is the empty section; the section with the names comes last.
 fn synthetic(sections: &[(&str, u32, u64, u32, &[u8])]) -> Vec<u8> {
     let mut file = vec![0; 0x40 + 56];
     let mut names = vec![0];
@@ -332,7 +336,7 @@ fn symbol(name: u32, address: u64, size: u64) -> Vec<u8> {
 const TEXT_AT: u64 = 0x40 + 56 + 8;
 
 #[test]
-fn the_synthetic_file_is_a_good_one() {
+fn the_synthetic_file_is_valid() {
     let text = [0x90; 64];
     let file = synthetic(&[
         (".text", 1, 6, 0, &text),
@@ -347,7 +351,7 @@ fn the_synthetic_file_is_a_good_one() {
 
 #[test]
 fn names_that_share_a_megabyte_are_not_all_read() {
-    // 40 thousand symbols, each with the tail of one name of a megabyte: 20 GB when copied.
+    // 40 thousand symbols. The name of each is the tail of the same megabyte: all names together would have 20 GB.
     let names: Vec<u8> = std::iter::once(0)
         .chain(std::iter::repeat_n(b'n', 1 << 20))
         .chain([0])
@@ -355,7 +359,7 @@ fn names_that_share_a_megabyte_are_not_all_read() {
     let symbols: Vec<u8> = (0..40_000u32)
         .flat_map(|index| symbol(1 + index, TEXT_AT + u64::from(index % 64), 1))
         .collect();
-    // The last one is short, and proves that the table was understood.
+    // The last symbol has a short name. If it is found, the table was read correctly.
     let symbols = [symbol((1 << 20) - 3, TEXT_AT, 1), symbols].concat();
     let file = synthetic(&[
         (".text", 1, 6, 0, &[0x90; 64]),
@@ -438,7 +442,7 @@ fn a_file_that_is_not_there_is_an_error() {
     assert!(error.to_string().starts_with("/nonexistent/program: "), "{error}");
 }
 
-/// The whole sample, one byte of the notes changed after the other: no panic, nothing that lies elsewhere.
+/// Each byte of the notes is changed in turn. No change may cause a panic, or an address outside of the image.
 #[test]
 fn damaged_notes_of_static_probes_are_left_out() {
     let Ok(module) = Module::parse(Arc::new(sample().to_vec()), "sample") else {
@@ -446,7 +450,7 @@ fn damaged_notes_of_static_probes_are_left_out() {
     };
     let good = module.static_probes();
     if good.is_empty() {
-        // Without a compiler the sample is the dynamic linker, which may have none.
+        // Without a compiler the sample is the dynamic linker, which may have no static probes.
         return left_out("damaged static probes", "the sample has none");
     }
     assert_eq!(
@@ -468,7 +472,7 @@ fn damaged_notes_of_static_probes_are_left_out() {
     assert!(fewer > 100, "{fewer}");
 }
 
-/// prelink moved everything by 64 KiB, the base with it, and left the notes as they were.
+/// prelink moved everything by 64 KiB, including the base, and left the notes unchanged.
 #[test]
 fn addresses_follow_the_base() {
     let good = Module::parse(Arc::new(sample().to_vec()), "sample")

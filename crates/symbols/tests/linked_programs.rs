@@ -1,4 +1,5 @@
-//! What linkers, strip and other compilers make of programs: separate debug files, static and shared, frames, Go.
+//! Modules as linkers, strip and other compilers make them: separate debug files, static and shared programs, frames,
+//! Go.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -35,12 +36,47 @@ fn debug_files_bring_the_names_back() {
     assert!(linked.has_full_symbols());
     assert_eq!(linked.functions(), whole.functions());
 
-    // One that has been changed since is not used.
+    // A debug file that was changed later is not used.
     let debug = build.path("program.debug");
     let mut bytes = std::fs::read(&debug).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&debug, bytes).unwrap();
     assert!(named(&build.open("stripped"), "hidden").is_empty());
+}
+
+#[test]
+fn a_debug_file_is_held_for_others_and_searched_late_for_this_process() {
+    let Some(build) = Build::new("gcc", &["-O2", "-g"], "program.c", C_SOURCE) else {
+        return;
+    };
+    let whole = build.module();
+    let keep_debug = ["--only-keep-debug", "program", "program.debug"];
+    build.run("objcopy", &keep_debug).unwrap();
+    let add_link = [
+        "--strip-all",
+        "--add-gnu-debuglink=program.debug",
+        "program",
+        "stripped",
+    ];
+    build.run("objcopy", &add_link).unwrap();
+    let (debug, elsewhere) = (build.path("program.debug"), build.path("elsewhere"));
+    let open_own = || {
+        let path = build.path("stripped");
+        files::module_of_self(std::fs::File::open(&path).unwrap(), "/".as_ref(), &path).unwrap()
+    };
+
+    // A process may end, and its files may go with it, before a name is asked for.
+    let others = build.open("stripped");
+    let own = open_own();
+    std::fs::rename(&debug, &elsewhere).unwrap();
+    assert!(others.has_full_symbols());
+    assert_eq!(others.functions(), whole.functions());
+    assert!(!own.has_full_symbols() && named(&own, "hidden").is_empty());
+
+    let own = open_own();
+    std::fs::rename(&elsewhere, &debug).unwrap();
+    assert_eq!(own.functions(), whole.functions());
+    assert!(own.has_full_symbols());
 }
 
 #[test]
@@ -129,7 +165,7 @@ fn signal_frames_are_found_with_and_without_an_fde() {
         let module = build.module();
         let address = only(&module, "__restore_rt").address.0 - module.unwind_base().0;
         let rows = unwind_rows(&module);
-        // Where the handler returns to, and the byte before, which is where unwinders look.
+        // The address to which the handler returns, and the byte before this address, which unwinders look up.
         for pc in [address, address - 1] {
             let row = &rows[rows.partition_point(|row| u64::from(row.pc) <= pc) - 1];
             assert_eq!(row.cfa, CFA_SIGNAL, "{tool}: {row:?}");
@@ -239,7 +275,7 @@ fn a_file_without_sections_is_read_by_its_segments() {
     }
 }
 
-/// What a program of Go's says without symbols, and how its functions are called.
+/// A Go program without symbols names its functions, and says how they are called.
 #[test]
 fn stripped_programs_of_go_name_their_functions() {
     for (build, slot) in [
@@ -261,7 +297,7 @@ fn stripped_programs_of_go_name_their_functions() {
         assert_eq!(module.goroutine_slot(), slot.or(Some(-8)));
         assert!(module.go_version().is_some_and(|version| version >= (1, 18)));
     }
-    // Of a program of C and Go, C's functions are C's.
+    // In a program of C and Go, the C functions are not taken for Go functions.
     if let Some(path) = need_program("cgo.go", GoBuild::Go) {
         let module = files::open(&path, &path).unwrap();
         assert_eq!(module.go_call(only(&module, "c_leaf").address), None);

@@ -1,5 +1,5 @@
-//! The compiled rows against two independent readings of the same frame descriptions: gimli's evaluation at a given
-//! address, and what `readelf` prints.
+//! The compiled rows are compared with two independent readings of the same frame descriptions: gimli's evaluation at a
+//! given address, and `readelf`'s output.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -57,7 +57,7 @@ fn rows_are_sorted_and_merged() {
     }
 }
 
-/// Whether `row` says what gimli's `rules` say.
+/// Whether `row` agrees with gimli's `rules`.
 fn agrees(
     row: &UnwindRow,
     rules: &gimli::UnwindTableRow<usize>,
@@ -199,7 +199,7 @@ fn rows_agree_with_readelf() {
 
 #[test]
 fn stubs_with_other_lengths_get_rows_of_their_own() {
-    // With endbr64 in front, a stub pushes after 9 bytes, not after 11.
+    // With endbr64 before it, a stub pushes after 9 bytes, not after 11.
     let arguments = ["-O1", "-fcf-protection=full", "-Wl,-z,ibtplt,-z,lazy"];
     let source = "#include <stdio.h>\nint main(void) { puts(\"x\"); return 0; }";
     let Some(build) = Build::new("gcc", &arguments, "program.c", source) else {
@@ -215,7 +215,7 @@ fn stubs_with_other_lengths_get_rows_of_their_own() {
         let row = rows.at(first + offset);
         assert_eq!((row.cfa, row.cfa_offset), (CFA_RSP, cfa_offset), "at {offset}");
     }
-    // The stub for all: it has pushed the index already, then the link map.
+    // The common stub: the index is pushed already, then it pushes the link map.
     assert_eq!(rows.at(stubs.address()).cfa_offset, 16);
     assert_eq!(rows.at(stubs.address() + 6).cfa_offset, 24);
 }

@@ -1,9 +1,9 @@
 //! Everything that is checked before a process is touched.
 //!
-//! The order matters twice. The pidfd is opened first and asked last: when the process still lives then, all that was
-//! read in between was about it, and not about a later process of the same number. And the kernel's own word - may we
-//! open /proc/PID/mem, for which it asks the same questions as for ptrace - comes after our reasons, because it only
-//! ever says "permission denied".
+//! The order matters twice. The pidfd is opened first, and at the end it shows whether the process still lives. If
+//! so, everything that was read in between was about this process, and not about a later process with the same
+//! number. And /proc/PID/mem is opened after our own checks, because the kernel applies the rules of ptrace there,
+//! but its only error is "permission denied".
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -19,38 +19,38 @@ use crate::status::{Seccomp, Stat, Status};
 use crate::{ProcessId, ThreadId, threads};
 
 const CAP_SYS_PTRACE: u64 = 1 << 19;
-/// Of an ELF file, up to the machine's number.
+/// The bytes of an ELF file up to and including the machine's number.
 const HEAD_BYTES: usize = 20;
 
 /// What is known about a process when it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Its short name (comm).
+    /// The short name of the process (comm).
     pub name: String,
-    /// Its program's file, by the path in its own mount namespace.
+    /// The program's file, by the path in the mount namespace of the process.
     pub executable: PathBuf,
-    /// Its effective user.
     pub uid: u32,
-    /// Its effective group.
     pub gid: u32,
-    /// Whether any of its threads runs under seccomp: then system calls made in it may fail, or kill it.
+    /// Whether a thread of the process runs under seccomp. If so, system calls that we make in the process may
+    /// fail, or kill it.
     pub seccomp: Seccomp,
-    /// Its number in its own pid namespace: what its getpid() returns.
+    /// The number of the process in its own pid namespace: the result of its getpid().
     pub inner_pid: ProcessId,
-    /// Whether that namespace is another than ours.
+    /// Whether the pid namespace of the process differs from ours.
     pub in_other_pid_namespace: bool,
-    /// When it started, in clock ticks since boot: with the pid it names a process for good.
+    /// When the process started, in clock ticks since boot. Together with the pid, this identifies a process for
+    /// good.
     pub start_time: u64,
 }
 
 pub(crate) struct Examined {
     pub facts: Facts,
     pub memory: File,
-    /// This process is its parent.
+    /// Whether the tracer is the parent of the process.
     pub is_our_child: bool,
 }
 
-/// Examines a process; `our_tracee`: it is ours already (we have started it).
+/// Examines a process. `our_tracee`: we trace the process already.
 pub(crate) fn examine(pid: ProcessId, our_tracee: bool) -> Result<Examined, AttachError> {
     let unreadable = |file: &str, error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => AttachError::NotFound { pid },
@@ -67,7 +67,7 @@ pub(crate) fn examine(pid: ProcessId, our_tracee: bool) -> Result<Examined, Atta
     let living = threads::living(pid);
     check_status(pid, &status, &stat, &us, living, our_tracee)?;
 
-    // The files of a main thread that has ended are empty; any of the others shows the same process.
+    // The files of a main thread that has ended are empty; those of any other thread show the same process.
     let tid = living.ok_or(AttachError::NotFound { pid })?;
     let memory = File::options()
         .read(true)
@@ -97,7 +97,8 @@ pub(crate) fn examine(pid: ProcessId, our_tracee: bool) -> Result<Examined, Atta
     })
 }
 
-/// Of the main thread, when that is under seccomp, else of another that is: threads may have filters of their own.
+/// The seccomp mode of the main thread. If the main thread has none, the mode of another thread: each thread may
+/// have its own filters.
 fn seccomp_of_threads(pid: ProcessId, main: &Status) -> Seccomp {
     if main.seccomp != Seccomp::Disabled {
         return main.seccomp;
@@ -152,7 +153,8 @@ fn check_status(
     Ok(())
 }
 
-/// The rule of ptrace_may_access: real, effective and saved ids of the target all equal the caller's (filesystem) id.
+/// The rule of ptrace_may_access: the target's real, effective and saved ids must all equal the caller's (filesystem)
+/// id.
 fn check_user(pid: ProcessId, status: &Status, us: &Status) -> Result<(), AttachError> {
     let (Some(&our_user), Some(&our_group)) = (us.uids.get(3), us.gids.get(3)) else {
         return Ok(());
@@ -190,7 +192,7 @@ fn yama_scope() -> u32 {
         .unwrap_or(0)
 }
 
-/// Why /proc/PID/mem could not be opened, although the users agree.
+/// Why /proc/PID/mem could not be opened, although both processes have the same user.
 fn explain(
     pid: ProcessId,
     status: &Status,
@@ -202,7 +204,7 @@ fn explain(
     if matches!(errno, Errno::ENOENT | Errno::ESRCH) {
         return AttachError::NotFound { pid };
     }
-    // The files of a process that is not dumpable belong to root.
+    // If a process is not dumpable, the kernel makes root the owner of its /proc files.
     if owner_in_proc.is_some() && owner_in_proc != status.uids.get(1).copied() {
         return AttachError::NotDumpable { pid };
     }
@@ -213,7 +215,7 @@ fn explain(
              allow it with `sysctl kernel.yama.ptrace_scope=0`"
         }
         2 => "only root may trace: run nanoprobe as root, or allow it with `sysctl kernel.yama.ptrace_scope=0`",
-        _ => "nobody may trace, and that can only be changed by booting anew",
+        _ => "tracing is switched off, and only a reboot switches it on again",
     };
     AttachError::Yama {
         pid,
@@ -222,8 +224,8 @@ fn explain(
     }
 }
 
-/// By the head of the program's file, which is reachable through /proc even when its name is gone; or, when the file
-/// may be executed but not read, by the head of its image.
+/// Checks the machine by the head of the program's file. The link in /proc leads to the file even if the file no
+/// longer has a name. A file that may be executed but not read is checked by the head of its image in memory.
 fn check_architecture(pid: ProcessId, tid: ThreadId, executable: &Path, memory: &File) -> Result<(), AttachError> {
     let file = format!("/proc/{tid}/exe");
     let from_file = || {
@@ -260,7 +262,7 @@ fn image_head(tid: ThreadId, executable: &Path, memory: &File) -> Option<Vec<u8>
     Some(head)
 }
 
-/// `None` for the head of an x86-64 ELF file, else what it is.
+/// `None` for the head of an x86-64 ELF file, else a description of the program.
 fn describe_foreign(head: &[u8]) -> Option<String> {
     const X86_64: u16 = 62;
     if !head.starts_with(b"\x7fELF") {

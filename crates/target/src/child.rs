@@ -1,4 +1,4 @@
-//! What happens between fork and exec, where nothing may allocate, lock or panic.
+//! The child's code between fork and exec, where nothing may allocate, lock or panic.
 
 use std::ffi::{CStr, CString, c_char};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use crate::ProcessId;
 
-/// Everything that execve needs, made beforehand.
+/// Everything that execve needs, prepared before the fork.
 pub(crate) struct Words {
     candidates: Vec<CString>,
     arguments: Vec<CString>,
@@ -23,9 +23,16 @@ impl Words {
         }
     }
 
-    /// Forks. The child waits for a byte from `go` (its end means that we are gone), then executes the first candidate
-    /// that can be, with signals as a shell gives them. When none can, it writes the error's number to `failure`.
-    pub fn fork(&self, go: BorrowedFd, failure: BorrowedFd) -> Result<ProcessId, Errno> {
+    /// Forks. The child waits for a byte from `go`; if the pipe is closed instead, the tracer has died. After the
+    /// byte, the child executes the first candidate that can be executed, with the signal state that a shell sets. If
+    /// no candidate can be executed, it writes the error's number to `failure`. `files` take the place of its
+    /// standard files.
+    pub fn fork(
+        &self,
+        go: BorrowedFd,
+        failure: BorrowedFd,
+        files: [Option<BorrowedFd>; 3],
+    ) -> Result<ProcessId, Errno> {
         let pointers = |words: &[CString]| -> Vec<*const c_char> {
             words
                 .iter()
@@ -34,9 +41,16 @@ impl Words {
                 .collect()
         };
         let (arguments, environment) = (pointers(&self.arguments), pointers(&self.environment));
+        let files = files.map(|file| file.map(|file| file.as_raw_fd()));
         // SAFETY: the child only calls functions that are async-signal-safe, on memory that was made before.
         match unsafe { libc::fork() } {
             0 => {
+                for (standard, file) in (0..).zip(files) {
+                    if let Some(file) = file {
+                        // SAFETY: both are numbers; the duplicate stays open in the new program.
+                        unsafe { libc::dup2(file, standard) };
+                    }
+                }
                 let error = run(&self.candidates, &arguments, &environment, go.as_raw_fd());
                 let bytes = error.to_ne_bytes();
                 // SAFETY: writes four bytes of ours, then ends without running anything of the parent's.
@@ -56,7 +70,7 @@ fn run(candidates: &[CString], arguments: &[*const c_char], environment: &[*cons
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
-        // Rust programs ignore it, others expect the default.
+        // Rust programs ignore SIGPIPE; other programs expect the default.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }
     let mut byte = 0u8;
@@ -75,7 +89,7 @@ fn run(candidates: &[CString], arguments: &[*const c_char], environment: &[*cons
         unsafe { libc::execve(candidate.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
         match Errno::last_raw() {
             libc::ENOENT | libc::ENOTDIR => {}
-            // A later directory may have one that may be executed.
+            // A later directory of PATH may have a file of this name that may be executed.
             libc::EACCES => error = libc::EACCES,
             other => return other,
         }

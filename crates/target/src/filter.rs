@@ -1,8 +1,9 @@
-//! What a seccomp filter says of a system call: its program (classic BPF, as ptrace's PTRACE_SECCOMP_GET_FILTER gives
-//! it) is executed here, on the `struct seccomp_data` that the kernel would show it.
+//! The answer of a seccomp filter to a system call. The filter's program (classic BPF, as ptrace's
+//! PTRACE_SECCOMP_GET_FILTER gives it) is interpreted here, on the `struct seccomp_data` that the kernel would pass to
+//! it.
 //!
-//! The kernel has checked the program when it was installed (kernel/seccomp.c, `seccomp_check_filter`): jumps lead
-//! forward only, so it ends. Here it is hostile input all the same: whatever is odd counts as "not allowed".
+//! The kernel checked the program when it was installed (kernel/seccomp.c, `seccomp_check_filter`): jumps lead forward
+//! only, so it ends. Here it is hostile input all the same: anything unexpected counts as "not allowed".
 
 /// `struct sock_filter`: one instruction.
 #[repr(C)]
@@ -18,17 +19,28 @@ const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 const SECCOMP_RET_ACTION_FULL: u32 = 0xffff_0000;
 const SECCOMP_RET_ALLOW: u32 = 0x7fff_0000;
 const SECCOMP_RET_LOG: u32 = 0x7ffc_0000;
+const SECCOMP_RET_ERRNO: u32 = 0x0005_0000;
 const DATA_BYTES: u32 = 64;
 const SCRATCH_WORDS: usize = 16;
 
 /// Whether one filter lets a system call of x86-64 pass, with arguments that are all zero.
 pub(crate) fn allows(filter: &[Instruction], number: u32) -> bool {
-    run(filter, number)
+    run(filter, number, &[0; 6])
         .is_some_and(|verdict| matches!(verdict & SECCOMP_RET_ACTION_FULL, SECCOMP_RET_ALLOW | SECCOMP_RET_LOG))
 }
 
-/// What the filter returns; `None` when it is not one that the kernel would run.
-fn run(filter: &[Instruction], number: u32) -> Option<u32> {
+/// Whether one filter may do more than let a call pass or fail: kill, send a signal, or ask a supervisor.
+pub(crate) fn may_kill(filter: &[Instruction], number: u32, arguments: &[u64; 6]) -> bool {
+    !run(filter, number, arguments).is_some_and(|verdict| {
+        matches!(
+            verdict & SECCOMP_RET_ACTION_FULL,
+            SECCOMP_RET_ALLOW | SECCOMP_RET_LOG | SECCOMP_RET_ERRNO
+        )
+    })
+}
+
+/// The filter's return value; `None` for a program that the kernel would not run.
+fn run(filter: &[Instruction], number: u32, arguments: &[u64; 6]) -> Option<u32> {
     let (mut a, mut x, mut scratch) = (0_u32, 0_u32, [0_u32; SCRATCH_WORDS]);
     let mut next = 0_usize;
     loop {
@@ -43,7 +55,7 @@ fn run(filter: &[Instruction], number: u32) -> Option<u32> {
         let mut jump = |holds: bool| next += usize::from(if holds { jump_true } else { jump_false });
         match code {
             // ld [k], ld #len, ld #k, ld M[k]; ldx likewise
-            0x20 => a = data(k, number)?,
+            0x20 => a = data(k, number, arguments)?,
             0x80 => a = DATA_BYTES,
             0x00 => a = k,
             0x60 => a = *scratch.get(k as usize)?,
@@ -59,7 +71,7 @@ fn run(filter: &[Instruction], number: u32) -> Option<u32> {
             0x04 | 0x0c => a = a.wrapping_add(operand),
             0x14 | 0x1c => a = a.wrapping_sub(operand),
             0x24 | 0x2c => a = a.wrapping_mul(operand),
-            // By zero: the kernel ends the program with 0, which kills.
+            // On a division by zero, the kernel ends the program with 0, which kills.
             0x34 | 0x3c => a = a.checked_div(operand)?,
             0x44 | 0x4c => a |= operand,
             0x54 | 0x5c => a &= operand,
@@ -82,11 +94,17 @@ fn run(filter: &[Instruction], number: u32) -> Option<u32> {
 }
 
 /// A word of `struct seccomp_data`: number, architecture, instruction pointer, six arguments.
-fn data(offset: u32, number: u32) -> Option<u32> {
+fn data(offset: u32, number: u32, arguments: &[u64; 6]) -> Option<u32> {
+    const ARGUMENTS: u32 = 16;
     match offset {
         0 => Some(number),
         4 => Some(AUDIT_ARCH_X86_64),
-        8..DATA_BYTES if offset.is_multiple_of(4) => Some(0),
+        8..ARGUMENTS if offset.is_multiple_of(4) => Some(0),
+        ARGUMENTS..DATA_BYTES if offset.is_multiple_of(4) => {
+            let argument = arguments.get((offset - ARGUMENTS) as usize / 8)?;
+            let shift = if offset.is_multiple_of(8) { 0 } else { 32 };
+            Some((argument >> shift) as u32)
+        }
         _ => None,
     }
 }
@@ -108,7 +126,8 @@ mod tests {
 
     #[test]
     fn a_list_of_allowed_calls() {
-        // The architecture; then read, or from 10 to 20, or 35 with a first argument below 2.
+        // The filter allows on this architecture: read, the numbers from 10 to 20, and number 35 with a first
+        // argument below 2.
         let filter = [
             op(0x20, 0, 0, 4),
             op(0x15, 1, 0, AUDIT_ARCH_X86_64),
@@ -130,8 +149,8 @@ mod tests {
 
     #[test]
     fn arithmetic_and_scratch_memory() {
-        // number * 3 - 1 by way of M[5] and X, shifted left by 4, its low byte xor 0x10: 0x70 ^ 0x10 for number 5 (14
-        // << 4 = 0xe0, & 0x7f = 0x60, | 0x10 = 0x70).
+        // Computes number * 3 - 1 by way of M[5] and X, shifts it left by 4, and xors its low byte with 0x10. For
+        // number 5: 14 << 4 = 0xe0, & 0x7f = 0x60, ^ 0x10 = 0x70.
         let filter = [
             op(0x20, 0, 0, 0),
             op(0x24, 0, 0, 3),
@@ -146,29 +165,48 @@ mod tests {
             op(0xac, 0, 0, 0),
             op(0x16, 0, 0, 0),
         ];
-        assert_eq!(run(&filter, 5), Some(0x60));
+        assert_eq!(run(&filter, 5, &[0; 6]), Some(0x60));
         assert_eq!(
-            run(&[op(0x20, 0, 0, 0), op(0x84, 0, 0, 0), op(0x16, 0, 0, 0)], 1),
+            run(&[op(0x20, 0, 0, 0), op(0x84, 0, 0, 0), op(0x16, 0, 0, 0)], 1, &[0; 6]),
             Some(u32::MAX)
         );
-        assert_eq!(run(&[op(0x80, 0, 0, 0), op(0x16, 0, 0, 0)], 1), Some(64));
+        assert_eq!(run(&[op(0x80, 0, 0, 0), op(0x16, 0, 0, 0)], 1, &[0; 6]), Some(64));
     }
 
     #[test]
     fn what_the_verdicts_mean() {
         let verdict = |k| allows(&[op(0x06, 0, 0, k)], 1);
         assert!(verdict(SECCOMP_RET_ALLOW) && verdict(SECCOMP_RET_LOG | 7));
-        // Killed, a signal, an errno, a question to a supervisor or a tracer.
+        // These verdicts kill, send a signal, return an errno, or ask a supervisor or a tracer.
         for k in [0, 0x8000_0000, 0x0003_0000, 0x0005_0001, 0x7fc0_0000, 0x7ff0_0000] {
             assert!(!verdict(k), "{k:#x}");
         }
     }
 
     #[test]
+    fn a_filter_of_arguments_kills_only_for_these() {
+        // The filter kills if the third argument has bit 2 (PROT_EXEC), and fails the call if the first argument
+        // has a high half. It allows all other calls.
+        let filter = [
+            op(0x20, 0, 0, 32),
+            op(0x45, 0, 1, 4),
+            KILL,
+            op(0x20, 0, 0, 20),
+            op(0x15, 1, 0, 0),
+            op(0x06, 0, 0, 0x0005_0001),
+            ALLOW,
+        ];
+        assert!(allows(&filter, 9));
+        assert!(may_kill(&filter, 9, &[0, 0, 5, 0, 0, 0]));
+        assert!(!may_kill(&filter, 9, &[1 << 32, 0, 3, 0, 0, 0]));
+        assert!(may_kill(&[], 9, &[0; 6]), "no program at all");
+    }
+
+    #[test]
     fn nonsense_allows_nothing() {
         assert!(!allows(&[], 0));
-        // Runs off its end, jumps out of itself, reads beyond the data and at an odd place, beyond its memory, divides
-        // by 0.
+        // Invalid filters: they run off their end, jump outside, read beyond the data or at an odd offset, use
+        // memory beyond their own, or divide by 0.
         for instruction in [
             op(0x00, 0, 0, 1),
             op(0x05, 0, 0, u32::MAX),
@@ -183,7 +221,7 @@ mod tests {
                 !allows(&[instruction, ALLOW], 0) || instruction.code == 0,
                 "{instruction:?}"
             );
-            assert_eq!(run(&[instruction], 0), None, "{instruction:?}");
+            assert_eq!(run(&[instruction], 0, &[0; 6]), None, "{instruction:?}");
         }
     }
 }

@@ -1,18 +1,18 @@
-//! Where near memory may be mapped: the holes of the map, with a distance kept from what grows.
+//! The places where near memory may be mapped: holes of the map, at a distance from the heap and the stack, which
+//! grow.
 //!
 //! ```text
 //!   mmap_min_addr |..hole..|program|[heap]|~~~1 GiB~~~|.....hole.....|libraries|..hole..|~~~128 MiB~~~|[stack]|
 //!                                          the heap grows up                              the stack grows down
 //! ```
 //!
-//! Where space is scarce, a part of the heap's way may be taken: malloc falls back to mmap when the program break
-//! cannot move. The stack's way never is.
+//! If space is scarce, a part of the room for the heap may be used: malloc falls back to mmap when the program break
+//! cannot move. The room for the stack is never used.
 
 use nanoprobe_patch::TargetAddress;
 
 use crate::map::{Map, MappingKind};
 
-/// A range in which nothing is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hole {
     /// First free byte; a multiple of the page size.
@@ -22,24 +22,23 @@ pub struct Hole {
 }
 
 impl Hole {
-    /// Free bytes.
     pub fn bytes(&self) -> u64 {
         self.end.0.saturating_sub(self.start.0)
     }
 }
 
-/// Which holes count.
+/// The rules for holes that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoleRules {
     /// The lowest address (vm.mmap_min_addr, and never the first page).
     pub minimum: TargetAddress,
-    /// The address after the highest one.
+    /// The end of the usable addresses: the address after the highest usable address.
     pub maximum: TargetAddress,
-    /// Where the program break began; the heap may not exist yet.
+    /// The address where the program break began. The heap may not exist yet.
     pub break_start: Option<TargetAddress>,
-    /// Kept free above the heap, in bytes.
+    /// The distance kept free above the heap, in bytes.
     pub heap_guard: u64,
-    /// Kept free below the stack, in bytes.
+    /// The distance kept free below the stack, in bytes.
     pub stack_guard: u64,
 }
 
@@ -51,12 +50,13 @@ impl HoleRules {
     pub const HEAP_GUARD: u64 = GIB;
     /// Distance kept above the heap when space is scarce.
     pub const HEAP_GUARD_SCARCE: u64 = 16 * MIB;
-    /// Least distance kept below the stack; its resource limit and 1 MiB when that is more.
+    /// The least distance kept below the stack. A larger limit of the stack (plus 1 MiB) replaces it.
     pub const STACK_GUARD: u64 = 128 * MIB;
-    /// End of the user space of four-level paging, where mmap places things unless asked to go higher.
+    /// End of the user space of four-level paging. mmap places nothing above it unless the caller asks for a higher
+    /// address.
     pub const USER_SPACE_END: TargetAddress = TargetAddress(0x7fff_ffff_f000);
 
-    /// The same, giving up most of the heap's distance.
+    /// These rules with a smaller distance above the heap, for when space is scarce.
     pub fn scarce(self) -> HoleRules {
         HoleRules {
             heap_guard: self.heap_guard.min(Self::HEAP_GUARD_SCARCE),
@@ -78,7 +78,7 @@ impl Default for HoleRules {
 }
 
 impl Map {
-    /// The holes that the rules leave, in ascending order.
+    /// The holes that the rules permit, in ascending order.
     pub fn holes(&self, rules: &HoleRules) -> Vec<Hole> {
         let mut taken: Vec<(u64, u64)> = vec![(0, rules.minimum.0)];
         for mapping in self.mappings() {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn extreme_rules_give_nothing() {
+    fn extreme_rules_leave_no_holes() {
         let rules = HoleRules {
             stack_guard: u64::MAX,
             heap_guard: u64::MAX,

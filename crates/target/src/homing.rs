@@ -1,8 +1,8 @@
-//! The road home: how a borrowed thread gets back by itself when the tracer dies.
+//! The way home: how a borrowed thread returns to its own work by itself when the tracer dies.
 //!
-//! While we make system calls in a thread, its registers are ours. If the tracer is killed then, the kernel lets the
-//! thread run on from wherever it stands. So the thread only ever stands in a block of code that was made for it, and
-//! that puts its state back:
+//! While the tracer makes system calls in a thread, the thread's registers hold the tracer's values. If the tracer is
+//! killed then, the kernel lets the thread run on from where it stands. So a borrowed thread always stands in a block
+//! of code that was made for it and that restores its state:
 //!
 //! ```text
 //!     call:    syscall                          what we asked for
@@ -17,13 +17,13 @@
 //!     list:    many system calls in one go      see `list`
 //! ```
 //!
-//! A system call changes nothing else: no flag, no SIMD register, no byte of the stack. So the road needs no memory
-//! that is written, and **no stack**: below a stack pointer there may be other memory (goroutines and coroutines have
-//! stacks side by side). The block lies in bytes without an owner ([`unused`](crate::unused)). It goes when the
-//! thread is given back.
+//! A system call changes nothing else: no flag, no SIMD register, no byte of the stack. So the way home needs no
+//! writable memory, and **no stack**: below a stack pointer there may be other memory (goroutines and coroutines have
+//! stacks side by side). The block lies in unused bytes after a code segment ([`unused`](crate::unused)). It is
+//! removed when the thread is given back.
 //!
-//! A called function does change the rest, so its return needs a frame: a signal frame with the whole state, in memory
-//! that the caller of [`Remote::call`](crate::Remote::call) provides.
+//! A called function changes more than these, so its return needs a signal frame with the whole state. The caller of
+//! [`Remote::call`](crate::Remote::call) provides memory for this frame.
 //!
 //! ```text
 //!   frame:    F         address of `return`     what a function called with rsp = F returns to
@@ -31,8 +31,8 @@
 //!             ...       XSAVE area              as rt_sigreturn wants it
 //! ```
 //!
-//! A tracer that dies leaves its block. The next one recognises it, uses another, and takes it away unless a thread
-//! still needs it ([`Stopped::clear_way_home`](crate::Stopped::clear_way_home)).
+//! A tracer that dies leaves its block. The next tracer recognises this block, uses another one, and removes the old
+//! one unless a thread still needs it ([`Stopped::clear_way_home`](crate::Stopped::clear_way_home)).
 
 use std::arch::x86_64::__cpuid_count;
 use std::ops::Range;
@@ -47,54 +47,54 @@ use crate::unused::{self, Unused};
 
 pub(crate) mod list;
 
-/// Bytes of a block.
+/// The size of a block.
 const BLOCK: usize = LIST + list::LIST_BYTES;
-/// Blocks at one place at most: other tracers may have died, or be at work in another thread.
+/// The most blocks in one place: other tracers may have died here, or may be borrowing another thread.
 const BLOCKS_MAX: usize = 8;
 const HOME: u64 = 2;
-/// Of the instruction after `syscall` in `home`, where a signal that waited is delivered.
+/// The offset of `place`: the stored address of the instruction to which `home` leads.
 const PLACE: usize = 128;
 const MASK: usize = 136;
 const RETURN: usize = 144;
 const LEAVE: u64 = 147;
 const LEFT: u64 = 154;
 const TEXT: usize = 160;
-/// Room for a short text.
+/// Room for a short text, in bytes.
 pub(crate) const TEXT_ROOM: usize = LIST - TEXT;
 const LIST: usize = 192;
 const LIST_PLACE: usize = LIST + list::PLACE;
 
-/// A block in the target.
+/// The address of a block in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HomingCode(pub TargetAddress);
 
 impl HomingCode {
-    /// Where a thread makes a system call.
+    /// The address at which a thread makes a system call.
     pub fn call(self) -> u64 {
         self.0.0
     }
 
-    /// From where the thread goes home.
+    /// The address from which a thread goes home.
     pub fn home(self) -> u64 {
         self.0.0 + HOME
     }
 
-    /// Where a called function returns to; its result is then in `rbx`.
+    /// The address to which a called function returns; the function's result is then in `rbx`.
     pub fn return_point(self) -> u64 {
         self.0.0 + RETURN as u64
     }
 
-    /// `rip` at the entry of rt_sigreturn.
+    /// The `rip` of a thread that has just entered rt_sigreturn.
     pub fn in_leaving(self) -> u64 {
         self.0.0 + LEFT
     }
 
-    /// Where a thread makes a list of system calls.
+    /// The address from which a thread makes a list of system calls.
     pub fn list(self) -> u64 {
         self.0.0 + LIST as u64
     }
 
-    /// Where it finds the list's cursor.
+    /// The address of the pointer to the list's cursor.
     pub fn list_place(self) -> TargetAddress {
         TargetAddress(self.0.0 + LIST_PLACE as u64)
     }
@@ -104,28 +104,30 @@ impl HomingCode {
         rip.wrapping_sub(self.0.0) < BLOCK as u64
     }
 
-    /// Where a short text may be put that system calls read.
+    /// The address at which a short text for a system call may be put.
     pub fn text(self) -> TargetAddress {
         TargetAddress(self.0.0 + TEXT as u64)
     }
 
-    /// Where a thread with this `rip` is to go on that a dead tracer has left in the block; `None`: it is not in it.
+    /// The address at which a thread that a dead tracer left in the block has to continue; `None` if this `rip` is
+    /// not in the block.
     pub fn way_on(self, rip: u64) -> Option<u64> {
         match rip.checked_sub(self.0.0)? {
             0..RETURN_OFFSET => Some(self.home()),
             RETURN_OFFSET..=LEFT => Some(self.0.0 + LEAVE),
-            // Not the rest of the list, however late: the maker of a list records each of its calls by itself.
+            // A thread in a list goes home and skips the rest. The maker of a list records each of its calls
+            // separately.
             LIST_OFFSET..BLOCK_BYTES => Some(self.home()),
             _ => None,
         }
     }
 
-    /// Writes a block that leads to these registers and this mask, to a place that is free for it. `None`: there is
-    /// none, or it cannot be written.
+    /// Writes a block that restores these registers and this mask into free space. `None`: there is no free space, or
+    /// it cannot be written.
     ///
     /// # Errors
-    /// [`MemoryError::Gone`] when the whole address space is: a process that executes another program has a place for
-    /// the block there, which is found by the process's number.
+    /// [`MemoryError::Gone`] when the address space no longer exists. After an execve the new program has space for a
+    /// block, too. That space must not be used, because only the process's number leads to it.
     pub fn install(
         known: Option<Unused>,
         map: &dyn Fn() -> Result<Map, MemoryError>,
@@ -148,7 +150,7 @@ impl HomingCode {
         }
     }
 
-    /// All that tracers that died have left.
+    /// All blocks that dead tracers have left.
     pub fn left(map: &Map, memory: &Memory) -> Vec<HomingCode> {
         let mut found = Vec::new();
         for unused in unused::places(map, memory) {
@@ -165,18 +167,18 @@ impl HomingCode {
         found
     }
 
-    /// Whether a word of these, from a stack pointer upwards, leads into the block: a called function's return address,
-    /// or the place where the program's handler interrupted a thread on its way home. A word of the past may say so,
-    /// too.
+    /// Whether one of these words, from a stack pointer upwards, points into the block. Such a word may be the return
+    /// address of a called function, or the place where a signal handler of the program interrupted a thread on its
+    /// way home. It may also be an old value without a meaning.
     pub fn is_returned_to(self, stack: &[u8]) -> bool {
         let inside = |word: u64| self.holds(word) && !(TEXT..LIST).contains(&((word - self.0.0) as usize));
         let mut words = stack.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
         words.any(inside)
     }
 
-    /// Takes the block away again.
+    /// Removes the block.
     pub fn remove(self, memory: &Memory) {
-        // An error means that the address space is gone, and the block with it.
+        // An error means that the address space is gone, and with it the block.
         let _ = memory.write(self.0, &[0; BLOCK]);
     }
 }
@@ -185,7 +187,7 @@ const RETURN_OFFSET: u64 = RETURN as u64;
 const LIST_OFFSET: u64 = LIST as u64;
 const BLOCK_BYTES: u64 = BLOCK as u64;
 
-/// Where blocks may lie, the last first.
+/// The addresses of possible blocks, the highest first.
 fn blocks(unused: &Unused) -> impl Iterator<Item = HomingCode> {
     let (start, end) = (unused.start().0, unused.end().0);
     let offsets = (1..=BLOCKS_MAX as u64).map(move |index| end.saturating_sub(index * BLOCK as u64));
@@ -203,7 +205,7 @@ fn free_block(unused: &Unused, memory: &Memory) -> Option<HomingCode> {
     blocks(unused).find(is_free)
 }
 
-/// The 64-bit values in a block: which bytes differ from block to block.
+/// The ranges of the 64-bit values in a block. Only these bytes differ from block to block.
 const VALUES: [Range<usize>; 11] = [
     34..42,
     44..52,
@@ -218,7 +220,7 @@ const VALUES: [Range<usize>; 11] = [
     LIST_PLACE..LIST_PLACE + 8,
 ];
 
-/// What is put back, in the order of the instructions that do it.
+/// The register values in a block, in the order of the instructions that restore them.
 fn values(r: &Registers) -> [u64; 9] {
     [r.rdi, r.rsi, r.rdx, r.rcx, r.rax, r.r8, r.r9, r.r10, r.r11]
 }
@@ -282,13 +284,13 @@ const FXSAVE_BYTES: usize = 512;
 const XSAVE_HEADER_END: usize = 576;
 const SOFTWARE_BYTES: usize = 464;
 
-/// How many bytes [`frame`] makes at most, its alignment included.
+/// The largest size of a [`frame`], its alignment included.
 pub(crate) fn frame_bytes(extended: &[u8]) -> u64 {
     (16 + UCONTEXT_BYTES + 64 + extended.len() + 8) as u64
 }
 
-/// The bytes of a frame that starts at `at` (`at % 16 == 8`, so that a function called with it is aligned as it
-/// expects).
+/// The bytes of a frame at the address `at`. `at % 16` is 8, because a called function expects this alignment of
+/// its stack.
 pub(crate) fn frame(
     at: TargetAddress,
     code: HomingCode,
@@ -304,7 +306,7 @@ pub(crate) fn frame(
         code.return_point(),
         FRAME_FLAGS,
         0,
-        // uc_stack: of no size, which is invalid and so leaves the thread's alternate stack as it is
+        // uc_stack with size 0, which is invalid: the thread's alternate stack stays as it is
         0,
         0,
         0,
@@ -367,10 +369,11 @@ pub(crate) fn frame(
     bytes
 }
 
-/// The state components that a thread has a right to, and where the last of them ends in the area.
+/// The state components that a thread may use, and the end of the last of them in the area.
 ///
-/// ptrace always gives the largest area there can be, and rt_sigreturn takes no more than the thread may use: AMX tiles
-/// must be asked for. So they count only when the thread has some. A shorter area than the thread's is fine.
+/// ptrace always yields the largest possible area, but rt_sigreturn accepts only the components that the thread may
+/// use. A thread must request AMX tiles first, so they count only if the thread uses them. An area that is shorter
+/// than the thread's is accepted.
 fn used_state(extended: &[u8]) -> (u64, usize) {
     const TILES: u64 = 1 << 18;
     let word = |at: usize| {
@@ -378,8 +381,8 @@ fn used_state(extended: &[u8]) -> (u64, usize) {
             bytes.iter().rev().fold(0u64, |word, &byte| word << 8 | u64::from(byte))
         })
     };
-    // The kernel notes what there can be in the area's software bytes; what there is, the processor notes in the
-    // header.
+    // The kernel notes the possible components in the area's software bytes. The processor notes the components in use
+    // in the header.
     let features = (word(SOFTWARE_BYTES) & !TILES) | word(FXSAVE_BYTES);
     let end_of = |feature: u32| {
         let leaf = __cpuid_count(0xd, feature);

@@ -1,4 +1,4 @@
-//! Which files are mapped as programs and libraries: mappings of one file that were made together.
+//! The mapped programs and libraries. Each image is a group of mappings of one file that were made together.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use nanoprobe_patch::TargetAddress;
 
 use crate::map::{Map, Mapping, MappingKind};
 
-/// Images of one file among which that is looked for which a mapping goes on with.
+/// A further mapping of a file may belong to one of the file's latest images, at most this many of them.
 const NEAREST: usize = 64;
 
 /// One ELF file (or the vDSO) as it lies in memory.
@@ -15,30 +15,27 @@ pub struct Image {
     /// The address that corresponds to the file's offset 0. To get the load bias, subtract from a mapping's start the
     /// virtual address that its segment has in the file.
     pub base: TargetAddress,
-    /// Its mappings, ascending.
     pub mappings: Vec<Mapping>,
 }
 
 impl Image {
-    /// What it is: a file, or the vDSO.
     pub fn kind(&self) -> Option<&MappingKind> {
         self.mappings.first().map(|mapping| &mapping.kind)
     }
 
-    /// The address after the last mapping.
     pub fn end(&self) -> TargetAddress {
         self.mappings.last().map_or(self.base, |mapping| mapping.end)
     }
 
-    /// Those with code.
+    /// The image's mappings that contain code.
     pub fn executable(&self) -> impl Iterator<Item = &Mapping> {
         self.mappings.iter().filter(|mapping| mapping.permissions.execute)
     }
 }
 
 impl Map {
-    /// Files with code, and the vDSO, in ascending order. A file mapped twice (dlmopen) gives two: a file offset that
-    /// does not grow begins a new one.
+    /// The files with code, and the vDSO, in ascending order. A file that is mapped twice (dlmopen) gives two
+    /// images: a mapping begins a new image if its file offset is not higher than that of the mapping before it.
     pub fn images(&self) -> Vec<Image> {
         let mut images: Vec<Image> = Vec::new();
         let mut of_file: HashMap<((u32, u32), u64), Vec<usize>> = HashMap::new();
@@ -65,8 +62,8 @@ impl Map {
     }
 }
 
-/// A data segment may show the last file page of the segment before it again, so an equal offset continues too; but the
-/// first page is shown again only by a new image.
+/// Whether a mapping belongs to an image. A data segment may map the last file page of the previous segment again, so
+/// an equal offset still continues the image. An offset of 0 begins a new image.
 fn continues(image: &Image, mapping: &Mapping) -> bool {
     image.mappings.last().is_some_and(|last| {
         (last.device, last.inode) == (mapping.device, mapping.inode)

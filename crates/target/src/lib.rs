@@ -1,9 +1,9 @@
-//! A live process, another than ours: its map, its threads, its memory, system calls made in it.
+//! A live process other than ours: its map, its threads, its memory, and system calls made in it.
 //!
 //! # Theory of operation
 //!
 //! ```text
-//!   Process::open(pid)      checks, touches nothing, says why not         AttachError
+//!   Process::open(pid)      checks without touching; says why not         AttachError
 //!     .map()                what lies where; holes for near memory        Map, Hole
 //!     .memory()             read; write_text through /proc/PID/mem        MemoryError
 //!     .synchronise()        every processor has seen the text             Pauses: how long threads stood for it
@@ -11,27 +11,31 @@
 //!        .registers(tid)    ... of one thread; set_registers moves it
 //!        .remote(tid)       system calls made by that thread              Remote (dropping it restores the thread)
 //!     .sampler(period)      what its threads execute, now and then        Sampler
-//!   Process::spawn(words)   the same, standing before the first instruction of a new program
+//!   Process::spawn(words) the same, standing before the first instruction of a new program
 //! ```
 //!
 //! Three rules hold everywhere:
 //!
 //! * **The target goes on as if nothing had happened.** A thread is stopped by `PTRACE_SEIZE` and `PTRACE_INTERRUPT`,
-//!   never by a signal. A signal met on the way is delivered, once. An interrupted system call is restarted, also those
-//!   that Linux would fail with `EINTR` ([`stop`](Process::stop)). Job control is respected: a stopped job stays
-//!   stopped.
+//!   never by a signal. A signal that a thread receives meanwhile is delivered exactly once. An interrupted system
+//!   call is restarted, even if Linux would fail it with `EINTR` ([`stop`](Process::stop)). Job control is respected:
+//!   a stopped job stays stopped.
 //! * **The tracer may die at any instruction.** The kernel then detaches every thread *as it is at that moment*. So a
-//!   thread whose registers we borrow for a system call always stands on a road that leads home: code that was
-//!   made for it, and puts its state back (see `homing`).
-//! * **What the target says is hostile and already stale.** The files in /proc are parsed leniently, every field may be
-//!   missing, and a process that vanishes in the middle is an ordinary result.
+//!   thread whose registers we borrow for a system call always stands in code that was made for it and that restores
+//!   its state (see `homing`).
+//! * **Data from the target are hostile, and already outdated.** The files in /proc are parsed leniently, every field
+//!   may be missing, and a process that vanishes in the middle is an ordinary result.
 //!
-//! ptrace belongs to the *thread* that seized: [`Stopped`] and [`Remote`] are not `Send`. Nothing else here is tied to
-//! a thread. `PTRACE_O_EXITKILL` is never set.
+//! The kernel accepts ptrace requests only from the *thread* that seized: [`Stopped`] and [`Remote`] are not `Send`.
+//! Nothing else here is tied to a thread. `PTRACE_O_EXITKILL` is never set.
+
+#![allow(missing_docs, reason = "an item whose name says what it is has no comment")]
 
 mod attach;
+mod chain;
 mod child;
 mod error;
+pub mod executing;
 mod filter;
 mod holes;
 mod homing;
@@ -55,11 +59,13 @@ mod status;
 mod stop;
 mod synchronise;
 mod threads;
+mod trial;
 mod unused;
 mod urgency;
 mod way_home;
 
 pub use attach::Facts;
+pub use chain::Doubt;
 pub use error::{AttachError, MemoryError, RemoteError, SpawnError, StopError};
 pub use holes::{Hole, HoleRules};
 pub use images::Image;
@@ -78,6 +84,7 @@ pub use spawn::Spawned;
 pub use status::Seccomp;
 pub use stop::Stopped;
 pub use synchronise::Pauses;
+pub use trial::Answer;
 pub use way_home::WayHome;
 
 /// The kernel's number of a process, as the tracer sees it.

@@ -1,9 +1,10 @@
-//! Whether a process holds a lock on a file that we cannot open.
+//! A test whether a process holds a lock on a file that we cannot open.
 //!
-//! A tracer holds a lock on the file of its arena. The kernel drops the lock when the tracer ends, however it ends. The
-//! lock belongs to an open file description of the tracer's own, so it shows in /proc/locks in every pid namespace
-//! (unlike locks that belong to a process), by device and inode, which the memory map of the target shows too. So a
-//! process without rights on the tracer, or without its number, can find out whether the tracer lives.
+//! A tracer holds a lock on the file of its arena. The kernel drops the lock when the tracer ends, however it ends.
+//! The lock belongs to an open file description of the tracer, because a lock that belongs to a process would not
+//! show in other pid namespaces. So /proc/locks shows it in every pid namespace. It gives the device and inode of the
+//! file, which the target's memory map shows, too. A process without rights on the tracer, and without its number,
+//! can thus find out whether the tracer lives.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -22,7 +23,8 @@ pub fn is_locked(mapping: &Mapping) -> std::io::Result<bool> {
     holds(mapping.device, mapping.inode)
 }
 
-/// The same of the file that a path leads to, which is not opened: it may be a link of /proc/PID/fd.
+/// Whether an open file description holds a lock on the file to which a path leads. The file is not opened: the path
+/// may be a link of /proc/PID/fd.
 ///
 /// # Errors
 /// As for [`is_locked`], or the path leads to no file.
@@ -33,7 +35,7 @@ pub fn is_file_locked(path: &Path) -> std::io::Result<bool> {
 }
 
 fn holds(device: (u32, u32), inode: u64) -> std::io::Result<bool> {
-    // Line by line: the file has a line for each lock of all users.
+    // Line by line: the file has a line for every lock of every user.
     for line in BufReader::new(File::open(LOCKS)?).split(b'\n') {
         if parse(&line?) == Some((device, inode)) {
             return Ok(true);
@@ -46,7 +48,7 @@ fn holds(device: (u32, u32), inode: u64) -> std::io::Result<bool> {
 fn parse(line: &[u8]) -> Option<((u32, u32), u64)> {
     let line = std::str::from_utf8(line).ok()?;
     let mut words = line.split_ascii_whitespace().skip(1);
-    // One that waits has `->` here.
+    // For a lock that a process still waits for, this word is `->`.
     if words.next()? != "OFDLCK" {
         return None;
     }

@@ -6,8 +6,8 @@
 //!                             read, write, execute; private or shared
 //! ```
 //!
-//! A newline in a path is written `\012`. A deleted file's path ends in ` (deleted)`; a file may also really be called
-//! so, therefore [`Mapping`] keeps device and inode, by which an opened file is to be compared.
+//! A newline in a path is written `\012`. A deleted file's path ends in ` (deleted)`, but a file's own name may end so,
+//! too. So compare an opened file with a [`Mapping`] by device and inode.
 
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_patch::order::sort_by_number;
 
-/// What may be done with a mapping's bytes by the process itself.
+/// What the process itself may do with a mapping's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Permissions {
     /// PROT_READ.
@@ -26,18 +26,18 @@ pub struct Permissions {
     pub write: bool,
     /// PROT_EXEC.
     pub execute: bool,
-    /// MAP_SHARED: others see what is written here.
+    /// MAP_SHARED: other processes see the bytes that are written here.
     pub shared: bool,
 }
 
-/// What a mapping shows.
+/// The contents of a mapping.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MappingKind {
     /// A file, by its path in the process's own mount namespace.
     File {
-        /// Without ` (deleted)`.
+        /// The path, without ` (deleted)`.
         path: PathBuf,
-        /// The file has no name any more (or is replaced, or a memfd).
+        /// Whether the file has no name any more (it was deleted or replaced, or is a memfd).
         deleted: bool,
     },
     /// Memory without a name.
@@ -48,45 +48,40 @@ pub enum MappingKind {
     Stack,
     /// The kernel's code for the process.
     Vdso,
-    /// The kernel's data for that code.
+    /// The kernel's data that the code of the vDSO reads.
     Vvar,
-    /// The fixed page at the top; nothing in it may be changed.
+    /// The vsyscall page, at a fixed address at the top of the address space. It cannot be changed.
     Vsyscall,
     /// Another `[name]`, for instance `[anon:...]` or `[uprobes]`.
     Other(String),
 }
 
-/// One line of the map.
+/// One line of /proc/PID/maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// First byte.
     pub start: TargetAddress,
-    /// The first byte after it.
+    /// The address after the mapping's last byte.
     pub end: TargetAddress,
-    /// What may be done with it.
     pub permissions: Permissions,
-    /// Of `start`, in the file, in bytes.
+    /// The offset of `start` in the file, in bytes.
     pub offset: u64,
     /// Major and minor number of the file's device; 0, 0 without a file.
     pub device: (u32, u32),
     /// The file's inode; 0 without a file.
     pub inode: u64,
-    /// What it shows.
     pub kind: MappingKind,
 }
 
 impl Mapping {
-    /// Bytes covered.
     pub fn bytes(&self) -> u64 {
         self.end.0.saturating_sub(self.start.0)
     }
 
-    /// Whether the address lies inside.
     pub fn contains(&self, address: TargetAddress) -> bool {
         self.start <= address && address < self.end
     }
 
-    /// The file's path, when it shows one.
     pub fn path(&self) -> Option<&Path> {
         match &self.kind {
             MappingKind::File { path, .. } => Some(path),
@@ -95,17 +90,18 @@ impl Mapping {
     }
 }
 
-/// A snapshot of what is mapped, in ascending order, disjoint.
+/// A snapshot of the mappings, ascending and disjoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
     mappings: Vec<Mapping>,
 }
 
 impl Map {
-    /// Parses the text of /proc/PID/maps. Lines that make no sense are left out.
+    /// Parses the text of /proc/PID/maps. Nonsensical lines are left out.
     pub fn parse(text: &[u8]) -> Map {
         let mut mappings: Vec<Mapping> = text.split(|&byte| byte == b'\n').filter_map(parse_line).collect();
-        // The kernel writes them in order and disjoint; a map read while it changed may repeat a line.
+        // The kernel writes the lines in order and disjoint, but a map that changes while it is read may repeat a
+        // line.
         sort_by_number(&mut mappings, |mapping| mapping.start.0);
         let mut last_end = TargetAddress(0);
         mappings.retain(|mapping| {
@@ -118,7 +114,6 @@ impl Map {
         Map { mappings }
     }
 
-    /// All mappings, in ascending order.
     pub fn mappings(&self) -> &[Mapping] {
         &self.mappings
     }
@@ -131,8 +126,8 @@ impl Map {
             .filter(|mapping| mapping.contains(address))
     }
 
-    /// Memory that may be read directly by the process: merged, ascending, disjoint. Kernel pages whose reading may
-    /// fail or is not plain memory (`[vvar]`, `[vsyscall]`, devices) are left out.
+    /// The memory that the process may read directly: merged, ascending, disjoint. The kernel's pages whose reading may
+    /// fail or has side effects (`[vvar]`, `[vsyscall]`, devices) are left out.
     pub fn readable(&self) -> Vec<Range<TargetAddress>> {
         let mut ranges: Vec<Range<TargetAddress>> = Vec::new();
         for mapping in &self.mappings {

@@ -1,9 +1,10 @@
 //! Reading and writing the target's memory.
 //!
-//! Writes go through /proc/PID/mem: it needs no stopped thread, ignores page protection (a private page is copied, the
-//! file is not touched), and works on the vDSO. The descriptor is bound to the address space that was there when it was
-//! opened: after an execve it reaches nothing, so bytes meant for the old program can never land in the new one.
-//! Reads use process_vm_readv, which respects the process's own protection, and fall back to the same descriptor.
+//! Writes go through /proc/PID/mem, which needs no stopped thread, ignores page protection (a private page is copied,
+//! so the file stays unchanged), and works on the vDSO. The descriptor is bound to the address space that was there
+//! when it was opened: after an execve it reaches nothing, so bytes meant for the old program can never land in the
+//! new one. Reads use process_vm_readv, which respects the process's own protection, and fall back to the same
+//! descriptor.
 
 use std::fs::File;
 use std::ops::Range;
@@ -16,7 +17,7 @@ use crate::error::MemoryError;
 use crate::{ProcessId, raw};
 
 const PAGE: u64 = 4096;
-/// Bytes of one merged write at most.
+/// The largest size of a merged write, in bytes.
 const CLUSTER_LIMIT: u64 = 64 * 1024;
 
 /// The memory of a [`Process`](crate::Process).
@@ -31,7 +32,7 @@ impl Memory {
         Memory { pid, file }
     }
 
-    /// This process's own.
+    /// The memory of this process.
     ///
     /// # Errors
     /// /proc/self/mem cannot be opened.
@@ -40,7 +41,7 @@ impl Memory {
         Ok(Memory::new(std::process::id() as ProcessId, file))
     }
 
-    /// What a file has, each byte at the address that is its offset: no process's.
+    /// A file as if it were memory: an offset in the file is an address.
     pub fn of_file(file: File) -> Memory {
         const NOBODY: ProcessId = 0;
         Memory::new(NOBODY, file)
@@ -49,7 +50,8 @@ impl Memory {
     /// Fills `into` from `address` on.
     ///
     /// # Errors
-    /// [`MemoryError::Unreadable`] with the first address that could not be read; `into` is filled up to there.
+    /// [`MemoryError::Unreadable`] with the first address that could not be read; `into` is filled up to that
+    /// address.
     pub fn read(&self, address: TargetAddress, into: &mut [u8]) -> Result<(), MemoryError> {
         let read = self.read_some(address, into)?;
         if read == into.len() {
@@ -64,10 +66,11 @@ impl Memory {
         })
     }
 
-    /// Fills as much of `into` as there is, and says how much that was: 0 when nothing is mapped at `address`.
+    /// Fills `into` as far as memory is mapped, and returns the number of bytes: 0 when nothing is mapped at
+    /// `address`.
     ///
     /// # Errors
-    /// [`MemoryError::Gone`] when the whole address space is.
+    /// [`MemoryError::Gone`] when the address space no longer exists.
     pub fn read_some(&self, address: TargetAddress, into: &mut [u8]) -> Result<usize, MemoryError> {
         let mut done = 0;
         while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -76,7 +79,8 @@ impl Memory {
             };
             match raw::read_memory(self.pid, from, rest) {
                 Ok(read) if read > 0 => done += read,
-                // ESRCH: gone, or the main thread has ended and others live on. The descriptor knows.
+                // ESRCH means that the process is gone, or that only its main thread has ended. The descriptor shows
+                // which of the two.
                 _ => match self.read_forced(from, rest)? {
                     0 => break,
                     read => done += read,
@@ -86,15 +90,17 @@ impl Memory {
         Ok(done)
     }
 
-    /// Whether the address space that was opened is no more. A process that lives on then has executed another program.
+    /// Whether the address space that was opened no longer exists. If the process still lives, it has executed another
+    /// program.
     pub fn is_gone(&self) -> bool {
-        // Where nothing is mapped that is an error; where there is no address space, nothing.
+        // Reading an unmapped address is an error; reading an address space that is gone yields 0 bytes.
         matches!(self.file.read_at(&mut [0], 0), Ok(0))
     }
 
-    /// Through the descriptor: pages that the process itself may not read, and kernels without process_vm_readv.
+    /// Reads through the descriptor. This also reads pages that the process itself may not read, and works in kernels
+    /// without process_vm_readv.
     fn read_forced(&self, from: u64, into: &mut [u8]) -> Result<usize, MemoryError> {
-        // To the end of the page: a longer read would fail as a whole in some kernels.
+        // Each read ends at the end of a page, because in some kernels a longer read would fail as a whole.
         let in_page = usize::try_from(PAGE - from % PAGE).unwrap_or(1).min(into.len());
         let Some(part) = into.get_mut(..in_page) else {
             return Ok(0);
@@ -103,8 +109,8 @@ impl Memory {
             return Ok(0);
         }
         match self.file.read_at(part, from) {
-            // This does not mean that nothing is there (that is EIO), but that the descriptor has no
-            // address space any more.
+            // Reading 0 bytes means that the address space of the descriptor is gone. At an unmapped address the
+            // kernel would report EIO.
             Ok(0) => Err(MemoryError::Gone { pid: self.pid }),
             Ok(read) => Ok(read),
             Err(_) => Ok(0),
@@ -129,7 +135,7 @@ impl Memory {
         self.read_array(address).map(u64::from_le_bytes)
     }
 
-    /// Writes bytes, whatever the protection of the pages.
+    /// Writes bytes, whatever the protection of the pages is.
     ///
     /// # Errors
     /// [`MemoryError::Unwritable`], [`MemoryError::Gone`].
@@ -156,12 +162,13 @@ impl Memory {
         Ok(())
     }
 
-    /// Writes many short pieces, in ascending order of address. Pieces that lie in one page (or in adjoining ones, when
-    /// a piece crosses) are merged with the bytes between them and written in one go. The bytes between must not be
-    /// changed by the target meanwhile: text is not, or the target is stopped.
+    /// Writes many short pieces, in ascending order of address. Pieces that lie in one page (or in adjoining pages,
+    /// when a piece crosses) are merged with the bytes between them and written at once. The target must not change
+    /// the bytes in between meanwhile: they must be text, or the target must be stopped.
     ///
     /// # Errors
-    /// [`MemoryError::Overlap`]: nothing was written. [`MemoryError::Unwritable`]: all below the address was.
+    /// [`MemoryError::Overlap`]: nothing was written. [`MemoryError::Unwritable`]: everything below the address was
+    /// written.
     pub fn write_text(&self, pieces: &[(TargetAddress, &[u8])]) -> Result<(), MemoryError> {
         let place = |(address, bytes): &(TargetAddress, &[u8])| (*address, bytes.len());
         let pieces = sorted(pieces, place);
@@ -189,8 +196,8 @@ impl Memory {
 }
 
 impl Memory {
-    /// As [`Memory::write_text`], but only where the text is as it is said to be; the start of each piece where it is
-    /// not, or where nothing is mapped: a program unloads libraries whenever it wants.
+    /// As [`Memory::write_text`], but writes a piece only where the text has the expected bytes. Returns the start of
+    /// each piece whose text differs or is no longer mapped: a program may unload a library at any time.
     ///
     /// # Errors
     /// As [`Memory::write_text`].
@@ -238,7 +245,7 @@ impl Memory {
         }
         if differs.len() < cluster.len() {
             match self.write(*start, merged) {
-                // Unmapped since it was read.
+                // The memory was unmapped after it was read.
                 Err(MemoryError::Unwritable {
                     pid,
                     address,
@@ -261,17 +268,17 @@ impl Memory {
     }
 }
 
-/// Where, the bytes that are there, and those that are to be.
+/// The address, the expected bytes, and the new bytes.
 pub type Exchange<'bytes> = (TargetAddress, &'bytes [u8], &'bytes [u8]);
 
-/// Those that have bytes, ascending. `place`: where each lies, and how many bytes it has.
+/// The pieces that are not empty, in ascending order of address. `place` gives a piece's address and size.
 fn sorted<T: Copy>(pieces: &[T], place: impl Fn(&T) -> (TargetAddress, usize)) -> Vec<T> {
     let mut sorted: Vec<T> = pieces.iter().copied().filter(|piece| place(piece).1 > 0).collect();
     sorted.sort_by_key(|piece| place(piece).0);
     sorted
 }
 
-/// Groups sorted places, by index, into those that one write can carry.
+/// Groups the sorted places, by index, so that one write can serve each group.
 fn clusters(
     pid: ProcessId,
     places: impl Iterator<Item = (TargetAddress, usize)>,

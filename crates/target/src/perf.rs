@@ -1,9 +1,10 @@
-//! perf_event_open(2): clocks that go while a thread is on a processor, and samples of what it executes there.
+//! perf_event_open(2): clocks that run while a thread is on a processor, and samples of what it executes.
 //!
-//! The system call and the memory that the kernel writes samples into; what these say is read in [`crate::sampling`].
+//! This file makes the system call and maps the memory that the kernel writes samples into. [`crate::sampling`] reads
+//! the samples.
 
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,18 +39,18 @@ const SOFTWARE: u32 = 1;
 const CPU_CLOCK: u64 = 0;
 const TASK_CLOCK: u64 = 1;
 const INHERIT: u64 = 1 << 1;
-/// exclude_kernel, exclude_hv: without them users may not have any event.
+/// exclude_kernel and exclude_hv: without these bits, ordinary users may not open any event.
 const USER_ONLY: u64 = 1 << 5 | 1 << 6;
-/// A record for each thread that is created, and for each that ends.
+/// `task`: the kernel writes a record for each thread that is created, and for each thread that ends.
 const TASKS: u64 = 1 << 13;
 const USE_CLOCK: u64 = 1 << 25;
-/// Threads inherit it, and forked processes do not; since Linux 5.13.
+/// Threads inherit the event, and forked processes do not (since Linux 5.13).
 const INHERIT_THREAD: u64 = 1 << 35;
 
 fn open(event: &PerfEvent, tid: ThreadId, processor: i32) -> Result<OwnedFd, Errno> {
     const NO_GROUP: libc::c_int = -1;
     const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
-    // SAFETY: the kernel only reads the event, whose size stands in it.
+    // SAFETY: the kernel only reads the event, which contains its own size.
     let opened = Errno::result(unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -65,7 +66,7 @@ fn open(event: &PerfEvent, tid: ThreadId, processor: i32) -> Result<OwnedFd, Err
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// A clock that goes while a thread (0: our own) is on a processor; reading it gives a u64 of nanoseconds.
+/// A clock that runs while a thread (0: the calling one) is on a processor. Reading it gives a u64 of nanoseconds.
 pub(crate) fn task_clock(tid: ThreadId) -> Result<OwnedFd, Errno> {
     const EVERY_PROCESSOR: i32 = -1;
     let event = PerfEvent {
@@ -78,7 +79,7 @@ pub(crate) fn task_clock(tid: ThreadId) -> Result<OwnedFd, Errno> {
     open(&event, tid, EVERY_PROCESSOR)
 }
 
-/// What a sample is to hold, in the kernel's order; [`crate::sampling`] reads it.
+/// The fields of a sample, in the kernel's order. [`crate::sampling`] reads them.
 pub(crate) const SAMPLE_TYPE: u64 = IP | TID | TIME | PROCESSOR | PERIOD | USER_REGISTERS;
 const IP: u64 = 1 << 0;
 const TID: u64 = 1 << 1;
@@ -87,23 +88,26 @@ const PROCESSOR: u64 = 1 << 7;
 const PERIOD: u64 = 1 << 8;
 const USER_REGISTERS: u64 = 1 << 12;
 const USER_STACK: u64 = 1 << 13;
-/// All that a 64-bit program has (`<asm/perf_regs.h>`): ax bx cx dx si di bp sp ip flags cs ss, and r8 to r15.
+/// The registers of a 64-bit program (`<asm/perf_regs.h>`): ax bx cx dx si di bp sp ip flags cs ss, and r8 to r15.
 const REGISTERS: u64 = 0xff_0fff;
 
 /// How a thread is sampled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampling {
-    /// ns of a processor's time between two samples.
+    /// The processor time between two samples, in ns.
     pub period_ns: u64,
-    /// How much of the stack a sample holds; 0: none.
+    /// The number of bytes of the stack in a sample; 0: none.
     pub stack_bytes: u32,
-    /// Also while the thread is in the kernel, which needs a privilege.
+    /// Whether to sample a thread also in the kernel. This needs a privilege.
     pub kernel: bool,
-    /// Leave forked processes out.
+    /// Whether to leave out forked processes.
     pub threads_only: bool,
+    /// Whether each sample makes the descriptor readable. The kernel then works a little more for a sample.
+    pub wakes: bool,
 }
 
-/// Samples of a thread, and of those that it creates, while they are on one processor. Times are of CLOCK_MONOTONIC.
+/// Samples a thread, and the threads that it creates, while they run on this processor. Times are of
+/// CLOCK_MONOTONIC.
 pub(crate) fn sampling(tid: ThreadId, processor: u32, sampling: Sampling) -> Result<OwnedFd, Errno> {
     let with_stack = if sampling.stack_bytes > 0 { USER_STACK } else { 0 };
     let user_only = if sampling.kernel { 0 } else { USER_ONLY };
@@ -117,6 +121,8 @@ pub(crate) fn sampling(tid: ThreadId, processor: u32, sampling: Sampling) -> Res
         flags: INHERIT | TASKS | USE_CLOCK | user_only | threads_only,
         user_registers: REGISTERS,
         user_stack_bytes: sampling.stack_bytes,
+        // 0: when half of the ring is full.
+        wakeup_events: sampling.wakes.into(),
         clock: libc::CLOCK_MONOTONIC,
         ..PerfEvent::default()
     };
@@ -124,11 +130,11 @@ pub(crate) fn sampling(tid: ThreadId, processor: u32, sampling: Sampling) -> Res
     open(&event, tid, processor)
 }
 
-/// Has an event count, and those that were inherited from it; or no longer, until it is enabled again. What was left of
-/// its period then is left now.
+/// Turns an event, and the events inherited from it, on or off. While an event is off, the rest of its current period
+/// is kept.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub(crate) fn set_enabled(event: &OwnedFd, enabled: bool) -> Result<(), Errno> {
     const ENABLE: libc::c_ulong = 0x2400;
     const DISABLE: libc::c_ulong = 0x2401;
@@ -138,12 +144,12 @@ pub(crate) fn set_enabled(event: &OwnedFd, enabled: bool) -> Result<(), Errno> {
     Errno::result(done).map(drop)
 }
 
-/// Memory that the kernel writes an event's records into, and those of others that were redirected to it.
+/// The memory into which the kernel writes the records of an event, and of other events that were redirected to it.
 ///
 /// ```text
 /// start      a page of which two words matter: at 1024 how many bytes the kernel has written, at 1032 how many we have
 ///            read
-/// start + 1  the ring of bytes, a power of two of pages
+/// start + 1 the ring of bytes, a power of two of pages
 /// ```
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -157,10 +163,10 @@ const WRITTEN: usize = 1024;
 const READ: usize = 1032;
 
 impl Ring {
-    /// A ring of so many pages, a power of two, which an event writes into.
+    /// Maps the ring of an event; `pages` is a power of two.
     ///
     /// # Errors
-    /// The kernel's: EPERM where a user may lock no more memory.
+    /// The kernel's error; EPERM: the user may lock no more memory.
     pub fn map(event: Arc<OwnedFd>, pages: usize) -> Result<Ring, Errno> {
         let page_bytes = rustix::param::page_size();
         let ring_bytes = pages.checked_mul(page_bytes).ok_or(Errno::EINVAL)?;
@@ -177,10 +183,10 @@ impl Ring {
         })
     }
 
-    /// Has another event of the same processor write into this ring.
+    /// Makes the kernel write the samples of another event of the same processor into this ring.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn take_in(&self, other: &OwnedFd) -> Result<(), Errno> {
         const SET_OUTPUT: libc::c_ulong = 0x2405;
         // SAFETY: the request takes a descriptor by value and touches no memory of ours.
@@ -194,7 +200,12 @@ impl Ring {
         unsafe { self.start.add(offset).cast::<AtomicU64>().as_ref() }
     }
 
-    /// Takes out all bytes that were written since the last time.
+    /// Becomes readable when there is something to take, as often as [`Sampling::wakes`] says.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    /// Takes all bytes that were written since the last call.
     pub fn take(&self) -> Vec<u8> {
         let written = self.word(WRITTEN).load(Ordering::Acquire);
         let read = self.word(READ).load(Ordering::Relaxed);
@@ -203,9 +214,9 @@ impl Ring {
         let from = usize::try_from(read).unwrap_or(0) & (self.ring_bytes - 1);
         let to_the_end = bytes.len().min(self.ring_bytes - from);
         let (first, second) = bytes.split_at_mut(to_the_end);
-        // SAFETY: the ring begins after the first page and is `ring_bytes` long. `from` lies in it, `first` ends where
-        // it ends at most, and `second`, what is left of at most `ring_bytes`, is shorter than what lies before
-        // `from`. The kernel writes nothing there until the second word says that it was read.
+        // SAFETY: the ring begins after the first page and has `ring_bytes` bytes. `from` lies in it, and `first` ends
+        // at its end at the latest. `second` is the rest of at most `ring_bytes`, so it is shorter than the part before
+        // `from`. The kernel writes nothing there until the second word says that we have read it.
         unsafe {
             let ring = self.start.add(self.page_bytes).as_ptr();
             ptr::copy_nonoverlapping(ring.add(from), first.as_mut_ptr(), first.len());

@@ -1,9 +1,9 @@
-//! A process: its identity, its memory, its end.
+//! A process: how it is identified, how to reach its memory, and how it ended.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use nanoprobe_patch::TargetAddress;
@@ -12,33 +12,34 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 
 use crate::attach::{self, Facts};
+use crate::chain::{self, Doubt};
 use crate::error::{AttachError, MemoryError};
 use crate::holes::HoleRules;
 use crate::map::Map;
 use crate::memory::Memory;
+use crate::sandbox::Unreadable;
 use crate::status::{Seccomp, Stat, Status};
 use crate::unused::Unused;
 use crate::{ProcessId, ThreadId, threads};
 
-/// For how long the end of a child is waited for that was killed: one that is large, or in the midst of a slow call,
-/// takes a while.
+/// How long to wait for the end of a killed child. A large child, or one in a slow system call, takes a while.
 const LAST_MOMENTS: Duration = Duration::from_secs(10);
 
-/// For how long nothing is to be seen of a process that is about to end, or to execute another program.
+/// How long a process may show no living thread while it ends, or executes another program.
 const LAST_THREADS: Duration = Duration::from_millis(500);
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exit {
-    /// By exit(status).
+    /// The process called exit with this status.
     Status(i32),
-    /// By this signal.
+    /// This signal killed the process.
     Signal(i32),
-    /// It is not our child: only its parent learns how.
+    /// The process is not our child: the kernel tells only the parent how a process ended.
     Unknown,
 }
 
-/// A process that may be traced. Cheap to clone; holding one does nothing to the process.
+/// A process that may be traced. A clone is cheap; holding one does nothing to the process.
 #[derive(Clone, Debug)]
 pub struct Process {
     shared: Arc<Shared>,
@@ -50,41 +51,54 @@ struct Shared {
     pidfd: OwnedFd,
     facts: Facts,
     memory: Memory,
-    /// Its end is to be left to the code that waits for it.
+    /// Whether other code of the tracer waits for the end of the process and collects it.
     is_our_child: bool,
-    /// Started by [`Process::spawn`]: then that is us.
+    /// Whether [`Process::spawn`] started the process. If so, this type collects the process when it has ended.
     is_child: bool,
     kill_on_drop: AtomicBool,
-    /// The kernel fills and locks whatever it maps: mlockall(MCL_FUTURE). Found out when shared memory is made.
+    /// Whether the kernel fills and locks all memory that it maps: mlockall(MCL_FUTURE). The answer is found out
+    /// when shared memory is made.
     locks_new_memory: AtomicBool,
-    /// A thread was ready to run, and a wait for it was necessary: [`Process::synchronise`] then asks clocks.
+    /// Whether the tracer had to wait for a thread that was ready to run but had no processor. If so,
+    /// [`Process::synchronise`] opens clocks.
     has_late_threads: AtomicBool,
-    /// Where borrowed threads stand, when that was found before.
+    /// The place for the code of borrowed threads, if it was found before.
     unused: Mutex<Option<Unused>>,
-    /// Memory of ours in it that system calls may write to; 0: none.
+    /// The address of the tracer's memory in the process to which system calls may write; 0: none.
     scratch: AtomicU64,
-    /// How often a borrowed thread was resumed while all stood.
+    /// How often a borrowed thread was resumed while all threads were stopped.
     resumes: AtomicU64,
+    /// Whether the process's seccomp filters are our own: their number, or why this is not certain. Empty until the
+    /// first question.
+    kinship: OnceLock<Result<u32, Doubt>>,
+    /// Whether the user insists on tracing the process although its filters cannot be read.
+    insists: AtomicBool,
 }
 
 impl Process {
-    /// How much memory of ours is needed: system calls write to it, and lists of calls lie in it.
+    /// The size of the memory that the tracer needs in the process: system calls write to it, and it holds lists of
+    /// calls.
     pub const SCRATCH_BYTES: u64 = 16 << 10;
 
-    /// Looks at a process, and touches nothing.
+    /// Examines a process without touching it.
     ///
     /// # Errors
     /// Why it cannot be traced; see [`AttachError`].
     pub fn open(pid: ProcessId) -> Result<Process, AttachError> {
-        Process::open_as(pid, false)
+        Process::open_as(pid, false, false)
     }
 
-    /// Opens a child that is ours and traced by us.
+    /// Opens a process that we trace already, and have not started.
+    pub(crate) fn open_tracee(pid: ProcessId) -> Result<Process, AttachError> {
+        Process::open_as(pid, false, true)
+    }
+
+    /// Opens a child that we have started and trace already.
     pub(crate) fn open_child(pid: ProcessId) -> Result<Process, AttachError> {
-        Process::open_as(pid, true)
+        Process::open_as(pid, true, true)
     }
 
-    fn open_as(pid: ProcessId, is_child: bool) -> Result<Process, AttachError> {
+    fn open_as(pid: ProcessId, is_child: bool, is_tracee: bool) -> Result<Process, AttachError> {
         let number = u32::try_from(pid)
             .ok()
             .and_then(|_| Pid::from_raw(pid))
@@ -94,7 +108,7 @@ impl Process {
             // EINVAL (ENOENT since 6.15): a thread's number; examine() names its process.
             Err(error) => {
                 let errno = Errno::from_raw(error.raw_os_error());
-                attach::examine(pid, is_child)?;
+                attach::examine(pid, is_tracee)?;
                 return Err(match errno {
                     Errno::ESRCH => AttachError::NotFound { pid },
                     errno => AttachError::System {
@@ -107,10 +121,11 @@ impl Process {
         };
         let deadline = Instant::now() + LAST_THREADS;
         let examined = loop {
-            let examined = attach::examine(pid, is_child);
+            let examined = attach::examine(pid, is_tracee);
             let may_live = !is_readable(&pidfd, Some(Duration::ZERO)) && Instant::now() < deadline;
             match examined {
-                // One thread is ending all others, and taking the main one's number, to execute another program.
+                // One thread may be about to execute another program. The kernel then ends all other threads, and
+                // gives that thread the main thread's number.
                 Err(AttachError::NotFound { .. }) if may_live => std::thread::sleep(Duration::from_millis(1)),
                 other => break other?,
             }
@@ -132,16 +147,17 @@ impl Process {
                 unused: Mutex::new(None),
                 scratch: AtomicU64::new(0),
                 resumes: AtomicU64::new(0),
+                kinship: OnceLock::new(),
+                insists: AtomicBool::new(false),
             }),
         })
     }
 
-    /// Its number.
     pub fn pid(&self) -> ProcessId {
         self.shared.pid
     }
 
-    /// What was found out when it was opened.
+    /// The facts that were found when the process was opened.
     pub fn facts(&self) -> &Facts {
         &self.shared.facts
     }
@@ -151,23 +167,21 @@ impl Process {
         self.shared.pidfd.as_fd()
     }
 
-    /// Its memory.
     pub fn memory(&self) -> &Memory {
         &self.shared.memory
     }
 
-    /// Whether we have started it.
     pub fn is_child(&self) -> bool {
         self.shared.is_child
     }
 
-    /// Whether a traced thread's end must not be collected by the tracing code: it is the end of a child of ours, for
-    /// whose status other code of ours waits.
+    /// Whether the tracing code must leave the end of this thread uncollected, because it is a child of the tracer
+    /// and other code waits for its status.
     pub(crate) fn keeps_end(&self, tid: ThreadId) -> bool {
         self.shared.is_our_child && tid == self.shared.pid
     }
 
-    /// Whether a wait has been necessary for a thread that was ready to run, and found no processor.
+    /// Whether the tracer has had to wait for a thread that was ready to run but had no processor.
     pub(crate) fn has_late_threads(&self) -> bool {
         self.shared.has_late_threads.load(Ordering::Relaxed)
     }
@@ -176,26 +190,27 @@ impl Process {
         self.shared.has_late_threads.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the end of the last clone kills the process. Only for children; off at first.
+    /// Sets whether dropping the last clone kills the process. Only for children of the tracer; at first, dropping
+    /// does not kill.
     pub fn set_kill_on_drop(&self, kill: bool) {
         self.shared.kill_on_drop.store(kill, Ordering::Relaxed);
     }
 
-    /// Sends SIGKILL. Harmless when it has ended.
+    /// Sends SIGKILL. Harmless when the process has ended.
     pub fn kill(&self) {
-        // The only possible errors are that it has ended, or that it is no longer ours to kill.
+        // The only possible errors: the process has ended, or the tracer may no longer kill it.
         let _ = pidfd_send_signal(&self.shared.pidfd, Signal::KILL);
     }
 
-    /// Sends SIGSTOP. Harmless when it has ended.
+    /// Sends SIGSTOP. Harmless when the process has ended.
     pub fn suspend(&self) {
-        // As for kill.
+        // The only expected failure is that the process has ended.
         let _ = pidfd_send_signal(&self.shared.pidfd, Signal::STOP);
     }
 
-    /// Where borrowed threads have stood before.
+    /// The place where borrowed threads have stood before.
     pub(crate) fn unused(&self) -> Option<Unused> {
-        // Poisoned: another thread panicked. A look at the map serves as well.
+        // Poisoned: another thread panicked. The map can be searched instead.
         self.shared.unused.lock().ok().and_then(|unused| *unused)
     }
 
@@ -205,8 +220,9 @@ impl Process {
         }
     }
 
-    /// Names [`Process::SCRATCH_BYTES`] of ours in the process, to which system calls made in it may write from now on;
-    /// `None`: they are no more. Where there are none, a page is mapped for each thread that is borrowed and needs it.
+    /// Sets the address of [`Process::SCRATCH_BYTES`] of the tracer's memory in the process. System calls may write
+    /// to it from now on. `None`: the memory is gone. Without such memory, pages are mapped for each borrowed thread
+    /// that needs them.
     pub fn set_scratch(&self, address: Option<TargetAddress>) {
         let address = address.map_or(0, |address| address.0);
         self.shared.scratch.store(address, Ordering::Relaxed);
@@ -216,8 +232,8 @@ impl Process {
         Some(TargetAddress(self.shared.scratch.load(Ordering::Relaxed))).filter(|address| address.0 != 0)
     }
 
-    /// How often a borrowed thread was resumed so far while all threads stood: each time all wait until it gets a
-    /// processor.
+    /// How often a borrowed thread was resumed while all threads were stopped. Each time, all threads wait until the
+    /// borrowed one gets a processor.
     pub fn resumes_in_whole_stops(&self) -> u64 {
         self.shared.resumes.load(Ordering::Relaxed)
     }
@@ -230,7 +246,7 @@ impl Process {
         &self.shared.locks_new_memory
     }
 
-    /// What is mapped now.
+    /// The current mappings.
     ///
     /// # Errors
     /// [`MemoryError::Gone`] when it has ended, [`MemoryError::Proc`].
@@ -247,7 +263,7 @@ impl Process {
             },
         })?;
         let map = Map::parse(&text);
-        // It has ended in between.
+        // The thread has ended in between.
         if map.mappings().is_empty() {
             Err(MemoryError::Gone { pid })
         } else {
@@ -255,21 +271,21 @@ impl Process {
         }
     }
 
-    /// Whether it lives, and executes another program than when it was opened (or the same one anew).
+    /// Whether the process lives and has executed another program (or the same program again) since it was opened.
     pub fn has_executed(&self) -> bool {
         let deadline = Instant::now() + LAST_THREADS;
         while self.memory().is_gone() && !self.has_ended() && Instant::now() < deadline {
             if self.map().is_ok() {
                 return true;
             }
-            // It has given up its memory, and not ended yet.
+            // The process has released its memory, but has not ended yet.
             std::thread::sleep(Duration::from_millis(1));
         }
         false
     }
 
-    /// No thread was found that lives: waits, for a moment, until the process has ended, or executes another program,
-    /// for which one thread ends all others and takes the main one's number.
+    /// Waits for a moment. It is called when no living thread was found. Either the process ends, or it executes
+    /// another program: then one thread ends all others and takes the main thread's number.
     pub fn wait_for_its_fate(&self) {
         let deadline = Instant::now() + LAST_THREADS;
         while !self.has_ended() && !self.memory().is_gone() && Instant::now() < deadline {
@@ -281,7 +297,7 @@ impl Process {
         is_readable(&self.shared.pidfd, Some(Duration::ZERO))
     }
 
-    /// Which holes of the map are fit for near memory, by this system's and this process's limits.
+    /// The rules for holes that may hold near memory, by the limits of this system and process.
     pub fn hole_rules(&self) -> HoleRules {
         const PAGE: u64 = 4096;
         const MIB: u64 = 1 << 20;
@@ -301,12 +317,44 @@ impl Process {
         }
     }
 
-    /// Whether its main thread is under seccomp now.
+    /// The number of the process's seccomp filters, if they are known to be ours. This is found out once, because a
+    /// process does not leave its container.
+    fn kinship(&self) -> Result<u32, Doubt> {
+        *self
+            .shared
+            .kinship
+            .get_or_init(|| chain::number_in_common(self.living_thread()))
+    }
+
+    /// Finds out what the seccomp filters permit, as far as possible before the threads are stopped, because a
+    /// trial takes time.
+    pub fn examine_filters(&self) {
+        if self.facts().seccomp == Seccomp::Filter && self.kinship().is_ok() {
+            crate::trial::tried();
+        }
+    }
+
+    /// `-x seccomp=try`: the process is traced even if its filters cannot be read. They may then kill the process
+    /// for our system calls.
+    pub fn insist(&self) {
+        self.shared.insists.store(true, Ordering::Relaxed);
+    }
+
+    /// What is known about the filters of the process if they cannot be read.
+    pub(crate) fn unreadable_filters(&self) -> Unreadable {
+        Unreadable {
+            kinship: self.kinship(),
+            is_insisted_on: self.shared.insists.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether the main thread of the process is under seccomp now.
     pub fn has_seccomp(&self) -> bool {
         Status::of(self.living_thread()).is_ok_and(|status| status.seccomp != Seccomp::Disabled)
     }
 
-    /// Bytes of address space that it may still map; `None` when they are not limited, or that is not known.
+    /// The bytes of address space that the process may still map; `None` when there is no limit, or it is not
+    /// known.
     pub fn spare_address_space(&self) -> Option<u64> {
         let limit = self.soft_limit("Max address space")?;
         let text = fs::read_to_string(format!("/proc/{}/statm", self.living_thread())).ok()?;
@@ -327,13 +375,13 @@ impl Process {
         line.split_ascii_whitespace().next()?.parse().ok()
     }
 
-    /// The number under which /proc shows its memory and files: its own, but that of another thread when the main one
-    /// has ended.
+    /// The number under which /proc shows the process's memory and files: the process's number, or that of another
+    /// thread if the main thread has ended.
     pub fn living_thread(&self) -> ThreadId {
         threads::living(self.pid()).unwrap_or(self.pid())
     }
 
-    /// The ids of its threads now, as we see them.
+    /// The ids of the process's present threads, in our pid namespace.
     ///
     /// # Errors
     /// [`MemoryError::Gone`], [`MemoryError::Proc`].
@@ -341,40 +389,52 @@ impl Process {
         threads::list(self.pid())
     }
 
-    /// What a thread's gettid() returns in its own pid namespace; `None` when it has ended.
+    /// The result of a thread's gettid() in the thread's own pid namespace; `None` when the thread has ended.
     pub fn inner_tid(&self, tid: ThreadId) -> Option<ThreadId> {
         Status::of(tid).ok()?.namespace_ids.last().copied()
     }
 
-    /// Whether another process, a debugger, traces it now.
+    /// Whether any process, for example a debugger, traces this process now.
     pub fn is_debugged(&self) -> bool {
         let tracer = Status::of(self.pid()).map_or(0, |status| status.tracer);
         tracer != 0 && u32::try_from(tracer) != Ok(std::process::id())
     }
 
-    /// How it ended, or `None` while it has not. May be asked again and again: a child is collected only when the last
-    /// clone of this `Process` goes.
+    /// How the process ended; `None` while it lives. May be called repeatedly, because a child is collected only
+    /// when the last clone of this `Process` is dropped.
     pub fn try_wait(&self) -> Option<Exit> {
         self.wait_exit(Some(Duration::ZERO))
     }
 
-    /// Waits until it ends, at most `timeout` (`None`: for ever). `None`: it lives on.
+    /// Waits until the process ends, at most for `timeout` (`None`: for ever). Returns `None` if the process still
+    /// lives.
     pub fn wait_exit(&self, timeout: Option<Duration>) -> Option<Exit> {
         if !is_readable(&self.shared.pidfd, timeout) {
             return None;
         }
-        // A main thread that ended while it was being stopped has stayed ours, and its parent waits for us to collect
-        // it. An error means that it did not end so, which is the ordinary case.
+        // A main thread that ended while it was being stopped is still traced, and its parent waits until we collect
+        // it. Usually there is no such thread, and the call fails.
         let _ = crate::raw::poll_event(self.pid(), self.keeps_end(self.pid()));
         Some(self.collect().unwrap_or(Exit::Unknown))
+    }
+
+    /// Waits for the end, or until one of the descriptors is readable. Yields whether the descriptors can be waited for
+    /// again, or are at their end.
+    pub fn wait_exit_or(&self, others: &[BorrowedFd<'_>], timeout: Duration) -> (Option<Exit>, bool) {
+        let mut waited = vec![PollFd::new(&self.shared.pidfd, PollFlags::IN)];
+        waited.extend(others.iter().map(|other| PollFd::new(other, PollFlags::IN)));
+        let _ = poll(&mut waited, Timespec::try_from(timeout).ok().as_ref());
+        let ended = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+        let is_at_end = waited.iter().skip(1).any(|other| other.revents().intersects(ended));
+        (self.wait_exit(Some(Duration::ZERO)), !is_at_end)
     }
 
     fn collect(&self) -> Option<Exit> {
         if !self.shared.is_child {
             return None;
         }
-        // Only the end is asked for: the stops of a traced child belong to the code that traces it. NOWAIT leaves the
-        // status for the next question. It is collected when the last clone goes.
+        // This waits only for the end, because the stops of a traced child belong to the code that traces it. NOWAIT
+        // leaves the status for the next call. The drop of the last clone collects it.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::PidFd(self.pidfd()), options).ok().flatten()?;
         status
@@ -390,11 +450,11 @@ impl Drop for Shared {
             return;
         }
         if self.kill_on_drop.load(Ordering::Relaxed) {
-            // It may have ended already.
+            // An error means that the process has ended already.
             let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
             is_readable(&self.pidfd, Some(LAST_MOMENTS));
         }
-        // Nothing to collect is fine: it lives on, or is collected already.
+        // An error is harmless: the process lives, or is already collected.
         let _ = waitid(
             WaitId::PidFd(self.pidfd.as_fd()),
             WaitIdOptions::EXITED | WaitIdOptions::NOHANG,

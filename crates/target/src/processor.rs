@@ -1,16 +1,16 @@
 //! Whether a thread is on a processor.
 //!
-//! A thread that is ready to run and has no processor is in the kernel, as one that sleeps is; but its state, `R`, does
-//! not say so. To stop it is to wait until the scheduler gives it a turn: milliseconds on a busy machine, a tenth of a
-//! second in a group that has used up its time (cpu.max). So it is found out by a clock that goes only while the thread
-//! is on a processor, perf_event_open(2)'s `PERF_COUNT_SW_TASK_CLOCK`. Two readings that are the same were taken of a
-//! thread that was on none between them. A reading interrupts the processor that the thread is on, so the clock is
-//! exact to the nanosecond, and cannot stand still on one that runs.
+//! A thread that is ready to run, but has no processor, is in the kernel like a sleeping thread; its state, `R`, does
+//! not show the difference. Stopping such a thread means waiting until the scheduler gives it a turn: milliseconds on a
+//! busy machine, a tenth of a second in a group that has used up its time (cpu.max). A clock shows the difference:
+//! perf_event_open(2)'s `PERF_COUNT_SW_TASK_CLOCK` runs only while the thread is on a processor. If two readings are
+//! equal, the thread was on no processor between them. A reading interrupts the thread's processor, so the clock is
+//! exact to the nanosecond, and never seems to stand still for a running thread.
 //!
-//! It costs some 15 us, and often the kernel refuses it (perf_event_paranoid, seccomp): then nothing is known. The
-//! first event of a system makes the kernel wait for all its processors: 10 to 20 ms, in which only we stand. The
-//! kernel stays ready for a second after the last event. So a clock of our own is held ([`Clocks::ready`]) before any
-//! thread waits for us, and none is asked for before threads have turned out to be late.
+//! A clock costs some 15 us, and often the kernel refuses it (perf_event_paranoid, seccomp): then nothing is known.
+//! When the first event of a system is opened, the kernel waits for all processors: 10 to 20 ms, during which only
+//! the tracer waits. The kernel stays ready for a second after the last event. So the tracer opens a clock for itself
+//! ([`Clocks::ready`]) before any thread waits for the tracer, and only after threads have been late once.
 
 use std::os::fd::OwnedFd;
 
@@ -18,22 +18,22 @@ use rustix::io::read;
 
 use crate::{ThreadId, perf};
 
-/// Clocks can be opened, and quickly, while this lives.
+/// While this lives, further clocks can be opened quickly.
 #[derive(Debug)]
 pub(crate) struct Clocks {
     _own: OwnedFd,
 }
 
 impl Clocks {
-    /// `None` where we may not have any.
+    /// `None` if the kernel permits no clock.
     pub fn ready() -> Option<Clocks> {
         let _own = perf::task_clock(0).ok()?;
         Some(Clocks { _own })
     }
 
-    /// True when the thread was seen to be on no processor, at some moment since this was called.
+    /// True if the thread was seen on no processor at some moment since the call began.
     pub fn stands_still(&self, tid: ThreadId) -> bool {
-        // Opened anew each time: a number that was given to a new thread is that thread's.
+        // The clock is opened anew each time, because the thread's number may belong to a new thread by now.
         let Ok(clock) = perf::task_clock(tid) else { return false };
         match (reading(&clock), reading(&clock)) {
             (Some(first), Some(second)) => first == second,
@@ -42,7 +42,7 @@ impl Clocks {
     }
 }
 
-/// In nanoseconds since the clock was opened; `None` of one that does not work.
+/// Nanoseconds since the clock was opened; `None` for a clock that does not work.
 fn reading(clock: &OwnedFd) -> Option<u64> {
     let mut bytes = [0; 8];
     let length = read(clock, &mut bytes).ok()?;
@@ -61,7 +61,7 @@ mod tests {
             eprintln!("skipped: perf_event_open is not allowed here");
             return;
         };
-        // Our own: we are on a processor when we read it.
+        // Our own thread: it is on a processor when it reads its clock.
         assert!(!clocks.stands_still(0));
         let (asleep, done) = (AtomicI32::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -77,7 +77,7 @@ mod tests {
                     tid => break tid,
                 }
             };
-            // It may not be asleep yet.
+            // The thread may not be asleep yet.
             while !clocks.stands_still(tid) {
                 std::thread::yield_now();
             }
@@ -85,7 +85,7 @@ mod tests {
             thread.thread().unpark();
         });
         let ended = asleep.load(Ordering::SeqCst);
-        // A waiting tracer goes on a little earlier.
+        // join() returns a moment before the thread is gone.
         while std::path::Path::new(&format!("/proc/self/task/{ended}")).exists() {
             std::thread::yield_now();
         }

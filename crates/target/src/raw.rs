@@ -1,7 +1,7 @@
-//! The system calls for which no safe wrapper fits, and all of the `unsafe` of this crate but for the fork in `child`.
+//! The system calls for which no safe wrapper fits. All `unsafe` of this crate is here, except the fork in `child`.
 //!
-//! nix's ptrace is not used: its signals are an enumeration without the real-time ones, so a thread met while it is
-//! about to receive SIGRTMIN+1 could neither be reported nor be sent on.
+//! nix's ptrace is not used: its enumeration of signals lacks the real-time ones. With it, a thread that is about to
+//! receive SIGRTMIN+1 could neither be reported nor resumed with its signal.
 
 use std::io::IoSliceMut;
 use std::mem::{MaybeUninit, size_of};
@@ -14,34 +14,34 @@ use crate::filter;
 use crate::{ProcessId, ThreadId};
 
 /// The general registers of a thread, as ptrace(2) gives them. `orig_rax` is the number of the system call that the
-/// thread is leaving, or negative when it was interrupted elsewhere.
+/// thread is leaving. It is negative if the thread was interrupted elsewhere.
 pub type Registers = libc::user_regs_struct;
 
-/// How a stopped thread goes on.
+/// How a stopped thread is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resume {
-    /// Runs.
+    /// The thread runs.
     Continue,
-    /// Runs to the next entry into or exit from a system call.
+    /// The thread runs to the next entry into, or exit from, a system call.
     ToSystemCall,
-    /// Runs, and is no longer ours.
+    /// The thread runs and is no longer traced by us.
     Detach,
 }
 
-/// What waiting for a thread brought.
+/// What the kernel has reported of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// Stands in PTRACE_EVENT_STOP: interrupted by us, or stopped by job control.
+    /// It stands in PTRACE_EVENT_STOP: interrupted by the tracer, or stopped by job control.
     Interrupted,
-    /// About to receive this signal; the resuming call decides whether it does.
+    /// The thread is about to receive this signal. The call that resumes the thread can suppress the signal.
     Signal(i32),
-    /// At the entry or exit of a system call.
+    /// It is at the entry or exit of a system call.
     SystemCall,
-    /// At the end of an execve that worked.
+    /// The thread is at the end of a successful execve.
     Executed,
-    /// Another PTRACE_EVENT_*.
+    /// The thread is at another PTRACE_EVENT_*.
     Other(i32),
-    /// It is no more: ended by exit, or by a signal.
+    /// The thread has ended, by exit or by a signal.
     Ended,
 }
 
@@ -60,14 +60,14 @@ const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
 const NT_X86_XSTATE: usize = 0x202;
 
 fn ptrace(request: libc::c_uint, tid: ThreadId, address: usize, data: usize) -> Result<i64, Errno> {
-    // SAFETY: every caller in this file passes requests that read or write at most one object of ours, which `data` (or
-    // the iovec it points to) describes with its true size, and which outlives the call.
+    // SAFETY: every caller in this file passes requests that read or write at most one object of ours. `data`, or the
+    // iovec that it points to, describes the object with its true size, and the object outlives the call.
     Errno::result(unsafe { libc::ptrace(request, tid, address, data) })
 }
 
 const OPTIONS: libc::c_int = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC;
 
-/// A number that could not be known before.
+/// A random number that nobody can predict.
 pub(crate) fn random_number() -> Result<u64, Errno> {
     let mut bytes = [0u8; 8];
     // SAFETY: writes at most eight bytes into eight bytes of ours.
@@ -79,24 +79,24 @@ pub(crate) fn random_number() -> Result<u64, Errno> {
     }
 }
 
-/// Makes us the tracer of a thread without stopping it.
+/// Makes the caller the tracer of a thread, without stopping the thread.
 pub(crate) fn seize(tid: ThreadId) -> Result<(), Errno> {
     ptrace(libc::PTRACE_SEIZE, tid, 0, OPTIONS as usize).map(drop)
 }
 
-/// The system calls of a stopped thread pass its seccomp filters, until it is no longer ours. EPERM: that takes
-/// CAP_SYS_ADMIN, and that no filter holds for ourselves.
+/// Lets the system calls of a stopped thread pass its seccomp filters, as long as we trace it. EPERM: we lack
+/// CAP_SYS_ADMIN, or are under a filter ourselves.
 pub(crate) fn suspend_seccomp(tid: ThreadId) -> Result<(), Errno> {
     const PTRACE_O_SUSPEND_SECCOMP: libc::c_int = 1 << 21;
     let options = OPTIONS | PTRACE_O_SUSPEND_SECCOMP;
     ptrace(libc::PTRACE_SETOPTIONS, tid, 0, options as usize).map(drop)
 }
 
-/// The seccomp filters of a stopped thread that has some, the latest first. EACCES: as for [`suspend_seccomp`].
+/// The seccomp filters of a stopped thread, the latest first; the thread must have some. EACCES means the same as
+/// EPERM for [`suspend_seccomp`].
 pub(crate) fn seccomp_filters(tid: ThreadId) -> Result<Vec<Vec<filter::Instruction>>, Errno> {
     const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
-    /// The kernel limits all filters of a thread together to 32768 instructions, of which each filter counts for 4
-    /// more.
+    /// The kernel limits all filters of a thread together to 32768 instructions, and adds 4 for each filter.
     const FILTERS_MAX: usize = 32768 / 5;
     let mut filters = Vec::new();
     for index in 0..FILTERS_MAX {
@@ -104,7 +104,8 @@ pub(crate) fn seccomp_filters(tid: ThreadId) -> Result<Vec<Vec<filter::Instructi
             Err(Errno::ENOENT) => break,
             other => other?,
         };
-        // The thread stands, so that the filter is not exchanged for a longer one; and no filter is.
+        // The filter still has the length that the kernel has just reported: the thread stands still, and a filter
+        // never changes.
         let mut filter = vec![filter::Instruction::default(); usize::try_from(length).unwrap_or(0)];
         ptrace(PTRACE_SECCOMP_GET_FILTER, tid, index, filter.as_mut_ptr() as usize)?;
         filters.push(filter);
@@ -117,7 +118,7 @@ pub(crate) fn interrupt(tid: ThreadId) -> Result<(), Errno> {
     ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0).map(drop)
 }
 
-/// Lets a stopped thread go on; `signal` is delivered when it stands at [`Event::Signal`].
+/// Resumes a stopped thread. `signal` is delivered if the thread stands at [`Event::Signal`].
 pub(crate) fn resume(tid: ThreadId, how: Resume, signal: i32) -> Result<(), Errno> {
     let request = match how {
         Resume::Continue => libc::PTRACE_CONT,
@@ -138,7 +139,8 @@ pub(crate) fn set_registers(tid: ThreadId, registers: &Registers) -> Result<(), 
     ptrace(libc::PTRACE_SETREGS, tid, 0, std::ptr::from_ref(registers) as usize).map(drop)
 }
 
-/// The mask that the thread has, or will have when a call like ppoll or sigsuspend gives it back. Bit n-1: signal n.
+/// The thread's signal mask. During a call like ppoll or sigsuspend it is the mask that the call will restore. Bit n-1:
+/// signal n.
 pub(crate) fn signal_mask(tid: ThreadId) -> Result<u64, Errno> {
     let mut mask = 0u64;
     ptrace(
@@ -178,7 +180,7 @@ pub(crate) fn extended_state(tid: ThreadId) -> Result<Vec<u8>, Errno> {
 }
 
 pub(crate) fn set_extended_state(tid: ThreadId, state: &[u8]) -> Result<(), Errno> {
-    // The kernel only reads through this vector.
+    // The kernel only reads the memory to which this vector points.
     let vector = libc::iovec {
         iov_base: state.as_ptr().cast_mut().cast(),
         iov_len: state.len(),
@@ -192,7 +194,7 @@ pub(crate) fn set_extended_state(tid: ThreadId, state: &[u8]) -> Result<(), Errn
     .map(drop)
 }
 
-/// Since Linux 5.13; an error before.
+/// Exists since Linux 5.13; an error before.
 pub(crate) fn rseq_configuration(tid: ThreadId) -> Result<RseqConfiguration, Errno> {
     let mut configuration = RseqConfiguration::default();
     let bytes = size_of::<RseqConfiguration>();
@@ -213,7 +215,7 @@ pub(crate) fn signal_code(tid: ThreadId) -> Result<i32, Errno> {
     Ok(unsafe { information.assume_init() }.si_code)
 }
 
-/// Whether a signal of this set that the kernel raised waits for the thread itself (not for its process) to take it.
+/// Whether the thread's own queue (not its process's) holds a signal of this set that the kernel raised.
 pub(crate) fn has_queued(tid: ThreadId, signals: u64) -> Result<bool, Errno> {
     const AT_ONCE: usize = 8;
     let mut arguments = libc::ptrace_peeksiginfo_args {
@@ -246,18 +248,21 @@ pub(crate) fn has_queued(tid: ThreadId, signals: u64) -> Result<bool, Errno> {
     }
 }
 
-/// The next event of one thread that we trace, if there is one by now. ECHILD: the thread is not (or no longer) ours.
-/// With `keep_end` the end of the thread stays to be collected: for a child of ours whose status is wanted.
+/// The next event of one traced thread, if an event has happened. ECHILD: the thread is not traced, or no longer.
+/// With `keep_end`, the end of the thread stays uncollected, because it is a child of the tracer whose status is
+/// still needed.
 ///
-/// A thread that is about to receive a signal is reported at every look until it is resumed. Its stop is not collected:
-/// if we are killed before we have handed the signal on, the kernel delivers one whose stop was not collected, and
-/// drops one whose stop was. After an `int3` the thread would then go on in the middle of an instruction.
+/// A thread that is about to receive a signal is reported by every call until it is resumed, because its stop is not
+/// collected. If the tracer is killed before it has passed the signal on, the kernel delivers the signal of an
+/// uncollected stop, and drops that of a collected one. After an `int3`, a thread without its signal would continue
+/// in the middle of an instruction.
 pub(crate) fn poll_event(tid: ThreadId, keep_end: bool) -> Result<Option<Event>, Errno> {
-    // Both kinds in one call: asked for stops alone, the kernel answers for an ended thread that there is none such.
+    // One call asks for stops and ends: asked for stops alone, the kernel would return ECHILD for a thread that has
+    // ended.
     match wait_once(tid, libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)? {
         Some(Event::Ended) if !keep_end => wait_once(tid, libc::WEXITED),
         event @ (None | Some(Event::Ended | Event::Signal(_))) => Ok(event),
-        // Killed in between: the stop is no more, and the end is for the next look.
+        // If the thread was killed in between, the stop is gone, and the next call reports the end.
         Some(_) => Ok(wait_once(tid, libc::WSTOPPED).unwrap_or(None)),
     }
 }
@@ -291,7 +296,7 @@ fn decode(code: i32, status: i32) -> Event {
     }
 }
 
-/// Whether two processes have one memory. ENOSYS: the kernel was built without kcmp(2).
+/// Whether two processes have the same memory. ENOSYS: the kernel was built without kcmp(2).
 pub(crate) fn has_same_memory(one: ProcessId, other: ProcessId) -> Result<bool, Errno> {
     const KCMP_VM: libc::c_int = 1;
     // SAFETY: no memory is involved.
@@ -306,13 +311,14 @@ pub(crate) struct Scheduling {
 }
 
 impl Scheduling {
-    /// Before all that is not real-time. Threads that are made meanwhile are ordinary.
+    /// The lowest real-time priority, which precedes all threads that are not real-time. New threads get the ordinary
+    /// policy.
     pub const URGENT: Scheduling = Scheduling {
         policy: libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
         priority: 1,
     };
 
-    /// The same, but threads that are made have the ordinary policy.
+    /// This scheduling, but new threads do not inherit it: they get the ordinary policy.
     pub fn not_inherited(self) -> Scheduling {
         Scheduling {
             policy: self.policy | libc::SCHED_RESET_ON_FORK,
@@ -320,13 +326,13 @@ impl Scheduling {
         }
     }
 
-    /// Neither real-time nor anything else that was chosen with care.
+    /// Whether this is the system's default scheduling.
     pub fn is_ordinary(self) -> bool {
         matches!(self.policy, libc::SCHED_OTHER | libc::SCHED_BATCH)
     }
 }
 
-/// Of the calling thread.
+/// The scheduling of the calling thread.
 pub(crate) fn scheduling() -> Result<Scheduling, Errno> {
     let mut parameters = MaybeUninit::<libc::sched_param>::zeroed();
     // SAFETY: the kernel fills in the parameters, which are ours.
@@ -338,7 +344,7 @@ pub(crate) fn scheduling() -> Result<Scheduling, Errno> {
     Ok(Scheduling { policy, priority })
 }
 
-/// Of the calling thread.
+/// Sets the scheduling of the calling thread.
 pub(crate) fn set_scheduling(scheduling: Scheduling) -> Result<(), Errno> {
     let parameters = libc::sched_param {
         sched_priority: scheduling.priority,
@@ -353,7 +359,8 @@ pub(crate) fn send_signal(pid: ProcessId, tid: ThreadId, signal: i32) -> Result<
     Errno::result(unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) }).map(drop)
 }
 
-/// Reads another process's memory as its own permissions allow; how many bytes were read before the first bad page.
+/// Reads another process's memory as far as that process itself may read it. Returns the number of bytes before the
+/// first bad page.
 pub(crate) fn read_memory(pid: ProcessId, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
     let base = usize::try_from(address).map_err(|_| Errno::EFAULT)?;
     let remote = [RemoteIoVec { base, len: into.len() }];
@@ -389,7 +396,8 @@ mod tests {
         assert_eq!(decode(libc::CLD_EXITED, 0), Event::Ended);
     }
 
-    /// A tracer is killed when it has seen a signal and not handed it on: the thread receives it all the same.
+    /// The tracer has seen a signal, and is killed before it passes the signal on. The thread still receives the
+    /// signal.
     #[test]
     fn a_signal_outlives_the_tracer_that_saw_it() {
         static CODE: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);

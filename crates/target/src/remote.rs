@@ -1,59 +1,63 @@
 //! System calls and function calls made in a stopped thread.
 //!
-//! The thread is borrowed: its registers, signal mask and SIMD state are saved, and it is set on the road home
-//! (`homing`): no byte of its stack is written. Each call goes by `PTRACE_SYSCALL` from the stop before `syscall` to
-//! the stop after it; no single step, no breakpoint, so no SIGTRAP, which a thread that blocks or ignores it would not
-//! survive.
+//! The thread is borrowed: its registers, signal mask and SIMD state are saved, and it is moved into a block of code
+//! that would restore them (`homing`). No byte of its stack is written. For each call, `PTRACE_SYSCALL` takes the
+//! thread from the stop before `syscall` to the stop after it. There is no single step and no breakpoint, so there is
+//! no SIGTRAP, which would kill a thread that blocks or ignores it.
 //!
-//! All signals are blocked meanwhile, but for those that the kernel raises for what a thread does itself: when it has
-//! to *force* a blocked one, it resets the program's handler. A signal that comes in nevertheless is sent back into the
-//! queue: it is blocked, then the thread is resumed *with* it, and the kernel requeues what it finds blocked, with all
-//! its information. SIGSTOP cannot be blocked, and is sent again at the end.
+//! Meanwhile all signals are blocked, except those that the kernel raises for the thread's own instructions: to
+//! *force* a blocked one, the kernel would reset the program's handler. If a signal is reported nevertheless, it is
+//! put back into the queue: the signal is blocked, then the thread is resumed *with* it, and the kernel queues it
+//! again with all its information. SIGSTOP cannot be blocked, and is sent again at the end.
 //!
-//! To give the thread back, it is interrupted once more, so that it stands where it stood at first: inside the kernel,
-//! on the way to user space, before the decision whether its own system call is made again. Then `rax`, `orig_rax` and
-//! the rest are put back, and the decision comes out as it would have.
+//! To give the thread back, the tracer interrupts it once more. Then the thread stands where it stood at first:
+//! inside the kernel, on the way to user space, before the kernel decides whether to make its own system call again.
+//! `rax`, `orig_rax` and the other registers are put back, so the decision is the same as without us.
 
 use std::time::Instant;
 
 use nanoprobe_patch::TargetAddress;
 use nix::errno::Errno;
 
+use crate::chain::Doubt;
 use crate::error::{RemoteError, StopError};
-use crate::homing::{self, HomingCode};
+use crate::homing::HomingCode;
 use crate::process::Process;
 use crate::raw::{self, Event, Registers, Resume};
 use crate::sandbox::{Sandbox, sandbox_of};
 use crate::stop::{Patience, Progress, Stopped};
 use crate::{ThreadId, restart, threads};
 
+mod function;
 pub(crate) mod listed;
 
-/// TF of the flags.
+/// The trap flag (TF).
 const TRAP_FLAG: u64 = 0x100;
-/// How often a call that the kernel wants made again is made again.
+/// How often a call is made again if the kernel requests that.
 const ATTEMPTS: u32 = 16;
 
-/// A thread that makes calls for us. Dropping it gives the thread back as it was.
+/// A thread that makes calls for us. Dropping it gives the thread back unchanged.
 #[derive(Debug)]
 pub struct Remote<'stopped> {
     stopped: &'stopped mut Stopped,
     tid: ThreadId,
     saved: Registers,
     saved_mask: u64,
-    /// What it runs on with: the saved registers, or those of the kernel's abort of a restartable sequence.
+    /// The registers with which the thread will continue: the saved registers, or those after the kernel's abort of
+    /// a restartable sequence.
     resumed: Registers,
     code: HomingCode,
-    /// Registers that lead home.
+    /// The registers with which the thread would return to its own work (go home).
     home: Registers,
-    /// Pages that were mapped for want of other memory of ours.
+    /// Pages that were mapped because the tracer has no other memory in the process.
     page: Option<TargetAddress>,
     mask: u64,
-    /// It has left the stop in which we got it.
+    /// Whether the thread has run since it was borrowed.
     moved: bool,
     stop_signal: bool,
     ended: bool,
-    /// We were held up for so long that it went home by itself: nothing is to be restored.
+    /// Whether the thread has gone home by itself, because the tracer was delayed too long. Then there is nothing
+    /// to restore.
     is_home: bool,
 }
 
@@ -61,18 +65,22 @@ impl Stopped {
     /// Borrows a thread to make calls. [`Stopped::best_thread`] is a good choice.
     ///
     /// # Errors
-    /// [`RemoteError`]; the thread is as before.
+    /// [`RemoteError`]; the thread's state is as before.
     pub fn remote(&mut self, tid: ThreadId) -> Result<Remote<'_>, RemoteError> {
         let saved = self.registers(tid)?;
         let saved_mask = self.signal_mask(tid)?;
         let pid = self.process().pid();
-        let sandbox = sandbox_of(tid);
-        if sandbox != Sandbox::None {
-            let refuse = |sandbox| RemoteError::Sandboxed { pid, tid, sandbox };
-            if sandbox != Sandbox::Permits {
-                return Err(refuse(sandbox));
-            }
-            raw::suspend_seccomp(tid).map_err(|errno| refuse(Sandbox::Unknown { errno }))?;
+        match sandbox_of(tid, || self.process().unreadable_filters()) {
+            Sandbox::None | Sandbox::SameAsOurs | Sandbox::Insisted => {}
+            // Filters that can be read can be suspended as well.
+            Sandbox::Permits => raw::suspend_seccomp(tid).map_err(|errno| RemoteError::Sandboxed {
+                pid,
+                tid,
+                sandbox: Sandbox::Unknown {
+                    doubt: Doubt::NotSuspended { errno },
+                },
+            })?,
+            sandbox => return Err(RemoteError::Sandboxed { pid, tid, sandbox }),
         }
         let mut resumed = saved;
         if let Some(abort) = self.rseq_abort(tid)? {
@@ -109,7 +117,8 @@ impl Stopped {
             ended: false,
             is_home: false,
         };
-        // In this order: from the second step on the thread is able to go home, and only then its mask is ours.
+        // The registers come first: with them, the thread can return to its place by itself. Only then may its mask
+        // be changed.
         remote.set_registers(home)?;
         remote.set_mask()?;
         Ok(remote)
@@ -117,17 +126,15 @@ impl Stopped {
 }
 
 impl Remote<'_> {
-    /// The process.
     pub fn process(&self) -> &Process {
         self.stopped.process()
     }
 
-    /// The thread.
     pub fn tid(&self) -> ThreadId {
         self.tid
     }
 
-    /// Makes a system call, and returns what it returned; the kernel's -errno becomes [`RemoteError::Call`].
+    /// Makes a system call and returns its result. A result of -errno becomes [`RemoteError::Call`].
     ///
     /// # Errors
     /// [`RemoteError`].
@@ -157,7 +164,7 @@ impl Remote<'_> {
         })
     }
 
-    /// What a system call has returned, or the error that it stands for.
+    /// The result of a system call, or the error that this result stands for.
     pub(crate) fn check_result(
         &self,
         returned: i64,
@@ -207,87 +214,14 @@ impl Remote<'_> {
             ..self.home
         })?;
         let mut progress = self.progress();
-        // The entry, then the exit.
+        // The first stop is at the entry, the second at the exit.
         for _ in 0..2 {
             self.run_to_system_call(&mut progress, name)?;
         }
         Ok(self.registers()?.rax as i64)
     }
 
-    /// Calls a function of the target, such as the resolver of an IFUNC, with integer arguments, and returns its `rax`.
-    ///
-    /// It runs on a stack of the caller's choice, whose top is used for the frame that it returns into, and whose
-    /// content is lost. Its system calls are let through. All registers, SIMD included, are restored afterwards.
-    ///
-    /// # Errors
-    /// [`RemoteError::Fault`] when it raises a signal; [`RemoteError::Timeout`] when it executes for two seconds, after
-    /// which the thread is given back in the middle of the function: harmless for a function without side effects.
-    pub fn call(
-        &mut self,
-        function: TargetAddress,
-        arguments: [u64; 6],
-        stack: std::ops::Range<TargetAddress>,
-    ) -> Result<u64, RemoteError> {
-        let (pid, tid) = (self.process().pid(), self.tid);
-        let name = || format!("the function at {function}");
-        // No system call has changed it.
-        let extended = raw::extended_state(tid).map_err(self.stopped.failed(tid, "PTRACE_GETREGSET"))?;
-        let bytes = homing::frame_bytes(&extended);
-        let frame_at = stack
-            .end
-            .checked_sub(bytes)
-            .map(|at| TargetAddress(at.align_down(16).0.saturating_sub(8)));
-        let frame_at = frame_at
-            .filter(|&at| at > stack.start)
-            .ok_or(RemoteError::NoRoomForFrame {
-                pid,
-                tid,
-                bytes,
-                stack_pointer: stack.end,
-            })?;
-        let rewound = restart::rewound(&self.resumed);
-        let frame = homing::frame(frame_at, self.code, &rewound, self.saved_mask, &extended);
-        self.process().memory().write(frame_at, &frame)?;
-        let [rdi, rsi, rdx, rcx, r8, r9] = arguments;
-        let (rip, rsp) = (function.0, frame_at.0);
-        self.set_registers(Registers {
-            rip,
-            rsp,
-            rdi,
-            rsi,
-            rdx,
-            rcx,
-            r8,
-            r9,
-            eflags: 0x202,
-            ..self.home
-        })?;
-
-        let outcome = self.until_returned(&mut self.progress(), &name);
-        if !self.ended {
-            self.set_registers(self.home)?;
-            self.set_mask()?;
-            raw::set_extended_state(tid, &extended).map_err(self.stopped.failed(tid, "PTRACE_SETREGSET"))?;
-        }
-        outcome
-    }
-
-    /// Lets a called function run until it enters rt_sigreturn, and through it: that restores the thread's own state
-    /// for the moment, so there is no instant without a way home.
-    fn until_returned(&mut self, progress: &mut Progress, name: &impl Fn() -> String) -> Result<u64, RemoteError> {
-        let mut at_entry = true;
-        loop {
-            self.run_to_system_call(progress, name)?;
-            let registers = self.registers()?;
-            if at_entry && registers.rip == self.code.in_leaving() {
-                self.run_to_system_call(progress, name)?;
-                return Ok(registers.rbx);
-            }
-            at_entry = !at_entry;
-        }
-    }
-
-    /// Gives the thread back as it was.
+    /// Gives the thread back unchanged.
     ///
     /// # Errors
     /// [`RemoteError::Ended`] when it was killed; [`RemoteError::Timeout`].
@@ -305,15 +239,16 @@ impl Remote<'_> {
             return Ok(());
         }
         let unmapped = self.page.take().map(|page| self.unmap(page, Process::SCRATCH_BYTES));
-        // Whatever comes of it, a second attempt by `drop` would not fare better.
+        // If this fails, a second attempt in `drop` would fail, too.
         let outcome = self.restore_thread();
         let already_ended = std::mem::replace(&mut self.ended, true);
         if outcome.is_err() && !already_ended {
-            // It hangs in the kernel. When it comes out it goes home by itself, so the way is left there.
+            // The thread hangs in the kernel. When it leaves the kernel, it goes home by itself and needs the block
+            // for that. So the block stays.
             self.stopped.lost(self.tid);
             return outcome;
         }
-        // Last: until now it was the way home.
+        // The block is removed last, because until now the thread might have needed it.
         self.code.remove(self.stopped.process().memory());
         outcome.and(unmapped.unwrap_or(Ok(())))
     }
@@ -333,7 +268,8 @@ impl Remote<'_> {
         Ok(())
     }
 
-    /// From the exit of a system call (or a signal's delivery) to PTRACE_EVENT_STOP, without an instruction in between.
+    /// Takes the thread from the exit of a system call (or a signal's delivery) to PTRACE_EVENT_STOP, without executing
+    /// an instruction.
     fn back_to_our_stop(&mut self) -> Result<(), RemoteError> {
         let mut progress = self.progress();
         let name = || "the way back".to_owned();
@@ -343,7 +279,8 @@ impl Remote<'_> {
             self.resume(Resume::Continue, signal)?;
             signal = match self.wait(&mut progress, &name)? {
                 Event::Interrupted => return Ok(()),
-                // Raised by what the thread did for us, and reported already: not for the program.
+                // An instruction that the thread executed for the tracer raised this signal. The error reports it,
+                // and the program must not receive it.
                 Event::Signal(signal) => self.send_back(signal, &name).unwrap_or(0),
                 _ => 0,
             };
@@ -358,13 +295,14 @@ impl Remote<'_> {
             signal = match self.wait(progress, name)? {
                 Event::SystemCall => return Ok(()),
                 Event::Signal(signal) => self.send_back(signal, name)?,
-                // Job control has news; they are for later.
+                // The kernel's reports about job control can wait.
                 _ => 0,
             };
         }
     }
 
-    /// Deals with a signal that came in although nearly all are blocked; which signal to resume with.
+    /// Handles a signal that arrived although nearly all signals are blocked. Returns the signal with which to
+    /// resume.
     fn send_back(&mut self, signal: i32, name: &impl Fn() -> String) -> Result<i32, RemoteError> {
         if signal == libc::SIGSTOP {
             self.stop_signal = true;
@@ -394,7 +332,7 @@ impl Remote<'_> {
         }
     }
 
-    /// Waits for the next event. A call that is stuck is interrupted, so that the thread stands still in any case.
+    /// Waits for the next event. A thread that is stuck is interrupted, so the thread is stopped in any case.
     fn wait(&mut self, progress: &mut Progress, name: &impl Fn() -> String) -> Result<Event, RemoteError> {
         let (pid, tid) = (self.process().pid(), self.tid);
         let keep_end = self.process().keeps_end(tid);
@@ -426,7 +364,7 @@ impl Remote<'_> {
             });
             *progress = Progress::of(pid, tid);
             patience = Patience::until(Instant::now());
-            // An error: it has just ended, which the next look shows.
+            // An error means that the thread has just ended, which the next look shows.
             let _ = raw::interrupt(tid);
         }
     }
@@ -455,12 +393,12 @@ impl Remote<'_> {
         raw::set_signal_mask(self.tid, self.mask).map_err(self.stopped.failed(self.tid, "PTRACE_SETSIGMASK"))
     }
 
-    /// Where a short text may be put that a system call reads.
+    /// The address at which a short text for a system call may be put.
     pub(crate) fn text_room(&self) -> TargetAddress {
         self.code.text()
     }
 
-    /// Memory of ours that system calls may write to.
+    /// The address of the tracer's memory in the process, to which system calls may write.
     pub(crate) fn scratch(&mut self) -> Result<TargetAddress, RemoteError> {
         if let Some(known) = self.process().scratch().or(self.page) {
             return Ok(known);
@@ -470,7 +408,7 @@ impl Remote<'_> {
         Ok(page)
     }
 
-    /// Registers that the thread had, and will have again.
+    /// The registers that the thread had before it was borrowed, and will have again.
     pub fn saved_registers(&self) -> &Registers {
         &self.saved
     }

@@ -12,10 +12,10 @@ use crate::process::Process;
 use crate::remote::Remote;
 use crate::remote::listed::{ListRoom, Listed};
 
-/// What may be done with a page.
+/// The protection of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protection {
-    /// Nothing.
+    /// No access.
     None,
     /// `r--`
     Read,
@@ -40,11 +40,11 @@ impl Protection {
 /// A kernel sigaction, as rt_sigaction takes it on x86-64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SignalAction {
-    /// 0: default, 1: ignore, else the handler's address.
+    /// 0: default; 1: ignore; any other value: the handler's address.
     pub handler: u64,
     /// SA_*; SA_RESTORER (0x04000000) is needed with a handler.
     pub flags: u64,
-    /// Where a handler returns to.
+    /// The address to which a handler returns.
     pub restorer: u64,
     /// Signals blocked while it runs; bit n-1 is signal n.
     pub mask: u64,
@@ -82,7 +82,7 @@ impl Remote<'_> {
     /// Maps private anonymous memory at exactly this address, where nothing may be mapped.
     ///
     /// # Errors
-    /// [`RemoteError::Call`] with EEXIST when something is.
+    /// [`RemoteError::Call`] with EEXIST when something is already mapped there.
     pub fn map_anonymous(
         &mut self,
         address: TargetAddress,
@@ -93,9 +93,9 @@ impl Remote<'_> {
         self.map(address, bytes, protection, flags, u64::MAX)
     }
 
-    /// Maps memory of which nothing is touched yet. In a process that has called mlockall(MCL_FUTURE) the kernel would
-    /// fill and lock all of it, of an arena gigabytes: there it is mapped without access, which cannot be filled, and
-    /// unlocked before it gets its protection.
+    /// Maps memory whose pages stay untouched. In a process that has called mlockall(MCL_FUTURE), the kernel would
+    /// fill and lock all of a new mapping: gigabytes, for an arena. In such a process the memory is first mapped
+    /// without access, so that the kernel cannot fill it, then unlocked, and only then gets its protection.
     fn map(
         &mut self,
         address: TargetAddress,
@@ -116,8 +116,8 @@ impl Remote<'_> {
         protected
     }
 
-    /// Whether the kernel locks what is mapped, only a mapping shows: the kernel refuses to drop its pages
-    /// if they are locked.
+    /// Finds out whether the kernel locks new memory, by means of a mapping: the kernel refuses to drop the pages of
+    /// a locked mapping.
     pub(crate) fn find_out_whether_locked(&mut self, address: TargetAddress, bytes: u64) {
         let dropped = self.advise(address, bytes, libc::MADV_DONTNEED);
         let locked = matches!(
@@ -136,7 +136,7 @@ impl Remote<'_> {
             .map(drop)
     }
 
-    /// Pages that system calls may write to, anywhere.
+    /// Maps pages that system calls may write to, at any address.
     pub(crate) fn map_page(&mut self) -> Result<TargetAddress, RemoteError> {
         const PAGE: u64 = 4096;
         const BYTES: u64 = Process::SCRATCH_BYTES;
@@ -145,7 +145,8 @@ impl Remote<'_> {
         let arguments = [0, BYTES, Protection::ReadWrite.bits(), flags as u64, u64::MAX, 0];
         let returned = self.named_syscall(libc::SYS_mmap, arguments, call)?;
         let page = TargetAddress(returned as u64);
-        // A sandbox may return anything. New memory is zero, and nothing of the program's is.
+        // A sandbox may have returned any number. Really new memory is zero, and does not overlap a mapping of the
+        // program.
         let is_page = page.0.is_multiple_of(PAGE)
             && self.process().map().is_ok_and(|map| {
                 map.find(page)
@@ -175,7 +176,8 @@ impl Remote<'_> {
         if returned as u64 == address.0 {
             return Ok(());
         }
-        // Kernels before 4.17 take the address for a hint. A sandbox may return anything, which must not be unmapped.
+        // Kernels before 4.17 take the address as a hint. A sandbox may return any address, so the memory at the
+        // returned address must not be unmapped.
         let pid = self.process().pid();
         let mapped = TargetAddress(returned as u64);
         let exists = self
@@ -192,7 +194,7 @@ impl Remote<'_> {
         })
     }
 
-    /// Unmaps whatever lies there.
+    /// Unmaps everything in this range.
     ///
     /// # Errors
     /// [`RemoteError::Call`].
@@ -202,7 +204,7 @@ impl Remote<'_> {
             .map(drop)
     }
 
-    /// Changes what may be done with pages.
+    /// Changes the protection of pages.
     ///
     /// # Errors
     /// [`RemoteError::Call`].
@@ -222,7 +224,8 @@ impl Remote<'_> {
             .map(drop)
     }
 
-    /// Makes a nameless file in the target, closed on execve, that can be sealed; its descriptor there.
+    /// Makes a nameless file in the target that can be sealed and is closed on execve. Returns the target's
+    /// descriptor of the file.
     ///
     /// # Errors
     /// [`RemoteError::Call`].
@@ -238,8 +241,8 @@ impl Remote<'_> {
                 format!("memfd_create(\"{name}\")")
             })
         };
-        // A system may insist on files that are never executable (vm.memfd_noexec=2); older kernels do not know the
-        // flag.
+        // A system may require that the file can never become executable (vm.memfd_noexec=2); older kernels do not
+        // know the flag.
         let descriptor = match create(libc::MFD_CLOEXEC | NOEXEC_SEAL) {
             Err(RemoteError::Call {
                 errno: Errno::EINVAL, ..
@@ -263,7 +266,7 @@ impl Remote<'_> {
             .map(drop)
     }
 
-    /// Sets what the process does on a signal (`None`: only asks), and returns what it did before.
+    /// Sets the process's action for a signal (`None`: only reads it), and returns the former action.
     ///
     /// # Errors
     /// [`RemoteError::Call`].
@@ -283,10 +286,11 @@ impl Remote<'_> {
         ))
     }
 
-    /// The same of many signals, in one go: the thread is resumed once. What was there before comes in their order.
+    /// Sets the actions for many signals, and resumes the thread only once. Returns the former actions, in the
+    /// order of the signals.
     ///
     /// # Errors
-    /// [`RemoteError::Call`]: all others were made.
+    /// [`RemoteError::Call`]: one failed; all others were made.
     pub fn signal_actions(&mut self, wanted: &[(i32, Option<SignalAction>)]) -> Result<Vec<SignalAction>, RemoteError> {
         const DATA: u64 = 2 * SignalAction::BYTES as u64;
         let mut before = Vec::with_capacity(wanted.len());

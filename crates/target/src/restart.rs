@@ -1,8 +1,8 @@
 //! System calls that our stop interrupted, and how they go on.
 //!
-//! A thread that sleeps in a system call when it is stopped leaves it with one of the kernel's private codes in `rax`,
-//! and its number in `orig_rax`. When the thread goes on without having to run a signal handler, the kernel rewinds
-//! `rip` by the two bytes of `syscall` and makes the call again:
+//! A thread that is stopped while it sleeps in a system call leaves the call with one of the kernel's private codes
+//! in `rax`, and the call's number in `orig_rax`. When the thread goes on without having to run a signal handler, the
+//! kernel rewinds `rip` by the two bytes of `syscall` and makes the call again:
 //!
 //! ```text
 //!   rax                               without a handler       with one
@@ -13,13 +13,14 @@
 //!   -4   EINTR                        EINTR                   EINTR
 //! ```
 //!
-//! The last line is the trouble: some calls end with EINTR for a mere stop (signal(7), "Interruption of system calls
-//! and library functions by stop signals"), and many programs take that for an error. For those that have done nothing
-//! yet when they say EINTR, and can thus be made again, [`hide_interruption`] turns the last line into the one of
-//! ERESTARTNOHAND. A relative timeout then begins anew; that is the one trace that remains.
+//! The last line causes trouble: some calls end with EINTR for a mere stop (signal(7), "Interruption of system calls
+//! and library functions by stop signals"), and many programs take that for an error. Some calls have had no effect
+//! yet when they return EINTR, so they can be made again. For these calls, [`hide_interruption`] replaces the code of
+//! the last line by ERESTARTNOHAND. A relative timeout then begins anew; no other trace remains.
 //!
-//! The line above it is trouble under seccomp: for the rest of the time the kernel has the thread call restart_syscall,
-//! and a filter that does not know it kills. There [`begin_anew`] turns it into the line of ERESTARTNOINTR.
+//! The code ERESTART_RESTARTBLOCK causes trouble under seccomp: to continue for the time left, the kernel makes the
+//! thread call restart_syscall, and a filter that does not expect this call kills. There, [`begin_anew`] replaces the
+//! code by ERESTARTNOINTR.
 
 use crate::raw::Registers;
 
@@ -27,7 +28,7 @@ const EINTR: i64 = -4;
 const ERESTARTNOINTR: i64 = -513;
 const ERESTARTNOHAND: i64 = -514;
 const ERESTART_RESTARTBLOCK: i64 = -516;
-/// Missing in libc.
+/// libc has no name for this call.
 const IO_PGETEVENTS: i64 = 333;
 
 /// Calls that Linux fails with EINTR when their thread is merely stopped, and that can be made again.
@@ -41,7 +42,7 @@ const ENDED_BY_STOPS: [i64; 21] = [
     libc::SYS_io_getevents,
     IO_PGETEVENTS,
     libc::SYS_io_uring_enter,
-    // Sockets with SO_RCVTIMEO or SO_SNDTIMEO, and some devices. EINTR: nothing was transferred.
+    // Sockets with SO_RCVTIMEO or SO_SNDTIMEO, and some devices. For these, EINTR means that nothing was transferred.
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_recvfrom,
@@ -61,7 +62,8 @@ pub(crate) fn is_pending(registers: &Registers) -> bool {
     in_system_call(registers) && matches!(registers.rax as i64, -514..=-512 | -516)
 }
 
-/// Changes the registers of a thread that was just stopped by us such that the call goes on unseen; false: no need.
+/// Makes an interrupted call continue unnoticed, by changing the registers of a thread that we have just stopped.
+/// Returns false if no change is needed.
 pub(crate) fn hide_interruption(registers: &mut Registers) -> bool {
     let hide = in_system_call(registers)
         && registers.rax as i64 == EINTR
@@ -72,8 +74,8 @@ pub(crate) fn hide_interruption(registers: &mut Registers) -> bool {
     hide
 }
 
-/// Changes the registers of a thread that was just stopped by us in a call that would be made again for the time left,
-/// such that it is made with its whole time; false: it was in no such call.
+/// Makes an interrupted call begin anew with its whole time, by changing the registers of a thread that we have just
+/// stopped. Returns false if the thread was in no call that would continue with the time left.
 pub(crate) fn begin_anew(registers: &mut Registers) -> bool {
     let timed = in_system_call(registers) && registers.rax as i64 == ERESTART_RESTARTBLOCK;
     if timed {
@@ -82,10 +84,9 @@ pub(crate) fn begin_anew(registers: &mut Registers) -> bool {
     timed
 }
 
-/// What the registers will be when the call has been rewound, as the kernel would do it. Only for a thread that goes
-/// home without us: rt_sigreturn makes the kernel forget what it knew of an ERESTART_RESTARTBLOCK. The call begins
-/// anew, with its whole time; and one that was interrupted twice, which the kernel then calls restart_syscall, ends
-/// with EINTR.
+/// The registers after the kernel has rewound the call. They are needed only for a thread that goes home without us:
+/// rt_sigreturn makes the kernel forget the rest of an ERESTART_RESTARTBLOCK. Such a call therefore begins anew, with
+/// its whole time. After a second interruption, a call has become restart_syscall, and ends with EINTR.
 pub(crate) fn rewound(registers: &Registers) -> Registers {
     let mut registers = *registers;
     if is_pending(&registers) {

@@ -1,30 +1,30 @@
-//! What a process's threads execute, now and then: perf_event_open(2)'s samples.
+//! Samples of what a process's threads execute, by perf_event_open(2).
 //!
 //! # Theory of operation
 //!
-//! A thread that is on a processor is interrupted there after so much of its own time, by the kernel's timer, and what
-//! it was doing is written into memory that we read whenever we like: its registers as the program has them, the first
-//! kilobytes of its stack, where, when. Nothing of the program is patched, borrowed or stopped for it.
+//! The kernel's timer interrupts a thread on its processor after a period of the thread's own time. The kernel then
+//! writes a sample into memory that the tracer reads later: the time, the processor, the program's registers, and the
+//! first kilobytes of the stack. Sampling patches nothing in the program, and borrows and stops no thread.
 //!
 //! ```text
 //!              processor 0        processor 1
-//!   thread 7   event              event           An event for each thread that there is and each processor: only so
-//!   thread 8   event ----+        event ----+     may they write into one ring for each processor, and have threads
-//!                        v                  v     inherit them that come later.
+//!   thread 7   event              event           Each thread has an event for each processor. Only such events
+//!   thread 8   event ----+        event ----+     may write into one ring for each processor and also be inherited by
+//!                        v                  v     threads that are created later.
 //!                      ring               ring
 //! ```
 //!
-//! Threads that appear while the events are opened may have inherited some of them; which ones is not known. So all
-//! begins anew then, a few times.
+//! A thread that appears while the events are opened may have inherited some of them, but the tracer cannot know
+//! which. So all events are then opened again, a few times at most.
 //!
-//! The kernel counts each thread's time for itself, from nothing on. A program may keep all processors busy with
-//! threads that each work for less than the time between two samples. There would be no sample of it. Therefore
-//! samples are taken more often than they are asked for, and one of so many is kept, by chance ([`Thinning`]).
-//! An interrupt costs the thread some microseconds, many times what the bytes of its stack do. So a thread that
-//! was there from the beginning, and is seen to work, gets events of the period that was asked for. Its other
-//! events are disabled ([`Paces`]).
+//! The kernel counts each thread's time separately, from 0. A program may keep all processors busy with threads that
+//! each work for less than one period. There would be no sample of such a program. Therefore samples are taken more
+//! often than requested, and one out of several is kept at random ([`Thinning`]). An interrupt costs the thread some
+//! microseconds, many times more than copying the bytes of its stack. So a thread that existed from the beginning,
+//! and is seen to work, gets events of the requested period, and its other events are disabled ([`Paces`]).
 //!
-//! The time in the kernel is sampled only where we may see it (perf_event_paranoid of 1 at most, or CAP_PERFMON).
+//! The time in the kernel is sampled only if the tracer may see it (perf_event_paranoid of 1 at most, or
+//! CAP_PERFMON).
 
 pub(crate) mod opening;
 mod pace;
@@ -32,7 +32,7 @@ mod record;
 mod thinning;
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,44 +44,45 @@ use thinning::Thinning;
 use crate::perf::{self, Ring, Sampling};
 use crate::{ProcessId, ThreadId};
 
-/// Samples of all threads of a process, those to come among them. Dropping it ends the sampling.
+/// Samples of all threads of a process, including later ones. Dropping it ends the sampling.
 #[derive(Debug)]
 pub struct Sampler {
     process: ProcessId,
     with_stack: bool,
     thinning: Thinning,
     paces: Paces,
-    /// Events of the period that was asked for.
+    /// The parameters of the events with the requested period.
     coarse: Sampling,
-    /// Kept, and not taken yet.
+    /// Samples that were kept, and that the caller has not taken yet.
     kept: Vec<Sample>,
     lost: u64,
     may_miss_threads: bool,
-    /// By processor.
+    /// The ring of each processor.
     rings: HashMap<u32, Ring>,
     events: HashMap<ThreadId, Events>,
 }
 
-/// Of a thread that there was when they were opened, one for each processor.
+/// The events of one thread, one for each processor. The thread existed when the sampling began.
 #[derive(Debug, Default)]
 struct Events {
     fine: Vec<Arc<OwnedFd>>,
-    /// Where it is sampled so.
+    /// The events of the requested period, if the thread has them.
     coarse: Vec<OwnedFd>,
 }
 
 impl Sampler {
-    /// Whether some threads may be in no sample: new ones kept appearing while the sampling began.
+    /// Whether some threads may be missing in all samples, because new threads kept appearing while the sampling
+    /// began.
     pub fn may_miss_threads(&self) -> bool {
         self.may_miss_threads
     }
 
-    /// Whether a thread is sampled no more often than it was asked for.
+    /// Whether the thread is sampled only as often as requested, and not more finely.
     pub fn is_coarse(&self, thread: ThreadId) -> bool {
         self.events.get(&thread).is_some_and(|events| !events.coarse.is_empty())
     }
 
-    /// Reads what the kernel has written. The kernel has room for at least [`Sampler::READ_PERIOD`].
+    /// Reads the samples that the kernel has written. The rings have room for at least [`Sampler::READ_PERIOD`].
     pub fn read(&mut self) {
         let (mut samples, mut created, mut lost) = (Vec::new(), Vec::new(), 0_u64);
         for ring in self.rings.values() {
@@ -96,14 +97,14 @@ impl Sampler {
                 self.sample_finely(creator);
             }
         }
-        // What was lost may have announced a thread.
+        // A lost record may have announced a thread.
         if lost > 0 {
             for thread in self.paces.coarse() {
                 self.paces.stays_fine(thread);
                 self.sample_finely(thread);
             }
         }
-        // A kernel that knows no difference between threads and processes samples forked ones, too.
+        // A kernel that cannot leave out forked processes samples them, too.
         samples.retain(|(_, sample)| sample.process == self.process);
         samples.sort_by_key(|(_, sample)| sample.time_ns);
         for (period_ns, sample) in samples {
@@ -117,7 +118,7 @@ impl Sampler {
         }
     }
 
-    /// From now on a thread is sampled as often as it was asked for, and no more; or, where that is refused, as before.
+    /// From now on, samples a thread only as often as requested; or, if the kernel refuses that, as often as before.
     fn sample_coarsely(&mut self, thread: ThreadId) {
         let Some(events) = self.events.get_mut(&thread) else {
             return;
@@ -134,12 +135,13 @@ impl Sampler {
             }
         }
         for event in &events.fine {
-            // The only possible error is that the kernel has none of this, which then samples more than it need.
+            // The only possible error: the kernel does not know the request. Then the thread is sampled more often
+            // than necessary.
             let _ = perf::set_enabled(event, false);
         }
     }
 
-    /// Takes that back, for what has inherited it, too.
+    /// Reverts [`Self::sample_coarsely`], also for threads that have inherited the events.
     fn sample_finely(&mut self, thread: ThreadId) {
         let Some(events) = self.events.get_mut(&thread) else {
             return;
@@ -150,14 +152,30 @@ impl Sampler {
         events.coarse.clear();
     }
 
-    /// The samples since the last call, in the order of their time, and how many more there was no room for.
+    /// The samples since the last call, ordered by time, and the number of samples that were lost for lack of room.
     pub fn take(&mut self) -> (Vec<Sample>, u64) {
         self.read();
+        self.take_read()
+    }
+
+    /// The samples that were read, and not taken yet, in the order of their reading.
+    pub fn kept(&self) -> &[Sample] {
+        &self.kept
+    }
+
+    /// Takes what was read, and reads nothing more.
+    pub fn take_read(&mut self) -> (Vec<Sample>, u64) {
         let lost = self.lost.div_ceil(self.thinning.each());
         self.lost = 0;
         (std::mem::take(&mut self.kept), lost)
     }
 
-    /// How often the samples are to be read.
+    /// The descriptors that each sample makes readable, if the sampler was told to wake.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let rings = self.rings.values().filter(|_| self.coarse.wakes);
+        rings.map(Ring::descriptor)
+    }
+
+    /// How often the samples have to be read.
     pub const READ_PERIOD: Duration = Duration::from_millis(10);
 }

@@ -1,16 +1,18 @@
 //! Memory that the tracer shares with its target.
 //!
-//! A borrowed thread of the target makes a nameless file. The other threads run on, and may put anything at the number
-//! of its descriptor at any time, for instance a handle to a file that belongs to another user. So the tracer never
+//! A borrowed thread of the target makes a nameless file. The target's other threads run on, and may replace the file
+//! under that descriptor's number at any time, for example by a handle to a file of another user. So the tracer never
 //! opens that number with its own rights:
 //!
-//! 1. It takes a handle (O_PATH). That opens nothing: whatever is there notices nothing, and nothing can
-//!    be read or written.
-//! 2. The handle is proven to show what was meant ([`doubt`]): a nameless, empty file of the kernel's own, whose name
-//!    holds a random number of this attach. Only the target could have made it, so no other file is written to.
-//! 3. The handle, which is ours and cannot change, is opened. This open file description is the tracer's alone.
+//! 1. It takes a handle (O_PATH). That does not open the file: the handle has no effect on the file, and cannot be
+//!    used to read or write it.
+//! 2. It proves that the handle leads to the intended file ([`doubt`]): a nameless, empty file of the kernel's own,
+//!    whose name holds a random number of this attach. Only the target could have made such a file, so no other file
+//!    is written.
+//! 3. It opens the handle, which is the tracer's own and cannot change. This open file description belongs to the
+//!    tracer alone.
 //! 4. Through it the tracer sets the size, and seals it: no page of the mapping can be cut off later. It takes a lock
-//!    ([`crate::is_locked`]) that shows every other tracer that this one lives.
+//!    ([`crate::is_locked`]), from which other tracers see that this tracer lives.
 //! 5. The target maps the descriptor. The map must show the proven file at the address.
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -31,16 +33,15 @@ use crate::{ProcessId, ThreadId, raw};
 /// Memory that target and tracer share.
 #[derive(Debug)]
 pub struct SharedMemory {
-    /// Where the target has it.
+    /// The memory's address in the target.
     pub address: TargetAddress,
-    /// Its size.
     pub bytes: u64,
-    /// The tracer's: to be mapped, and kept open as long as the tracer is to count as alive. The target keeps no
-    /// descriptor.
+    /// The tracer's descriptor, for mapping the memory. As long as the tracer keeps it open, other tracers see that
+    /// this tracer lives. The target keeps no descriptor.
     pub file: OwnedFd,
 }
 
-/// What distinguishes a file from all others.
+/// The numbers that identify a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -55,22 +56,21 @@ impl Identity {
         }
     }
 
-    /// Whether the file is the one that a mapping shows.
+    /// Whether a mapping shows this file.
     fn is_of(self, mapping: &Mapping) -> bool {
         let device = (rustix::fs::major(self.device), rustix::fs::minor(self.device));
         (device, self.inode) == (mapping.device, mapping.inode)
     }
 }
 
-/// The seals that the file has in the end. One more, against execution, comes from the kernel where that is its
-/// setting.
+/// The final seals of the file. On some systems the kernel adds a seal against execution.
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK
     .union(SealFlag::F_SEAL_GROW)
     .union(SealFlag::F_SEAL_SEAL);
 
 impl Remote<'_> {
-    /// Makes memory that both see, readable and writable, at exactly this address of the target. The target keeps no
-    /// descriptor; the memory is zero, and its size cannot be changed.
+    /// Makes memory that tracer and target share, readable and writable, at exactly this address of the target. The
+    /// target keeps no descriptor; the memory is zero, and its size cannot be changed.
     ///
     /// # Errors
     /// [`RemoteError`]; nothing is left in the target then.
@@ -107,7 +107,7 @@ impl Remote<'_> {
         let pid = self.process().pid();
         let (file, identity) = own_file(pid, handle, bytes)?;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
-        // Without access first: see `Remote::map`.
+        // The memory is first mapped without access: see `Remote::map`.
         self.map_at(address, bytes, Protection::None, flags, descriptor as u64)?;
         let finished = self.check_mapping(address, bytes, identity).and_then(|()| {
             self.find_out_whether_locked(address, bytes);
@@ -124,7 +124,8 @@ impl Remote<'_> {
         Ok(SharedMemory { address, bytes, file })
     }
 
-    /// Whether the target has mapped the proven file, and not what another thread has put at its number meanwhile.
+    /// Checks that the target has mapped the proven file, and not a file that another thread has put under the
+    /// descriptor's number.
     fn check_mapping(&self, address: TargetAddress, bytes: u64, identity: Identity) -> Result<(), RemoteError> {
         let map = self.process().map()?;
         let end = address.0.saturating_add(bytes);
@@ -143,14 +144,15 @@ impl Remote<'_> {
         })
     }
 
-    /// Closes the target's descriptor, unless it shows something of the target's by now: that is not ours to close.
+    /// Closes the target's descriptor. If its number leads to another file by now, that descriptor stays open,
+    /// because it is the program's.
     fn close_shared(&mut self, descriptor: i32, name: &str) -> Result<(), RemoteError> {
         let link = std::fs::read_link(format!("/proc/{}/fd/{descriptor}", self.tid()));
         match link {
             Ok(link) if !is_named(&link, name) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             _ => match self.close(descriptor) {
-                // A thread of the target's has been faster.
+                // Another thread of the target has closed the descriptor first.
                 Err(RemoteError::Call {
                     errno: Errno::EBADF, ..
                 }) => Ok(()),
@@ -160,19 +162,19 @@ impl Remote<'_> {
     }
 }
 
-/// The name, and a number after it that could not be known before.
+/// The name, followed by a number that nobody can predict.
 fn unique_name(name: &str) -> Result<String, Errno> {
     Ok(format!("{name}-{:016x}", raw::random_number()?))
 }
 
-/// Whether a link of /proc/PID/fd shows a file of the kernel's memory by that name.
+/// Whether a link of /proc/PID/fd shows a memfd of this name.
 fn is_named(link: &Path, name: &str) -> bool {
     link.as_os_str().as_encoded_bytes() == format!("/memfd:{name} (deleted)").as_bytes()
 }
 
-/// Our limit on the size of files, raised for one of this size; as before when it is dropped.
+/// Our limit on the size of files, raised for one file of this size. Dropping it restores the limit.
 ///
-/// Beyond the limit a file is not only refused: the kernel sends a signal that kills.
+/// A write beyond the limit would not only fail: the kernel would also send a signal that kills.
 struct RaisedLimit(Option<Rlimit>);
 
 impl RaisedLimit {
@@ -185,7 +187,7 @@ impl RaisedLimit {
             current: Some(bytes),
             maximum: before.maximum.map(|limit| limit.max(bytes)),
         };
-        // Only root may raise it further than its maximum.
+        // Only root may raise the hard limit.
         setrlimit(Resource::Fsize, raised).map_err(|_| Errno::EFBIG)?;
         Ok(RaisedLimit(Some(before)))
     }
@@ -200,7 +202,8 @@ impl Drop for RaisedLimit {
     }
 }
 
-/// A handle to what is at the descriptor, proven to be the file of that name. Nothing is opened.
+/// A handle to the file under this descriptor, after a proof that the file has this name. Taking the handle opens
+/// no file.
 fn own_handle(pid: ProcessId, tid: ThreadId, descriptor: i32, name: &str) -> Result<OwnedFd, RemoteError> {
     let path = format!("/proc/{tid}/fd/{descriptor}");
     let replaced = |found: String| RemoteError::Replaced {
@@ -218,12 +221,12 @@ fn own_handle(pid: ProcessId, tid: ThreadId, descriptor: i32, name: &str) -> Res
     }
 }
 
-/// Why a handle is not to the empty, nameless file of that name, which the kernel keeps in memory; `None`: it is.
+/// Why a handle does not lead to the empty memfd of this name; `None` if it does.
 fn doubt(handle: &OwnedFd, name: &str) -> Result<Option<String>, Errno> {
     let shown =
         std::fs::read_link(link_of(handle)).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))?;
     let status = rustix::fs::fstat(handle).map_err(of)?;
-    // On this device the kernel keeps what has never had a name in any folder.
+    // All memfds lie on the same device of the kernel, so a memfd of our own shows the device.
     let own = rustix::fs::memfd_create("nanoprobe-own", MemfdFlags::CLOEXEC).map_err(of)?;
     let device = rustix::fs::fstat(&own).map_err(of)?.st_dev;
     let is_ours = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
@@ -234,7 +237,7 @@ fn doubt(handle: &OwnedFd, name: &str) -> Result<Option<String>, Errno> {
     Ok((!is_ours).then(|| shown.display().to_string()))
 }
 
-/// The proven file, opened by the tracer, of that size, sealed and locked.
+/// The proven file: opened by the tracer, with this size, sealed and locked.
 fn own_file(pid: ProcessId, handle: &OwnedFd, bytes: u64) -> Result<(OwnedFd, Identity), RemoteError> {
     let step = |step: &'static str| move |errno| failed(pid, step, errno);
     let status = rustix::fs::fstat(handle).map_err(of).map_err(step("looking at"))?;
@@ -249,7 +252,8 @@ fn own_file(pid: ProcessId, handle: &OwnedFd, bytes: u64) -> Result<(OwnedFd, Id
     drop(limit);
     fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS)).map_err(step("sealing"))?;
     let seals = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS).map_err(step("sealing"))?);
-    // Until it was sealed, the target could change its size again, or seal it against our writes.
+    // Until the tracer sealed the file, the target could change the size again, or seal the file against the
+    // tracer's writes.
     let sealed = rustix::fs::fstat(&file).map_err(of).map_err(step("looking at"))?;
     let identity = Identity::of(&status);
     let unwanted = SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_FUTURE_WRITE;
@@ -265,7 +269,7 @@ fn own_file(pid: ProcessId, handle: &OwnedFd, bytes: u64) -> Result<(OwnedFd, Id
     }
 }
 
-/// Takes the lock that says that a tracer lives: see [`crate::is_locked`].
+/// Takes the lock that shows that this tracer lives: see [`crate::is_locked`].
 fn lock(file: &OwnedFd) -> Result<(), Errno> {
     let whole = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,

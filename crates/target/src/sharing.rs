@@ -1,11 +1,11 @@
 //! Other processes with the same memory: tasks that were made by clone(CLONE_VM) without CLONE_THREAD.
 //!
-//! Our patches are in their text, too, but their tables of signal actions are their own, and a stop does not
-//! find them among the threads. A trap would kill such a task. So a process with one is refused. The ordinary
-//! case is an exception: a child of vfork or posix_spawn has its parent's memory until it executes another
-//! program, so it is waited for.
+//! Patches are in the text of such a task, too, but the task has its own table of signal actions, and is not among
+//! the threads that are stopped. A trap would kill it. So a process that shares its memory is refused. The ordinary
+//! case is an exception: a child of vfork or posix_spawn has its parent's memory until it executes another program,
+//! so nanoprobe waits for that.
 //!
-//! Only the kernel can tell (kcmp(2)): a child of fork has a map that looks the same.
+//! Only the kernel knows (kcmp(2)): a child of fork has a map that looks the same.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ use crate::process::Process;
 use crate::status::Status;
 use crate::{ProcessId, ThreadId, raw, threads};
 
-/// For how long a child of vfork is waited for, and how often it is looked at at least.
+/// How long to wait for a child of vfork, and how often to look at the child at least.
 const LIMIT: Duration = Duration::from_secs(1);
 const LOOKS_MIN: u32 = 200;
 
 impl Process {
-    /// The other processes that have its memory now. None where the kernel does not say: it has no kcmp(2), or we may
-    /// not trace them.
+    /// The other processes that share the memory of this process now. Empty if the kernel has no kcmp(2), or if we
+    /// may not trace these processes.
     pub fn sharers(&self) -> Vec<ProcessId> {
         let Some(own) = self.thread_with_memory() else {
             return Vec::new();
@@ -36,24 +36,24 @@ impl Process {
             .collect()
     }
 
-    /// A main thread that has ended has no memory any more, as a thread of the kernel's has none: to the kernel these
-    /// are equal.
+    /// A thread that still has memory. Neither an ended main thread nor a kernel thread has memory, so kcmp would
+    /// call their memory equal.
     fn thread_with_memory(&self) -> Option<ThreadId> {
         threads::living(self.pid())
     }
 
     fn shares(&self, own: ThreadId, other: ProcessId) -> bool {
-        // An error: it has ended, or is not ours to look at.
+        // An error means that the other process has ended, or that we may not examine it.
         other != self.pid() && raw::has_same_memory(own, other).unwrap_or(false)
     }
 
-    /// Whether another process has its memory now.
+    /// Whether another process shares this process's memory now.
     pub fn is_shared_with(&self, other: ProcessId) -> bool {
         self.thread_with_memory().is_some_and(|own| self.shares(own, other))
     }
 
-    /// Checks that no other process has its memory. Children of vfork are waited for, as long as their
-    /// parents wait for them.
+    /// Checks that no other process shares this process's memory. If there are children of vfork, waits until their
+    /// parents no longer wait for them.
     ///
     /// # Errors
     /// [`AttachError::SharesMemory`].
@@ -66,7 +66,7 @@ impl Process {
             let Some(&other) = sharers.first() else { return Ok(()) };
             looks += 1;
             if looks > LOOKS_MIN && Instant::now() >= deadline {
-                // Threads that wait in vfork are met, and named, when they are to be stopped.
+                // The later stop reports the threads that wait in vfork, by name.
                 if self.waits_in_vfork() {
                     return Ok(());
                 }

@@ -1,14 +1,14 @@
-//! Starting a program that stands before its first instruction.
+//! Starts a program and holds it before its first instruction.
 //!
-//! The child waits on a pipe until we have seized it, and then executes; the kernel reports the execve, and the program
-//! is taken from there to the ordinary stop, without an instruction executed. In a dynamic program that is the dynamic
-//! linker's first instruction, in a static one the program's own.
+//! The child waits on a pipe until the tracer has seized it, and then executes the program. The kernel reports the
+//! execve, and the tracer takes the program from there to the ordinary stop, before it executes an instruction. The
+//! first instruction of a dynamic program is the dynamic linker's; of a static program, its own.
 //!
-//! The child keeps our standard files, process group and terminal: Ctrl-C reaches both.
+//! The child has the tracer's standard files, process group and terminal, so Ctrl-C reaches both.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,21 +23,32 @@ use crate::process::Process;
 use crate::raw::{self, Event, Resume};
 use crate::stop::{Patience, Stopped};
 
-/// A program that was started.
 #[derive(Debug)]
 pub struct Spawned {
-    /// The process. A child of ours: [`Process::try_wait`] says how it ended.
+    /// The process, which is a child of ours. [`Process::try_wait`] says how it ended.
     pub process: Process,
-    /// Its one thread, standing before its first instruction. Dropping it lets the program run.
+    /// The program's only thread, before its first instruction. Dropping this value lets the program run.
     pub stopped: Stopped,
 }
 
 impl Process {
-    /// Starts a program, found by PATH when its name has no slash, with the given environment (`None`: ours).
+    /// Starts a program with the given environment (`None`: ours). A name without a slash is searched in PATH.
     ///
     /// # Errors
-    /// [`SpawnError`]; nothing runs then.
+    /// [`SpawnError`]; then no program runs.
     pub fn spawn(words: &[OsString], environment: Option<&[(OsString, OsString)]>) -> Result<Spawned, SpawnError> {
+        Process::spawn_with(words, environment, [None; 3])
+    }
+
+    /// Starts a program as [`Process::spawn`] does, with the given standard files in place of the tracer's.
+    ///
+    /// # Errors
+    /// As [`Process::spawn`].
+    pub fn spawn_with(
+        words: &[OsString],
+        environment: Option<&[(OsString, OsString)]>,
+        files: [Option<BorrowedFd<'_>>; 3],
+    ) -> Result<Spawned, SpawnError> {
         let name = words.first().filter(|word| !word.is_empty()).ok_or(SpawnError::Empty)?;
         let command = name.to_string_lossy().into_owned();
         let system = |call| {
@@ -50,7 +61,7 @@ impl Process {
         let plan = prepare(name, words, environment).ok_or_else(|| SpawnError::Nul {
             command: command.clone(),
         })?;
-        let pid = plan.fork(go.as_fd(), failure.as_fd()).map_err(system("fork"))?;
+        let pid = plan.fork(go.as_fd(), failure.as_fd(), files).map_err(system("fork"))?;
         let mut child = Unborn { pid, armed: true };
         drop((go, failure));
 
@@ -67,8 +78,7 @@ impl Process {
                 wrote.then(|| Errno::from_raw(i32::from_ne_bytes(error))),
             ));
         }
-        // To the ordinary stop, which is asked for before the first instruction can run. Errors mean that it was
-        // killed.
+        // The stop is requested before the first instruction can run. Errors mean that the program was killed.
         let _ = raw::interrupt(pid);
         let _ = raw::resume(pid, Resume::Continue, 0);
         let attach = |error| SpawnError::Attach {
@@ -89,7 +99,7 @@ impl Process {
     }
 }
 
-/// A child that is killed and collected unless it comes to life.
+/// A forked child before its execve. If the execve does not succeed, the child is killed and collected.
 struct Unborn {
     pid: ProcessId,
     armed: bool,
@@ -98,7 +108,7 @@ struct Unborn {
 impl Drop for Unborn {
     fn drop(&mut self) {
         if let (true, Some(pid)) = (self.armed, Pid::from_raw(self.pid)) {
-            // It may have ended, and even have been collected, before.
+            // The child may already have ended, and even have been collected.
             let _ = kill_process(pid, Signal::KILL);
             let _ = waitpid(Some(pid), WaitOptions::empty());
         }
@@ -119,7 +129,7 @@ fn wait_for_exec(pid: ProcessId) -> bool {
                 continue;
             }
         };
-        // An error: killed, which the next look shows.
+        // An error means that the child was killed; the next look at it will show that.
         let _ = raw::resume(pid, Resume::Continue, signal);
     }
 }
@@ -146,7 +156,7 @@ fn prepare(name: &OsStr, words: &[OsString], environment: Option<&[(OsString, Os
     Some(Words::new(candidates(name, environment)?, arguments?, variables?))
 }
 
-/// The files that may be meant, in the order in which they are tried.
+/// The files to which the name may refer, in the order in which they are tried.
 fn candidates(name: &OsStr, environment: &[(OsString, OsString)]) -> Option<Vec<CString>> {
     if name.as_bytes().contains(&b'/') {
         return Some(vec![CString::new(name.as_bytes()).ok()?]);

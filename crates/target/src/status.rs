@@ -10,7 +10,7 @@ pub enum Seccomp {
     /// No filter.
     #[default]
     Disabled,
-    /// read, write, exit and sigreturn only: any other call kills. Nothing can be mapped in such a process.
+    /// Only read, write, exit and sigreturn are allowed: any other call kills. Nothing can be mapped in such a process.
     Strict,
     /// A filter decides. It may answer our calls with an error, with SIGSYS, or by killing the process: see
     /// [`Sandbox`](crate::Sandbox).
@@ -31,6 +31,8 @@ pub(crate) struct Status {
     /// One number for each pid namespace, from the reader's down to the process's own.
     pub namespace_ids: Vec<ThreadId>,
     pub seccomp: Seccomp,
+    /// The number of the thread's seccomp filters; `None` from kernels before 5.9.
+    pub filters: Option<u32>,
     pub capabilities: u64,
     pub is_kernel_thread: bool,
 }
@@ -65,6 +67,7 @@ impl Status {
                         _ => Seccomp::Disabled,
                     }
                 }
+                "Seccomp_filters" => status.filters = value.parse().ok(),
                 "CapEff" => status.capabilities = u64::from_str_radix(value, 16).unwrap_or(0),
                 "Kthread" => status.is_kernel_thread = value == "1",
                 _ => {}
@@ -85,9 +88,9 @@ fn numbers<T: std::str::FromStr>(text: &str) -> Vec<T> {
 pub(crate) struct Stat {
     pub state: Option<char>,
     pub flags: u64,
-    /// In clock ticks since boot; with the pid it names a process for good.
+    /// In clock ticks since boot. Together with the pid, it identifies a process for good.
     pub start_time: u64,
-    /// Where the program break began; 0 when we may not know.
+    /// The address where the program break began; 0 when the kernel does not show it to us.
     pub break_start: u64,
 }
 
@@ -100,7 +103,7 @@ impl Stat {
         Ok(Stat::parse(&String::from_utf8_lossy(&text)))
     }
 
-    /// The name in parentheses may hold anything, also parentheses: fields count from the last one.
+    /// The name in parentheses may contain anything, also parentheses: fields count from the last one.
     pub fn parse(text: &str) -> Stat {
         let Some((_, rest)) = text.rsplit_once(')') else {
             return Stat::default();
@@ -128,7 +131,7 @@ mod tests {
     #[test]
     fn reads_the_fields_and_survives_their_absence() {
         let text = "Name:\tweird: name\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t70\nNgid:\t0\nPid:\t71\nTracerPid:\t9\n\
-                    Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nNSpid:\t71\t3\nSeccomp:\t2\nCapEff:\t0000000000080000\n";
+                    Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nNSpid:\t71\t3\nSeccomp:\t2\nSeccomp_filters:\t3\nCapEff:\t0000000000080000\n";
         let status = Status::parse(text);
         assert_eq!(status.name, "weird: name");
         assert_eq!(status.state, Some('S'));
@@ -137,7 +140,7 @@ mod tests {
         assert_eq!(status.uids, [1, 2, 3, 4]);
         assert_eq!(status.gids, [5, 6, 7, 8]);
         assert_eq!(status.namespace_ids, [71, 3]);
-        assert_eq!(status.seccomp, Seccomp::Filter);
+        assert_eq!((status.seccomp, status.filters), (Seccomp::Filter, Some(3)));
         assert_eq!(status.capabilities, 1 << 19);
         assert_eq!(Status::parse("garbage\n:\nUid:\tx y\nSeccomp:\t\n"), Status::default());
     }

@@ -1,20 +1,20 @@
 //! Stopping threads, and letting them go as if nothing had happened.
 //!
-//! 1. Wait, bounded, until each thread has been seen outside of an uninterruptible sleep (a vfork parent, a hanging
-//!    file system): one that is asked to stop there would stop later, unnoticed.
+//! 1. Wait, with a limit, until each thread has been seen outside of an uninterruptible sleep (a vfork parent, a
+//!    hanging file system). A thread that is asked to stop there would stop later, unnoticed.
 //! 2. `PTRACE_SEIZE` and `PTRACE_INTERRUPT` every thread in /proc/PID/task, then wait for each to stand still. Repeat
 //!    until two listings in a row show no new thread: threads that create threads are stopped sooner or later.
-//! 3. A thread may be met elsewhere than at our stop:
-//!    - about to receive a signal: it is interrupted anew and sent on *with* the signal; so the handler's frame is
+//! 3. A thread may report something other than our stop:
+//!    - about to receive a signal: it is interrupted anew and resumed *with* the signal. So the handler's frame is
 //!      built, or the default action taken, exactly once, and the thread stops at the handler's first instruction;
-//!    - stopped by us between an instruction that trapped or faulted and the signal for that: it is sent on without
-//!      being interrupted, and met about to receive that signal. Otherwise the signal would come while the thread
-//!      makes calls for us, and would be lost as one of theirs. After an `int3` the thread would go on in the
-//!      middle of an instruction;
+//!    - stopped by us between an instruction that trapped or faulted and the signal for that: it is resumed without
+//!      being interrupted, and then reports that it is about to receive that signal. Otherwise the signal would come
+//!      while the thread makes calls for the tracer, and would be lost as if these calls had raised it. After an
+//!      `int3` the thread would go on in the middle of an instruction;
 //!    - stopped by job control: that stop is reported in the same way as ours, and the kernel resumes it on detach;
-//!    - at its end, or at an execve: it is gone, or the whole stop fails with [`StopError::Executed`]. So it does where
-//!      the program that was opened had been replaced before.
-//! 4. Detach. Whatever was changed on purpose ([`Stopped::set_registers`]) stays.
+//!    - at its end: the thread is gone; at an execve: the whole stop fails with [`StopError::Executed`]. The stop
+//!      also fails if the program that was opened had been replaced before.
+//! 4. Detach. Deliberate changes ([`Stopped::set_registers`]) stay.
 
 mod patience;
 mod progress;
@@ -36,43 +36,43 @@ use crate::{ThreadId, restart, sandbox, threads};
 pub(crate) use patience::Patience;
 pub(crate) use progress::Progress;
 
-/// How long a thread may take to leave an uninterruptible sleep, and how long to stop.
+/// How long a thread may take to leave an uninterruptible sleep. It may then take as long to stop.
 const LIMIT: Duration = Duration::from_secs(1);
-/// How often it is looked at at least: a tracer that got no processor meanwhile has learnt nothing.
+/// The least number of looks before a wait ends, because a tracer that had no processor meanwhile has seen nothing.
 const LOOKS_MIN: u32 = 500;
-/// The same of one that is ready to run, and stops as soon as a busy machine lets it.
+/// The limit for a thread that is ready to run, and stops as soon as a busy machine lets it.
 const BUSY_LIMIT: Duration = Duration::from_secs(60);
-/// How long letting go waits for one that could not be stopped.
+/// How long a release waits for a thread that could not be stopped.
 const STRAGGLER_LIMIT: Duration = Duration::from_secs(5);
-/// Threads of one process at most: the kernel's own default limit is lower on most machines.
+/// The largest number of threads of one process. The kernel's own default limit is lower on most machines.
 const THREADS_MAX: usize = 1 << 17;
 
-/// Threads of a process that stand still. Dropping it lets all of them go.
+/// The threads of a process, standing still. Dropping it lets all of them go.
 ///
-/// Not `Send`: the kernel accepts ptrace requests only from the thread that seized. A thread of the target that could
-/// not be stopped ([`StopError::Uninterruptible`]) is detached as soon as it can be, for at most five seconds; after
-/// that the kernel does it when the calling thread ends.
+/// It is not `Send`: the kernel accepts ptrace requests only from the thread that seized. A thread of the target that
+/// could not be stopped ([`StopError::Uninterruptible`]) is detached as soon as possible, for at most five seconds.
+/// After that, the kernel detaches it when the calling thread ends.
 #[derive(Debug)]
 pub struct Stopped {
     process: Process,
     threads: BTreeMap<ThreadId, State>,
     since: Instant,
     all: bool,
-    /// While a thread stands.
+    /// Raises the tracer's priority while a thread is stopped.
     urgency: Option<Urgency>,
     tied_to_thread: PhantomData<*const ()>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Seized and asked to stop.
+    /// The thread is seized and was asked to stop.
     Running,
-    /// At PTRACE_EVENT_STOP.
+    /// The thread stands at PTRACE_EVENT_STOP.
     Standing,
     Ended,
 }
 
-/// Threads that are waited for, and for how long.
+/// The threads to wait for, and the deadlines.
 #[derive(Debug)]
 pub(crate) struct Wait {
     tids: Vec<ThreadId>,
@@ -82,7 +82,7 @@ pub(crate) struct Wait {
     looks: u32,
 }
 
-/// How waiting for one thread came out.
+/// The outcome of a wait for one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Standing,
@@ -93,7 +93,7 @@ impl Process {
     /// Stops all threads.
     ///
     /// # Errors
-    /// [`StopError`]; whatever was stopped by then runs again.
+    /// [`StopError`]; the threads that were stopped by then run again.
     pub fn stop(&self) -> Result<Stopped, StopError> {
         self.wait_for_interruptible(&self.listed()?)?;
         let mut stopped = Stopped::new(self.clone(), true);
@@ -107,7 +107,7 @@ impl Process {
                 match stopped.threads.get(&tid) {
                     Some(State::Running | State::Standing) => continue,
                     Some(State::Ended) if threads::has_ended(self.pid(), tid) => continue,
-                    // Also a number that was given to a new thread.
+                    // The number may also belong to a new thread by now.
                     _ => stopped.seize(tid)?,
                 }
                 quiet_listings = 0;
@@ -123,7 +123,8 @@ impl Process {
         stopped.of_this_program()
     }
 
-    /// Stops one thread: the main one, or another when that has ended or sleeps uninterruptibly. The others run on.
+    /// Stops one thread: the main one, or another if the main one has ended or sleeps uninterruptibly. The others run
+    /// on.
     ///
     /// # Errors
     /// As [`Process::stop`].
@@ -140,7 +141,7 @@ impl Process {
         self.stop_thread(tid)
     }
 
-    /// Stops this thread, which is not in an uninterruptible sleep. The others run on.
+    /// Stops this thread, which must not be in an uninterruptible sleep. The others run on.
     fn stop_thread(&self, tid: ThreadId) -> Result<Stopped, StopError> {
         let urgency = Urgency::begin();
         let mut stopped = self.ask_to_stop(tid)?;
@@ -149,7 +150,7 @@ impl Process {
         stopped.of_this_program()
     }
 
-    /// The same, without waiting: [`Stopped::look`] shows when it stands.
+    /// Asks a thread to stop, without waiting: [`Stopped::look`] shows when it has stopped.
     pub(crate) fn ask_to_stop(&self, tid: ThreadId) -> Result<Stopped, StopError> {
         let mut stopped = Stopped::new(self.clone(), false);
         stopped.seize(tid)?;
@@ -197,7 +198,8 @@ impl Stopped {
         }
     }
 
-    /// A thread stands, and in the program that was opened: calls that are meant for it would do harm in another.
+    /// Checks that the threads stand in the program that was opened, because calls that are meant for it would do
+    /// harm in another program.
     fn of_this_program(self) -> Result<Stopped, StopError> {
         let pid = self.process.pid();
         if self.threads().next().is_none() {
@@ -215,22 +217,20 @@ impl Stopped {
         self.await_all()
     }
 
-    /// The process.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Since when the first of them has been standing still (a little earlier: since it was asked to).
+    /// The time since which the first thread has been standing still, or a little earlier: the time of the request.
     pub fn since(&self) -> Instant {
         self.since
     }
 
-    /// Whether all threads stand still, not only one.
+    /// Whether all threads are stopped, not only one.
     pub fn is_whole_process(&self) -> bool {
         self.all
     }
 
-    /// Those that stand still.
     pub fn threads(&self) -> impl Iterator<Item = ThreadId> {
         self.threads
             .iter()
@@ -238,14 +238,14 @@ impl Stopped {
             .map(|(&tid, _)| tid)
     }
 
-    /// Lets all go; for how long the first of them was held.
+    /// Lets all threads go. Returns how long the first of them was held.
     pub fn release(mut self) -> Duration {
         self.let_go();
         self.since.elapsed()
     }
 
-    /// Lets all go but one; for how long the first of them was held. What is left is one thread that stands, from now
-    /// on.
+    /// Lets all threads go except one. Returns how long the first of them was held. From now on, this value stands
+    /// for that one thread.
     pub fn release_others(&mut self, tid: ThreadId) -> Duration {
         let (kept, others) = std::mem::take(&mut self.threads)
             .into_iter()
@@ -269,12 +269,12 @@ impl Stopped {
         }
     }
 
-    /// The thread no longer stands still.
+    /// Notes that the thread is no longer stopped.
     pub(crate) fn lost(&mut self, tid: ThreadId) {
         self.threads.insert(tid, State::Running);
     }
 
-    /// A borrowed thread is resumed.
+    /// Counts that a borrowed thread is resumed.
     pub(crate) fn count_resume(&self) {
         if self.all {
             self.process.count_resume_in_whole_stop();
@@ -289,7 +289,7 @@ impl Stopped {
         let pid = self.process.pid();
         match raw::seize(tid) {
             Ok(()) => {}
-            // It has ended since it was listed. A main thread that ended stays in the list: remember it.
+            // The thread has ended since it was listed. An ended main thread stays listed, so its number is remembered.
             Err(Errno::ESRCH | Errno::EPERM) if threads::has_ended(pid, tid) => {
                 self.forget(tid);
                 return Ok(());
@@ -312,13 +312,13 @@ impl Stopped {
             }
         }
         self.threads.insert(tid, State::Running);
-        // ESRCH: it ended in between, which waiting for it will find out.
+        // ESRCH means that the thread has just ended. The wait that follows will find that out.
         let _ = raw::interrupt(tid);
         Ok(())
     }
 
-    /// Waits for all that were asked to stop. All in turn, never one until it comes: a thread in execve waits for its
-    /// siblings to end, and they have not ended before we have collected them.
+    /// Waits for all threads that were asked to stop, looking at each in turn. A wait for a single thread might never
+    /// end: a thread in execve waits until its siblings have ended and the tracer has collected them.
     fn await_all(&mut self) -> Result<(), StopError> {
         let mut wait = self.wait();
         let mut patience = Patience::until(wait.busy);
@@ -328,7 +328,7 @@ impl Stopped {
         Ok(())
     }
 
-    /// For those that were asked to stop and do not stand yet.
+    /// Begins a wait for the threads that were asked to stop and do not stand still yet.
     pub(crate) fn wait(&self) -> Wait {
         let now = Instant::now();
         Wait {
@@ -340,7 +340,7 @@ impl Stopped {
         }
     }
 
-    /// Looks once at each that is waited for; true when none is left. `look_closer` also asks /proc.
+    /// Looks once at each thread that is waited for; true when none is left. `look_closer` also asks /proc.
     ///
     /// # Errors
     /// [`StopError::Uninterruptible`] when the time is over, [`StopError::Executed`].
@@ -376,7 +376,7 @@ impl Stopped {
             return Ok(false);
         }
         let state = threads::state(pid, tid).unwrap_or('?');
-        // 't': it has stopped since it was looked at.
+        // 't': the thread has stopped since the last look.
         if matches!(state, 'R' | 't') && now < wait.busy {
             wait.deadline = now + LIMIT;
             return Ok(false);
@@ -389,7 +389,7 @@ impl Stopped {
         })
     }
 
-    /// Collects those that were killed while they stood.
+    /// Collects the threads that were killed while they stood.
     fn collect_ended(&mut self) {
         let process = &self.process;
         for (&tid, state) in self.threads.iter_mut().filter(|(_, state)| **state == State::Standing) {
@@ -409,7 +409,7 @@ impl Stopped {
 
     fn let_go(&mut self) {
         let mut stragglers = self.running();
-        // ESRCH: killed while it stood. It is ours to collect, or its parent never learns of its end.
+        // ESRCH: the thread was killed while it stood still. If nobody collects it, its parent never learns its end.
         let detach = |tid: &ThreadId| raw::resume(*tid, Resume::Detach, 0).is_err();
         let mut killed: Vec<ThreadId> = self.threads().filter(detach).collect();
         self.threads.clear();
@@ -441,14 +441,14 @@ impl Drop for Stopped {
     }
 }
 
-/// Looks once at what a traced thread reports on its way to our stop. `executed` is set when it executed another
-/// program; `look_closer` also asks /proc.
+/// Looks once at what a traced thread reports on its way to our stop. Sets `executed` if it has executed another
+/// program. `look_closer` also asks /proc.
 fn poll_stop(process: &Process, tid: ThreadId, look_closer: bool, executed: &mut bool) -> Option<Outcome> {
     let signal = match raw::poll_event(tid, process.keeps_end(tid)) {
         Ok(Some(Event::Interrupted)) if !is_about_to_be_signalled(tid) => return Some(Outcome::Standing),
         Ok(Some(Event::Interrupted)) => {
-            // Not interrupted anew: the kernel looks at that before it looks at the signal. It runs no instruction
-            // before it reports the signal. An error means that it was killed, which the next look shows.
+            // The thread is not interrupted anew: the kernel would handle that before the signal. It executes nothing
+            // before it reports the signal. An error means that the thread was killed; the next look will show that.
             let _ = raw::resume(tid, Resume::Continue, 0);
             return None;
         }
@@ -459,28 +459,29 @@ fn poll_stop(process: &Process, tid: ThreadId, look_closer: bool, executed: &mut
             0
         }
         Ok(Some(Event::SystemCall | Event::Other(_))) => 0,
-        // A main thread that ended before the others is reported with the last of them: `wait_exit` collects it. Any
-        // other reports its end, and has to be collected, or the process never ends for its parent.
+        // A main thread that ended before the others is reported together with the last of them, and `wait_exit`
+        // collects it. Any other thread reports its own end and has to be collected, or the process never ends for its
+        // parent.
         Ok(None) => {
             let main_ended = look_closer && tid == process.pid() && threads::has_ended(process.pid(), tid);
             return main_ended.then_some(Outcome::Ended);
         }
     };
-    // Any stop takes back the pending interruption, so it is asked for anew, and before the thread can run. Errors mean
-    // that it was killed, which the next look shows.
+    // Any stop cancels the pending interruption, so it is requested again before the thread can run. Errors mean
+    // that the thread was killed; the next look will show that.
     let _ = raw::interrupt(tid);
     let _ = raw::resume(tid, Resume::Continue, signal);
     None
 }
 
-/// Whether an instruction of a standing thread has raised a signal that the thread is still to receive.
+/// Whether an instruction of a standing thread has raised a signal that the thread has not received yet.
 fn is_about_to_be_signalled(tid: ThreadId) -> bool {
     let raised = threads::raised_by_itself();
-    // Nearly always there is none, which is quickly asked. Errors mean that it was killed.
+    // Usually there is no such signal, so the cheap question comes first. An error means that the thread is dead.
     raw::has_queued(tid, raised).unwrap_or(false) && threads::deliverable(tid) & raised != 0
 }
 
-/// Whether a stopped thread was killed. Asking collects the killed thread.
+/// Whether a stopped thread was killed. The call collects a killed thread.
 fn has_ended(process: &Process, tid: ThreadId) -> bool {
     matches!(
         raw::poll_event(tid, process.keeps_end(tid)),
@@ -488,8 +489,8 @@ fn has_ended(process: &Process, tid: ThreadId) -> bool {
     )
 }
 
-fn hide_interruption(tid: ThreadId) {
-    // Errors mean that the thread was killed: then there is nothing to hide.
+pub(crate) fn hide_interruption(tid: ThreadId) {
+    // Errors mean that the thread was killed, so there is nothing to hide.
     if let Ok(mut registers) = raw::registers(tid)
         && (restart::hide_interruption(&mut registers)
             || restart::begin_anew(&mut registers) && sandbox::may_forbid_restart(tid))

@@ -1,7 +1,7 @@
-//! Making sure that every processor has seen new text, without a stop of all threads.
+//! Makes sure that every processor has seen new text, without stopping all threads at once.
 //!
-//! A processor may hold instructions that it fetched before their bytes were changed. It gives them up when it enters
-//! the kernel and comes back. So, text having been written, it is enough that every thread has been in the kernel once,
+//! A processor may hold instructions that it fetched before their bytes were changed. It drops them when it enters
+//! the kernel and returns. So after a change of the text, it is enough that every thread has been in the kernel once,
 //! one after the other:
 //!
 //! ```text
@@ -10,18 +10,18 @@
 //!   R                         perhaps not                    stopped by ptrace, and let go at once
 //!   R, and has no processor   now, and not yet back          nothing, where that is known (see `processor`)
 //!   R, and another traces it  at its next switch             waited for
-//!   D, in vfork               yes; but its child, which      waited for
-//!                             has the same memory, is not
+//!   D, in vfork               yes, but its child, with       waited for
+//!                             the same memory, is not
 //! ```
 //!
 //! A new thread begins in the kernel. A listing may leave threads out when others end meanwhile, so listings are
-//! repeated until two in a row show no new thread. Where threads are created all the time, that would be never. So in
-//! the end threads that were created since are left out.
+//! repeated until two in a row show no new thread. In a program that creates threads all the time, that would never
+//! happen. So in the end, threads that were created after the change are left out.
 //!
-//! membarrier(2) with PRIVATE_EXPEDITED_SYNC_CORE does the same in 15 us, but only for its caller's memory: it would
-//! have to be called by a borrowed thread of the target, and first be registered there, for which the kernel waits for
-//! a grace period of RCU. That holds the thread for 12 to 23 ms, a thousand times what stopping a thread takes, and the
-//! registration stays for good.
+//! membarrier(2) with PRIVATE_EXPEDITED_SYNC_CORE does the same in 15 us, but only for the caller's memory. So a
+//! borrowed thread of the target would have to call it, after a registration for which the kernel waits for a grace
+//! period of RCU. That holds the thread for 12 to 23 ms, a thousand times as long as a stop, and the registration is
+//! permanent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -32,14 +32,14 @@ use crate::processor::Clocks;
 use crate::stop::{Patience, Stopped, Wait};
 use crate::{ThreadId, threads};
 
-/// How long a thread is waited for that another process traces, or that waits for a child of vfork.
+/// How long to wait for a thread that another process traces, or for a thread whose child of vfork still runs.
 const LIMIT: Duration = Duration::from_secs(1);
-/// How many threads may have been asked to stop, and not yet have done so. They wait for a processor, and do so
-/// together: one after the other would take a slice of the scheduler's each. A thread that stops meanwhile is let go
-/// within this many looks.
+/// How many threads may be asked to stop and not have stopped yet. So they wait for a processor at the same time; one
+/// after the other, each would wait for a slice of the scheduler. A thread that has stopped is let go within this
+/// many looks.
 const LATE_MAX: usize = 16;
 
-/// For how long threads stood still on our account.
+/// How long threads stood still because of us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pauses {
     whole: Duration,
@@ -47,17 +47,17 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// All threads at once.
+    /// Adds a stop of all threads.
     pub fn add_whole(&mut self, duration: Duration) {
         self.whole += duration;
     }
 
-    /// One thread, while the others ran.
+    /// Adds a stop of one thread, during which the other threads ran.
     pub fn add_single(&mut self, tid: ThreadId, duration: Duration) {
         *self.single.entry(tid).or_default() += duration;
     }
 
-    /// Those of others are added.
+    /// Adds the pauses of another step.
     pub fn add(&mut self, other: &Pauses) {
         self.whole += other.whole;
         for (tid, duration) in &other.single {
@@ -65,35 +65,37 @@ impl Pauses {
         }
     }
 
-    /// How long all threads stood still together.
+    /// How long all threads together stood still.
     pub fn whole(&self) -> Duration {
         self.whole
     }
 
-    /// How long the thread stood still that stood longest, together with the others and alone.
+    /// How long the thread that stood longest stood still: its stops together with the others plus its single
+    /// stops.
     pub fn longest(&self) -> Duration {
         self.whole + self.single.values().max().copied().unwrap_or_default()
     }
 }
 
-/// After so many listings threads are asked when they were created.
+/// The number of listings after which threads that were created after the change are left out.
 const LISTINGS_MIN: u32 = 8;
-/// A wait for a processor that is worth clocks.
+/// If a thread has waited this long for a processor, clocks are worth their cost.
 const LONG_WAIT: Duration = Duration::from_millis(2);
 
 /// A thread that is not yet known to have seen the text.
 struct Late {
     tid: ThreadId,
     deadline: Instant,
-    /// It was asked to stop.
+    /// The stop of the thread, if the thread was asked to stop.
     asked: Option<(Stopped, Wait)>,
-    /// How often it had left its processor when it was first seen that another process traces it.
+    /// For a thread that another process traces: how often it had left its processor at the first look.
     switches: Option<Option<u64>>,
 }
 
 impl Process {
     /// Returns when every thread executes the text as it is now. Threads that run are stopped, one by one or a few at a
-    /// time, and each is shown to `visit` while it stands; with `everybody` those too that sleep in the kernel.
+    /// time. `visit` is called for each of them while it stands. With `everybody`, the same is done with threads that
+    /// sleep in the kernel.
     ///
     /// # Errors
     /// [`StopError`], and what `visit` returns. Some threads may then not have seen the text.
@@ -139,7 +141,7 @@ impl Process {
     }
 }
 
-/// Showing the text as it is now to all threads.
+/// The state of one call of `synchronise`.
 struct Round<'round, E> {
     process: &'round Process,
     clocks: Option<Clocks>,
@@ -149,7 +151,8 @@ struct Round<'round, E> {
 }
 
 impl<E: From<StopError>> Round<'_, E> {
-    /// Nothing when the thread has seen the text, which it has within microseconds unless it waits for a processor.
+    /// Begins to make a thread see the new text; `None` if it has already seen it. Takes microseconds unless the
+    /// thread waits for a processor.
     fn begin(&mut self, tid: ThreadId) -> Result<Option<Late>, E> {
         let mut thread = Late {
             tid,
@@ -167,12 +170,12 @@ impl<E: From<StopError>> Round<'_, E> {
         Ok(None)
     }
 
-    /// Until no more than `left` are late.
+    /// Waits until at most `left` threads are late.
     fn wait(&mut self, late: &mut Vec<Late>, left: usize) -> Result<(), E> {
         let begun = Instant::now();
         let mut patience = Patience::until(begun + LIMIT);
         while late.len() > left {
-            // Each has a limit of its own.
+            // Each thread has its own limit.
             patience.pause();
             self.look_at_all(late, patience.is_long())?;
         }
@@ -202,7 +205,7 @@ impl<E: From<StopError>> Round<'_, E> {
                 thread.asked = Some((stopped, wait));
                 return Ok(false);
             }
-            // It may have ended instead.
+            // The thread may have ended instead of stopping.
             if stopped.threads().next().is_some() {
                 let visited = (self.visit)(&mut stopped);
                 self.pauses.add_single(tid, stopped.release());
@@ -213,7 +216,7 @@ impl<E: From<StopError>> Round<'_, E> {
         match threads::state(pid, tid) {
             None | Some('Z' | 'X' | 'x') => return Ok(true),
             Some('D') if threads::is_in_vfork(pid, tid) => {}
-            // A thread in 'D' would stop later, unnoticed; and it is in the kernel.
+            // A thread in 'D' would stop later, unnoticed. It need not stop, because it is in the kernel.
             Some('D') => return Ok(true),
             Some(state) if state != 'R' && !self.everybody => return Ok(true),
             Some(_) if !self.everybody && self.clocks.as_ref().is_some_and(|clocks| clocks.stands_still(tid)) => {
@@ -225,7 +228,7 @@ impl<E: From<StopError>> Round<'_, E> {
                     thread.asked = Some((stopped, wait));
                     return Ok(false);
                 }
-                // Another process traces it, and stops it.
+                // Another process traces the thread, and may stop it.
                 Err(error @ StopError::Refused { .. }) => {
                     let now = threads::switches(pid, tid);
                     if *thread.switches.get_or_insert(now) != now {

@@ -1,4 +1,4 @@
-//! The threads of a process as /proc lists them: their numbers and states.
+//! The threads of a process as /proc lists them, and their states.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _};
@@ -7,7 +7,7 @@ use crate::error::MemoryError;
 use crate::status::Stat;
 use crate::{ProcessId, ThreadId};
 
-/// All threads, those included that have ended and wait to be collected.
+/// All threads, including those that have ended and wait to be collected.
 pub(crate) fn list(pid: ProcessId) -> Result<Vec<ThreadId>, MemoryError> {
     let file = format!("/proc/{pid}/task");
     let entries = fs::read_dir(&file).map_err(|error| match error.kind() {
@@ -22,16 +22,17 @@ pub(crate) fn list(pid: ProcessId) -> Result<Vec<ThreadId>, MemoryError> {
     Ok(entries.filter_map(name).collect())
 }
 
-/// The letter of a thread's state; `None` when it is no more.
+/// The letter of a thread's state; `None` when the thread is gone.
 pub(crate) fn state(pid: ProcessId, tid: ThreadId) -> Option<char> {
-    // One read: this is asked of every thread at every step of the protocol. The letter comes third, after the name.
+    // One read must do, because this function is called for every thread at every step of the protocol. The state
+    // is the third field, after the name.
     let mut start = [0; 128];
     let mut file = fs::File::open(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     let length = file.read(&mut start).ok()?;
     Stat::parse(&String::from_utf8_lossy(start.get(..length)?)).state
 }
 
-/// When a thread was created, in clock ticks since boot; `None` when it is no more.
+/// When a thread was created, in clock ticks since boot; `None` when the thread is gone.
 pub(crate) fn created(pid: ProcessId, tid: ThreadId) -> Option<u64> {
     let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     Some(Stat::parse(&String::from_utf8_lossy(&text)).start_time)
@@ -46,12 +47,12 @@ pub(crate) fn ticks_now() -> u64 {
     seconds * ticks + nanoseconds * ticks / 1_000_000_000
 }
 
-/// Whether the thread has ended, be it collected or not.
+/// Whether the thread has ended, collected or not.
 pub(crate) fn has_ended(pid: ProcessId, tid: ThreadId) -> bool {
     matches!(state(pid, tid), None | Some('Z' | 'X' | 'x'))
 }
 
-/// A thread that lives, by preference the main one: the /proc files of an ended main thread are empty, although the
+/// A thread that lives, preferably the main one: the /proc files of an ended main thread are empty, although the
 /// process may live on.
 pub(crate) fn living(pid: ProcessId) -> Option<ThreadId> {
     if !has_ended(pid, pid) {
@@ -60,14 +61,14 @@ pub(crate) fn living(pid: ProcessId) -> Option<ThreadId> {
     list(pid).ok()?.into_iter().find(|&tid| !has_ended(pid, tid))
 }
 
-/// How often the thread has left its processor; `None` when it is no more.
+/// How often the thread has left its processor; `None` when the thread is gone.
 pub(crate) fn switches(pid: ProcessId, tid: ThreadId) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
     let counts = text.lines().filter_map(|line| line.split_once("ctxt_switches:"));
     counts.map(|(_, count)| count.trim().parse::<u64>().ok()).sum()
 }
 
-/// Whether a thread waits for a child that has its memory and has not yet executed another program.
+/// Whether a thread waits for a child of vfork that still has its memory.
 pub(crate) fn is_in_vfork(pid: ProcessId, tid: ThreadId) -> bool {
     const CLONE3: i64 = 435;
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default();
@@ -75,7 +76,8 @@ pub(crate) fn is_in_vfork(pid: ProcessId, tid: ThreadId) -> bool {
     matches!(number, Some(libc::SYS_vfork | libc::SYS_clone | CLONE3))
 }
 
-/// Where in the kernel a thread waits: a function's name when we may know it, else its system call, else `?`.
+/// Where in the kernel a thread waits: a function's name if we may read it, else the number of its system call, else
+/// `?`.
 pub(crate) fn waits_at(pid: ProcessId, tid: ThreadId) -> String {
     let file = |name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}")).ok();
     let function = file("wchan").filter(|name| !name.is_empty() && name != "0");
@@ -88,8 +90,8 @@ pub(crate) fn waits_at(pid: ProcessId, tid: ThreadId) -> String {
     function.or_else(call).unwrap_or_else(|| "?".to_owned())
 }
 
-/// The signals that wait for a thread itself (not for its process) and that it does not block. The kernel's present
-/// mask counts: for a thread in sigsuspend the mask that holds meanwhile. Bit n-1: signal n.
+/// The signals in a thread's own queue (not its process's) that it does not block. The kernel's present mask counts;
+/// for a thread in sigsuspend that is the temporary mask. Bit n-1: signal n.
 pub(crate) fn deliverable(tid: ThreadId) -> u64 {
     let text = fs::read(format!("/proc/{tid}/status")).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -100,8 +102,8 @@ pub(crate) fn deliverable(tid: ThreadId) -> u64 {
     set("SigPnd:").unwrap_or(0) & !set("SigBlk:").unwrap_or(0)
 }
 
-/// The signals that the kernel raises for what a thread does itself, as bits of a signal mask: SIGILL, SIGTRAP, SIGBUS,
-/// SIGFPE, SIGSEGV and SIGSYS.
+/// The signals that the kernel raises for a thread's own instructions, as bits of a signal mask: SIGILL, SIGTRAP,
+/// SIGBUS, SIGFPE, SIGSEGV and SIGSYS.
 pub(crate) fn raised_by_itself() -> u64 {
     [
         libc::SIGILL,

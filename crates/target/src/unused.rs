@@ -1,9 +1,9 @@
-//! Bytes of a process without an owner: what the linker left between the end of a segment of code and the end
-//! of its last page.
+//! Unused executable bytes of a process: those that the linker left between the end of a code segment and the end of
+//! its last page.
 //!
-//! The headers of the file say where a segment ends, and the kernel maps whole pages; the rest of the last page is
-//! mapped executable, and nothing describes it. The file's own headers are asked, as the process has them in memory;
-//! bytes count as unused only where these say so *and* they are zero. What cannot be proven is not used.
+//! The headers of the file say where a segment ends, but the kernel maps whole pages. So the rest of the last page is
+//! mapped executable, and belongs to nothing in the file. The headers are read from the process's memory. Bytes count
+//! as unused only if the headers say so *and* they are zero.
 
 use nanoprobe_patch::TargetAddress;
 
@@ -11,7 +11,7 @@ use crate::map::{Map, Mapping, MappingKind};
 use crate::memory::Memory;
 
 const PAGE: u64 = 4096;
-/// How much of the end of a segment is looked at.
+/// The number of bytes at the end of a segment's last page that are considered.
 const BYTES_MAX: u64 = 2048;
 const ELF_HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
@@ -19,39 +19,37 @@ const PROGRAM_HEADERS_MAX: u16 = 64;
 const PT_LOAD: u32 = 1;
 const PF_X: u32 = 1;
 
-/// A range after the end of a segment of code.
+/// A range after the end of a code segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unused {
     start: TargetAddress,
     end: TargetAddress,
-    /// The vDSO's head: a program does not move it, so that its place holds without another look at the map.
+    /// The address and head of the vDSO. A program does not move the vDSO, so its place stays valid without another
+    /// look at the map.
     vdso: Option<(TargetAddress, [u8; ELF_HEADER])>,
 }
 
 impl Unused {
-    /// The first byte.
     pub fn start(&self) -> TargetAddress {
         self.start
     }
 
-    /// The first byte after it.
     pub fn end(&self) -> TargetAddress {
         self.end
     }
 
-    /// How many there are.
     pub fn bytes(&self) -> usize {
         usize::try_from(self.end.0.saturating_sub(self.start.0)).unwrap_or(0)
     }
 
-    /// Whether the map need not be asked again.
+    /// Whether the range certainly still exists, without a look at the map.
     pub fn is_still_there(&self, memory: &Memory) -> bool {
         self.vdso
             .is_some_and(|(head, bytes)| memory.read_array::<ELF_HEADER>(head).is_ok_and(|now| now == bytes))
     }
 }
 
-/// All such ranges; the vDSO's first.
+/// All unused ranges after code; the vDSO's range comes first.
 pub(crate) fn places<'a>(map: &'a Map, memory: &'a Memory) -> impl Iterator<Item = Unused> + 'a {
     let of_kind = move |vdso: bool| {
         map.mappings().iter().filter(move |mapping| {
@@ -67,7 +65,7 @@ pub(crate) fn places<'a>(map: &'a Map, memory: &'a Memory) -> impl Iterator<Item
 
 fn unused_end(map: &Map, mapping: &Mapping, memory: &Memory) -> Option<Unused> {
     let is_vdso = mapping.kind == MappingKind::Vdso;
-    // The same file's first page, the nearest below: a file may be mapped more than once.
+    // The file's first page, in the nearest mapping below: a file may be mapped more than once.
     let is_head = |other: &&Mapping| {
         other.offset == 0
             && (other.device, other.inode) == (mapping.device, mapping.inode)
@@ -90,7 +88,7 @@ fn unused_end(map: &Map, mapping: &Mapping, memory: &Memory) -> Option<Unused> {
     })
 }
 
-/// Where in the file the segment ends whose last page the mapping shows.
+/// The mapping shows the last page of a segment: the offset in the file at which this segment ends.
 fn segment_end(header: &[u8; ELF_HEADER], head: TargetAddress, mapping: &Mapping, memory: &Memory) -> Option<u64> {
     if !header.starts_with(b"\x7fELF\x02\x01") {
         return None;
@@ -115,7 +113,7 @@ fn segment_end(header: &[u8; ELF_HEADER], head: TargetAddress, mapping: &Mapping
         mapping.start.0.wrapping_sub(mapping.offset),
         mapping.offset.checked_add(mapping.bytes())?,
     );
-    // The loader's mapping of the segment, not one that the program has made of the same file.
+    // The mapping must be one that the loader made. The program may have mapped the same file elsewhere.
     let is_shown = |segment: &Segment| {
         bias.wrapping_add(segment.address) == shown.wrapping_add(segment.offset)
             && segment.flags & PF_X != 0
@@ -164,9 +162,9 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The bytes of our own modules are unused where the headers say so, and there are some.
+    /// This process has such ranges. Each ends where its mapping ends, and is shorter than a page.
     #[test]
-    fn what_follows_a_segment_is_unused() {
+    fn the_bytes_after_a_segment_are_unused() {
         let memory = Memory::of_self().unwrap();
         let map = Map::parse(&std::fs::read("/proc/self/maps").unwrap());
         let places: Vec<Unused> = places(&map, &memory).collect();
@@ -179,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_unused_where_no_header_tells() {
+    fn without_headers_no_bytes_count_as_unused() {
         let memory = Memory::of_self().unwrap();
         let map = Map::parse(b"1000-2000 r-xp 00001000 fe:00 12 /usr/bin/x\n3000-4000 r-xp 00000000 00:00 0 \n");
         assert_eq!(places(&map, &memory).count(), 0);

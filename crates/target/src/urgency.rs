@@ -1,20 +1,21 @@
-//! While threads stand, the tracer is not to wait for a processor.
+//! Keeps the tracer from waiting for a processor while threads are stopped.
 //!
-//! On a busy machine a tracer that sleeps until a thread has stopped, or has made a system call, gets its next turn
-//! milliseconds later, and all that stands waits with it. So, where it is allowed, the thread that holds others is
-//! real-time, at the lowest priority, for as long as it holds them. It sleeps whenever it has to wait, so it keeps
-//! nobody out.
+//! On a busy machine, a tracer that sleeps until a thread has stopped or has made a system call gets its next turn
+//! milliseconds later, and all stopped threads wait with it. So while the tracer's thread holds threads, it is
+//! real-time at the lowest priority, if that is allowed. It sleeps whenever it has to wait, so it keeps no other
+//! thread from running.
 
 use crate::raw;
 
-/// The calling thread gets a processor as soon as it can use one. Until it is dropped, by the same thread.
+/// While this lives, the calling thread gets a processor as soon as it needs one. The thread that made this value
+/// must also be the thread that drops it.
 #[derive(Debug)]
 pub(crate) struct Urgency {
     before: Option<raw::Scheduling>,
 }
 
 impl Urgency {
-    /// Where that is not allowed nothing changes.
+    /// Raises the calling thread's priority. If this is not allowed, nothing changes.
     pub fn begin() -> Urgency {
         let before = raw::scheduling().ok().filter(|before| before.is_ordinary());
         Urgency {
@@ -26,7 +27,8 @@ impl Urgency {
 impl Drop for Urgency {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // To fall back is always allowed, but not always that what is made from now on stays as it is.
+            // Lowering the priority is always allowed. Clearing the flag by which new threads do not inherit the
+            // priority may be forbidden, so the second attempt keeps the flag.
             let _ = raw::set_scheduling(before).or_else(|_| raw::set_scheduling(before.not_inherited()));
         }
     }

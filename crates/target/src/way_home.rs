@@ -1,9 +1,9 @@
 //! Cleaning up after a tracer that was killed while it had borrowed a thread.
 //!
-//! Such a thread stands in the block of code that was made for it ([`homing`](crate::homing)), or is on its way there
-//! from a function that it was made to call. It may stand before a `syscall` that the dead tracer wanted, and would
-//! still make the call, however late: an unexpected mapping would appear. So it is sent straight home. The code goes
-//! when no thread needs it.
+//! Such a thread stands in the block of code that was made for it ([`homing`](crate::homing)), or will return to it
+//! from a function that the tracer called. It may stand before a `syscall` that the dead tracer requested. It would
+//! still make that call, however late, and for example an unexpected mapping would appear. So the thread is sent home
+//! at once. The code is removed when no thread needs it.
 
 use nanoprobe_patch::TargetAddress;
 
@@ -15,30 +15,31 @@ use crate::process::Process;
 use crate::raw::Registers;
 use crate::stop::Stopped;
 
-/// How much of a stack is searched for a way back.
+/// How much of a stack is searched for a return into the block.
 const STACK_BYTES: usize = 64 << 10;
 
-/// What there was on the way home.
+/// The state of a dead tracer's way home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WayHome {
-    /// Nothing.
+    /// No dead tracer has left code.
     Clean,
-    /// A dead tracer's code, which is gone now.
+    /// A dead tracer had left code, which is now removed.
     Cleared,
-    /// A dead tracer's code, and a thread that still needs it: it goes home as soon as it runs. To be tried again.
+    /// A dead tracer has left code, and a thread still needs it. The thread goes home as soon as it runs; then the
+    /// caller tries again.
     InUse,
 }
 
 impl Process {
-    /// Whether a tracer that was killed, or one that is at work, has left a way home in it.
+    /// Whether a tracer, dead or at work, has code for the way home in the process.
     pub fn has_way_home(&self, map: &Map) -> bool {
         !HomingCode::left(map, self.memory()).is_empty()
     }
 }
 
 impl Stopped {
-    /// Takes away what a tracer that was killed has left of its way to make system calls. All threads must stand still
-    /// ([`Process::stop`](crate::Process::stop)); of one alone it is not known where the others are.
+    /// Removes the code that killed tracers have left for their system calls. All threads must stand still
+    /// ([`Process::stop`](crate::Process::stop)): with a single stopped thread, the places of the others are not known.
     ///
     /// # Errors
     /// [`StopError`]: the process, or its map, is gone.
@@ -78,7 +79,7 @@ impl Stopped {
     }
 
     /// Whether a thread may come back to the block: from a function that a dead tracer called, or from the program's
-    /// own handler of a signal that had waited until the thread went home.
+    /// handler of a signal that was delivered on the way home.
     fn comes_back(&self, registers: &Registers, code: HomingCode) -> bool {
         let mut stack = vec![0; STACK_BYTES];
         let start = TargetAddress(registers.rsp & !7);

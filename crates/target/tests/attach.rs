@@ -1,4 +1,4 @@
-//! Every refusal, met for real where this machine and user allow.
+//! Every refusal to attach, provoked for real where this machine and user allow it.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
@@ -16,7 +16,7 @@ fn refusal(pid: i32) -> AttachError {
 }
 
 #[test]
-fn what_cannot_be_traced_is_refused_with_its_reason() {
+fn untraceable_processes_are_refused_with_the_reason() {
     assert_eq!(refusal(i32::MAX), AttachError::NotFound { pid: i32::MAX });
     assert_eq!(refusal(-1), AttachError::NotFound { pid: -1 });
     assert_eq!(refusal(0), AttachError::NotFound { pid: 0 });
@@ -28,7 +28,7 @@ fn what_cannot_be_traced_is_refused_with_its_reason() {
 }
 
 #[test]
-fn zombies_and_threads_are_told() {
+fn zombies_and_threads_are_refused() {
     let program = compile("storm");
     let mut running = Running::of(&program, &[]);
     running.line();
@@ -37,7 +37,7 @@ fn zombies_and_threads_are_told() {
     let thread = process.threads().unwrap().into_iter().find(|&tid| tid != pid).unwrap();
     assert_eq!(refusal(thread), AttachError::IsThread { tid: thread, pid });
     process.kill();
-    // While it ends its files cannot be read, either.
+    // While the process ends, its files cannot be read.
     until("a zombie, with all its threads", || {
         matches!(Process::open(pid), Err(AttachError::Zombie { .. }))
     });
@@ -55,7 +55,7 @@ fn one_tracer_at_a_time() {
     let AttachError::AlreadyTraced { tracer, .. } = error else {
         panic!("{error}")
     };
-    // The thread of this test that holds it.
+    // The tracer is this test's own thread.
     assert_eq!(tracer, nix::unistd::gettid().as_raw());
     drop(stopped);
     running.open();
@@ -75,7 +75,8 @@ fn facts_are_right() {
     assert!(!facts.in_other_pid_namespace);
 }
 
-/// This test program again, as another user, on a target of its own or of somebody else.
+/// Runs this test program as another user. `pid`: the target, or 0 for a target that the test program starts
+/// itself.
 fn as_nobody(pid: i32) -> String {
     let mut copy = std::env::temp_dir();
     copy.push(format!("nanoprobe-attach-test-{}", std::process::id()));
@@ -83,7 +84,7 @@ fn as_nobody(pid: i32) -> String {
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(&copy)
-        .args(["opens_as_somebody_else", "--exact", "--ignored", "--nocapture"])
+        .args(["opens_as_another_user", "--exact", "--ignored", "--nocapture"])
         .env("NANOPROBE_TEST_TARGET", pid.to_string())
         .output_in_time()
         .unwrap();
@@ -93,7 +94,7 @@ fn as_nobody(pid: i32) -> String {
 
 #[test]
 #[ignore = "started by the tests below"]
-fn opens_as_somebody_else() {
+fn opens_as_another_user() {
     let Ok(pid) = std::env::var("NANOPROBE_TEST_TARGET") else {
         return;
     };
@@ -152,7 +153,7 @@ fn an_ordinary_user_traces_own_processes_and_no_others() {
     let said = as_nobody(mixed.pid());
     assert!(said.contains("has mixed user or group ids"), "{said}");
 
-    // A program that may be executed but not read: on some systems not dumpable, on others it can be traced.
+    // A program that may be executed but not read: on some systems it is not dumpable, on others it can be traced.
     let hidden = program.path.with_file_name("hidden");
     copy_program(&program.path, &hidden);
     std::fs::set_permissions(&hidden, std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();

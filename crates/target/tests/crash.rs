@@ -1,4 +1,4 @@
-//! The tracer is killed, at any moment: the target runs on.
+//! A tracer that is killed at any moment leaves a target that runs on.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
@@ -9,7 +9,7 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{MappingKind, Process, Protection, WayHome};
 use support::{Running, compile, until};
 
-/// The tracer that is killed: this test program started anew with the target's pid, going on for ever, or holding the
+/// The tracer that is killed: this test program, started with the target's pid. It makes calls forever, or holds the
 /// target at one place.
 #[test]
 #[ignore = "started by the tests below"]
@@ -27,7 +27,8 @@ fn tracer() {
     };
     loop {
         let mut stopped = process.stop().unwrap();
-        // As an attach does: what the last tracer has left would take the room.
+        // A real attach clears the way home, too. Without this, the blocks of former tracers would fill all the
+        // room.
         let _ = stopped.clear_way_home();
         here("stopped");
         let at = process
@@ -55,7 +56,7 @@ fn tracer() {
     }
 }
 
-/// Asked for, and set to what they are, in one go.
+/// The actions of these signals are read, and set again unchanged, in one list of calls.
 const SIGNALS: [i32; 5] = [
     libc::SIGTRAP,
     libc::SIGUSR1,
@@ -94,7 +95,7 @@ fn killed_while_it_holds_the_target() {
     runs(&mut running);
 }
 
-/// The thread has not gone home yet when the next tracer comes: its way must not be taken away.
+/// The next tracer comes before the thread has gone home: it must not remove the thread's way home.
 #[test]
 fn killed_and_followed_at_once() {
     let program = compile("vanish");
@@ -116,13 +117,13 @@ fn killed_and_followed_at_once() {
     runs(&mut running);
 }
 
-/// What a dead tracer's thread still stands in stays until it has gone home; then it goes, and only then.
+/// A dead tracer's block stays while a thread still stands in it, and is removed after the thread has gone home.
 #[test]
-fn the_way_home_is_cleared_when_nobody_needs_it() {
+fn the_way_home_is_cleared_when_no_thread_needs_it() {
     let program = compile("vanish");
     let mut running = Running::of(&program, &[]);
     let pid = nix::unistd::Pid::from_raw(running.pid());
-    // Not before it is there: a new program's map fills up little by little.
+    // The map of a new program fills up little by little: wait until it is complete.
     runs(&mut running);
     let process = running.open();
     let vdso = vdso_bytes(&process);
@@ -178,13 +179,13 @@ fn killed_in_the_middle_of_its_calls() {
                 assert_eq!(ended, None, "round {round}: it has ended");
                 tracer_of(running.pid()) != 0
             });
-            // Another moment each time.
+            // The moment differs in each round.
             microseconds = (microseconds * 7 + round * 131) % 3001;
             std::thread::sleep(std::time::Duration::from_micros(microseconds));
             drop(tracer);
             runs(&mut running);
         }
-        // What is left is known to the next one, and taken away.
+        // The next tracer recognises the code that is left, and removes it.
         let process = running.open();
         let mut stopped = process.stop().unwrap();
         let _ = stopped.clear_way_home();
@@ -193,7 +194,7 @@ fn killed_in_the_middle_of_its_calls() {
     }
 }
 
-/// It does, for ten rounds more of its checks (some of which it may have made before).
+/// Waits until the program runs: for ten more rounds of its checks, some of which may be from before the call.
 fn runs(running: &mut Running) {
     until("no longer traced", || tracer_of(running.pid()) == 0);
     let _limit = nanoprobe_tests::in_time::TimeLimit::new(running.pid(), "its next rounds are waited for");

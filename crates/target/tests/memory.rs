@@ -1,4 +1,4 @@
-//! Writing to text that nobody may write to.
+//! Writing to text that is mapped without the right to write.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
@@ -15,7 +15,7 @@ fn text_is_changed_and_restored() {
     let twice = TargetAddress(u64::from_str_radix(line.split(' ').nth(1).unwrap(), 16).unwrap());
     let process = running.open();
     let original: [u8; 6] = process.memory().read_array(twice).unwrap();
-    // mov eax, 99; ret - in three pieces, out of order, with a byte between them that stays
+    // mov eax, 99; ret - in three pieces, out of order, with an unchanged byte between two of them
     let at = |offset: u64| TargetAddress(twice.0 + offset);
     process
         .memory()
@@ -76,7 +76,7 @@ fn the_vdso_can_be_written() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn unreadable_memory_is_reported() {
     let program = compile("plain");
     let mut running = Running::of(&program, &[]);
     running.line();
@@ -124,7 +124,7 @@ fn after_execve_nothing_is_written_to_the_new_program() {
         process.memory().write(text, &[0xcc]),
         Err(MemoryError::Gone { pid: running.pid() })
     );
-    // Nor is anybody stopped for calls that were meant for the old one.
+    // No thread is stopped for calls that were meant for the old program.
     let executed = StopError::Executed { pid: running.pid() };
     assert_eq!(process.stop().map(|_| ()), Err(executed.clone()));
     assert_eq!(process.stop_one().map(|_| ()), Err(executed));

@@ -6,7 +6,6 @@ mod support;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Process, Protection, RemoteError, Sandbox, Seccomp, StopError};
 use nanoprobe_tests::left_out::left_out;
-use nix::errno::Errno;
 use support::{Running, compile, is_root, state, until};
 
 #[test]
@@ -105,7 +104,9 @@ fn a_sandbox_refuses_and_the_process_lives_on() {
     let right = if is_root() {
         Sandbox::Forbids { call: "mmap" }
     } else {
-        Sandbox::Unknown { errno: Errno::EACCES }
+        Sandbox::Unknown {
+            doubt: nanoprobe_target::Doubt::OursAreNone,
+        }
     };
     assert_eq!(stopped.sandbox(), right);
     let tid = stopped.best_thread().unwrap();
@@ -121,8 +122,8 @@ fn a_sandbox_refuses_and_the_process_lives_on() {
     assert_eq!(running.finish().0, "fine");
 }
 
-/// It would be killed for any call that it was not seen to need, and for restart_syscall, which the kernel has it make
-/// when it goes on sleeping after a stop.
+/// The filter kills the process for any call that we do not need, and for restart_syscall, which the kernel makes
+/// when the thread continues to sleep after a stop.
 #[test]
 fn a_sandbox_that_permits_is_passed() {
     if !is_root() {
@@ -146,7 +147,7 @@ fn a_sandbox_that_permits_is_passed() {
         let mut remote = stopped.remote(tid).unwrap();
         let shared = remote.create_shared("x", at, 4096).unwrap();
         remote.unmap(shared.address, shared.bytes).unwrap();
-        // The argument is one that the filter would not let pass.
+        // The filter forbids this argument, but it is suspended.
         let again = remote.map_anonymous(at, LARGE, Protection::None);
         again.unwrap();
         remote.unmap(at, LARGE).unwrap();
@@ -192,7 +193,7 @@ fn a_restartable_sequence_is_aborted_as_the_kernel_would() {
     assert_eq!(running.finish().0, "fine");
 }
 
-/// Its own signal actions do not lead to us, so a trap would kill it.
+/// The other process has its own signal actions, which do not lead to the agent, so a trap would kill it.
 #[test]
 fn a_process_with_the_same_memory_is_named_and_refused() {
     let program = compile("sharing");

@@ -1,4 +1,4 @@
-//! Calls made in a thread that sleeps, runs, or stands anywhere: it goes on as if nothing had happened.
+//! Calls made in a thread that sleeps, runs, or stands anywhere. It continues as if nothing had happened.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
@@ -28,7 +28,7 @@ fn free(process: &Process, bytes: u64) -> TargetAddress {
         .unwrap()
 }
 
-/// Maps, writes, protects, unmaps, shares.
+/// Maps, writes, protects, unmaps and shares memory.
 fn exercise(process: &Process, stopped: &mut Stopped) {
     let at = free(process, 1 << 20);
     let tid = stopped.best_thread().unwrap();
@@ -51,7 +51,7 @@ fn exercise(process: &Process, stopped: &mut Stopped) {
 
 #[test]
 fn sleeping_threads_make_calls_and_sleep_on() {
-    // They go on for so long.
+    // How many turns the programs run.
     const TURNS: usize = 12;
     let program = compile("sleeper");
     let kinds = [
@@ -155,7 +155,7 @@ fn threads_that_run_and_die_lend_themselves() {
         for tid in tids {
             let mut remote = stopped.remote(tid).unwrap();
             assert_eq!(remote.syscall(libc::SYS_gettid, [0; 6]).unwrap(), i64::from(tid));
-            // Signals to the process and to this very thread come while it works for us.
+            // Signals to the process, and to the borrowed thread, arrive while the thread works for the tracer.
             queue(running.pid(), signal);
             sent += 1;
             assert_eq!(remote.syscall(libc::SYS_gettid, [0; 6]).unwrap(), i64::from(tid));
@@ -354,8 +354,7 @@ fn a_static_program_is_as_good() {
     assert_eq!(running.finish().0, "damage=0 early=0 wrong=0");
 }
 
-/// Below the stack pointer of one coroutine lies the stack of another, which a thread that was not stopped changes
-/// meanwhile.
+/// Below the stack pointer of one coroutine lies the stack of another, which a running thread changes meanwhile.
 #[test]
 fn no_byte_below_a_stack_pointer_is_written() {
     let program = compile("coroutines");
@@ -369,7 +368,8 @@ fn no_byte_below_a_stack_pointer_is_written() {
     assert_eq!(running.finish().0, "damage=0 ran");
 }
 
-/// A call takes its thread seconds, since all processors are busy and it is at the idle policy: it is waited for.
+/// A call takes this thread seconds, because all processors are busy and the thread is at the idle policy. The tracer
+/// waits for it.
 #[test]
 fn a_thread_that_gets_hardly_any_processor_makes_calls() {
     let program = compile("idle");
@@ -378,7 +378,7 @@ fn a_thread_that_gets_hardly_any_processor_makes_calls() {
     let process = running.open();
     let before = maps(running.pid());
     let all = std::thread::available_parallelism().map_or(2, usize::from);
-    // More than one for each processor; they end by themselves.
+    // There are several spinners for each processor; they end by themselves.
     let mut spinners: Vec<std::process::Child> = (0..all * 3)
         .map(|_| {
             let mut command = std::process::Command::new("timeout");

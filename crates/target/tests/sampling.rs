@@ -10,9 +10,9 @@ use nanoprobe_tests::command::processor_time;
 use nanoprobe_tests::left_out::left_out;
 use support::{Running, compile};
 
-/// `None`: this machine has none.
+/// `None` if this machine does not allow sampling.
 fn sampler(process: &Process, period_ns: u64) -> Option<Sampler> {
-    match process.sampler(period_ns, false) {
+    match process.sampler(period_ns, false, false) {
         Ok(sampler) => Some(sampler),
         Err(SamplingError::Refused { reason }) => {
             left_out("samples of threads", &reason.to_string());
@@ -22,13 +22,12 @@ fn sampler(process: &Process, period_ns: u64) -> Option<Sampler> {
     }
 }
 
-/// Of a processor's time, so many nanoseconds.
+/// The processor time that a process has used, in ns.
 fn processor_ns(pid: i32) -> u64 {
     u64::try_from(processor_time(pid).unwrap().as_nanos()).unwrap()
 }
 
-/// The kernel counts each thread's time from nothing on, so none of these threads comes to the time between two
-/// samples.
+/// The kernel counts each thread's time from 0, and none of these threads reaches the sampling period.
 #[test]
 fn threads_that_end_before_they_are_sampled_once() {
     const PERIOD_NS: u64 = 20_000_000;
@@ -43,8 +42,8 @@ fn threads_that_end_before_they_are_sampled_once() {
     input.flush().unwrap();
     assert_eq!(running.line(), "done");
     let (samples, lost) = sampler.take();
-    // Two seconds of processors' time: 100, less what the threads had left when they ended. The kernel's time may be
-    // hidden.
+    // Two seconds of processor time are 100 periods. A part is missing, because a thread's last period is not
+    // complete when it ends, and the kernel's time may be hidden.
     let count = samples.len() as u64 + lost;
     assert!((30..=110).contains(&count), "{count} samples");
     let others = samples.iter().filter(|sample| sample.thread != running.pid()).count();
@@ -52,8 +51,8 @@ fn threads_that_end_before_they_are_sampled_once() {
     assert_eq!(running.finish().0, "fine");
 }
 
-/// A thread that works is interrupted no more often than it was asked for, and threads that come later are seen all the
-/// same, its own among them.
+/// A thread that works is interrupted no more often than requested. Threads that are created later, by this thread or
+/// another, are sampled all the same.
 #[test]
 fn a_thread_that_works_is_sampled_coarsely_until_it_creates_others() {
     const PERIOD_NS: u64 = 10_000_000;
@@ -68,7 +67,7 @@ fn a_thread_that_works_is_sampled_coarsely_until_it_creates_others() {
         sampler.read();
         std::thread::sleep(Sampler::READ_PERIOD);
     }
-    // It works on after its first line, and says for how long it has worked up to the second.
+    // After its first line it continues to work. Its second line says how long it has worked by then.
     running.write(b"a");
     running.line();
     let before = processor_ns(running.pid());
@@ -84,7 +83,7 @@ fn a_thread_that_works_is_sampled_coarsely_until_it_creates_others() {
         (least / 2..=most + 10).contains(&count),
         "{count} samples, {least} to {most} are right"
     );
-    // Threads of two milliseconds each, a second of them.
+    // The threads run for two milliseconds each, for a second in all.
     running.write(b"c");
     while sampler.is_coarse(running.pid()) {
         sampler.read();

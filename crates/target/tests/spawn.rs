@@ -10,7 +10,7 @@ use nanoprobe_target::{Exit, Process, SpawnError, Spawned};
 use nix::errno::Errno;
 use support::{compile_with, copy_program, words};
 
-/// e_entry of a file, moved to where the file is mapped.
+/// The e_entry of a file, at the address where the file is mapped.
 fn entry(spawned: &Spawned, path: &std::path::Path) -> u64 {
     let bytes = std::fs::read(path).unwrap();
     let field = |at: usize, bytes_wide: usize| {

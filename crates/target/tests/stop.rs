@@ -1,4 +1,4 @@
-//! Stopping and letting go: nothing is lost, nothing is doubled, nobody notices.
+//! Stopping and letting go: no signal is lost or doubled, and the program notices nothing.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use nanoprobe_target::{Exit, Pauses, Process, StopError, Stopped};
 use support::{Running, compile, queue, state, state_if_any, tracer, until, words};
 
-/// Two hundred times, in a program that creates threads all the time, and that signals are sent to.
+/// Calls `how` two hundred times on a program that creates threads all the time, and sends signals to the program.
 fn disturb(mut how: impl FnMut(u32, &Process)) {
     let program = compile("storm");
     let mut running = Running::of(&program, &[]);
@@ -28,7 +28,8 @@ fn disturb(mut how: impl FnMut(u32, &Process)) {
     });
     for round in 0..rounds {
         how(round, &process);
-        // Sent while nobody traces, answered before the next stop: none of these may be merged.
+        // Each signal is sent while the program is not traced, and handled before the next stop. So two signals
+        // must never become one.
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::SIGUSR1).unwrap();
         let mut byte = [0];
         running.output.read_exact(&mut byte).unwrap();
@@ -50,7 +51,7 @@ fn signals_and_threads_survive_two_hundred_stops() {
         for tid in stopped.threads() {
             assert_ne!(stopped.registers(tid).unwrap().rip, 0);
         }
-        // All of them, and nobody else.
+        // All threads of the program are stopped, and no other thread is.
         let mut standing: Vec<i32> = stopped.threads().collect();
         standing.sort_unstable();
         let mut listed = process.threads().unwrap();
@@ -63,7 +64,7 @@ fn signals_and_threads_survive_two_hundred_stops() {
     assert!(most > 4, "the breeders and their children");
 }
 
-/// The threads stand one by one, or a few at a time, and none of them is kept.
+/// The threads are stopped one by one, or a few at a time, and all are released.
 #[test]
 fn signals_and_threads_survive_two_hundred_synchronisations() {
     let mut pauses = Pauses::default();
@@ -93,8 +94,8 @@ fn signals_and_threads_survive_two_hundred_synchronisations() {
     );
 }
 
-/// More threads than processors, that never sleep: whoever waits for a processor is waited for together with the
-/// others, or not at all.
+/// There are more threads than processors, and no thread sleeps. The wait for threads without a processor is one
+/// wait for all of them, or none.
 #[test]
 fn threads_without_a_processor_are_synchronised() {
     let program = compile("spinners");
@@ -110,7 +111,8 @@ fn threads_without_a_processor_are_synchronised() {
         };
         process.synchronise(false, &mut pauses, visit).unwrap();
     }
-    // As many as it takes to know that somebody is late; then those that have a processor, or cannot be told.
+    // First, enough threads are visited to see that some are late; then threads that have a processor, or whose state
+    // is unknown.
     assert!(visits > 0);
     for tid in process.threads().unwrap() {
         assert_eq!(tracer(tid), Some(0), "{tid}");
@@ -122,7 +124,7 @@ fn threads_without_a_processor_are_synchronised() {
 
 #[test]
 fn sleeping_calls_end_as_if_never_stopped() {
-    // They go on for so long.
+    // How many turns the programs run.
     const TURNS: usize = 20;
     let program = compile("sleeper");
     let kinds = [
@@ -136,7 +138,7 @@ fn sleeping_calls_end_as_if_never_stopped() {
         "semtimedop",
         "receive",
     ];
-    // All at once: they only sleep.
+    // All programs run at once, because they only sleep.
     let mut all: Vec<Running> = kinds.iter().map(|kind| Running::of(&program, &[kind, "30"])).collect();
     let processes: Vec<Process> = all
         .iter_mut()
@@ -161,7 +163,7 @@ fn sleeping_calls_end_as_if_never_stopped() {
         if turns == TURNS {
             all.iter_mut().for_each(Running::close_input);
         }
-        // A relative timeout begins anew, so leave them the time.
+        // A relative timeout begins anew after a stop, so leave the program time for it.
         std::thread::sleep(Duration::from_millis(33));
     }
     assert!(stops >= TURNS * kinds.len(), "{stops}");
@@ -216,7 +218,7 @@ fn job_control_while_it_is_traced_takes_effect_afterwards() {
     drop(remote);
     drop(stopped);
     until("stopped", || state(running.pid()) == 'T');
-    // And the other way round.
+    // Now in the opposite order.
     let mut stopped = process.stop().unwrap();
     nix::sys::signal::kill(pid, nix::sys::signal::SIGCONT).unwrap();
     let mut remote = stopped.remote(tid).unwrap();
@@ -251,7 +253,7 @@ fn one_thread_can_be_stopped_alone() {
     let process = running.open();
     let mut stopped = process.stop_one().unwrap();
     assert_eq!(stopped.threads().collect::<Vec<_>>(), [running.pid()]);
-    // The others run: they breed threads, which is seen in the ids.
+    // The other threads create threads, which the ids show.
     let before = process.threads().unwrap();
     until("the others run", || process.threads().unwrap() != before);
     let tid = stopped.best_thread().unwrap();

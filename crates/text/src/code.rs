@@ -1,7 +1,8 @@
-//! The code that probes stand in: where it lies in the target, its decoded parts, where its instructions start. Pure.
+//! The code that probes are placed in: its extents in the target, its decoded parts, and the starts of its
+//! instructions. Pure.
 //!
 //! ```text
-//!   module, function  ->  extent          what the symbol says, or what an IFUNC chose (placement)
+//!   module, function  ->  extent          as the symbol states, or as an IFUNC chose (placement)
 //!   module, address   ->  extent          of the function around it, by symbol, else by unwinding table
 //!   extent            ->  parts           followed: the main part first, then the cold parts it jumps to
 //!   parts             ->  Instructions    where each instruction starts: what offsets are checked against
@@ -22,18 +23,18 @@ use crate::image::Image;
 
 /// Functions larger than this are not analysed: no compiler emits them, and a damaged symbol table may claim them.
 const FUNCTION_BYTES_MAX: u64 = 16 << 20;
-/// How far from a function padding is useful: as far as a short jump reaches, and the padding's own length.
+/// How far from a function padding is useful: the reach of a short jump, plus the length of the padding.
 const NEIGHBOURHOOD_BYTES: u64 = 192;
-/// How many functions before one, and after it, are looked at for that.
+/// How many functions before a function, and after it, are searched for padding.
 const NEIGHBOURS_MAX: usize = 4;
-/// How many functions without room for a jump are looked at, one after the other.
+/// How many functions in a row without room for a jump are examined.
 const SHORT_FUNCTIONS_MAX: usize = 4;
 /// How much padding an alignment makes at most.
 const ALIGNMENT_PADDING_MAX: u64 = 15;
-/// How much padding after a function is looked at.
+/// How much padding after a function is examined.
 const PADDING_BYTES_MAX: u64 = 64;
 
-/// Where the instructions of a function start.
+/// The offsets at which the instructions of a function start.
 #[derive(Clone, Debug, Default)]
 pub struct Instructions {
     entry: u64,
@@ -50,19 +51,19 @@ struct Part {
 /// Why no instruction starts at an offset. All numbers are offsets from the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoInstruction {
-    /// It lies outside of the function, whose main part has this many bytes.
+    /// The offset lies outside of the function, whose main part has this many bytes.
     Outside {
         /// Bytes of the main part.
         bytes: u64,
     },
-    /// It lies inside of an instruction, or in data.
+    /// The offset lies inside of an instruction, or in data.
     Inside {
         /// The nearest instruction before it.
         before: Option<u64>,
         /// The nearest instruction after it.
         after: Option<u64>,
     },
-    /// It lies at or after bytes that are no known instruction.
+    /// The offset lies at, or after, bytes that are no known instruction.
     Undecodable {
         /// The first such byte.
         at: u64,
@@ -70,7 +71,7 @@ pub enum NoInstruction {
 }
 
 impl Instructions {
-    /// The instructions of the code that begins at `extent.start`; empty where the file does not have it.
+    /// The instructions of the code that begins at `extent.start`; empty if the file does not have this code.
     pub fn of(module: &Module, extent: &Range<u64>) -> Instructions {
         let parts = parts(module, extent).unwrap_or_default();
         let part = |map: &FunctionMap| Part {
@@ -84,7 +85,7 @@ impl Instructions {
         }
     }
 
-    /// The instructions of one part that is known already: its entry, its size, the offsets.
+    /// The instructions of a function with one part, made from its entry, its size, and their offsets.
     pub fn made(entry: u64, bytes: u64, offsets: &[u64]) -> Instructions {
         Instructions {
             entry,
@@ -105,7 +106,7 @@ impl Instructions {
     /// Checks that an instruction starts at an offset.
     ///
     /// # Errors
-    /// The reason why none does.
+    /// The reason why no instruction starts there.
     pub fn check(&self, offset: u64) -> Result<(), NoInstruction> {
         let address = self.entry.wrapping_add(offset);
         let offset_of = |address: u64| address.wrapping_sub(self.entry);
@@ -130,45 +131,46 @@ impl Instructions {
     }
 }
 
-/// Where a function lies in the target. For an IFUNC it is the resolver's code, where no probe belongs.
+/// The extent of a function in the target. For an IFUNC it is the resolver's code, which must not be probed.
 pub fn extent_of(module: &Module, function: usize) -> Option<Range<u64>> {
     let extent = module.functions().get(function)?.extent();
     Some(to_target(module, extent.start, extent.end))
 }
 
-/// The function around an address, for probes that name the address itself, and whether its start is an entry: that of
-/// the symbol's function, else what the unwinding tables say.
+/// The function around an address, for probes on an address. Also whether the function's start is known to be an
+/// entry. If a symbol names the function, its extent counts, otherwise the unwinding tables.
 pub fn extent_around(module: &Module, address: ImageAddress) -> Option<(Range<u64>, bool)> {
     if let Some(function) = module.function_at(address)
         && function.kind == FunctionKind::Code
     {
         let extent = function.extent();
-        return Some((to_target(module, extent.start, extent.end), true));
+        return Some((to_target(module, extent.start, extent.end), function.is_named));
     }
     let extent = module.extent_at(address).filter(|extent| extent.contains(address))?;
     Some((to_target(module, extent.start, extent.end), false))
 }
 
-/// What is known of neighbouring functions: their padding, by their extents.
+/// The surroundings of functions: the padding of their neighbours, by extents.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
     padding: KnownPadding,
-    /// Functions that were decoded because of the functions before them, and are mostly planned next.
+    /// Functions that were decoded early, because the functions before them needed their padding. Most of them are
+    /// planned next.
     decoded: Decoded,
-    /// Springboards that are in use: start and end.
+    /// The springboards that are in use: their starts and ends.
     taken: BTreeMap<u64, u64>,
-    /// Places where instructions were displaced to make room for the function before.
+    /// Places at which instructions were displaced to make room for the previous function.
     successors: BTreeSet<u64>,
 }
 
 impl Neighbours {
-    /// [`parts`], unless they are known already.
+    /// The parts of the code at an extent: already decoded parts, or those that [`parts`] yields.
     pub fn parts(&mut self, module: &Module, extent: &Range<u64>) -> Option<Vec<FunctionMap>> {
         self.decoded.take(extent).or_else(|| parts(module, extent))
     }
 
-    /// Gives the parts of a function their surroundings: their padding, that of the neighbouring functions, and the
-    /// function that begins where they end.
+    /// Gives the parts of a function their surroundings: their own padding, that of the neighbouring functions, and the
+    /// function that begins at their end.
     pub fn show(&mut self, module: &Module, parts: &mut [FunctionMap]) {
         for part in parts {
             let (start, end) = self.show_around(module, part);
@@ -182,15 +184,16 @@ impl Neighbours {
     }
 
     /// Gives a part of a function the padding of its neighbours, for springboards. An instruction may also be
-    /// displaced to make room for the short one before it. No displaced instruction carries a springboard, and none is
-    /// another function's.
+    /// displaced to make room for the short one before it. But no displaced instruction may carry a springboard, or
+    /// belong to another function.
     pub fn show_all_but_hosts(&mut self, module: &Module, part: &mut FunctionMap) {
         let text = part.start().0..part.start().0.saturating_add(part.size());
         part.show_padding_for_springboards(self.padding_around(module, &text));
         part.allow_successors();
     }
 
-    /// A part of a function again, by its start, with its surroundings except for what is in use by now.
+    /// Decodes a part of a function again, by its start, with its surroundings except for padding that is in use by
+    /// now.
     pub fn part_again(&mut self, module: &Module, extent: &Range<u64>, start: TargetAddress) -> Option<FunctionMap> {
         let parts = self.parts(module, extent)?;
         let mut part = parts.into_iter().find(|part| part.start() == start)?;
@@ -224,8 +227,8 @@ impl Neighbours {
         }));
     }
 
-    /// The function that begins after this one is useful where this one's last instruction is shorter than a jump.
-    /// Several functions in a row may be that short.
+    /// Shows a part the function that begins after it, if the part's last instruction is shorter than a jump. Several
+    /// functions in a row may be shorter than a jump.
     fn show_next(&mut self, module: &Module, part: &mut FunctionMap, depth: usize) {
         const JUMP_BYTES: u64 = 5;
         let end = part.start().0.saturating_add(part.size());
@@ -360,8 +363,8 @@ fn view<'a>(module: &'a Module, extent: &Range<u64>) -> Option<CodeView<'a>> {
     })
 }
 
-/// How many bytes of padding may follow a function. At the end of its section, bytes that belong to no function are
-/// padding as well, but only as many as alignment needs, since more zeros might be data.
+/// How many bytes of padding may follow a function. At the end of the section, bytes without an owner are padding, too.
+/// But only as many count as alignment needs, since further zeros might be data.
 fn padding_after(module: &Module, end: ImageAddress) -> u64 {
     let padding = module.padding_after(end).len();
     let gap = module.gap_after(ImageAddress(end.0.saturating_add(padding))).len();
@@ -374,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offset_is_an_instruction_s_or_says_why_not() {
+    fn an_offset_that_is_no_instruction_says_why() {
         let mut found = Instructions::made(0x1000, 0x10, &[0, 1, 4]);
         let cold = Part {
             range: 0xf80..0xf90,

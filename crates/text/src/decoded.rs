@@ -16,7 +16,7 @@ pub(crate) struct Decoded {
 }
 
 impl Decoded {
-    /// The parts of a function, if they are kept. Functions before it are forgotten.
+    /// The parts of a function, if they are kept. Functions before this function are forgotten.
     pub fn take(&mut self, extent: &Range<u64>) -> Option<Vec<FunctionMap>> {
         while let Some(first) = self.functions.first_entry().filter(|first| *first.key() < extent.start) {
             first.remove();
@@ -58,10 +58,10 @@ impl Decoded {
     }
 }
 
-/// Of how many functions the padding is kept, at most: those around the one that is planned are asked for again.
+/// For how many functions padding is kept. The functions around the planned one are requested repeatedly.
 const PADDING_KEPT_MAX: usize = 256;
 
-/// The padding of functions, by their extents. The oldest is forgotten; whoever asks for it again finds it again.
+/// The padding of functions, by their extents. The oldest is forgotten, and computed again on demand.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownPadding {
     padding: BTreeMap<(u64, u64), Vec<Padding>>,
@@ -70,7 +70,7 @@ pub(crate) struct KnownPadding {
 }
 
 impl KnownPadding {
-    /// Keeps what is known.
+    /// Stores the padding of a function.
     pub fn know(&mut self, extent: Range<u64>, padding: Vec<Padding>) {
         let key = (extent.start, extent.end);
         if self.padding.insert(key, padding).is_some() {
@@ -84,7 +84,7 @@ impl KnownPadding {
         }
     }
 
-    /// What is known, else what is found.
+    /// The kept padding; if none is kept, the result of `find`, which is then kept.
     pub fn of(&mut self, extent: Range<u64>, find: impl FnOnce(&Range<u64>) -> Vec<Padding>) -> &[Padding] {
         let key = (extent.start, extent.end);
         if !self.padding.contains_key(&key) {
@@ -102,11 +102,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_forgotten_is_found_again() {
+    fn forgotten_padding_is_found_again() {
         let at = |start: u64| Padding {
             start: TargetAddress(start),
-            bytes: vec![0x90; 6],
-            nops: Vec::new(),
+            bytes: [0x90; 6].into(),
+            nops: [].into(),
         };
         let mut known = KnownPadding::default();
         let count = 2 * PADDING_KEPT_MAX as u64;

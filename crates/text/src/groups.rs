@@ -1,5 +1,5 @@
-//! Bytes that belong together when some of them cannot be written: since the last look the program has unloaded the
-//! library, or another program has changed the text. Either all of a patch is written, or nothing more of it.
+//! Bytes that belong together when some of them cannot be written, because the program has unloaded the library, or
+//! another program has changed the text. Either all of a patch is written, or nothing more of it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,10 +8,10 @@ use nanoprobe_patch::{TargetAddress, TextRange};
 use crate::Patch;
 use crate::pieces::Pieces;
 
-/// Bytes by the group that they belong to. A group is all bytes of a patch, and those of the patches next to it,
-/// since these may share a jump.
+/// Bytes by the group that they belong to. A group consists of the bytes of a patch and of the patches next to it,
+/// since adjacent patches may share a jump.
 ///
-/// Groups are computed only when something is lost, which is very rare: there may be a million patches.
+/// There may be a million patches, so groups are computed only when a byte is lost, which is very rare.
 #[derive(Default)]
 pub struct Groups {
     group_of: HashMap<u64, usize>,
@@ -53,8 +53,8 @@ impl Groups {
         group_of.collect()
     }
 
-    /// Marks the groups of these bytes as lost: nothing more of them may be written. `old` and `new` are all that
-    /// is being written: ranges that get their original bytes, and patches with their springboards.
+    /// Marks the groups of these bytes as lost: no more bytes of them may be written. `old` and `new` are all ranges
+    /// that are being written: ranges that get their original bytes, and patches with their springboards.
     pub fn lose(&mut self, bytes: impl Iterator<Item = u64>, old: &[TextRange], new: &[Patch]) {
         if self.group_of.is_empty() {
             self.group_of = Groups::of(old, new);
@@ -64,7 +64,7 @@ impl Groups {
         }
     }
 
-    /// The same for pieces that were left out of a step, given by their starts.
+    /// Notes the loss of pieces that were left out of a step, given by their starts.
     pub fn lose_pieces(&mut self, pieces: &Pieces, left_out: &[TargetAddress], old: &[TextRange], new: &[Patch]) {
         if left_out.is_empty() {
             return;
@@ -81,7 +81,7 @@ impl Groups {
         self.is_whole() || !self.group_of.get(&address).is_some_and(is_lost)
     }
 
-    /// Whether nothing is lost.
+    /// Whether no byte is lost.
     pub fn is_whole(&self) -> bool {
         self.lost.is_empty()
     }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_adjoins_is_lost_together() {
+    fn adjoining_patches_are_lost_together() {
         let mut groups = Groups::default();
         assert!(groups.is_whole() && groups.has(0x10));
         let old = [range(0x10, 5), range(0x15, 2), range(0x20, 5)];

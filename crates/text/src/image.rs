@@ -1,11 +1,11 @@
-//! A module as the planner sees it while it follows control flow through the code, in the target's addresses.
+//! A module in the form in which the planner follows control flow through its code, with the target's addresses.
 
 use std::ops::Range;
 
 use nanoprobe_patch::{Restartable, Surroundings, TargetAddress};
 use nanoprobe_symbols::{AddressRange, ImageAddress, Module};
 
-/// A module's constants, and the places where its code is entered from elsewhere.
+/// A module, as the planner sees it: its constants, and the places at which its code is entered from elsewhere.
 pub struct Image<'a>(pub &'a Module);
 
 impl Image<'_> {

@@ -3,16 +3,18 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `modules`, `mapped` | what is mapped, and the very files that it shows |
-//! | `code`, `decoded`, `image` | the functions in it, decoded, and what lies around them |
-//! | `ahead` | what a second processor does meanwhile |
+//! | `modules`, `mapped` | the mapped images, and the files that they show |
+//! | `code`, `decoded`, `image` | their functions, decoded, and the surroundings of each |
+//! | `ahead` | the work of a second processor meanwhile |
 //! | `planning` | functions with points become runs, runs become patches with their detours |
 //! | `shims` | the program's own system calls that the agent must stand in front of |
 //! | `returns` | where return addresses may be replaced |
-//! | `space`, `regions` | memory that is handed out bit by bit |
+//! | `space`, `regions` | memory that is handed out piece by piece |
 //! | `live`, `change` | a text that threads execute, another process's or this one's, and how it is changed |
-//! | `bytes`, `pieces`, `reader`, `groups`, `moves` | what that writes and looks at, and where it moves threads |
+//! | `bytes`, `pieces`, `reader`, `groups`, `moves` | what a change writes and compares, and how it moves threads |
 //! | `patch`, `origins`, `together` | patches with their detours, and which of them share bytes |
+
+#![allow(missing_docs, reason = "an item whose name says what it is has no comment")]
 
 mod ahead;
 pub mod bytes;
@@ -36,9 +38,9 @@ pub mod shims;
 pub mod space;
 pub mod together;
 
-pub use ahead::{Ahead, in_halves};
+pub use ahead::{Ahead, in_halves, read_functions};
 pub use image::Image;
 pub use origins::{origins, origins_of, redirects};
 pub use patch::Patch;
-pub use regions::without;
+pub use regions::{NearMemory, map_missing, without};
 pub use returns::ReturnRefusal;

@@ -8,29 +8,28 @@ use crate::pieces::Piece;
 
 /// A live text.
 pub trait LiveText {
-    /// What fails.
     type Error;
 
-    /// Reads text. False: some of it cannot be read, and `bytes` may hold anything.
+    /// Reads text. Returns false if some of it cannot be read; then `bytes` may hold anything.
     fn read(&self, address: TargetAddress, bytes: &mut [u8]) -> bool;
 
-    /// Writes pieces, in this order or as if at once. All of a piece is written, or nothing of it. Yields the
-    /// pieces that were left out because the text is not mapped, or does not hold what the piece says: another
+    /// Writes pieces, in this order or as if at once. Either all bytes of a piece are written, or none. Yields the
+    /// pieces that were left out because the text is not mapped, or does not hold the piece's old bytes: another
     /// program has changed it. An implementation whose changes are checked beforehand may leave nothing out.
     ///
     /// # Errors
-    /// The piece that could not be written, and perhaps those after it, hold the old bytes or the new ones. No
-    /// piece was begun that [`Unfinished::begun`] does not count.
+    /// The piece that could not be written, and perhaps those after it, hold the old bytes or the new ones.
+    /// [`Unfinished::begun`] counts every piece that was begun.
     fn exchange(
         &mut self,
         pieces: &mut dyn Iterator<Item = Piece<'_>>,
     ) -> Result<Vec<TargetAddress>, Unfinished<Self::Error>>;
 
     /// Returns when no processor holds an instruction of the text that it fetched before. An implementation that
-    /// looks at threads for this moves those that stand at an address of `standing`.
+    /// examines threads for this purpose moves the threads that stand at an address of `standing`.
     ///
     /// # Errors
-    /// Some processor may still hold one.
+    /// Some processor may still hold such an instruction.
     fn synchronise(&mut self, standing: &Standing<'_>) -> Result<(), Self::Error>;
 
     /// Called before the first byte changes.
@@ -50,15 +49,14 @@ pub trait LiveText {
 pub struct Standing<'a> {
     /// The addresses of threads to move, and where each goes.
     pub moves: &'a Moves,
-    /// Whether to move sleeping threads, too. A stop wakes a thread that sleeps in a system call, and it makes the
-    /// call again.
+    /// Whether to move sleeping threads, too. Moving takes a stop, which wakes a thread that sleeps in a system call.
+    /// The thread then makes the call again.
     pub sleepers_too: bool,
 }
 
 /// An exchange that failed before all pieces were written.
 #[derive(Debug)]
 pub struct Unfinished<E> {
-    /// Why.
     pub error: E,
     /// How many pieces were begun.
     pub begun: usize,

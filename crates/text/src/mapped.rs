@@ -1,4 +1,4 @@
-//! The very file that a mapping shows, opened and proven.
+//! Opening the very file that a mapping shows, with proof.
 //!
 //! The traced process decides what its paths lead to, and may change that at any time. So a file is opened by one
 //! of these ways, in this order, and then compared with the map:
@@ -7,7 +7,7 @@
 //! |---|---|
 //! | /proc/PID/map_files/START-END, the kernel's own link | CAP_CHECKPOINT_RESTORE in the first user namespace |
 //! | /proc/PID/exe | no more than attaching does; only the program itself |
-//! | the path below the process's root | the name still leads there |
+//! | the path below the process's root | the name still leads to the file |
 //! | the path below ours | likewise: a process that was put into a folder of ours (chroot) |
 //!
 //! | proof | where |
@@ -31,10 +31,10 @@ const HEAD_BYTES: usize = 4096;
 /// How many program headers of the head are looked at.
 const HEADERS_MAX: usize = 64;
 
-/// Opens the file that an image shows. `deleted`: the map says that its name is gone.
+/// Opens the file that an image shows. `deleted`: according to the map, the file no longer has a name.
 ///
 /// # Errors
-/// Nothing that can be opened is that file. The text says why, for the user.
+/// No file that can be opened is that file. The text tells the user the reason.
 pub(crate) fn open(pid: ProcessId, image: &Image, path: &Path, deleted: bool, memory: &Memory) -> Result<File, String> {
     let Some(first) = image.mappings.first() else {
         return Err(format!("{}: nothing of it is mapped", path.display()));
@@ -64,7 +64,7 @@ pub(crate) fn open(pid: ProcessId, image: &Image, path: &Path, deleted: bool, me
             Err(reason) => reasons.push(Some(reason)),
         }
     }
-    // The error of the path below the process's own root says most.
+    // The error for the path below the process's own root is the most informative.
     Err(match reasons.into_iter().nth(2).flatten() {
         Some(reason) if !deleted => reason,
         _ => format!(
@@ -74,7 +74,7 @@ pub(crate) fn open(pid: ProcessId, image: &Image, path: &Path, deleted: bool, me
     })
 }
 
-/// Whether a file is what a mapping shows.
+/// Whether a file is the file that a mapping shows.
 fn is_mapped(file: &File, mapping: &Mapping, memory: &Memory) -> bool {
     let Ok(metadata) = file.metadata() else {
         return false;
@@ -84,7 +84,7 @@ fn is_mapped(file: &File, mapping: &Mapping, memory: &Memory) -> bool {
     is_inode && device == mapping.device || has_same_head(file, mapping, memory, is_inode)
 }
 
-/// Whether memory holds the head of the file. Where the inode differs, the head must contain a build-id, which no
+/// Whether memory holds the head of the file. If the inode differs, the head must also contain a build-id, which no
 /// other file has.
 fn has_same_head(file: &File, mapping: &Mapping, memory: &Memory, is_inode: bool) -> bool {
     let mut on_disk = vec![0; HEAD_BYTES];
@@ -93,12 +93,12 @@ fn has_same_head(file: &File, mapping: &Mapping, memory: &Memory, is_inode: bool
     if read == 0 || memory.read(mapping.start, &mut in_memory).is_err() {
         return false;
     }
-    // After the file's end the page is zeros.
+    // After the file's end, the page contains zeros.
     let head = Head(&on_disk);
     if mapping.offset != 0 || !head.is_elf() {
         return is_inode && on_disk == in_memory;
     }
-    // A page with code may hold foreign breakpoints, but headers and notes never change.
+    // A page with code may contain breakpoints of a debugger, but headers and notes never change.
     let is_same = match mapping.permissions.execute {
         false => on_disk == in_memory,
         true => head.tables().all(|(at, bytes)| {
@@ -123,7 +123,7 @@ impl Head<'_> {
         bytes.fold(0, |word, byte| word << 8 | u64::from(*byte))
     }
 
-    /// Where the notes of the program headers lie that are in this page.
+    /// The places of the notes that lie in this page.
     fn notes(&self) -> impl Iterator<Item = (usize, usize)> {
         const NOTE: u64 = 4;
         let table = self.word::<8>(32) as usize;
@@ -179,11 +179,14 @@ mod tests {
         }
     }
 
-    /// Starts a copy of sleep(1), and calls with its image, its path and its memory.
+    /// Starts a copy of sleep(1), and calls `act` with its image, its path and its memory. cp(1) makes the copy. If
+    /// this process made it, a child that another test forks meanwhile would inherit the copy open for writing, and
+    /// the copy could not be executed (ETXTBSY) before that child has executed its own program.
     fn with_program(act: impl FnOnce(ProcessId, &Image, &Path, &Memory)) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("program");
-        std::fs::copy("/bin/sleep", &path).unwrap();
+        let copied = Command::new("cp").arg("/bin/sleep").arg(&path).status().unwrap();
+        assert!(copied.success(), "sleep was not copied");
         let running = Running(Command::new(&path).arg("60").stdout(Stdio::null()).spawn().unwrap());
         let pid = running.0.id() as i32;
         let process = Process::open(pid).unwrap();
@@ -200,7 +203,7 @@ mod tests {
         }
     }
 
-    /// The image as the map would show it with another device or inode.
+    /// The image as it would appear in a map that shows another device or inode.
     fn disguised(image: &Image, device: bool, inode: bool) -> Image {
         let mut image = image.clone();
         for mapping in &mut image.mappings {
@@ -218,7 +221,7 @@ mod tests {
             for (device, inode) in [(true, false), (true, true)] {
                 open(pid, &disguised(image, device, inode), path, false, memory).unwrap();
             }
-            // Another file of the same inode on another device, by chance, has other contents.
+            // A file on another device may have the same inode by chance, but it has other contents.
             let other = File::open("/bin/cat").unwrap();
             let mut mapping = image.mappings[0].clone();
             mapping.inode = other.metadata().unwrap().ino();
@@ -228,11 +231,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_in_place_of_a_file_is_not_opened() {
+    fn a_replacement_of_a_file_is_not_opened() {
         with_program(|pid, image, path, memory| {
             let aside = path.with_extension("old");
             std::fs::rename(path, &aside).unwrap();
-            // A mapping for which the kernel has no link: only the path is left.
+            // The kernel has no link for this mapping, so only the path remains.
             let mut image = image.clone();
             image.mappings[0].end.0 += 1 << 20;
             let refused = |what: &str| {

@@ -1,10 +1,10 @@
-//! The target's modules: the images of its map, each with what its file says.
+//! The target's modules: the images of its map, each with the contents of its file.
 //!
 //! A module keeps its index for the session's life, also after it was unloaded: records and stacks still refer to
 //! it.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_symbols::{AddressRange, Bias, FileIdentity, FileOffset, ImageAddress, Module, ModuleKind, files};
 use nanoprobe_target::{Image, Map, MappingKind, Memory, Process, ProcessId};
 
+use crate::ahead::shared_out;
 use crate::mapped;
 
 /// The modules of one process, in the order in which they were found.
@@ -23,33 +24,36 @@ pub struct Modules {
     extents: Vec<Extent>,
     /// Images that could not be read, so that they are reported once.
     failed: HashSet<TargetAddress>,
-    /// Bytes of files that are held.
+    /// The number of bytes of files that are held in memory.
     held_bytes: u64,
-    /// The list is full, which is reported once.
+    /// Whether the list is full, which is reported once.
     is_full: bool,
+    /// Whether these are the modules of this process itself.
+    are_own: bool,
 }
 
-/// Where a module lies.
+/// The place of a module in memory.
 #[derive(Clone, Debug)]
 struct Extent {
     base: TargetAddress,
-    /// The start of the first mapping. It is the base, except where a part of the file is mapped again.
+    /// The start of the first mapping. This is the module's base, unless only a part of the file is mapped a second
+    /// time.
     start: TargetAddress,
     end: TargetAddress,
     path: PathBuf,
-    /// Device and inode, as the map has them.
+    /// Device and inode, as in the map.
     file: Option<((u32, u32), u64)>,
-    /// Its code's mappings.
+    /// The mappings of the module's code.
     code: Vec<(TargetAddress, TargetAddress)>,
-    /// The file is mapped as a whole elsewhere.
+    /// Whether the file is mapped as a whole elsewhere.
     is_part: bool,
     loaded: bool,
 }
 
-/// How a symbol's name is shown: as it is, or demangled.
+/// How a symbol's name is shown: unchanged, or demangled.
 pub type Shown = fn(&str) -> Cow<'_, str>;
 
-/// What [`Modules::update`] found.
+/// The result of [`Modules::update`].
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Index of the first new module.
@@ -62,16 +66,19 @@ pub struct Changes {
 
 /// How many images of one file are read: dlmopen has 16 namespaces.
 const COPIES_MAX: usize = 32;
-/// How many modules are read, unloaded ones included.
+/// How many modules are read, including modules that were unloaded.
 const MODULES_MAX: usize = 1 << 14;
 /// Files are read until this many bytes of them are held.
 const HELD_BYTES_MAX: u64 = 8 << 30;
 
-/// The largest vDSO that is read: it has two pages on every kernel so far.
+/// How many images are read at once, before the room for more is looked at again.
+const BATCH: usize = 16;
+
+/// A larger vDSO is not read. On every kernel so far it has two pages.
 const VDSO_BYTES_MAX: u64 = 1 << 20;
 
-/// The modules of a process, the program first. The list is empty where the process has just ended, which the
-/// session reports.
+/// The modules of a process, the program first. The list is empty if the process has just ended, which the session
+/// reports.
 pub fn modules_of(process: &Process) -> Vec<Module> {
     let mut modules = Modules::default();
     if let Ok(map) = process.map() {
@@ -83,7 +90,7 @@ pub fn modules_of(process: &Process) -> Vec<Module> {
     list
 }
 
-/// Whether all modules are mapped that a program and its libraries need. They are not while a process is being
+/// Whether all modules that a program and its libraries need are mapped. This is false while a process is being
 /// started.
 pub fn is_whole(modules: &[Module]) -> bool {
     let is_there = |name: &String| modules.iter().any(|module| module.module_matches(|own| own == name));
@@ -93,7 +100,40 @@ pub fn is_whole(modules: &[Module]) -> bool {
             .all(|module| module.linkage().needed.iter().all(is_there))
 }
 
+/// Which modules the program keeps for as long as it runs: the program itself, the dynamic linker, and the libraries
+/// that these need, directly or through others. Two libraries of one name are not among them: dlmopen may have loaded
+/// one of the two, and dlclose may unload it.
+pub fn permanent(modules: &[Module]) -> HashSet<usize> {
+    let mut named: HashMap<String, Option<usize>> = HashMap::new();
+    for (index, module) in modules.iter().enumerate() {
+        for name in module.names() {
+            let same = |known: &mut Option<usize>| *known = known.filter(|other| *other == index);
+            named.entry(name).and_modify(same).or_insert(Some(index));
+        }
+    }
+    let is_first = |module: &Module| module.kind() != ModuleKind::Library;
+    let mut ahead: Vec<usize> = (0..modules.len())
+        .filter(|index| modules.get(*index).is_some_and(is_first))
+        .collect();
+    let mut permanent: HashSet<usize> = ahead.iter().copied().collect();
+    while let Some(module) = ahead.pop().and_then(|index| modules.get(index)) {
+        let needed = module.linkage().needed.iter();
+        let needed = needed.filter_map(|name| named.get(name).copied().flatten());
+        ahead.extend(needed.filter(|index| permanent.insert(*index)));
+    }
+    permanent
+}
+
 impl Modules {
+    /// This process's own modules. Their separate debug files are not held open: a program may close all descriptors
+    /// that it does not know.
+    pub fn of_self() -> Modules {
+        Modules {
+            are_own: true,
+            ..Modules::default()
+        }
+    }
+
     /// The modules by index.
     pub fn list(&self) -> &[Module] {
         &self.list
@@ -109,7 +149,18 @@ impl Modules {
         self.extents.get(index).is_some_and(|extent| extent.loaded)
     }
 
-    /// Where a module lies, or lay.
+    /// Whether a map shows a module where it was found, with the same file and the same code.
+    pub fn is_in(&self, index: usize, map: &Map) -> bool {
+        let Some(extent) = self.extents.get(index) else {
+            return false;
+        };
+        map.images().iter().any(|image| {
+            let code = image.executable().map(|mapping| (mapping.start, mapping.end));
+            image.base == extent.base && file_of(image) == extent.file && code.eq(extent.code.iter().copied())
+        })
+    }
+
+    /// The place of a module, also after it is unloaded.
     pub fn range(&self, index: usize) -> Option<Range<u64>> {
         self.extents.get(index).map(|extent| extent.base.0..extent.end.0)
     }
@@ -129,48 +180,72 @@ impl Modules {
             if extent.loaded && !still {
                 changes.gone.push(index);
             }
-            // A later mapping there is another module, even if it is the same file at the same place.
+            // If the module is gone, a later mapping at this place is another module, even if it shows the same file.
             extent.loaded &= still;
         }
-        for image in &images {
+        let is_new = |image: &&Image| {
             let path = path_of(image);
-            let known = |extent: &Extent| extent.loaded && extent.base == image.base && extent.path == path;
-            if self.extents.iter().any(known) || self.failed.contains(&image.base) {
-                continue;
-            }
-            if !self.has_room_for(image) {
-                self.failed.insert(image.base);
-                if !std::mem::replace(&mut self.is_full, true) {
-                    changes.unreadable.push(format!(
-                        "{}: not read, nor what else is mapped beyond {COPIES_MAX} copies of a file, {MODULES_MAX} modules, or 8 GiB",
-                        path.display()
-                    ));
-                }
-                continue;
-            }
-            let is_part = is_part(image, &images);
-            match self.read(pid, image, is_part, memory, executable) {
-                Ok(Some(module)) => {
-                    self.list.push(module);
-                    self.extents.push(Extent {
-                        base: image.base,
-                        start: image.mappings.first().map_or(image.base, |first| first.start),
-                        end: image.end(),
-                        file: file_of(image),
-                        code: image.executable().map(|mapping| (mapping.start, mapping.end)).collect(),
-                        path,
-                        is_part,
-                        loaded: true,
-                    });
-                }
-                Ok(None) => {}
-                Err(reason) => {
-                    self.failed.insert(image.base);
-                    changes.unreadable.push(reason);
+            let is_it = |extent: &Extent| extent.loaded && extent.base == image.base && extent.path == path;
+            !self.extents.iter().any(is_it) && !self.failed.contains(&image.base)
+        };
+        let new: Vec<&Image> = images.iter().filter(is_new).collect();
+        // A single image is read without another thread: the library starts none in its program.
+        let images_at_once = if self.are_own { 1 } else { BATCH };
+        for batch in new.chunks(images_at_once) {
+            let read = shared_out(batch, |image| {
+                self.has_room_for(image).then(|| self.read(pid, image, memory))
+            });
+            for (image, read) in batch.iter().zip(read) {
+                let is_part = is_part(image, &images);
+                match read.filter(|_| self.has_room_for(image)) {
+                    Some(Ok(Some(module))) => self.add(module, image, is_part, executable),
+                    Some(Ok(None)) => {}
+                    Some(Err(reason)) => {
+                        self.failed.insert(image.base);
+                        changes.unreadable.push(reason);
+                    }
+                    None => {
+                        self.failed.insert(image.base);
+                        if !std::mem::replace(&mut self.is_full, true) {
+                            changes.unreadable.push(format!(
+                                "{}: not read, nor what else is mapped beyond {COPIES_MAX} copies of a file, {MODULES_MAX} modules, or 8 GiB",
+                                path_of(image).display()
+                            ));
+                        }
+                    }
                 }
             }
         }
         changes
+    }
+
+    /// Adds a module that was read. Another thread may have read the same file for another image.
+    fn add(&mut self, mut module: Module, image: &Image, is_part: bool, executable: &Path) {
+        let path = path_of(image);
+        match module.identity().and_then(|identity| self.known_of(identity, &path)) {
+            Some(known) => module = known.clone().with_root(module.root()),
+            None => {
+                self.held_bytes += module.image().held_bytes();
+                // Usually few of these bytes are needed again.
+                if let Some(unread) = module.image().unread() {
+                    module.set_image(unread);
+                }
+            }
+        }
+        if path == executable {
+            module = module.with_kind(ModuleKind::Executable);
+        }
+        self.list.push(placed(module, image, is_part));
+        self.extents.push(Extent {
+            base: image.base,
+            start: image.mappings.first().map_or(image.base, |first| first.start),
+            end: image.end(),
+            file: file_of(image),
+            code: image.executable().map(|mapping| (mapping.start, mapping.end)).collect(),
+            path,
+            is_part,
+            loaded: true,
+        });
     }
 
     /// Whether one more image may be read. A process can map anything any number of times.
@@ -182,7 +257,7 @@ impl Modules {
             && self.extents.iter().filter(same).count() < COPIES_MAX
     }
 
-    /// The module whose image holds an address; a loaded one before one that is gone.
+    /// The module whose image holds an address; loaded modules have precedence over modules that are gone.
     pub fn find(&self, address: TargetAddress) -> Option<(usize, &Module)> {
         let holds = |extent: &Extent| extent.start <= address && address < extent.end;
         let index = self
@@ -193,16 +268,16 @@ impl Modules {
         Some((index, self.list.get(index)?))
     }
 
-    /// `` module`function+0x12 ``, or `` module`0x1234 ``, or the bare address.
+    /// `` module`function+0x12 ``, or the same form with a variable, or `` module`0x1234 ``, or the bare address.
     pub fn symbolize(&self, address: TargetAddress, shown: Shown) -> String {
         let Some((_, module)) = self.find(address) else {
             return address.to_string();
         };
         let image = module.bias().to_image(address);
-        named(module, image, module.resolve(image), shown)
+        named(module, image, resolved(module, image), shown)
     }
 
-    /// As [`Modules::symbolize`], of a return address. A call that does not return may be the last instruction of
+    /// As [`Modules::symbolize`], for a return address. A call that does not return may be the last instruction of
     /// its function, so that its return address lies in another function or in padding. An address that follows a
     /// call is shown as part of the calling function. The address in a signal's frame follows no call, and is shown
     /// as it is.
@@ -234,6 +309,11 @@ impl Modules {
     }
 }
 
+/// The function or the variable that holds an address, and the address's distance from its start.
+fn resolved(module: &Module, image: ImageAddress) -> Option<(&str, u64)> {
+    module.resolve(image).or_else(|| module.object_at(image))
+}
+
 fn named(module: &Module, image: ImageAddress, resolved: Option<(&str, u64)>, shown: Shown) -> String {
     match resolved.map(|(name, offset)| (shown(name), offset)) {
         Some((name, 0)) => format!("{}`{name}", module.name()),
@@ -243,16 +323,16 @@ fn named(module: &Module, image: ImageAddress, resolved: Option<(&str, u64)>, sh
 }
 
 impl Modules {
-    /// The first byte of the function around an address; the address itself where none is known.
+    /// The first byte of the function or variable around an address; the address itself if neither is known.
     pub fn function_start(&self, address: TargetAddress) -> TargetAddress {
         let found = self.find(address).and_then(|(_, module)| {
-            let (_, offset) = module.resolve(module.bias().to_image(address))?;
+            let (_, offset) = resolved(module, module.bias().to_image(address))?;
             address.0.checked_sub(offset)
         });
         found.map_or(address, TargetAddress)
     }
 
-    /// The first byte of the module around an address; the address itself where none is known.
+    /// The first byte of the module around an address; the address itself if no module is known.
     pub fn module_start(&self, address: TargetAddress) -> TargetAddress {
         let extent = self.find(address).and_then(|(index, _)| self.extents.get(index));
         extent.map_or(address, |extent| extent.base)
@@ -271,8 +351,8 @@ fn file_of(image: &Image) -> Option<((u32, u32), u64)> {
     Some((first.device, first.inode))
 }
 
-/// Whether a file that is mapped as a whole is mapped here again in part, as V8 does with its builtins. A linker
-/// always begins with the file's first page.
+/// Whether an image is a second mapping of a part of a file that is already mapped as a whole. V8 makes such mappings
+/// of its builtins. A linker always begins with the file's first page.
 fn is_part(image: &Image, images: &[Image]) -> bool {
     let is_whole = |image: &Image| image.mappings.first().is_some_and(|first| first.offset == 0);
     let file = file_of(image);
@@ -281,51 +361,34 @@ fn is_part(image: &Image, images: &[Image]) -> bool {
 
 impl Modules {
     /// Reads the file that an image shows; `None` for a file that is mapped executable but is no program.
-    fn read(
-        &mut self,
-        pid: ProcessId,
-        image: &Image,
-        is_part: bool,
-        memory: &Memory,
-        executable: &Path,
-    ) -> Result<Option<Module>, String> {
+    /// The module of an image's file.
+    fn read(&self, pid: ProcessId, image: &Image, memory: &Memory) -> Result<Option<Module>, String> {
         let (path, deleted) = match image.kind() {
-            Some(MappingKind::Vdso) => {
-                let module = read_vdso(image, memory)?;
-                self.held_bytes += module.image().held_bytes();
-                return Ok(Some(placed(module, image, is_part)));
-            }
+            Some(MappingKind::Vdso) => return read_vdso(image, memory).map(Some),
             Some(MappingKind::File { path, deleted }) => (path, *deleted),
             _ => return Ok(None),
         };
         let root = PathBuf::from(format!("/proc/{pid}/root"));
         let file = mapped::open(pid, image, path, deleted, memory)?;
-        let module = match self.known_of(&file, path) {
-            Some(known) => known.clone().with_root(&root),
-            None => match files::module_of(file, &root, path) {
-                Ok(mut module) => {
-                    self.held_bytes += module.image().held_bytes();
-                    // Its symbols are read. What else is needed is little, as a rule.
-                    if let Some(unread) = module.image().unread() {
-                        module.set_image(unread);
-                    }
-                    module
-                }
-                Err(nanoprobe_symbols::Error::NotElf { .. } | nanoprobe_symbols::Error::NotLoadable { .. }) => {
-                    return Ok(None);
-                }
-                Err(error) => return Err(error.to_string()),
-            },
-        };
-        let module = if path == executable {
-            module.with_kind(ModuleKind::Executable)
-        } else {
-            module
-        };
-        Ok(Some(placed(module, image, is_part)))
+        let identity = file.metadata().ok().map(|metadata| FileIdentity::of(&metadata));
+        if let Some(known) = identity.and_then(|identity| self.known_of(identity, path)) {
+            return Ok(Some(known.clone().with_root(&root)));
+        }
+        match self.module_of(file, &root, path) {
+            Ok(module) => Ok(Some(module)),
+            Err(nanoprobe_symbols::Error::NotElf { .. } | nanoprobe_symbols::Error::NotLoadable { .. }) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
-    /// Gives back the bytes of large files. They are read again when somebody asks for them.
+    fn module_of(&self, file: File, root: &Path, path: &Path) -> Result<Module, nanoprobe_symbols::Error> {
+        if self.are_own {
+            return files::module_of_self(file, Path::new("/proc/self/root"), path);
+        }
+        files::module_of(file, root, path)
+    }
+
+    /// Releases the bytes of large files. They are read again on demand.
     pub fn forget_bytes(&mut self) {
         let mut forgotten: Vec<(nanoprobe_symbols::Image, nanoprobe_symbols::Image)> = Vec::new();
         for module in &mut self.list {
@@ -344,8 +407,7 @@ impl Modules {
     }
 
     /// The module of a file that is mapped elsewhere, too: its bytes are held once.
-    fn known_of(&self, file: &File, path: &Path) -> Option<&Module> {
-        let identity = FileIdentity::of(&file.metadata().ok()?);
+    fn known_of(&self, identity: FileIdentity, path: &Path) -> Option<&Module> {
         let known = self.list.iter().zip(&self.extents);
         let mut whole = known.filter(|(_, extent)| extent.loaded && !extent.is_part && extent.path == path);
         whole.find_map(|(module, _)| Some(module).filter(|module| module.identity() == Some(identity)))
@@ -361,7 +423,7 @@ fn read_vdso(image: &Image, memory: &Memory) -> Result<Module, String> {
     Module::parse_vdso(Arc::new(contents)).map_err(|error| error.to_string())
 }
 
-/// A module where an image shows it.
+/// A module at the place where an image shows it.
 fn placed(module: Module, image: &Image, is_part: bool) -> Module {
     let bias = image
         .executable()
@@ -378,4 +440,38 @@ fn placed(module: Module, image: &Image, is_part: bool) -> Module {
     });
     let parts: Vec<AddressRange> = parts.collect();
     module.of_parts(&parts)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+    use super::*;
+
+    /// The module of a mapped file of this process, or of a file.
+    fn module(path: &Path) -> Module {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        Module::parse(Arc::new(files::read(path).unwrap()), &name).unwrap()
+    }
+
+    #[test]
+    fn only_what_a_program_needs_is_permanent() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let mapped = |part: &str| {
+            let path = maps.split_whitespace().find(|word| word.contains(part));
+            PathBuf::from(path.unwrap_or_else(|| panic!("{part} is not mapped")))
+        };
+        let (program, libc, linker) = (
+            std::env::current_exe().unwrap(),
+            mapped("/libc.so"),
+            mapped("/ld-linux"),
+        );
+        // This library needs libc, and no library needs it.
+        let library = libc.with_file_name("libresolv.so.2");
+        let list: Vec<Module> = [&program, &library, &libc, &linker].map(|path| module(path)).into();
+        assert_eq!(permanent(&list), HashSet::from([0, 2, 3]));
+        // dlmopen loads a second libc, which can be unloaded. The name alone does not show which of the two that is.
+        let list: Vec<Module> = [&program, &libc, &libc, &linker].map(|path| module(path)).into();
+        assert_eq!(permanent(&list), HashSet::from([0, 3]));
+    }
 }

@@ -1,4 +1,4 @@
-//! Where threads are moved that stand inside of a run while it is patched.
+//! How threads that stand inside of a run are moved while it is patched.
 
 use nanoprobe_patch::RESTART;
 
@@ -6,22 +6,23 @@ use crate::Patch;
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// Where threads are moved that stand inside of a run which is being patched.
+/// How threads that stand inside of a run are moved while it is patched.
 #[derive(Debug, Default)]
 pub struct Moves {
-    /// From original address to relocated one. Heads are not in it, since they lead to the detour by themselves.
+    /// From original addresses to relocated ones. Heads are not included, since a patch's head already leads to the
+    /// detour.
     plain: Addresses,
-    /// The same for a thread that is about to repeat a system call. Both addresses follow a `syscall`, or the
-    /// relocated one follows an equivalent.
+    /// The moves of a thread that is about to repeat a system call. The original address follows a `syscall`; the
+    /// relocated address follows a `syscall`, too, or an equivalent.
     restarted: Addresses,
 }
 
-/// From addresses to others: sorted when all are there.
+/// Pairs of addresses, sorted once all are added.
 #[derive(Debug, Default)]
 struct Addresses(Vec<(u64, u64)>);
 
 impl Addresses {
-    /// Of several at one address the last counts.
+    /// If several moves have the same address, the last one counts.
     fn of(mut all: Vec<(u64, u64)>) -> Addresses {
         all.reverse();
         all.sort_by_key(|(address, _)| *address);
@@ -70,7 +71,8 @@ impl Moves {
         self.plain.0.is_empty() && self.restarted.0.is_empty()
     }
 
-    /// Where a thread that stands at `address` goes on. `repeats_call`: it is about to repeat a system call.
+    /// The address at which a thread that stands at `address` continues. `repeats_call`: the thread is about to repeat
+    /// a system call.
     pub fn place_of(&self, address: u64, repeats_call: bool) -> Option<u64> {
         let moves = if repeats_call { &self.restarted } else { &self.plain };
         moves.get(address)

@@ -1,12 +1,12 @@
-//! What the agent looks up: where traps lead, and which original address a fault in a detour has.
+//! The agent's tables: the destinations of traps, and the original addresses of faults in detours.
 
 use nanoprobe_arena::layout::ORIGIN_PUSHED_SHIFT;
 use nanoprobe_patch::{Built, Origin, TargetAddress};
 
 use crate::Patch;
 
-/// Where every trapping byte of these patches leads, including those that trap only during the protocol; ascending. Of
-/// two patches at one place the later counts: it has replaced the earlier one.
+/// The destination of every trapping byte of these patches, including those that trap only during the protocol;
+/// ascending. If two patches are at one place, the later one counts, because it has replaced the earlier one.
 pub fn redirects<'a>(patches: impl Iterator<Item = &'a Patch>) -> Vec<(u64, u64)> {
     let mut all = Vec::new();
     for patch in patches {
@@ -19,19 +19,19 @@ pub fn redirects<'a>(patches: impl Iterator<Item = &'a Patch>) -> Vec<(u64, u64)
     all
 }
 
-/// Which original address a relocated one stands for, sorted for the agent's binary search; an entry applies up to
-/// the next, and 0 means no address ([`nanoprobe_patch::Built::origins`]). The number of extra words on the stack
-/// is in the top byte, which addresses do not use.
+/// The original address for each relocated address, sorted for the agent's binary search. An entry applies up to the
+/// next one; 0 means no address ([`nanoprobe_patch::Built::origins`]). The number of extra words on the stack is in
+/// the top byte, which addresses do not use.
 pub fn origins<'a>(patches: impl Iterator<Item = &'a Patch>) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = patches
         .flat_map(|patch| origins_of(patch.detour, &patch.built))
         .collect();
-    // One detour may begin where another one ends.
+    // One detour may begin where another detour ends.
     sort(&mut all, |earlier, later| if later == 0 { earlier } else { later });
     all
 }
 
-/// The same of one detour.
+/// The origins of one detour.
 pub fn origins_of(detour: TargetAddress, built: &Built) -> impl Iterator<Item = (u64, u64)> + use<> {
     let origin = |origin: Origin| {
         let original = origin.original.map_or(0, |original| original.0);
@@ -43,9 +43,9 @@ pub fn origins_of(detour: TargetAddress, built: &Built) -> impl Iterator<Item = 
     built.origins(detour).into_iter().map(origin)
 }
 
-/// Sorts by address. Of several entries at one address that is left which `of` makes of the earlier and the later.
+/// Sorts by address. `of` merges the earlier and the later of two entries at one address.
 fn sort(all: &mut Vec<(u64, u64)>, of: impl Fn(u64, u64) -> u64) {
-    // Stable, and quick where most is in order.
+    // This sort is stable, and quick if most entries are in order.
     all.sort_by_key(|(address, _)| *address);
     all.dedup_by(|later, earlier| {
         let is_same = later.0 == earlier.0;

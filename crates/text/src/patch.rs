@@ -1,4 +1,4 @@
-//! A patch of the text: what it changes, where its detour lies, and what fires in it.
+//! A patch of the text: its bytes, the place of its detour, and the sites that fire in it.
 
 use std::sync::Arc;
 
@@ -7,38 +7,39 @@ use nanoprobe_patch::{Built, Obstacle, Tactic, TargetAddress};
 /// A patch with its detour, ready to be written.
 #[derive(Clone, Debug)]
 pub struct Patch {
-    /// How.
     pub tactic: Tactic,
-    /// For a trap that was not asked for: what made a jump impossible, if that was looked for.
+    /// For a trap that the user did not request: the reason why there is no jump, if that was searched.
     pub obstacle: Option<Obstacle>,
-    /// Where the detour lies.
+    /// The detour's address.
     pub detour: TargetAddress,
-    /// How many bytes are reserved for it.
+    /// The number of bytes that are reserved for the detour.
     pub room: usize,
-    /// The bytes: shared by all copies, of which arming makes some.
+    /// The bytes, which all copies share: arming makes some copies.
     pub built: Arc<Built>,
-    /// The sites that fire in it.
+    /// The sites whose probes fire in this patch.
     pub sites: Vec<TargetAddress>,
-    /// The sites at which branches from elsewhere trap: see [`RunPlan::entered`].
+    /// The sites at which a thread that comes by a branch from elsewhere traps: see [`RunPlan::entered`].
     pub entered: Vec<TargetAddress>,
-    /// Start of the function for whose probes it was made.
+    /// Start of the function for whose probes the patch was made.
     pub function: TargetAddress,
-    /// This is no probe, but a call of the agent before the program's own system call ([`crate::shims`]).
+    /// Whether the patch is not a probe, but a call of the agent before a system call of the program
+    /// ([`crate::shims`]).
     pub shim: bool,
-    /// Whether a return address is replaced in it.
+    /// Whether a return address is replaced in this patch.
     pub takes_return: bool,
-    /// The entry of an unwinder or of the linker, where replaced return addresses are put back. It stays as long as
-    /// there may be any, that is, until all threads are stopped at the end.
+    /// Whether the patch lies at the entry of an unwinder or of the linker, where replaced return addresses are put
+    /// back. Such a patch stays as long as there may be replaced return addresses, that is, until all threads are
+    /// stopped at the end.
     pub guards_returns: bool,
 }
 
 impl Patch {
-    /// Whether it stays in the text until all threads are stopped at the end.
+    /// Whether the patch stays in the text until all threads are stopped at the end.
     pub fn stays(&self) -> bool {
         self.shim || self.guards_returns || self.built.carries.is_some()
     }
 
-    /// The tactic, and of a trap its form: what `-v` shows.
+    /// The tactic as `-v` shows it, for a trap with its form.
     pub fn how(&self) -> String {
         match self.built.form {
             Some(form) => format!("{} ({form})", self.tactic),

@@ -1,5 +1,5 @@
 //! Planning: from functions with points to runs that do not conflict, to the places of detours, to bytes. Pure: the
-//! near memory that it takes belongs to the caller, who keeps it or throws it away.
+//! near memory that planning takes is a value of the caller, which keeps it or drops it.
 //!
 //! ```text
 //!   part of a function, points     patch::plan, each by itself        Planning::add
@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 
+use nanoprobe_patch::consume::in_parts;
 use nanoprobe_patch::{
     Built, FunctionMap, FunctionPlan, PlanOptions, Point, Refusal, RunPlan, Runtime, Tactic, TargetAddress, build,
     plan, plan_again, reconcile, why_not,
@@ -17,15 +18,11 @@ use nanoprobe_patch::{
 
 use crate::in_halves;
 
-/// How many detours are built between two checks for cancellation.
-const BUILT_AT_ONCE: usize = 4096;
-
-/// Functions that are planned together: no two of them need the same bytes.
+/// Functions that are planned together, so that no two of them need the same bytes.
 #[derive(Debug, Default)]
 pub struct Planning {
-    /// The options for all of them.
     options: PlanOptions,
-    /// For how many more sites to find out why they have no jump. Each is planned several times for that.
+    /// For how many more sites the reason for a missing jump is searched. The search plans the site several times.
     explanations_left: usize,
     runs: Vec<RunPlan>,
     refusals: Vec<(TargetAddress, Refusal)>,
@@ -42,8 +39,8 @@ impl Planning {
         }
     }
 
-    /// Plans a part of a function that has its surroundings. `force`: a tactic for this part, in place of the
-    /// general one. Yields its runs, which may still change.
+    /// Plans a part of a function that has its surroundings. `force`: a tactic for this part, in place of the general
+    /// one. Yields the runs of the part, which may still change.
     pub fn add(&mut self, part: &FunctionMap, points: &[Point], force: Option<Tactic>) -> &[RunPlan] {
         let options = PlanOptions { force, ..self.options };
         let mut made = plan(part, points, &options);
@@ -61,9 +58,9 @@ impl Planning {
         std::mem::take(&mut self.refusals)
     }
 
-    /// Resolves conflicts between the runs. `taken`: text that is not free. `map_of` yields a part again with its
-    /// surroundings, without what is in use by now. It serves functions that have lost padding to another one, and
-    /// are planned again.
+    /// Resolves conflicts between the runs. `taken`: text that is not free. A function that has lost padding to another
+    /// function is planned again. For this, `map_of` yields its part with its surroundings, except for padding that is
+    /// in use by now.
     pub fn settle(
         self,
         taken: &[Range<TargetAddress>],
@@ -76,7 +73,7 @@ impl Planning {
         settled
     }
 
-    /// Makes a plan say why sites trap, or why they cannot have the tactic that the user has asked for.
+    /// Adds to a plan the reasons why sites trap, or why they cannot have the tactic that the user has requested.
     fn explain(&mut self, part: &FunctionMap, made: &mut FunctionPlan, options: &PlanOptions) {
         let mut find = |site| {
             self.explanations_left = self.explanations_left.checked_sub(1)?;
@@ -94,28 +91,24 @@ impl Planning {
     }
 }
 
-/// Builds runs at their places, on two processors where there are many. `progress` gets the number that comes next.
-/// A result that was cancelled is incomplete.
+/// Builds runs at their places, on two processors if there are many. `progress` gets the number of runs
+/// that come next. The result is incomplete if it was cancelled.
 pub fn build_all(
-    mut runs: Vec<(RunPlan, TargetAddress)>,
+    runs: Vec<(RunPlan, TargetAddress)>,
     runtime: &Runtime,
     options: &PlanOptions,
     progress: &mut dyn FnMut(usize),
     take: &mut dyn FnMut(RunPlan, TargetAddress, Result<Built, Refusal>),
 ) {
-    // The first ones last, so that the memory of those that are built can be given back.
-    runs.reverse();
-    while !runs.is_empty() {
-        let mut some = runs.split_off(runs.len().saturating_sub(BUILT_AT_ONCE));
-        some.reverse();
-        runs.shrink_to_fit();
+    in_parts(runs, |some| {
         if options.is_cancelled.is_some_and(|is_cancelled| is_cancelled()) {
-            break;
+            return false;
         }
         progress(some.len());
         let built = in_halves(&some, |(run, detour)| build(run, *detour, runtime));
         for ((run, detour), built) in some.into_iter().zip(built) {
             take(run, detour, built);
         }
-    }
+        true
+    });
 }

@@ -1,4 +1,5 @@
-//! A text that is read by pages: each look needs a few bytes, and most looks fall into one page.
+//! Reads a text page by page: each comparison needs only a few bytes, and most comparisons need the same page as the
+//! previous one.
 
 use nanoprobe_patch::TargetAddress;
 
@@ -6,20 +7,20 @@ use crate::live::LiveText;
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Reads text. The result may be a moment old, so the code that writes checks again.
+/// Reads text. The result may be slightly outdated, so code that writes must compare again.
 pub struct Reader<'a, T> {
     text: &'a T,
-    /// The last page: its address, and its bytes if they could be read.
+    /// The last page that was read: its address, and its bytes; `None` if it cannot be read.
     page: Option<(u64, Option<Vec<u8>>)>,
 }
 
 impl<'a, T: LiveText> Reader<'a, T> {
-    /// Nothing is read yet.
+    /// A reader that has not read anything yet.
     pub fn new(text: &'a T) -> Reader<'a, T> {
         Reader { text, page: None }
     }
 
-    /// Whether these bytes are there.
+    /// Whether the text holds these bytes at an address.
     pub fn holds(&mut self, address: TargetAddress, wanted: &[u8]) -> bool {
         let start = address.0 & !(PAGE_BYTES - 1);
         let offset = (address.0 - start) as usize;

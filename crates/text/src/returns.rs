@@ -1,17 +1,18 @@
-//! Return probes by the return address (a kretprobe): where that form may be used, and what it needs. Pure.
+//! Return probes by the return address (a kretprobe): where that form may be used, and its requirements. Pure.
 //! `agent/returns.h` explains how it works.
 //!
 //! The program must never meet a replaced address where it looks for a real one. So the form is refused
 //!
 //! | where | because |
 //! |---|---|
-//! | a shadow stack is on | the processor compares |
+//! | a shadow stack is on | the processor compares the addresses |
 //! | Go, OCaml, the JVM, V8, .NET, Mono | they look up return addresses in tables of their own |
 //! | greenlets, Ruby, Guile | stacks are copied away, so the end of an instance cannot be seen |
-//! | an unwinder may be there that has no name | it cannot be hooked |
+//! | an unwinder without a name may exist | it cannot be hooked |
 //! | a function uses its return address, or returns twice | see [`needs_its_return_address`] |
+//! | no symbol names a function | it may be one of these |
 //!
-//! and everywhere else the unwinders that have names are hooked ([`unwinders`]).
+//! In all other cases, the unwinders that have names are hooked ([`unwinders`]).
 
 use std::collections::BTreeSet;
 
@@ -21,43 +22,36 @@ use nanoprobe_symbols::{FunctionKind, ImageAddress, Linking, Module, ModuleKind,
 /// Why a return address is not replaced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReturnRefusal {
-    /// CET: `x86_Thread_features` of /proc/PID/status.
+    /// CET, as `x86_Thread_features` of /proc/PID/status shows.
     #[error("the process has a shadow stack, on which the processor compares return addresses")]
     ShadowStack,
-    /// A language runtime that reads return addresses, or moves stacks.
+    /// A language runtime reads return addresses, or moves stacks.
     #[error("{runtime} is in the process, which reads the return addresses on the stack or moves them")]
-    Runtime {
-        /// Which.
-        runtime: &'static str,
-    },
-    /// Code that may unwind stacks, and has no symbols.
+    Runtime { runtime: &'static str },
+    /// A module may contain code that unwinds stacks, and has no symbols.
     #[error("{module} may unwind stacks by code of its own, and has no symbols by which it could be found")]
-    HiddenUnwinder {
-        /// Where.
-        module: String,
-    },
-    /// Libraries that are loaded later could not be looked at in time.
+    HiddenUnwinder { module: String },
+    /// Libraries that are loaded later could not be examined in time.
     #[error("there is no hook in the dynamic linker by which a new library would be noticed")]
     NoLinkerHook,
-    /// By its name.
+    /// The function's name forbids it.
     #[error("{name} uses its return address, or returns twice")]
-    Name {
-        /// The function.
-        name: String,
-    },
-    /// By its code.
+    Name { name: String },
+    /// The function has no name that could forbid it.
+    #[error("no symbol names it, so it may be a function that uses its return address, or returns twice")]
+    Nameless,
+    /// The function's code forbids it.
     #[error(transparent)]
     Use(#[from] ReturnAddressUse),
-    /// The frame is still there at a jump, or the place of the return address is not known.
-    #[error("nothing says where its return address is at {site}")]
+    /// At a jump out of the function, the frame still exists, or the place of the return address is not known.
+    #[error("the place of its return address is not known at {site}")]
     Frame {
-        /// The jump.
+        /// The address of the jump.
         site: TargetAddress,
     },
 }
 
-/// Of the jumps by which a function ends in another one, those at which the stack pointer points at the return
-/// address.
+/// The tail calls of a function at which the stack pointer points at the return address.
 pub fn frameless_jumps(module: &Module, parts: &[FunctionMap]) -> BTreeSet<TargetAddress> {
     let mut by_code = None;
     let jumps = parts.iter().flat_map(FunctionMap::tail_jumps);
@@ -72,9 +66,9 @@ pub fn frameless_jumps(module: &Module, parts: &[FunctionMap]) -> BTreeSet<Targe
     jumps.filter(is_frameless).collect()
 }
 
-/// Functions that use their return address for more than returning. It says who the caller is (dlsym), it is
-/// returned to twice (setjmp, vfork), or it is no return address at all (_start); others read those of their
-/// callers.
+/// Whether a function uses its return address for more than returning. The address identifies the caller (dlsym), or
+/// is returned to twice (setjmp, vfork), or is not a return address at all (_start). Some functions read the return
+/// addresses of their callers.
 pub fn needs_its_return_address(name: &str) -> bool {
     const NAMES: [&str; 44] = [
         "setjmp",
@@ -145,8 +139,8 @@ pub fn needs_its_return_address(name: &str) -> bool {
     NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Functions that are reached by jumps, too, and look at their return address: to find their caller, or to continue
-/// there later or twice.
+/// Functions that may be reached by jumps, and that read their return address: to find their caller, or to return to it
+/// later or twice.
 const READERS: [&str; 24] = [
     "setjmp",
     "_setjmp",
@@ -191,12 +185,12 @@ const UNWINDERS: [&str; 13] = [
     "__unw_init_local",
 ];
 
-/// Where the unwinders of a module begin.
+/// The entries of a module's unwinders.
 pub fn unwinders(module: &Module) -> Vec<ImageAddress> {
     entries(module, &UNWINDERS)
 }
 
-/// Where those functions of a module begin that look at their return address when they are reached by a jump.
+/// The entries of a module's functions that read their return address when they are reached by a jump.
 pub fn readers(module: &Module) -> Vec<ImageAddress> {
     entries(module, &READERS)
 }
@@ -210,7 +204,7 @@ fn entries(module: &Module, names: &[&str]) -> Vec<ImageAddress> {
     found
 }
 
-/// What in a module forbids the form.
+/// Checks that nothing in a module forbids replacing return addresses.
 pub fn check_module(module: &Module) -> Result<(), ReturnRefusal> {
     if let Some(runtime) = runtime(module) {
         return Err(ReturnRefusal::Runtime { runtime });
@@ -264,9 +258,10 @@ fn runtime(module: &Module) -> Option<&'static str> {
         .or_else(|| functions().find_map(of_function))
 }
 
-/// Code that walks a stack needs the modules' unwinding tables, and asks the linker where they are. A module that
-/// does so, has no symbols, and uses no unwinder of another module may contain one. A static program need not ask
-/// the linker.
+/// Whether a module may contain an unwinder without a name. Code that walks a stack needs the modules' unwinding
+/// tables, and asks the linker for them. A module is suspect if it asks the linker, has no symbols, and uses no
+/// unwinder of another module. A static program without symbols is always suspect, because it need not ask the
+/// linker.
 fn may_hide_an_unwinder(module: &Module) -> bool {
     if module.has_full_symbols() || !unwinders(module).is_empty() || module.kind() == ModuleKind::Vdso {
         return false;
@@ -326,7 +321,7 @@ mod tests {
         let status = |features: &str| format!("Name:\tshstk\n{features}Speculation_Store_Bypass:\tvulnerable\n");
         assert!(says_shadow_stack(&status("x86_Thread_features:\tshstk \n")));
         assert!(says_shadow_stack(&status("x86_Thread_features:\tshstk wrss \n")));
-        // Locked does not mean enabled; and older kernels have no such lines.
+        // "Locked" does not mean "enabled". Older kernels have no such lines.
         let locked = "x86_Thread_features:\t\nx86_Thread_features_locked:\tshstk wrss \n";
         assert!(!says_shadow_stack(&status(locked)));
         assert!(!says_shadow_stack(&status("")));

@@ -1,10 +1,11 @@
 //! Where a module makes the system calls that the agent stands in front of: `rt_sigprocmask`, `rt_sigaction`,
-//! `rt_sigpending` and `rt_sigtimedwait`, those that wait under a mask of their own, those that make threads, and
-//! those by which a program puts itself under seccomp. Pure.
+//! `rt_sigpending` and `rt_sigtimedwait`, calls that wait under a signal mask of their own, calls that create
+//! threads, and calls by which a program puts itself under seccomp. Where programs are followed, also calls that
+//! execute another program. Pure.
 //!
-//! Where the number is not known beforehand, as in syscall(3), the agent looks at every call. Two kinds of calls
-//! are not found: a `syscall` without an instruction of five bytes on the straight way to it, and one in code that
-//! no file describes.
+//! If the number is not known beforehand, as in syscall(3), the agent checks every call. Two kinds of calls are not
+//! found: a `syscall` without room for a jump on the straight way to it, and a `syscall` in code that no file
+//! describes.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +15,17 @@ use nanoprobe_symbols::{ImageAddress, Module, ModuleKind};
 
 /// rt_sigaction, rt_sigprocmask, clone, rt_sigpending, rt_sigtimedwait, prctl, seccomp, clone3.
 const CALLS: [u32; 8] = [13, 14, 56, 127, 128, 157, 317, 435];
+/// The same, and execve and execveat.
+const CALLS_AND_EXECS: [u32; 10] = [13, 14, 56, 59, 127, 128, 157, 317, 322, 435];
 /// Functions larger than this are not analysed.
 const FUNCTION_BYTES_MAX: u64 = 1 << 20;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
-/// How far before a `syscall` the load of its number is looked for.
+/// How far before a `syscall` the load of its number is searched.
 const DISTANCE_MAX: usize = 64;
 
-/// All places of a module.
-pub fn find(module: &Module) -> Vec<Replacement> {
+/// All places of a module. `executes`: also those of execve and execveat.
+pub fn find(module: &Module, executes: bool) -> Vec<Replacement> {
+    let calls: &[u32] = if executes { &CALLS_AND_EXECS } else { &CALLS };
     let mut shims = Vec::new();
     if module.kind() == ModuleKind::Vdso {
         return shims;
@@ -31,32 +35,35 @@ pub fn find(module: &Module) -> Vec<Replacement> {
         let Some(text) = module.code_at(range.start, size) else {
             continue;
         };
-        let places = candidates(text).into_iter();
+        let places = candidates(text, calls).into_iter();
         let extents = places.filter_map(|(call, load)| {
             let address = |offset: usize| range.start.0.saturating_add(offset as u64);
-            let extent = module.extent_at(ImageAddress(address(call)));
-            // A stripped library without call frame information says nothing of its inner functions (musl's).
+            // In most modules, symbols are not needed to answer this, and so are not read.
+            let at = ImageAddress(address(call));
+            let extent = module.described_at(at).or_else(|| module.extent_at(at));
+            // A stripped library without call frame information does not describe its inner functions (musl's).
             extent
                 .map(|extent| (extent.start.0, extent.end.0))
                 .or_else(|| Some((address(load?), address(call + SYSCALL.len()))))
         });
         for (start, end) in gather::<BTreeMap<u64, u64>, _>(extents) {
             let map = decoded(module, ImageAddress(start), ImageAddress(end));
-            shims.extend(map.iter().flat_map(|map| Replacement::find(map, &CALLS)));
+            shims.extend(map.iter().flat_map(|map| Replacement::find(map, calls)));
         }
     }
     shims
 }
 
-/// Where the bytes look like a `syscall` of interest, and where the load of its number is, if it can be found.
-fn candidates(text: &[u8]) -> Vec<(usize, Option<usize>)> {
+/// Places that look like a `syscall` of interest, each with the place at which its number is loaded, if that can be
+/// found.
+fn candidates(text: &[u8], calls: &[u32]) -> Vec<(usize, Option<usize>)> {
     let pairs = text.windows(SYSCALL.len()).enumerate();
-    let calls = pairs.filter_map(|(offset, pair)| (pair == SYSCALL).then_some(offset));
-    calls
+    let places = pairs.filter_map(|(offset, pair)| (pair == SYSCALL).then_some(offset));
+    places
         .filter_map(|call| {
             let from = call.saturating_sub(DISTANCE_MAX);
             match Replacement::load_in_front(text.get(from..call)?) {
-                Some((_, number)) if !CALLS.contains(&number) && !Replacement::is_wait(number) => None,
+                Some((_, number)) if !calls.contains(&number) && !Replacement::is_wait(number) => None,
                 load => Some((call, load.map(|(load, _)| from + load))),
             }
         })
@@ -107,8 +114,9 @@ mod tests {
         String::from_utf8(output.unwrap().stdout).unwrap()
     }
 
-    /// For every library of this process, and sanitizers if there are any. The displaced bytes are whole
-    /// instructions, as the disassembler sees them, and after them only the `syscall` leaves the straight way.
+    /// Checks every library of this process, and sanitizers if they are installed. According to the disassembler, the
+    /// displaced bytes are whole instructions, and between them and the `syscall` no instruction leaves the straight
+    /// way.
     #[test]
     fn whole_instructions_are_displaced() {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -131,7 +139,7 @@ mod tests {
                     Some((u64::from_str_radix(address.trim(), 16).ok()?, instruction))
                 })
                 .collect();
-            for shim in find(&module) {
+            for shim in find(&module, true) {
                 places += 1;
                 let (start, call) = (shim.run().start.0, shim.syscall().0);
                 for displaced in &shim.run().instructions {
@@ -158,8 +166,8 @@ mod tests {
         assert!(places >= 20, "{places}");
     }
 
-    /// Every load of one of the numbers that is followed by a system call, as the disassembler sees it, has its
-    /// shim; so has syscall(3). Also tested with musl, whose inner functions have neither symbols nor call frame
+    /// Every load of one of the numbers that is followed by a system call, according to the disassembler, has a shim;
+    /// so has syscall(3). The test includes musl, whose inner functions have neither symbols nor call frame
     /// information.
     #[test]
     fn all_of_the_c_librarys_calls_are_found() {
@@ -170,7 +178,7 @@ mod tests {
     }
 
     fn check_calls(module: &Module) {
-        let found: Vec<u64> = find(module).iter().map(|shim| shim.syscall().0).collect();
+        let found: Vec<u64> = find(module, true).iter().map(|shim| shim.syscall().0).collect();
         let text = disassembled(module);
         let lines: Vec<&str> = text.lines().collect();
         let mut expected = Vec::new();
@@ -181,7 +189,7 @@ mod tests {
                 *words,
                 [
                     "mov",
-                    "$0xe,%eax" | "$0xd,%eax" | "$0x9d,%eax" | "$0x7f,%eax" | "$0x80,%eax"
+                    "$0xe,%eax" | "$0xd,%eax" | "$0x9d,%eax" | "$0x7f,%eax" | "$0x80,%eax" | "$0x3b,%eax"
                 ]
             ) {
                 continue;
@@ -201,7 +209,7 @@ mod tests {
         );
         let any = module.symbol("syscall").unwrap().address.0;
         assert!(found.iter().any(|call| (any..any + 128).contains(call)));
-        // Few of the hundreds of other calls get a shim.
+        // Only a few of the hundreds of other calls get a shim.
         assert!(found.len() < 100, "{}", found.len());
     }
 }

@@ -1,5 +1,5 @@
-//! Memory that is handed out piece by piece, and some of it given back: code in the agent's block, tables and
-//! strings in the arena. Pure.
+//! Memory that is handed out piece by piece, and of which some pieces are given back: code in the agent's block,
+//! tables and strings in the arena. Pure.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub struct Space {
     new_strings: HashMap<String, TargetAddress>,
 }
 
-/// No room is left.
+/// The space is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no room for {wanted} more bytes of {bytes}: too many probes, narrow the description")]
 pub struct Full {
@@ -44,7 +44,7 @@ impl Space {
         }
     }
 
-    /// The same space, to be used on trial: it has no effect before it is committed.
+    /// A copy for a trial. It has no effect until it is committed.
     #[must_use]
     pub fn draft(&self) -> Space {
         Space {
@@ -56,13 +56,13 @@ impl Space {
         }
     }
 
-    /// Applies a draft. Nothing was reserved or released here since the draft was made.
+    /// Applies a draft. Between the creation and the commit of the draft, this space must not change.
     pub fn commit(&mut self, draft: Space) {
         self.used = draft.used;
         self.free = draft.free;
         self.written.extend(draft.written);
         self.new_strings.clear();
-        // The draft's share of the strings is dropped first, so that they need not be copied.
+        // The draft's reference to the strings is dropped first, so that they need not be copied.
         drop(draft.strings);
         Arc::make_mut(&mut self.strings).extend(draft.new_strings);
     }
@@ -97,7 +97,7 @@ impl Space {
         Ok(TargetAddress(self.start + at))
     }
 
-    /// Gives back what was reserved; it must not be in use any more.
+    /// Releases a reservation, which must not be in use any more.
     pub fn release(&mut self, address: TargetAddress, bytes: u64) {
         let Some(start) = address.0.checked_sub(self.start).filter(|_| bytes > 0) else {
             return;
@@ -111,7 +111,7 @@ impl Space {
         self.free.splice(first..behind.max(first), [gap]);
     }
 
-    /// The end of what was ever used.
+    /// The end of the part that was ever used.
     pub fn used(&self) -> u64 {
         self.used
     }
@@ -147,7 +147,7 @@ impl Space {
         Ok(address)
     }
 
-    /// What was put there since the last call.
+    /// The bytes that were put there since the last call.
     pub fn take_written(&mut self) -> Vec<(TargetAddress, Vec<u8>)> {
         std::mem::take(&mut self.written)
     }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_is_aligned_disjoint_and_handed_over_once() {
+    fn bytes_are_aligned_disjoint_and_handed_over_once() {
         let mut space = Space::new(TargetAddress(0x1000), 64);
         assert_eq!(space.put(vec![1, 2, 3], 1), Ok(TargetAddress(0x1000)));
         assert_eq!(space.put(vec![4], 16), Ok(TargetAddress(0x1010)));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_used_again_and_only_that() {
+    fn only_released_memory_is_used_again() {
         let mut space = Space::new(TargetAddress(0x1000), 64);
         let places: Vec<TargetAddress> = (0..4).map(|_| space.reserve(16, 16).unwrap()).collect();
         assert!(space.reserve(1, 1).is_err());

@@ -1,7 +1,7 @@
 //! Patches that share bytes: which of them need which others. Pure.
 //!
 //! The jump of an `evict` without springboard ends with the first bytes of the patch after it, its successor (see
-//! [`nanoprobe_patch::Built::successor`]). So it is right only while that very patch is there:
+//! [`nanoprobe_patch::Built::successor`]). So the jump is whole only while that patch is in the text:
 //!
 //! ```text
 //!   e9 | e9 d0 d1 d2 d3     both: fine
@@ -9,9 +9,9 @@
 //!   e9 | 31 c0 0f b6 17     the first alone: a jump to nowhere
 //! ```
 //!
-//! A chain of them ends with a patch that needs no other. The short jump of an `evict` whose springboard lies in a
-//! displaced instruction needs the patch of that one, its host, in the same way. Code that writes patches or takes
-//! them back asks here first.
+//! A chain of them ends with a patch that needs no other. An `evict` whose springboard lies in a displaced
+//! instruction needs the patch of that instruction, its host, in the same way. Code that writes patches or takes them
+//! back asks here first.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +19,7 @@ use nanoprobe_patch::TargetAddress;
 
 use crate::Patch;
 
-/// Which patch needs which: from a patch's address to that of its successor or host.
+/// The patches that each patch needs: from its address to that of its successor or host.
 #[derive(Debug, Default)]
 pub struct Links(HashMap<TargetAddress, TargetAddress>);
 
@@ -30,8 +30,8 @@ impl Links {
         Links(patches.into_iter().filter_map(link).collect())
     }
 
-    /// The patches that must not be in the text, where `is_there` says which others are: those whose successor is
-    /// missing, and those that need these in turn.
+    /// The patches that would be torn if the text had only the patches that `is_there` accepts: patches whose successor
+    /// is missing, and patches that need a torn patch.
     pub fn torn(&self, is_there: impl Fn(TargetAddress) -> bool) -> HashSet<TargetAddress> {
         let mut torn = HashSet::new();
         loop {
@@ -48,8 +48,8 @@ impl Links {
         }
     }
 
-    /// The patches that must stay, where `stays` says which others stay: the successors of those, and theirs in
-    /// turn.
+    /// The patches that must stay as long as the patches that `stays` accepts: the successors of those patches, and
+    /// so on along the chain.
     pub fn held(&self, stays: impl Fn(TargetAddress) -> bool) -> HashSet<TargetAddress> {
         let mut held: HashSet<TargetAddress> = HashSet::new();
         loop {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_what_is_not_there_does_not_come() {
+    fn patches_without_their_successor_are_torn() {
         let torn = |missing: &[u64]| sorted(links().torn(|address| !missing.contains(&address.0)));
         assert_eq!(torn(&[]), []);
         assert_eq!(torn(&[20, 1, 8]), []);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_needs_does_not_go() {
+    fn a_needed_patch_is_held() {
         let held = |staying: &[u64]| sorted(links().held(|address| staying.contains(&address.0)));
         assert_eq!(held(&[]), []);
         assert_eq!(held(&[4, 9, 20]), []);

@@ -1,17 +1,18 @@
-//! Where arguments are when a function is entered, and its value when it returns: the System V ABI for x86-64.
+//! Where arguments are at a function's entry, and its value at its return: the System V ABI for x86-64.
 //!
 //! ```text
 //!   integers, pointers       rdi rsi rdx rcx r8 r9 = words 0 to 5     then the stack, 8 bytes each
 //!   float, double            xmm0 to xmm7, which D does not read      then the stack
-//!   structures to 16 bytes   each half as its members are             the stack, when the registers do not suffice
+//!   structures to 16 bytes   each half like its members               the stack, if too few registers are left
 //!   others, long double      the stack
-//!   returned                 rax rdx = words 1 and 2; larger ones in memory of the caller's, whose address is passed
-//!                            in front of the first argument and comes back in rax
+//!   returned                 rax rdx = words 1 and 2; larger values in the caller's memory, whose address is
+//!                            passed before the first argument and comes back in rax
 //! ```
 //!
-//! Manual: System V ABI, AMD64 Supplement, 3.2.3 Parameter Passing. Rust's own calls are like it for integers and
-//! pointers; structures of up to 16 bytes go as the two values that they are made of, and larger ones by their address.
-//! Where that is not plain, the argument and all after it are refused: a wrong value is worse than none.
+//! Manual: System V ABI, AMD64 Supplement, 3.2.3 Parameter Passing. Rust's calls are the same for integers
+//! and pointers. A structure of up to 16 bytes is passed as the two values that it consists of, and a
+//! larger one by its address. If the way of passing is not certain, the argument and all after it are
+//! refused, because a wrong value is worse than none.
 
 use nanoprobe_lang::program::{ForeignKind, Type, alignment_of, size_of};
 use nanoprobe_lang::target::{Argument, ArgumentPlace};
@@ -19,13 +20,13 @@ use nanoprobe_lang::target::{Argument, ArgumentPlace};
 use crate::entered::Entered;
 use crate::function::{Parameter, Signature};
 
-/// Registers for integers.
+/// The number of registers for integers.
 const INTEGERS: u8 = 6;
-/// Registers for floating point.
+/// The number of registers for floating point.
 const VECTORS: u8 = 8;
-/// The most members that are looked at to classify a structure: more do not fit into 16 bytes.
+/// How many members are examined to classify a structure. More members do not fit into 16 bytes.
 const MEMBERS_MAX: u32 = 64;
-/// The deepest structure in a structure.
+/// How deep structures within structures are examined.
 const DEPTH_MAX: u32 = 16;
 
 /// The class of eight bytes.
@@ -39,15 +40,15 @@ enum Class {
 /// How a value is passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Passed {
-    /// In registers of these classes.
+    /// The value is passed in registers of these classes.
     Registers([Class; 2]),
     /// In memory.
     Memory,
-    /// By its address.
+    /// The address of the value is passed.
     Address,
     /// No bytes at all.
     Nothing,
-    /// It is not known.
+    /// The way in which the value is passed is not known, for this reason.
     Unknown(&'static str),
 }
 
@@ -78,14 +79,14 @@ pub fn at_entry(signature: &Signature) -> Vec<Argument> {
             }
         })
         .collect();
-    let told = || signature.parameters.iter().zip(&signature.entered);
+    let stated = || signature.parameters.iter().zip(&signature.entered);
     let changed = signature.changed
         || by_type
             .iter()
-            .zip(told())
-            .any(|(place, (of, told))| is_other(place, of, *told));
-    let untold = std::iter::repeat(Entered::Untold);
-    let entered = signature.entered.iter().copied().chain(untold);
+            .zip(stated())
+            .any(|(place, (of, entered))| is_other(place, of, *entered));
+    let unstated = std::iter::repeat(Entered::Unstated);
+    let entered = signature.entered.iter().copied().chain(unstated);
     let places = by_type.into_iter().zip(entered);
     let parameters = signature.parameters.iter().zip(places);
     parameters
@@ -97,42 +98,44 @@ pub fn at_entry(signature: &Signature) -> Vec<Argument> {
         .collect()
 }
 
-/// Whether a parameter is elsewhere than its type has it, or nowhere: then all others may be, too.
+/// Whether a parameter is not in the place that its type implies: in another place, or nowhere. If so, all other
+/// parameters may be in other places, too.
 fn is_other(by_type: &ArgumentPlace, parameter: &Parameter, entered: Entered) -> bool {
     let has_bytes = size_of(&parameter.value_type).is_none_or(|bytes| bytes != 0);
     match (entered, by_type) {
-        (Entered::Untold, _) => false,
+        (Entered::Unstated, _) => false,
         (Entered::Nowhere, _) => has_bytes,
-        // What the type does not tell can be nowhere else.
+        // If the type implies no place, the parameter is in no other place.
         (_, ArgumentPlace::Unreadable(_)) => false,
-        (Entered::Words(words), place) => told_words(parameter, words).as_ref() != Some(place),
+        (Entered::Words(words), place) => place_of_words(parameter, words).as_ref() != Some(place),
         (Entered::Behind(word), place) => *place != ArgumentPlace::Behind(word),
     }
 }
 
-/// Where a parameter is: by its type, by what is said of the entry, or where a parameter is elsewhere
-/// than its type says.
+/// The place of a parameter: the place that its type implies, or the place that the debug information gives for the
+/// entry.
 fn place_of(parameter: &Parameter, by_type: ArgumentPlace, entered: Entered, changed: bool) -> ArgumentPlace {
-    const CHANGED: &str = "the compiler has changed how this function is called, and does not say where it is then";
+    const CHANGED: &str =
+        "the compiler has changed how this function is called, and does not record where this argument is";
     const GONE: &str = "the compiler has left it out of the call, or a part of it";
     match entered {
-        Entered::Words(words) => told_words(parameter, words),
+        Entered::Words(words) => place_of_words(parameter, words),
         Entered::Behind(word) if parameter.by_reference || is_large(&parameter.value_type) => {
             Some(ArgumentPlace::Behind(word))
         }
         Entered::Behind(_) | Entered::Nowhere => None,
-        Entered::Untold if changed => return ArgumentPlace::Unreadable(CHANGED.to_owned()),
-        Entered::Untold => return by_type,
+        Entered::Unstated if changed => return ArgumentPlace::Unreadable(CHANGED.to_owned()),
+        Entered::Unstated => return by_type,
     }
     .unwrap_or_else(|| match by_type {
-        // It has no bytes, or the reason why its place is not known is one.
+        // The parameter has no bytes, or there is already a reason why its place is not known.
         ArgumentPlace::Unreadable(_) => by_type,
         _ => ArgumentPlace::Unreadable(GONE.to_owned()),
     })
 }
 
-/// A value all of which is in words that follow each other.
-fn told_words(parameter: &Parameter, words: [Option<u8>; 2]) -> Option<ArgumentPlace> {
+/// The place of a value whose words follow each other.
+fn place_of_words(parameter: &Parameter, words: [Option<u8>; 2]) -> Option<ArgumentPlace> {
     let of = match parameter.by_reference {
         true => return None,
         false => &parameter.value_type,
@@ -149,7 +152,7 @@ fn is_large(of: &Type) -> bool {
     size_of(of).is_some_and(|bytes| bytes > 16)
 }
 
-/// `args[]` at a function's return: the offset of the exit and, where there is one, the value.
+/// `args[]` at a function's return: the offset of the exit, and the returned value if there is one.
 #[must_use]
 pub fn at_return(signature: &Signature) -> Vec<Argument> {
     let mut arguments = vec![Argument {
@@ -177,7 +180,7 @@ pub fn at_return(signature: &Signature) -> Vec<Argument> {
     arguments
 }
 
-/// What is taken by the arguments so far.
+/// The registers and the stack that the arguments so far have taken.
 struct Registers {
     integers: u8,
     vectors: u8,
@@ -273,13 +276,13 @@ fn passed(parameter: &Parameter, rust: bool) -> Passed {
     match classify(of, 0, &mut classes, DEPTH_MAX, &mut { MEMBERS_MAX }) {
         Classified::Yes => Passed::Registers(classes),
         Classified::Memory => Passed::Memory,
-        Classified::Unknown => Passed::Unknown("how it, or one in front of it, is passed is not known"),
+        Classified::Unknown => Passed::Unknown("the way in which it, or an argument before it, is passed is not known"),
     }
 }
 
-/// Two words, one value, or more than 16 bytes: the rest is not plain.
+/// A structure of Rust in two words, as one value, or of more than 16 bytes. For all others the way is not certain.
 fn rust_structure(of: &Type, bytes: u64) -> Passed {
-    const WHY: &str = "how Rust passes it, or one in front of it, is not known";
+    const WHY: &str = "the way in which Rust passes it, or an argument before it, is not known";
     let mut classes = [Class::None; 2];
     match bytes {
         0 => return Passed::Nothing,
@@ -298,14 +301,14 @@ fn rust_structure(of: &Type, bytes: u64) -> Passed {
     }
 }
 
-/// How many values that are no structures a type is made of.
+/// The number of values, other than structures, that a type consists of.
 fn scalars(of: &Type, depth: u32, left: &mut u32) -> Option<u32> {
     *left = left.checked_sub(1)?;
     match of {
         Type::Structure(structure) => {
             let depth = depth.checked_sub(1)?;
             let members = &structure.body()?.members;
-            // A union, or an enumeration of Rust's, has several at one place.
+            // In a union, or an enumeration of Rust's, several values are at one place.
             let mut offsets: Vec<u64> = Vec::new();
             let mut count = 0;
             for member in members {
@@ -332,7 +335,7 @@ enum Classified {
     Unknown,
 }
 
-/// Adds the classes of a value at an offset to those of its structure.
+/// Adds the classes of a value at an offset to the classes of its structure.
 fn classify(of: &Type, offset: u64, classes: &mut [Class; 2], depth: u32, left: &mut u32) -> Classified {
     let Some(next) = left.checked_sub(1) else {
         return Classified::Unknown;
@@ -355,7 +358,7 @@ fn classify(of: &Type, offset: u64, classes: &mut [Class; 2], depth: u32, left: 
             for member in &body.members {
                 let at = offset.saturating_add(member.offset);
                 let result = match member.bits {
-                    // A bit-field counts where its bits are, whatever its unit.
+                    // A bit-field counts at the position of its bits, not of its unit.
                     Some(bits) => mark(classes, at + u64::from(bits.shift / 8), Class::Integer),
                     None if size_of(&member.member_type) == Some(0) => Classified::Yes,
                     None if !at.is_multiple_of(alignment_of(&member.member_type).max(1)) => Classified::Memory,

@@ -1,4 +1,4 @@
-//! What a structure is made of: its members, where they lie, the structures that it is derived from.
+//! The content of a structure: its members, their places, the structures that it is derived from.
 //!
 //! ```text
 //! C++     class Circle : Shape { double radius; }       inheritance     a member without a name, at the base's offset
@@ -8,7 +8,7 @@
 //!                                                                        bits
 //! ```
 //!
-//! A member of an unknown type has a size and no value. Static members are none.
+//! A member of an unknown type has a size and no value. Static members are left out.
 
 use std::cell::Cell;
 
@@ -19,19 +19,19 @@ use crate::entry::{Entry, EntryId, Reader};
 use crate::names::Kind;
 use crate::{DebugInfo, Problem, STEPS_MAX};
 
-/// The most members of one structure.
+/// The most members of a structure.
 const MEMBERS_MAX: usize = 1 << 16;
-/// The deepest structure in a structure that is looked into for its alignment.
+/// How deep structures within structures are examined for their alignment.
 const ALIGNMENT_DEPTH_MAX: u32 = 6;
 
-/// The deepest nesting of structures that are looked into, each because of the one around it.
+/// The deepest nesting at which the members of inner structures are still read.
 const NESTED_MAX: u32 = 64;
 
 std::thread_local! {
     static NESTED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// One more structure is being looked into. In damaged information a structure may hold itself.
+/// Counts one more structure that is being read. In damaged information a structure may contain itself.
 struct Nested;
 
 impl Nested {
@@ -53,7 +53,7 @@ impl Drop for Nested {
 }
 
 impl DebugInfo {
-    /// The members of a structure; `None` where they are not known.
+    /// The members of a structure; `None`: they are not known.
     pub(crate) fn body(&self, id: EntryId) -> Option<Body> {
         let _nested = Nested::enter()?;
         let reader = self.reader();
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// `size` is the structure's, after which no unit of a bit-field reaches.
+    /// `size` is that of the structure. No unit of a bit-field may reach beyond it.
     fn members(&self, id: EntryId, members: &mut Vec<Member>, size: u64, depth: usize) -> Result<(), Problem> {
         let mut parts = Vec::new();
         self.children(id, |child| {
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
             members.len() + parts.len() < MEMBERS_MAX
         })?;
         for part in parts {
-            // The discriminant is itself a child of its part: it was added already.
+            // The discriminant is itself a child of its part, so it was already added.
             let before = members.len();
             self.members(part.id, members, size, depth + 1)?;
             let unnamed = |member: &Member| member.name.is_empty();
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A member, unless it has no place in the structure.
+    /// A member; `None`: it has no place in the structure.
     fn member(&self, child: &Entry<'a>, size: u64) -> Option<Member> {
         if child.is(dw::DW_AT_external) || child.is(dw::DW_AT_declaration) {
             return None;
@@ -144,7 +144,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `DW_AT_data_member_location`: a number, or an expression that adds one. None at all is 0, as in unions.
+    /// `DW_AT_data_member_location`: a number, or an expression that adds a number. Without this attribute: 0, as in
+    /// unions.
     fn offset(&self, child: &Entry<'a>) -> Option<u64> {
         match child.die.attr_value(dw::DW_AT_data_member_location) {
             None => Some(0),
@@ -153,7 +154,7 @@ impl<'a> Reader<'a> {
                 let mut operations = expression.operations(unit.encoding());
                 match (operations.next(), operations.next()) {
                     (Ok(Some(gimli::Operation::PlusConstant { value })), Ok(None)) => Some(value),
-                    // A virtual base: where it lies depends on the object.
+                    // The place of a virtual base depends on the object.
                     _ => None,
                 }
             }
@@ -175,7 +176,7 @@ impl<'a> Reader<'a> {
             // DWARF 2 and 3 count from the most significant bit of the unit.
             None => {
                 let unit = child.number(dw::DW_AT_byte_size).unwrap_or(u64::from(integer.bytes));
-                // Below 0 where a packed one lies across the unit's end.
+                // The result is below 0 if a packed field lies across the unit's end.
                 let from_top = child.constant(dw::DW_AT_bit_offset).unwrap_or(0);
                 let in_unit = (8 * unit.min(16))
                     .checked_add_signed(from_top.checked_neg()?)?
@@ -204,7 +205,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// What a structure's members need, where nothing is packed: the most of them.
+    /// The alignment of a structure in which nothing is packed: the greatest of its members' alignments.
     fn alignment(&self, entry: &Entry<'a>, depth: u32) -> u64 {
         if let Some(alignment) = entry
             .number(dw::DW_AT_alignment)

@@ -1,4 +1,4 @@
-//! What a unit says of its compilation: the language, the compiler, the files.
+//! Facts about the compilation of a unit: the language, the compiler, the files.
 
 use gimli::{AttributeValue, DwLang};
 
@@ -6,7 +6,7 @@ use crate::entry::{Entry, Reader};
 use crate::units::UnitIndex;
 
 impl<'a> Reader<'a> {
-    /// The language that a unit was compiled from.
+    /// The language from which a unit was compiled.
     pub fn language(&self, index: UnitIndex) -> Option<DwLang> {
         let unit = self.unit(index).ok()?;
         let root = unit.entry(unit.header.root_offset()).ok()?;
@@ -16,13 +16,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether gcc was asked to describe no more than lines.
+    /// Whether the unit, compiled by gcc, describes only lines (`-g1`).
     pub fn is_lines_only(&self, index: UnitIndex) -> bool {
         self.producer(index)
             .is_some_and(|producer| producer.split(' ').any(|option| option == "-g1"))
     }
 
-    /// Whether it was compiled by clang, rustc or another of LLVM's compilers.
+    /// Whether the unit was compiled by clang, rustc or another compiler of LLVM.
     pub fn is_llvm(&self, index: UnitIndex) -> bool {
         let made_by = |producer: String| ["LLVM", "clang", "rustc"].iter().any(|name| producer.contains(name));
         self.producer(index).is_some_and(made_by)
@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
         self.string(index, root.attr_value(gimli::DW_AT_producer)?)
     }
 
-    /// Whether that is C, where a tag means one type throughout the program.
+    /// Whether the language is C, where a tag means one type throughout the program.
     pub fn is_c(&self, index: UnitIndex) -> bool {
         matches!(
             self.language(index),
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
         )
     }
 
-    /// Whether that is C++, whose objects may have to be copied by functions of their own.
+    /// Whether the language is C++, whose classes may have their own functions for copying.
     pub fn is_cpp(&self, index: UnitIndex) -> bool {
         matches!(
             self.language(index),
@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
         )
     }
 
-    /// The source file in which an entry is declared, as the compiler was given it.
+    /// The source file that declares an entry, by the name under which the compiler got it.
     pub fn declaring_file(&self, entry: &Entry<'a>) -> Option<String> {
         let number = match entry.die.attr_value(gimli::DW_AT_decl_file)? {
             AttributeValue::FileIndex(number) => number,

@@ -1,17 +1,18 @@
-//! Which C++ objects are passed by their address: those that cannot be copied byte by byte.
+//! Which C++ objects are passed by their address: those that may not be copied byte by byte.
 //!
-//! Clang says so of a class (`DW_AT_calling_convention`); GCC does not, so it is found out as the C++ ABI defines it: a
-//! class with a destructor, copy or move constructor of its own (or deleted), with virtual functions or bases, or with
-//! a base or member of such a class. Manual: Itanium C++ ABI, 1.1 (non-trivial for the purposes of calls).
+//! Clang marks such a class (`DW_AT_calling_convention`). GCC does not, so the rules of the C++ ABI are
+//! applied. They name a class with a destructor, copy or move constructor of its own (or deleted), with
+//! virtual functions or bases, or with a base or member of such a class. Manual: Itanium C++ ABI, 1.1
+//! (non-trivial for the purposes of calls).
 
 use gimli::{AttributeValue, constants as dw};
 
 use crate::STEPS_MAX;
 use crate::entry::{Entry, EntryId, Reader};
 
-/// The deepest class in a class that is looked into.
+/// How deep classes within classes are examined.
 const DEPTH_MAX: u32 = 12;
-/// The most entries that are looked at for one class.
+/// The most entries that are examined for one class.
 const ENTRIES_MAX: u32 = 1 << 14;
 
 impl<'a> Reader<'a> {
@@ -81,7 +82,7 @@ impl<'a> Reader<'a> {
             })
     }
 
-    /// Whether a member function is a destructor or a constructor from the class itself that the compiler did not make.
+    /// Whether a member function is a destructor, or a copy or move constructor, that the compiler did not make.
     fn hinders_copying(&self, function: &Entry<'a>, class: EntryId, name: &str) -> bool {
         let by_default = function.is(dw::DW_AT_artificial)
             || function.number(dw::DW_AT_defaulted) == Some(u64::from(dw::DW_DEFAULTED_in_class.0));

@@ -1,15 +1,15 @@
-//! Where LLVM says that a function's parameters are when it is entered.
+//! The places of a function's parameters at its entry, as LLVM's debug information gives them.
 //!
-//! LLVM changes how a function is called when it sees all of its callers. It leaves out what is not used, also the one
-//! half of a slice, and passes what a pointer points to instead of the pointer. It marks only some of the changed
-//! functions (`DW_CC_nocall`). But of each parameter that is left it says where it is:
+//! LLVM changes how a function is called if it knows all callers. It omits unused parameters, even one
+//! half of a slice, and passes the target of a pointer instead of the pointer. It marks only some of the
+//! changed functions (`DW_CC_nocall`). But it describes the places of all parameters that are left:
 //!
 //! ```text
-//!   DW_AT_location   a list                 what holds at the first instruction: a register, two in pieces, memory at
+//!   DW_AT_location   a list                 the place at the first instruction: a register, two in pieces, memory at
 //!                                           one
-//!                    a single expression    a slot of the frame, which is filled after the entry: of the entry
-//!                                           nothing
-//!                    none, or no such entry it is nowhere
+//!                    a single expression    a slot of the frame, which is filled after the entry: says nothing of
+//!                                           the entry
+//!                    none, or no such entry the parameter is nowhere
 //! ```
 
 use gimli::{Expression, Operation, constants as dw};
@@ -23,23 +23,23 @@ const LOCATIONS_MAX: u32 = 1 << 16;
 /// The most operations of a location: two registers in pieces.
 const OPERATIONS_MAX: usize = 4;
 
-/// Where a parameter is at the first instruction of its function.
+/// The place of a parameter at the first instruction of its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entered {
-    /// Nothing is said that holds there.
-    Untold,
-    /// The compiler has it nowhere.
+    /// The debug information says nothing about the entry.
+    Unstated,
+    /// The parameter is nowhere: the compiler has left it out.
     Nowhere,
-    /// In words of the arguments: the first eight bytes in one (0 is rdi, ...), and the others. `None`: they are
-    /// nowhere.
+    /// In words of the arguments: the first eight bytes in one word (0 is rdi, ...), and the rest in another. `None`:
+    /// this part is in no place.
     Words([Option<u8>; 2]),
-    /// In memory, at an address that is a word of the arguments.
+    /// In memory, at the address in a word of the arguments.
     Behind(u8),
 }
 
 impl DebugInfo {
-    /// Where the parameters are when a function is entered at an address of the image; empty where the compiler is none
-    /// that changes calls without a new name.
+    /// The places of the parameters when a function is entered at an address of the image. The result is
+    /// empty unless the compiler is one that changes calls without a new name.
     pub(crate) fn entered(&self, function: &Entry<'_>, address: u64, parameters: usize) -> Vec<Entered> {
         let reader = self.reader_of_locations();
         if !reader.is_llvm(function.id.unit) {
@@ -69,42 +69,42 @@ impl<'a> Reader<'a> {
             left > 0
         })
         .ok()?;
-        // Without optimisation nothing is said of the time before the frame is made. With it, a parameter of which
-        // nothing is said at the entry is not there.
-        let is_told = |place: &Option<Entered>| matches!(place, Some(Entered::Words(_) | Entered::Behind(_)));
-        let late = match places.iter().any(is_told) {
+        // Unoptimised code has no descriptions of the time before the frame is made. In optimised code a
+        // parameter without a description at the entry is nowhere.
+        let is_stated = |place: &Option<Entered>| matches!(place, Some(Entered::Words(_) | Entered::Behind(_)));
+        let late = match places.iter().any(is_stated) {
             true => Entered::Nowhere,
-            false => Entered::Untold,
+            false => Entered::Unstated,
         };
         Some(places.into_iter().map(|place| place.unwrap_or(late)).collect())
     }
 
-    /// `None`: something is said only of what comes after the entry.
+    /// The place of one parameter; `None`: only places after the entry are described.
     fn entered_in(&self, parameter: &Entry<'a>, address: u64, budget: &mut u32) -> Option<Entered> {
         let Some(value) = parameter.die.attr_value(dw::DW_AT_location) else {
             return Some(Entered::Nowhere);
         };
         if value.exprloc_value().is_some() {
-            return Some(Entered::Untold);
+            return Some(Entered::Unstated);
         }
         let list = self.unit(parameter.id.unit).ok();
         let list = list.and_then(|unit| self.dwarf.attr_locations(&unit, value).ok().flatten());
         let Some(mut list) = list else {
-            return Some(Entered::Untold);
+            return Some(Entered::Unstated);
         };
         while let Ok(Some(place)) = list.next() {
             let Some(less) = budget.checked_sub(1) else {
-                return Some(Entered::Untold);
+                return Some(Entered::Unstated);
             };
             *budget = less;
             if (place.range.begin..place.range.end).contains(&address) {
-                return Some(self.words(place.data, parameter.id.unit).unwrap_or(Entered::Untold));
+                return Some(self.words(place.data, parameter.id.unit).unwrap_or(Entered::Unstated));
             }
         }
         None
     }
 
-    /// A location as words of the arguments; `None` where it is anything else.
+    /// A location as words of the arguments; `None`: the location is of another kind.
     fn words(&self, location: Expression<Slice<'a>>, unit: UnitIndex) -> Option<Entered> {
         let read = self.unit(unit).ok()?;
         let mut operations = location.operations(read.encoding());
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
                     register, offset: 0, ..
                 },
             ] => Entered::Behind(word_of(*register)?),
-            // Halves: both, the first alone, the second alone.
+            // The cases in order: both halves have a place, only the first, only the second.
             [
                 Operation::Register { register: first },
                 piece,
@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The word of the arguments that a register holds, by its number in DWARF.
+/// The word of the arguments that a register holds. The register is given by its number in DWARF.
 fn word_of(register: gimli::Register) -> Option<u8> {
     Some(match register.0 {
         5 => 0,

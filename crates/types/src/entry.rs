@@ -1,4 +1,4 @@
-//! Entries (DIEs): reading one, its attributes, and following its references.
+//! Entries (DIEs): reads them and their attributes, and follows their references.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,11 +9,11 @@ use gimli::{AttributeValue, DwAt, UnitOffset};
 use crate::units::UnitIndex;
 use crate::{DebugInfo, Die, Dwarf, Problem, STEPS_MAX, Slice, Unit};
 
-/// Which entry.
+/// The place of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct EntryId {
     pub unit: UnitIndex,
-    /// From the unit's start.
+    /// Offset from the start of the unit.
     pub offset: usize,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Entry<'a> {
     pub die: Die<'a>,
 }
 
-/// The debug information while a question is answered: with the units that were needed so far.
+/// Reads the debug information to answer one question. Keeps the units that were needed so far.
 pub(crate) struct Reader<'a> {
     pub info: &'a DebugInfo,
     pub dwarf: Dwarf<'a>,
@@ -39,7 +39,7 @@ impl DebugInfo {
         }
     }
 
-    /// One that knows location lists, too.
+    /// A reader that can read location lists, too.
     pub(crate) fn reader_of_locations(&self) -> Reader<'_> {
         Reader {
             info: self,
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
             .map_err(|_| self.info.damaged("an entry"))
     }
 
-    /// Hands over the direct children of an entry, until `each` says that it has enough.
+    /// Passes the direct children of an entry to `each`, until `each` returns `false`.
     pub fn children(&self, id: EntryId, mut each: impl FnMut(Entry<'a>) -> bool) -> Result<(), Problem> {
         let damaged = |_| self.info.damaged("an entry's children");
         let unit = self.unit(id.unit)?;
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         (text.len() <= NAME_BYTES_MAX).then(|| text.to_string_lossy().into_owned())
     }
 
-    /// `DW_AT_name`; that of the entry that this one completes, when it has none.
+    /// `DW_AT_name`. If the entry has no name: the name of the entry that it completes.
     pub fn name(&self, entry: &Entry<'a>) -> Option<String> {
         self.text(entry, gimli::DW_AT_name).or_else(|| {
             let origin = self.origin(entry).ok()??;
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The entry that this one completes: the end of its abstract origins and specifications.
+    /// The entry that this entry completes: the last in the chain of abstract origins and specifications.
     pub fn origin(&self, entry: &Entry<'a>) -> Result<Option<Entry<'a>>, Problem> {
         let mut found: Option<Entry<'a>> = None;
         for _ in 0..STEPS_MAX {
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         Ok(found)
     }
 
-    /// An attribute of the entry, or of what it completes.
+    /// An attribute of the entry itself, or else of the entry that it completes.
     pub fn inherited(&self, entry: &Entry<'a>, attribute: DwAt) -> Result<Option<EntryId>, Problem> {
         if let Some(found) = self.reference(entry, attribute)? {
             return Ok(Some(found));
@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Longer names are left out.
+/// Longer names are ignored.
 const NAME_BYTES_MAX: usize = 4096;
 
 impl Entry<'_> {
@@ -184,8 +184,8 @@ impl Entry<'_> {
         matches!(self.die.attr_value(attribute), Some(AttributeValue::Flag(true)))
     }
 
-    /// The value of an enumerator: negative where its form says so. Compilers write positive ones in as few bytes as
-    /// they have, without a sign.
+    /// The value of an enumerator, negative if its form is signed. Compilers write positive values in as few
+    /// bytes as possible, without a sign.
     pub fn constant(&self, attribute: DwAt) -> Option<i64> {
         let value = self.die.attr_value(attribute)?;
         value

@@ -1,8 +1,9 @@
-//! Functions: their parameters and what they return, as the source has them.
+//! Functions: their parameters and results, as in the source.
 //!
-//! A function has an entry with its address, which may leave the rest to another: the abstract one that its inlined
-//! copies share (`DW_AT_abstract_origin`), the one within the class that declares it (`DW_AT_specification`). The
-//! parameters are those of the abstract entry where there is one, for of an optimised copy some may be missing.
+//! A function has an entry with its address. That entry may leave the rest to another one: the abstract
+//! entry that its inlined copies share (`DW_AT_abstract_origin`), or the entry within the class that
+//! declares the function (`DW_AT_specification`). If there is an abstract entry, the parameters are taken
+//! from it, because an optimised copy may lack some.
 
 use gimli::constants as dw;
 use nanoprobe_lang::program::{Foreign, ForeignKind, Type};
@@ -20,32 +21,33 @@ const PARAMETERS_MAX: usize = 256;
 /// A parameter of a function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// May be empty.
+    /// The name, which may be empty.
     pub name: String,
     /// Its type.
     pub value_type: Type,
-    /// It is of a class that cannot be copied byte by byte: its address is passed.
+    /// Whether the parameter is of a class that may not be copied byte by byte, so that its address is passed.
     pub by_reference: bool,
 }
 
-/// What a function takes and returns.
+/// The parameters and the results of a function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Signature {
-    /// In order; `this` is the first of a member function.
+    /// The parameters in order. In a member function `this` is the first.
     pub parameters: Vec<Parameter>,
-    /// `None`: nothing.
+    /// The result; `None`: the function returns nothing.
     pub result: Option<Parameter>,
-    /// Compiled from Rust, whose calls differ from C's.
+    /// Whether the function was compiled from Rust, whose calls differ from C's.
     pub rust: bool,
-    /// Compiled from Go: `results` are what it returns.
+    /// Whether the function was compiled from Go. If so, `results` holds its results.
     pub go: bool,
-    /// Of a function of Go's.
+    /// The results of a Go function.
     pub results: Vec<Parameter>,
-    /// Of a function of Go's: before which parameter the compiler passes a word of its own.
+    /// For a Go function: the index of the parameter before which the compiler passes an additional word.
     pub dictionary: Option<usize>,
-    /// The compiler says that the function is called in another way than its type has it.
+    /// Whether the compiler says that calls of the function do not follow from its type.
     pub changed: bool,
-    /// Where the parameters are when the function is entered, by the compiler's word. Empty: it says nothing of that.
+    /// The places of the parameters at the entry, as the compiler describes them; empty: the compiler does not describe
+    /// them.
     pub entered: Vec<Entered>,
 }
 
@@ -53,7 +55,7 @@ impl DebugInfo {
     /// The function that begins at an address of the image.
     ///
     /// # Errors
-    /// It is not known, or what is known makes no sense.
+    /// The function is not known, or its description makes no sense.
     pub fn function(&self, address: u64) -> Result<Signature, Problem> {
         let reader = self.reader();
         let unknown = || Problem::Unknown {
@@ -62,7 +64,7 @@ impl DebugInfo {
         };
         let unit = match self.unit_of_address(address) {
             Some(unit) => unit,
-            // A unit that cannot be read is why, if there is one.
+            // If a unit cannot be read, that is the likely reason.
             None => {
                 return Err((0..self.units().count())
                     .find_map(|unit| self.split(&reader, unit))
@@ -72,8 +74,8 @@ impl DebugInfo {
         let entry = reader.function_at(unit, address)?.ok_or_else(unknown)?;
         let mut signature = reader.signature(&entry)?;
         signature.entered = self.entered(&entry, address, signature.parameters.len());
-        let is_told = |place: &Entered| matches!(place, Entered::Words(_) | Entered::Behind(_));
-        if signature.changed && !signature.entered.iter().any(is_told) {
+        let is_stated = |place: &Entered| matches!(place, Entered::Words(_) | Entered::Behind(_));
+        if signature.changed && !signature.entered.iter().any(is_stated) {
             return Err(Problem::Changed {
                 module: self.module.clone(),
             });
@@ -88,10 +90,10 @@ impl DebugInfo {
         }
     }
 
-    /// A type by its name.
+    /// A type by its kind and name.
     ///
     /// # Errors
-    /// It is not known, or what is known makes no sense.
+    /// The type is not known, or its description makes no sense.
     pub fn type_named(&self, kind: Kind, name: &str) -> Result<Type, Problem> {
         let reader = self.reader();
         match self.find(&reader, kind, name)? {
@@ -109,10 +111,10 @@ impl DebugInfo {
         self.find_enumerator(&self.reader(), name).ok().flatten()
     }
 
-    /// The variable of that name; of several the one at `address`, where that is known from its symbol.
+    /// The variable of that name. If there are several: the one at `address`, if its symbol gives the address.
     ///
     /// # Errors
-    /// It is not known, or what is known makes no sense.
+    /// The variable is not known, or its description makes no sense.
     pub fn variable(&self, name: &str, address: Option<u64>) -> Result<Variable, Problem> {
         let reader = self.reader();
         let place = |id: &EntryId| reader.entry(*id).ok().and_then(|entry| reader.address(&entry));
@@ -168,7 +170,7 @@ impl<'a> Reader<'a> {
         if let Some(low) = die.attr_value(dw::DW_AT_low_pc) {
             return self.dwarf.attr_address(unit, low).ok().flatten() == Some(address);
         }
-        // In several parts: the first is its entry.
+        // The function has several parts. The first is its entry.
         let ranges = die.attr_value(dw::DW_AT_ranges);
         let ranges = ranges.and_then(|ranges| self.dwarf.attr_ranges(unit, ranges).ok().flatten());
         ranges.is_some_and(|mut ranges| matches!(ranges.next(), Ok(Some(range)) if range.begin == address))
@@ -211,7 +213,7 @@ impl<'a> Reader<'a> {
         }
         Ok(Signature {
             parameters,
-            // Rust says that a function returns (), which is no bytes.
+            // In Rust a function without a result returns (), which has no bytes.
             result: result.filter(|result| result.value_type != Type::Void),
             rust: self.language(entry.id.unit) == Some(dw::DW_LANG_Rust),
             go,
@@ -232,7 +234,7 @@ impl<'a> Reader<'a> {
             value_type: match value_type {
                 Some(Ok(of)) if of != Type::Void => of,
                 None | Some(Ok(_)) => Type::Void,
-                // So much is known that it is something.
+                // The variable has a type, but it is not known which.
                 Some(Err(_)) => Type::Foreign(Foreign::new(
                     "a type that cannot be read".to_owned(),
                     ForeignKind::Opaque(0),
@@ -241,7 +243,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Where a variable is, when that is one address for all threads.
+    /// The address of a variable; `None`: each thread has its own variable, or the address is computed.
     fn address(&self, entry: &Entry<'a>) -> Option<u64> {
         let expression = entry.die.attr_value(dw::DW_AT_location)?.exprloc_value()?;
         let unit = self.unit(entry.id.unit).ok()?;

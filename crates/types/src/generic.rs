@@ -1,8 +1,9 @@
-//! Generic functions of Go's: what the compiler passes besides their parameters.
+//! Generic functions of Go: the additional word (dictionary) that the compiler passes to them.
 
-/// Before which parameter a function passes its dictionary, by its name in the symbol table: one that was made
-/// from a generic function for all types of a shape (`main.apply[go.shape.int]`). A method has it after what it is
-/// called on; a function within such a one has none.
+/// The index of the parameter before which a function gets its dictionary, found by its name in the symbol
+/// table. A function has a dictionary if it was made from a generic function for all types of a shape
+/// (`main.apply[go.shape.int]`). A method gets it after its receiver. A function within such a function
+/// has none.
 pub fn dictionary(name: &str) -> Option<usize> {
     let at = name.find("[go.shape.")?;
     let mut depth = 0_u32;
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dictionary_comes_first_or_behind_the_receiver() {
+    fn a_dictionary_comes_first_or_after_the_receiver() {
         for (name, expected) in [
             ("main.apply", None),
             ("main.apply[go.shape.int]", Some(0)),

@@ -1,35 +1,36 @@
-//! Where arguments and results of Go's functions are: ABIInternal for amd64, computed from their types as
-//! the compiler does it.
+//! The places of the arguments and results of Go functions: ABIInternal for amd64, computed from the types
+//! as the compiler does it.
 //!
 //! ```text
 //!   integers, pointers, maps, channels, functions    a word
 //!   strings, interfaces; slices                      two words; three
-//!   structures, arrays of one element                what they are made of, each member in a word of its own
+//!   structures, arrays of one element                each member in a word of its own
 //!   floating point                                   X0 to X14, which D does not read
 //!   words                                            rax rbx rcx rdi rsi r8 r9 r10 r11
-//!   what does not fit as a whole, longer arrays      the stack, as in a structure; results after arguments
+//!   values that do not fit whole, longer arrays      the stack, as in a structure; results after arguments
 //! ```
 //!
-//! Results are counted anew from rax on. A value whose members are narrower than words lies in its words otherwise than
-//! in memory: for D it is a structure of the same name and members whose members are as far apart as they are passed.
+//! The registers of results are counted from rax again. A value whose members are narrower than words has
+//! another layout in its words than in memory. For D it is a structure of the same name and members, with
+//! the members at the distances at which they are passed.
 //!
-//! Manual: src/cmd/compile/abi-internal.md. Optimisation changes nothing of this: callers may be anywhere.
+//! Manual: src/cmd/compile/abi-internal.md. Optimisation changes none of this, because callers may be anywhere.
 
 use nanoprobe_lang::program::{Body, ForeignKind, Member, Structure, Type, alignment_of, size_of};
 use nanoprobe_lang::target::{Argument, ArgumentPlace};
 
 use crate::function::{Parameter, Signature};
 
-/// Registers for integers.
+/// The number of registers for integers.
 const INTEGERS: usize = 9;
-/// Registers for floating point.
+/// The number of registers for floating point.
 const FLOATS: usize = 15;
-/// The deepest structure in a structure.
+/// How deep structures within structures are examined.
 const DEPTH_MAX: u32 = 16;
-/// The most members that are looked at: more do not fit into registers.
+/// How many members are examined. More members do not fit into registers.
 const MEMBERS_MAX: u32 = 256;
 
-/// What a value is made of.
+/// A part of a value that takes a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// An integer or a pointer, at an offset in memory.
@@ -37,14 +38,14 @@ enum Part {
     Float,
 }
 
-/// `args[]` at the entry of a function of Go's.
+/// `args[]` at the entry of a Go function.
 #[must_use]
 pub fn at_entry_of_go(signature: &Signature) -> Vec<Argument> {
     let mut sequence = Sequence::default();
     sequence.places(&signature.parameters, signature.dictionary, 0)
 }
 
-/// `args[]` at its return: the offset of the exit, and its results.
+/// `args[]` at the return of a Go function: the offset of the exit, and the results.
 #[must_use]
 pub fn at_return_of_go(signature: &Signature) -> Vec<Argument> {
     let mut sequence = Sequence::default();
@@ -58,18 +59,18 @@ pub fn at_return_of_go(signature: &Signature) -> Vec<Argument> {
         value_type: Type::U64,
         place: ArgumentPlace::Words(0),
     }];
-    // After the offset.
+    // Word 0 is the offset.
     arguments.extend(sequence.places(&signature.results, None, 1));
     arguments
 }
 
-/// What is taken by the values so far.
+/// The registers and the stack that the values so far have taken.
 struct Sequence {
     integers: usize,
     floats: usize,
-    /// Where the next value on the stack would begin; `None`: not known.
+    /// The offset at which the next value on the stack would begin; `None`: it is not known.
     stack: Option<u64>,
-    /// Why the places of further values are not known.
+    /// The reason why the places of further values are not known.
     lost: Option<&'static str>,
 }
 
@@ -85,7 +86,8 @@ impl Default for Sequence {
 }
 
 impl Sequence {
-    /// `dictionary`: before which of them the compiler passes a word of its own. `first`: the word that is rax.
+    /// The places of `values`. `dictionary`: the index of the value before which the compiler passes an
+    /// additional word. `first`: the number of the word that is rax.
     fn places(&mut self, values: &[Parameter], dictionary: Option<usize>, first: usize) -> Vec<Argument> {
         let mut arguments = Vec::new();
         for (index, value) in values.iter().enumerate() {
@@ -108,7 +110,7 @@ impl Sequence {
             return unreadable(why.to_owned());
         }
         let Some(bytes) = size_of(of).filter(|_| *of != Type::Void) else {
-            self.lost = Some("its type, or that of one in front of it, is not known");
+            self.lost = Some("its type, or the type of an argument before it, is not known");
             return unreadable("its type is not known".to_owned());
         };
         if bytes == 0 {
@@ -125,7 +127,7 @@ impl Sequence {
             Some(true) if self.integers + words <= INTEGERS && self.floats + floats <= FLOATS => {}
             Some(_) => return (of.clone(), self.on_stack(of, bytes)),
             None => {
-                self.lost = Some("its type, or that of one in front of it, is not known");
+                self.lost = Some("its type, or the type of an argument before it, is not known");
                 return unreadable("its type is not known".to_owned());
             }
         }
@@ -161,7 +163,8 @@ impl Sequence {
     }
 }
 
-/// Adds what a value at an offset is made of. `Some(false)`: it never goes in registers; `None`: not known.
+/// Collects the parts of a value at an offset. `Some(false)`: registers never hold such a value; `None`: this is not
+/// known.
 fn collect(of: &Type, offset: u64, parts: &mut Vec<Part>, depth: u32, left: &mut u32) -> Option<bool> {
     *left = left.checked_sub(1)?;
     match of {
@@ -192,7 +195,7 @@ fn collect(of: &Type, offset: u64, parts: &mut Vec<Part>, depth: u32, left: &mut
     Some(true)
 }
 
-/// The type of a value in words: each of its parts in one of its own. It has been looked through, so it ends.
+/// The type of a value in words: each part in a word of its own. `collect` has shown that the recursion ends.
 fn apart(of: &Type) -> Type {
     match of {
         Type::Structure(structure) => {

@@ -1,15 +1,16 @@
-//! Inlined copies of functions: where they are entered, and where their parameters are then.
+//! Inlined copies of functions: their entries, and the places of their parameters there.
 //!
 //! ```text
-//!   DW_TAG_subprogram              what all copies share: name, parameters and their types
+//!   DW_TAG_subprogram              shared by all copies: name, parameters and their types
 //!        ^ abstract_origin
-//!   DW_TAG_inlined_subroutine      one copy: DW_AT_entry_pc, else low_pc, else the first of its ranges
+//!   DW_TAG_inlined_subroutine      one copy: entered at DW_AT_entry_pc, else low_pc, else the first of its ranges
 //!        DW_TAG_formal_parameter   DW_AT_location at that address, or DW_AT_const_value
 //! ```
 //!
-//! A copy has no call and no calling convention: a parameter is wherever the compiler had it, or nowhere. What is plain
-//! is read: a register, memory at a register and an offset (also from the frame's base), a constant; all else is a
-//! reason. Manual: DWARF 5, 3.3.8 Inlinable and Inlined Subroutines; 2.6 Location Descriptions.
+//! A copy has no call and no calling convention: a parameter is wherever the compiler has put it, or
+//! nowhere. Simple places are read: a register, memory at a register and an offset (also from the frame's
+//! base), a constant. For all others there is a reason why not. Manual: DWARF 5, 3.3.8 Inlinable and
+//! Inlined Subroutines; 2.6 Location Descriptions.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -22,9 +23,9 @@ use crate::function::Signature;
 use crate::units::UnitIndex;
 use crate::{DebugInfo, Problem, Slice};
 
-/// The most copies of the functions of one name.
+/// How many copies of functions with one name are found at most.
 const COPIES_MAX: usize = 1 << 16;
-/// The most ranges of a copy that are looked at for its start.
+/// The most ranges of a copy that are searched for its start.
 const RANGES_MAX: usize = 64;
 /// The most entries of location lists that are read for one question.
 const LOCATIONS_MAX: u32 = 1 << 22;
@@ -32,45 +33,45 @@ const LOCATIONS_MAX: u32 = 1 << 22;
 /// The copies of one function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inlined {
-    /// The name by which it was meant.
+    /// The name that `answers` gave to the function.
     pub name: String,
-    /// What its source says of it.
+    /// The parameters and results of the function, as in its source.
     pub signature: Signature,
-    /// In the order of the debug information.
+    /// The copies, in the order of the debug information.
     pub copies: Vec<InlinedCopy>,
 }
 
 /// One copy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InlinedCopy {
-    /// Where the image has its first instruction.
+    /// Address of the copy's first instruction in the image.
     pub address: u64,
-    /// Where the parameters are at that address, in the order of the signature; or why that is not known.
+    /// The places of the parameters at that address, in the order of the signature; or why a place is not known.
     pub parameters: Vec<Result<Held, &'static str>>,
 }
 
-/// Where a value is.
+/// The place of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// In a general register, by its number in DWARF: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 ... r15.
     Register(u8),
-    /// In memory, at a register's value and an offset.
+    /// In memory, at the sum of a register and an offset.
     At(u8, i64),
     /// In memory, at an offset from the canonical frame address.
     InFrame(i64),
     /// At an address of the image.
     Image(u64),
-    /// It is this.
+    /// The value is this constant.
     Constant(i64),
 }
 
 impl DebugInfo {
-    /// The inlined copies of all functions that `answers` has a name for. It is given their names: the linker's, where
-    /// there is one, else the source's. It answers only to `wanted`, a name without wildcards, and to names of which
-    /// `wanted` is the demangled form or the end.
+    /// The inlined copies of all functions for which `answers` yields a name. Its argument is the linker's
+    /// name of a function, or the source's name if there is none. It must answer only to `wanted`, a name
+    /// without wildcards, and to names of which `wanted` is the demangled form or the end.
     ///
     /// # Errors
-    /// What is there makes no sense.
+    /// The debug information makes no sense.
     pub fn inlined(&self, wanted: &str, answers: impl Fn(&str) -> Option<String>) -> Result<Vec<Inlined>, Problem> {
         let reader = self.reader();
         let located = OnceCell::new();
@@ -82,7 +83,7 @@ impl DebugInfo {
         for index in self.units_of_copies(&reader, wanted, &answers) {
             let copies = match reader.copies(index) {
                 Ok(copies) => copies,
-                // A damaged unit hides its own only.
+                // A damaged unit hides only its own copies.
                 Err(error) => {
                     problem.get_or_insert(error);
                     continue;
@@ -132,21 +133,21 @@ impl DebugInfo {
     }
 }
 
-/// The parameters of the entry that all copies share, each with its number in the signature.
+/// The parameters of the entry that all copies share, each with its index in the signature.
 pub(crate) type Numbers = HashMap<EntryId, usize>;
 
-/// Where a copy's parameters are asked for.
+/// The copy, and the address in the copy, for which the places of parameters are wanted.
 #[derive(Clone, Copy)]
 struct At {
     address: u64,
-    /// The function that the copy is in.
+    /// The function that contains the copy.
     function: EntryId,
 }
 
-/// A copy that was met.
+/// A copy that was found.
 struct Copy {
     entry: EntryId,
-    /// The function that it is in.
+    /// The function that contains the copy.
     function: EntryId,
 }
 
@@ -177,7 +178,7 @@ impl<'a> Reader<'a> {
         Ok(copies)
     }
 
-    /// A function's name for the linker, where it has one, else its name in the source.
+    /// The linker's name of a function; if there is none, the function's name in the source.
     pub(crate) fn linkage_name(&self, function: &Entry<'a>) -> Option<String> {
         let attributes = [dw::DW_AT_linkage_name, dw::DW_AT_MIPS_linkage_name];
         let own = attributes
@@ -212,16 +213,16 @@ impl<'a> Reader<'a> {
             None => base(),
             Some(value) => match (address(value), value.udata_value()) {
                 (Some(entry), _) => Some(entry),
-                // DWARF 5 has it as a distance, too.
+                // In DWARF 5 the attribute may also be a distance.
                 (None, Some(distance)) => base()?.checked_add(distance),
                 (None, None) => base(),
             },
         };
-        // What the linker left out lies at 0.
+        // Functions that the linker left out have the address 0.
         found.filter(|address| *address != 0)
     }
 
-    /// Which parameter is which in a signature of so many.
+    /// The parameters of a function, each with its index in a signature of `count` parameters.
     pub(crate) fn numbers(&self, origin: EntryId, count: usize) -> Numbers {
         let mut numbers = Numbers::new();
         let _incomplete = self.children(origin, |child| {
@@ -233,7 +234,7 @@ impl<'a> Reader<'a> {
         numbers
     }
 
-    /// Where a copy's parameters are.
+    /// The places of a copy's parameters.
     fn parameters(
         &self,
         copy: &Entry<'a>,
@@ -253,7 +254,7 @@ impl<'a> Reader<'a> {
             {
                 *place = match is_plain(&parameter.value_type) && !parameter.by_reference {
                     true => self.held(&child, at, budget),
-                    false => Err("it is no integer and no pointer, and this is an inlined copy"),
+                    false => Err("it is not an integer or pointer, and others cannot be read in an inlined copy"),
                 };
             }
             left -= 1;
@@ -263,7 +264,7 @@ impl<'a> Reader<'a> {
     }
 
     fn held(&self, parameter: &Entry<'a>, at: At, budget: &mut u32) -> Result<Held, &'static str> {
-        const UNKNOWN: &str = "where it is in this inlined copy is not told";
+        const UNKNOWN: &str = "its place in this inlined copy is not recorded";
         const GONE: &str = "its value is not kept at the entry of this inlined copy";
         if let Some(value) = parameter.constant(dw::DW_AT_const_value) {
             return Ok(Held::Constant(value));
@@ -309,7 +310,7 @@ impl<'a> Reader<'a> {
             ) if base_type.0 == 0 => general(register)
                 .map(|register| Held::At(register, offset))
                 .ok_or(VECTOR),
-            // A value of no place of its own, which is a register's.
+            // The value is computed and so has no place, but it is simply the value of a register.
             (
                 Some(Operation::RegisterOffset {
                     register,
@@ -329,7 +330,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An offset from the frame's base of a function.
+    /// The place at an offset from the frame's base of a function.
     fn in_frame(&self, function: EntryId, offset: i64) -> Option<Held> {
         let entry = self.entry(function).ok()?;
         let base = entry
@@ -361,7 +362,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether D can have it as one number.
+/// Whether D can read a value of this type as one number.
 fn is_plain(of: &Type) -> bool {
     match of {
         Type::Integer(_) | Type::Pointer(_) => true,

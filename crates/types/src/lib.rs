@@ -1,4 +1,4 @@
-//! What DWARF says of a program: its types, parameters, variables and lines, as the D compiler wants them.
+//! The types, parameters, variables and lines of a program from DWARF, in the form that the D compiler needs.
 //!
 //! ```text
 //!   file, or its separate debug file --sections--> .debug_info --units--> names, one unit at a time, until one fits
@@ -6,13 +6,14 @@
 //!                                     types, body <-----+-----> function --abi--> args[]
 //! ```
 //!
-//! Nothing is read before it is asked for, and a question reads as little as it can: a function's parameters its own
-//! unit, a type's name the units up to the first that defines it, a structure's members its own entry. A structure is a
-//! handle whose members are read when they are asked for, so types that point to each other in circles cost nothing.
+//! Nothing is read before it is needed, and a question reads as little as it can. For a function's
+//! parameters this is its own unit; for a type's name, the units up to the first that defines it; for a
+//! structure's members, its own entry. A structure is a handle whose members are read when they are
+//! needed, so types that point to each other in circles cost nothing.
 //!
-//! All of it is input from outside, perhaps written to do harm. The rules: every walk from entry to entry is bounded
-//! (by [`STEPS_MAX`], or by the unit's bytes), nothing recurses but what counts its depth, and what makes no sense is
-//! left out or is a [`Problem`]. DWARF 2 to 5; not what lies in other files (.dwo, .dwp, dwz).
+//! All of it is input from outside, perhaps written to do harm. Every walk from entry to entry is bounded
+//! (by [`STEPS_MAX`], or by the unit's bytes). Every recursion counts its depth. A part that makes no sense
+//! is left out or is a [`Problem`]. DWARF 2 to 5 are read, but not the parts in other files (.dwo, .dwp, dwz).
 
 #![forbid(unsafe_code)]
 
@@ -32,6 +33,7 @@ mod names;
 mod problem;
 mod sections;
 mod shown;
+mod sources;
 mod types;
 mod units;
 
@@ -56,7 +58,7 @@ use names::Names;
 use sections::Section;
 use units::Units;
 
-/// The longest way from entry to entry: typedefs of typedefs, origins of origins, pointers to pointers.
+/// The longest chain from entry to entry: typedefs of typedefs, origins of origins, pointers to pointers.
 const STEPS_MAX: usize = 32;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
@@ -71,27 +73,27 @@ pub struct DebugInfo {
     sections: DwarfSections<Section>,
     units: OnceLock<Units>,
     names: Mutex<Names>,
-    /// The units that may have copies of the functions of a name.
+    /// The units that may have copies of functions, by the name of the functions.
     copies_of: Mutex<HashMap<String, Vec<units::UnitIndex>>>,
-    /// Structures that were met, so that each is one type however it is reached.
+    /// The structures that were found, so that each structure is a single type, however it is reached.
     structures: Mutex<Structures>,
-    /// Itself: structures read their members by it, as long as it lives.
+    /// A handle to this object. Structures read their members through it, as long as the object lives.
     handle: Weak<DebugInfo>,
 }
 
 #[derive(Default)]
 struct Structures {
     by_entry: HashMap<EntryId, Structure>,
-    /// Those with the same name and definition, from several units.
+    /// Structures with the same name and definition, from several units.
     by_name: HashMap<String, Vec<(Option<types::Definition>, Structure)>>,
 }
 
 impl DebugInfo {
-    /// Finds a module's debug information: in its file, else in its separate debug file. The types that it yields read
-    /// on from it: it must live as long as they are used.
+    /// Finds a module's debug information: in its file, or else in its separate debug file. The types that it
+    /// yields are read through it later, so it must live as long as they are used.
     ///
     /// # Errors
-    /// There is none, or none that can be read.
+    /// There is no debug information, or it cannot be read.
     pub fn of(module: &Module) -> Result<Arc<DebugInfo>, Problem> {
         let sections = sections::load(module)?;
         Ok(Arc::new_cyclic(|handle| DebugInfo {

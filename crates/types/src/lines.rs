@@ -3,18 +3,19 @@
 //! ```text
 //!   file.c:7   for (i = 0; i < n; i++)    rows of the line table, in the order of their addresses
 //!                                           1000  7:10  is_stmt    <- i = 0
-//!                                           1004  7:10  is_stmt       goes on: the same line and column
+//!                                           1004  7:10  is_stmt       belongs to it: the same line and column
 //!                                           1007  8:3   is_stmt
 //!                                           1010  7:22  is_stmt    <- i++
-//!                                           1013  7:22                goes on
+//!                                           1013  7:22                belongs to it
 //! ```
 //!
-//! A line begins wherever a row of its own begins a statement and the row before is not of the same line and column: at
-//! each of its columns, and in each copy that the compiler made of it. These are the places at which a debugger would
-//! stop.
+//! A line begins at each of its rows that begins a statement, unless the previous row has the same line
+//! and column. So it begins at each of its columns, and in each copy that the compiler made of it. These
+//! are the places at which a debugger would stop.
 //!
-//! Each line table is read once for a question, whatever units share it; tables that do not name the file are not run.
-//! What the linker left out begins at address 0. Manual: DWARF 5, 6.2 Line Number Information.
+//! Each line table is read once for a question, however many units share it. Tables that do not name the
+//! file are not executed. Code that the linker left out begins at address 0. Manual: DWARF 5, 6.2 Line
+//! Number Information.
 
 use std::collections::HashSet;
 
@@ -26,26 +27,26 @@ use crate::{DebugInfo, Dwarf, Problem, Slice, Unit};
 
 /// The most addresses of one line.
 const ADDRESSES_MAX: usize = 1 << 16;
-/// Longer paths match nothing.
+/// Paths that are longer than this match nothing.
 const PATH_BYTES_MAX: usize = 4096;
 
 /// Why a line has no addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoLine {
-    /// Nothing can be read.
+    /// The debug information cannot be read.
     Problem(Problem),
     /// No unit was compiled from such a file.
     NoFile,
-    /// The line has no code of its own. The nearest that have some, if any.
+    /// The line has no code of its own. The nearest lines that have some are given.
     NoCode {
-        /// Before it.
+        /// The nearest earlier line that has code.
         before: Option<u64>,
-        /// After it.
+        /// The nearest later line that has code.
         after: Option<u64>,
     },
 }
 
-/// What is looked for, and what was found of it.
+/// The line that is searched, and what was found so far.
 struct Search<'p> {
     file: &'p str,
     line: u64,
@@ -56,11 +57,11 @@ struct Search<'p> {
 }
 
 impl DebugInfo {
-    /// The addresses in the image at which a line begins, ascending. `file` is a glob: of the file's name, or of its
-    /// whole path as the compiler was given it.
+    /// The addresses in the image at which a line begins, ascending. `file` is a glob that matches the file's
+    /// name, or its whole path as the compiler was given it.
     ///
     /// # Errors
-    /// Why there are none.
+    /// The reason why there are no such addresses.
     pub fn line(&self, file: &str, line: u64) -> Result<Vec<u64>, NoLine> {
         let dwarf = self.dwarf();
         let mut search = Search {
@@ -74,7 +75,7 @@ impl DebugInfo {
         let mut seen = HashSet::new();
         let mut problem = None;
         for index in (0..self.units().count()).map(UnitIndex) {
-            // A unit whose entries lie elsewhere (.dwo) has its lines here.
+            // If a unit's entries lie in another file (.dwo), its lines are nevertheless in this file.
             let Some(unit) = self.skeleton(&dwarf, index) else {
                 continue;
             };
@@ -98,7 +99,7 @@ impl DebugInfo {
 }
 
 impl Search<'_> {
-    /// Reads a unit's table; `None` when it ends in the middle of something. What came before that counts.
+    /// Executes a unit's table. `None`: the table is cut off; the rows before the cut count.
     fn run<'a>(&mut self, dwarf: &Dwarf<'a>, unit: &Unit<'a>) -> Option<()> {
         let program = unit.line_program.clone()?;
         let header = program.header();
@@ -120,7 +121,7 @@ impl Search<'_> {
         }
         self.has_file = true;
         let mut rows = program.rows();
-        // The line and column of the row before, in this sequence, where that is of the file.
+        // The line and column of the previous row in this sequence, if that row belongs to the wanted file.
         let mut before = None;
         let mut begins = true;
         let mut left_out = false;
@@ -155,7 +156,7 @@ impl Search<'_> {
     }
 }
 
-/// Whether a glob means a file: by its name, or by its path.
+/// Whether a glob matches a file by its name or by its path.
 fn is_meant(pattern: &str, name: &str, directory: Option<&str>) -> bool {
     let base = name.rsplit('/').next().unwrap_or(name);
     if glob::matches(pattern, base) || glob::matches(pattern, name) {
@@ -169,8 +170,8 @@ fn is_meant(pattern: &str, name: &str, directory: Option<&str>) -> bool {
 }
 
 impl DebugInfo {
-    /// A unit with its line table, also one whose entries lie in another file.
-    fn skeleton<'a>(&self, dwarf: &Dwarf<'a>, index: UnitIndex) -> Option<Unit<'a>> {
+    /// A unit with its line table. Its entries may lie in another file.
+    pub(crate) fn skeleton<'a>(&self, dwarf: &Dwarf<'a>, index: UnitIndex) -> Option<Unit<'a>> {
         let offset: DebugInfoOffset = self.units().offset(index)?;
         let header = dwarf.unit_header(offset).ok()?;
         dwarf.unit(header).ok()
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_meant_by_name_or_path() {
+    fn files_match_by_name_or_path() {
         let source = Some("/home/me/src");
         for (pattern, name, meant) in [
             ("main.c", "main.c", true),

@@ -1,18 +1,18 @@
-//! Which units can say anything of a function: found in the bytes, without reading entries.
+//! Which units can have information about a function. This is found in the bytes, without reading entries.
 //!
-//! Of a library's two thousand units a few mention a name. A unit that does has one of these in its bytes:
+//! Of a library's two thousand units only a few mention a name. Such a unit has one of these in its bytes:
 //!
 //! ```text
 //!   .debug_str   ... x m a l l o c \0 ...            1  the name, or an offset at which it ends a string
-//!   .debug_info  ... [offset, 4 bytes] ...           2  that offset, wherever it lies: whose unit that is may have the
+//!   .debug_info  ... [offset, 4 bytes] ...           2  that offset anywhere: the unit around it may have the
 //!                                                       function
-//!                ... [where that entry is] ...       3  whose unit refers to such an entry may have its copies
-//!                                                       (link-time optimisation), or what completes it, which again
-//!                                                       may be referred to
+//!                ... [offset of that entry] ...      3  the unit around it refers to such an entry: it may have
+//!                                                       copies (link-time optimisation), or an entry that completes
+//!                                                       that one, and to which again others may refer
 //! ```
 //!
-//! Bytes that mean something else only add units. Where names are numbered (`DW_FORM_strx`), or there would be too much
-//! to look for, all units are read.
+//! Bytes that mean something else only add units. If names are numbered (`DW_FORM_strx`), or too much
+//! would have to be searched for, all units are read.
 
 use std::collections::BTreeSet;
 
@@ -24,11 +24,11 @@ use crate::{DebugInfo, Problem};
 
 /// The most offsets at which strings end in a name.
 const OFFSETS_MAX: usize = 1 << 12;
-/// How often what refers to what was found is looked for: an entry, what completes it, what completes that.
+/// How often the units are searched for references to the entries found: an entry, the entry that completes it, ...
 const ROUNDS_MAX: usize = 4;
 
 impl DebugInfo {
-    /// The units that may have copies of the functions that a name without wildcards means, in their order.
+    /// The units that may have copies of the functions to which a name without wildcards refers, in their order.
     pub(crate) fn units_of_copies(
         &self,
         reader: &Reader<'_>,
@@ -49,7 +49,7 @@ impl DebugInfo {
         found
     }
 
-    /// `None`: all have to be read.
+    /// The units that mention a name. `None`: all units have to be read.
     fn units_mentioning(
         &self,
         reader: &Reader<'_>,
@@ -68,7 +68,7 @@ impl DebugInfo {
         let unit_at = |at: usize| self.units().at(DebugInfoOffset(at));
         let mut units: BTreeSet<UnitIndex> = offsets.found_in(info).filter_map(unit_at).collect();
         units.extend(named(info, last).filter_map(unit_at));
-        // Types may have units in a section of their own, with the functions that they declare.
+        // Types, with the functions that they declare, may have units in a separate section.
         units.extend(
             (0..self.units().count())
                 .map(UnitIndex)
@@ -78,7 +78,7 @@ impl DebugInfo {
         for _ in 0..ROUNDS_MAX {
             let mut places = Vec::new();
             for unit in new {
-                // A damaged unit has what could be read.
+                // Of a damaged unit, the part that could be read counts.
                 let _damaged = reader.functions(unit, answers, &mut places);
             }
             if places.is_empty() {
@@ -93,7 +93,7 @@ impl DebugInfo {
 }
 
 impl Reader<'_> {
-    /// Adds where the functions of a unit are that are meant.
+    /// Appends the offsets of the unit's functions to which `answers` answers.
     fn functions(
         &self,
         index: UnitIndex,
@@ -132,16 +132,16 @@ impl Reader<'_> {
     }
 }
 
-/// Where a string begins that is the name, alone or with the arguments of a template.
+/// The offsets of strings in `bytes` that are the name, alone or with the arguments of a template.
 fn named<'b>(bytes: &'b [u8], name: &'b str) -> impl Iterator<Item = usize> + use<'b> {
     let ends = |at: &usize| matches!(bytes.get(at + name.len()), Some(0 | b'<'));
     memchr::memmem::find_iter(bytes, name).filter(ends)
 }
 
-/// Words that are looked for, at any place.
+/// Words of four bytes that are searched for, at any offset.
 struct Patterns {
     words: Vec<u32>,
-    /// Their lower halves, a bit each: for most places one look is enough.
+    /// A bit for each lower half of such a word. For most places one test is enough.
     halves: Vec<u64>,
 }
 
@@ -158,7 +158,7 @@ impl Patterns {
         Patterns { words, halves }
     }
 
-    /// Where they are.
+    /// The offsets at which one of the words is found.
     fn found_in<'s>(&'s self, bytes: &'s [u8]) -> impl Iterator<Item = usize> + use<'s> {
         let words = bytes.array_windows::<4>().map(|word| u32::from_le_bytes(*word));
         let is_here = |word: u32| {

@@ -1,8 +1,8 @@
 //! Types, enumerators and variables by their names.
 //!
-//! Units are gone through in their order, and each once: a search that finds its name in the first has read one unit.
-//! What is looked at is what is declared outside of functions; what is inside of a namespace has its name and the
-//! namespace's, `ns::request`, and is found by the last part alone where nothing else has that name.
+//! Units are read in their order, each once. So a search that finds its name in the first unit reads only
+//! that one. Only declarations outside of functions count. A declaration in a namespace has two names:
+//! with the namespace, `ns::request`, and the last part alone, if nothing else has that name.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,13 @@ use crate::entry::{Entry, EntryId, Reader};
 use crate::units::UnitIndex;
 use crate::{DebugInfo, Problem};
 
-/// The deepest namespace that is looked into.
+/// The deepest namespace that is read.
 const DEPTH_MAX: usize = 64;
 
-/// Longer names go without their namespaces.
+/// If a name would be longer than this with its namespaces, it is kept without them.
 const SCOPED_BYTES_MAX: usize = 4096;
 
-/// What a name is the name of.
+/// The kind of type that a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A structure, class or union.
@@ -33,28 +33,28 @@ pub enum Kind {
 /// A variable of the program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variable {
-    /// Where the image has it; `None` for one that each thread has its own of, or that is somewhere computed.
+    /// Its address in the image; `None`: each thread has its own, or the address is computed.
     pub address: Option<u64>,
     /// Its type.
     pub value_type: nanoprobe_lang::program::Type,
 }
 
-/// What was found so far.
+/// The names of the units that were read so far.
 #[derive(Default)]
 pub(crate) struct Names {
-    /// The first unit that was not read yet.
+    /// The index of the first unit that was not read yet.
     next: u32,
     types: HashMap<(Kind, Box<str>), EntryId>,
-    /// By the last part of the name.
+    /// Types by the last part of their name.
     short: HashMap<(Kind, Box<str>), EntryId>,
     enumerators: HashMap<Box<str>, i64>,
     variables: HashMap<Box<str>, Vec<EntryId>>,
-    /// Structures of namespaces that are only declared, with their whole names.
+    /// Structures in namespaces that are only declared, with their full names.
     declared: HashMap<EntryId, Box<str>>,
 }
 
 impl DebugInfo {
-    /// The entry of the first type of that kind and name.
+    /// The entry of the first type with that kind and name.
     pub(crate) fn find(&self, reader: &Reader<'_>, kind: Kind, name: &str) -> Result<Option<EntryId>, Problem> {
         let key = (kind, Box::from(name));
         let found = self.search(reader, |names| names.types.get(&key).copied())?;
@@ -64,12 +64,12 @@ impl DebugInfo {
         }
     }
 
-    /// The value of the first enumerator of that name.
+    /// The value of the first enumerator with that name.
     pub(crate) fn find_enumerator(&self, reader: &Reader<'_>, name: &str) -> Result<Option<i64>, Problem> {
         self.search(reader, |names| names.enumerators.get(name).copied())
     }
 
-    /// All variables of that name: those of one file do not hide others.
+    /// All variables with that name. Variables of one file do not hide variables of another file.
     pub(crate) fn find_variables(
         &self,
         reader: &Reader<'_>,
@@ -87,7 +87,7 @@ impl DebugInfo {
         Ok(found.or_else(all).unwrap_or_default())
     }
 
-    /// A declared structure's name with its namespaces.
+    /// The full name of a structure that is only declared.
     pub(crate) fn qualified_name(&self, reader: &Reader<'_>, id: EntryId) -> Option<String> {
         let read = |names: &Names| (names.next > id.unit.0).then(|| names.declared.get(&id).cloned());
         let found = self.search(reader, read).ok()??;
@@ -97,7 +97,7 @@ impl DebugInfo {
         }
     }
 
-    /// Reads units until a look finds something, or there are no more.
+    /// Reads units until `look` finds something, or all units were read.
     fn search<T>(&self, reader: &Reader<'_>, look: impl Fn(&Names) -> Option<T>) -> Result<Option<T>, Problem> {
         let mut names = self.names.lock().map_err(|_| self.damaged("it cannot be read"))?;
         let count = self.units().count();
@@ -112,7 +112,7 @@ impl DebugInfo {
             let unit = UnitIndex(names.next);
             names.next += 1;
             if let Err(error) = scan(reader, unit, &mut names) {
-                // A damaged unit hides its own names only.
+                // A damaged unit hides only its own names.
                 problem.get_or_insert(error);
             }
         }
@@ -120,7 +120,7 @@ impl DebugInfo {
     }
 }
 
-/// Reads a unit.
+/// Reads the names of a unit.
 fn scan(reader: &Reader<'_>, index: UnitIndex, names: &mut Names) -> Result<(), Problem> {
     let damaged = |_| reader.info.damaged("a unit's entries");
     let unit = reader.unit(index)?;
@@ -129,10 +129,9 @@ fn scan(reader: &Reader<'_>, index: UnitIndex, names: &mut Names) -> Result<(), 
         id: EntryId { unit: index, offset: 0 },
         die: crate::Die::null(),
     };
-    // The namespaces, classes and enumerations that the next entry is in: their depth and their name with all before
-    // it.
+    // The namespaces, classes and enumerations around the next entry: the depth and full name of each.
     let mut scopes: Vec<(isize, String)> = Vec::new();
-    // Everything below this depth is inside of a function.
+    // Everything deeper than this is inside of a function.
     let mut inside: Option<isize> = None;
     while !entries.is_empty() {
         let depth = entries.next_depth();
@@ -170,7 +169,7 @@ fn scan(reader: &Reader<'_>, index: UnitIndex, names: &mut Names) -> Result<(), 
             names.add(&entry, name, &whole);
         }
         if abbreviation.has_children() && scopes.len() < DEPTH_MAX {
-            // An enumeration's enumerators have its scope's names.
+            // Enumerators belong to the scope around their enumeration.
             let scope = match tag {
                 dw::DW_TAG_enumeration_type => before.to_owned(),
                 _ => whole,
@@ -181,7 +180,7 @@ fn scan(reader: &Reader<'_>, index: UnitIndex, names: &mut Names) -> Result<(), 
     Ok(())
 }
 
-/// Whether entries with this tag have names that are looked for, or lead to such.
+/// Whether entries with this tag have names that can be searched for, or contain such entries.
 fn is_named(tag: DwTag) -> bool {
     let is_other = matches!(tag, dw::DW_TAG_namespace | dw::DW_TAG_enumerator | dw::DW_TAG_variable);
     is_other || kind_of(tag).is_some()
@@ -197,7 +196,7 @@ fn kind_of(tag: DwTag) -> Option<Kind> {
     }
 }
 
-/// A name with those of the scopes that it is in.
+/// A name with the names of the scopes around it.
 fn within(scope: &str, name: Option<&str>) -> String {
     match name {
         Some(name) if !scope.is_empty() && scope.len() + name.len() < SCOPED_BYTES_MAX => format!("{scope}::{name}"),
@@ -207,7 +206,7 @@ fn within(scope: &str, name: Option<&str>) -> String {
 }
 
 impl Names {
-    /// Takes down an entry by its name, and by its name with its scopes.
+    /// Adds an entry under its name, and under its name with its scopes.
     fn add(&mut self, entry: &Entry<'_>, name: &str, whole: &str) {
         if let Some(kind) = kind_of(entry.die.tag) {
             if entry.is(dw::DW_AT_declaration) {

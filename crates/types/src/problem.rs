@@ -1,75 +1,75 @@
-//! Why nothing is known.
+//! Why debug information does not answer a question.
 
 /// Why debug information does not answer a question.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// Neither the file nor a separate debug file has any.
+    /// Neither the file nor a separate debug file has debug information.
     #[error("{module} has no debug information")]
     None {
         /// The module's name.
         module: String,
     },
-    /// It lies in other files, by `-gsplit-dwarf`.
+    /// The information lies in other files, because of `-gsplit-dwarf`.
     #[error("the debug information of {module} is split: a part of it is in {file}, which is not read")]
     Split {
         /// The module's name.
         module: String,
-        /// The file of the part that was needed.
+        /// The file that contains the needed part.
         file: String,
     },
-    /// A part of it is in a file shared with others, by `dwz -m`.
+    /// A part of the information is in a file that several modules share, because of `dwz -m`.
     #[error("a part of the debug information of {module} is in a supplementary file (dwz), which is not read")]
     Supplementary {
         /// The module's name.
         module: String,
     },
-    /// A section is compressed in a way that is not known, or says that it is larger than it can be.
+    /// A section is compressed in an unknown way, or claims to be larger than possible.
     #[error("the section {section} of {module} cannot be decompressed")]
     Compressed {
         /// The module's name.
         module: String,
-        /// The section.
+        /// The name of the section.
         section: &'static str,
     },
-    /// It makes no sense.
+    /// The information makes no sense.
     #[error("the debug information of {module} is damaged: {what}")]
     Damaged {
         /// The module's name.
         module: String,
-        /// What of it.
+        /// The part that makes no sense.
         what: &'static str,
     },
-    /// The compiler left parameters of a function out, or its result, and says so (`DW_CC_nocall`).
+    /// The compiler has left out parameters of a function, or its result, and says so (`DW_CC_nocall`).
     #[error("the compiler of {module} has changed how this function is called")]
     Changed {
         /// The module's name.
         module: String,
     },
-    /// A function of Go's that Go's own tool chain has not compiled, or has not linked.
-    #[error("functions of Go in {module} take their arguments as nobody tells")]
+    /// A Go function that was not compiled or not linked by Go's own tool chain.
+    #[error("it is not known how functions of Go in {module} take their arguments")]
     Go {
         /// The module's name.
         module: String,
     },
-    /// It describes lines alone (`-g1`).
-    #[error("the debug information of {module} tells of no parameters: it was compiled with -g1")]
+    /// The information describes only lines (`-g1`).
+    #[error("the debug information of {module} describes no parameters: it was compiled with -g1")]
     LinesOnly {
         /// The module's name.
         module: String,
     },
-    /// It does not have what was asked for.
-    #[error("the debug information of {module} does not know {what}")]
+    /// The information does not have the wanted thing.
+    #[error("the debug information of {module} does not describe {what}")]
     Unknown {
         /// The module's name.
         module: String,
-        /// A name or an address.
+        /// The wanted thing: a name or an address.
         what: String,
     },
 }
 
 impl Problem {
-    /// What to do about it.
+    /// The remedy.
     #[must_use]
     pub fn help(&self) -> Option<&'static str> {
         Some(match self {

@@ -1,5 +1,5 @@
-//! The sections of DWARF: from the module's own file, else from its separate debug file; decompressed where they have
-//! to be. Those of location lists are read when the place of a variable is asked for.
+//! The sections of DWARF, from the module's own file or else from its separate debug file. They are decompressed if
+//! necessary. The sections of location lists are read when the place of a variable is needed.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -13,32 +13,32 @@ use object::{CompressionFormat, Object, ObjectSection};
 
 use crate::problem::Problem;
 
-/// A section that says it becomes larger is not decompressed.
+/// A section that claims a greater size than this is not decompressed.
 const DECOMPRESSED_BYTES_MAX: u64 = 4 << 30;
-/// How many times larger a section may become: zlib's best is 1032, and a lie costs us memory.
+/// By which factor a section may grow. zlib's best factor is 1032, and a false claim would cost us memory.
 const RATIO_MAX: u64 = 2048;
 
-/// Sections that are unpacked beside .debug_info.
+/// The sections that are decompressed in parallel with .debug_info.
 const BESIDE: [SectionId; 4] = [
     SectionId::DebugLine,
     SectionId::DebugStr,
     SectionId::DebugLineStr,
     SectionId::DebugRngLists,
 ];
-/// What is unpacked at once.
+/// Sections up to this size are decompressed at once.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
 type File<'d> = ElfFile<'d, FileHeader64<LittleEndian>, &'d Image>;
 
 /// The bytes of a section.
 pub(crate) enum Section {
-    /// There is none.
+    /// There is no such section.
     Absent,
     /// A part of the file.
     Part(Image, Range<u64>),
-    /// Decompressed.
+    /// Decompressed bytes.
     Own(Vec<u8>),
-    /// To be decompressed when it is wanted. What cannot be is empty then.
+    /// A section that is decompressed when it is needed. If this fails, the section counts as empty.
     Packed(Packed),
 }
 
@@ -59,7 +59,7 @@ impl Section {
         }
     }
 
-    /// Decompresses it where that was put off.
+    /// Decompresses a section whose decompression was deferred.
     pub fn unpack(&self) {
         if let Section::Packed(packed) = self {
             packed.bytes.get_or_init(|| packed.unpacked().unwrap_or_default());
@@ -74,7 +74,7 @@ impl Packed {
     }
 }
 
-/// A section, unless it cannot be unpacked.
+/// A section of the file. `Err`: the section cannot be decompressed.
 fn section_of(file: &File<'_>, image: &Image, id: SectionId) -> Result<Section, ()> {
     let Some(section) = file.section_by_name(id.name()) else {
         return Ok(Section::Absent);
@@ -97,12 +97,12 @@ fn section_of(file: &File<'_>, image: &Image, id: SectionId) -> Result<Section, 
     decompressed(&section).map(Section::Own).ok_or(())
 }
 
-/// What location lists lie in: larger than all else but the entries, and only wanted where variables are.
+/// Whether decompression is deferred: for location lists, which are large, and only needed for the places of variables.
 fn is_put_off(id: SectionId) -> bool {
     matches!(id, SectionId::DebugLoc | SectionId::DebugLocLists)
 }
 
-/// A compressed section's contents, unless it says of itself that it becomes too large.
+/// The content of a compressed section; `None`: the section claims to be too large.
 fn decompressed<'d>(section: &impl ObjectSection<'d>) -> Option<Vec<u8>> {
     let compressed = section.compressed_data().ok()?;
     let most = (compressed.data.len() as u64)
@@ -126,7 +126,7 @@ pub(crate) fn load(module: &Module) -> Result<DwarfSections<Section>, Problem> {
     sections_of(&separate, module.name())?.ok_or_else(none)
 }
 
-/// The sections of a file that has a .debug_info.
+/// The sections of a file, if it has a .debug_info.
 fn sections_of(image: &Image, module: &str) -> Result<Option<DwarfSections<Section>>, Problem> {
     let file = File::parse(image).map_err(|_| Problem::Damaged {
         module: module.to_owned(),
@@ -138,7 +138,7 @@ fn sections_of(image: &Image, module: &str) -> Result<Option<DwarfSections<Secti
     if !has_entries {
         return Ok(None);
     }
-    // Unpacking is most of what opening costs: a second processor does its part.
+    // Decompression is most of the cost of opening, so a second thread does a part of it.
     let sections = std::thread::scope(|scope| {
         let is_large = |section: &ElfSection64<'_, '_, LittleEndian, &Image>| {
             let range = section.compressed_file_range();

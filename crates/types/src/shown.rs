@@ -1,4 +1,4 @@
-//! Types by the names that the source has for them, for `print()`.
+//! Types under the names that the source gives them, for `print()`.
 //!
 //! ```text
 //! DWARF                                     shown
@@ -8,8 +8,8 @@
 //! pointer -> subroutine -> int              int (*)()
 //! ```
 //!
-//! What D itself makes of a type ([`crate::types`]) has none of these names. DTrace's are those of CTF, which writes
-//! C's base types with the fewest words.
+//! The types of D ([`crate::types`]) have none of these names. The names follow DTrace, which has them from
+//! CTF. CTF writes C's base types with the fewest words.
 
 use gimli::constants as dw;
 use nanoprobe_lang::program::{Foreign, Type};
@@ -19,7 +19,7 @@ use crate::STEPS_MAX;
 use crate::entry::{Entry, EntryId, Reader};
 
 impl<'a> Reader<'a> {
-    /// The type of a member; `None` where it is not known.
+    /// The type of a member; `None`: it is not known.
     pub(crate) fn shown_attribute(&self, member: &Entry<'a>) -> Option<Type> {
         let id = self.reference(member, dw::DW_AT_type).ok()??;
         self.shown(id, STEPS_MAX)
@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A type after `const` or `volatile`: before what it is of, but after a pointer's star.
+    /// A type with `const` or `volatile`: the word precedes the type, but follows a pointer's star.
     fn qualified(&self, word: &str, to: Option<EntryId>, itself: Type, steps: usize) -> Option<Type> {
         let of = match to {
             Some(to) => shown_name(&self.shown(to, steps)?),
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         Some(Foreign::named(name, itself))
     }
 
-    /// The name of what a function returns, when this is the type of one.
+    /// If this is the type of a function: the name of the function's result.
     fn result_of_function(&self, id: EntryId, steps: usize) -> Option<String> {
         let entry = self.entry(id).ok()?;
         if entry.die.tag() != dw::DW_TAG_subroutine_type {
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The array with elements that are shown so.
+/// The array, with elements of this shown type.
 fn with_elements(array: Type, element: &Type) -> Type {
     match array {
         Type::Array { of, count } => Type::Array {
@@ -89,7 +89,7 @@ fn with_elements(array: Type, element: &Type) -> Type {
     }
 }
 
-/// Compilers write `long unsigned int`.
+/// Shortens names such as `long unsigned int`, which compilers write.
 fn fewest_words(name: String) -> String {
     match name.as_str() {
         "long int" => "long",

@@ -4,14 +4,14 @@
 //! |---|---|
 //! | base types | integers of 1, 2, 4, 8 bytes; floating point and the rest are [`Foreign`]: a size and a name |
 //! | pointers, references | pointers; to functions and members: `void *` |
-//! | typedef, const, volatile, restrict, _Atomic | what they are of |
-//! | structures, classes, unions, interfaces | [`Structure`], whose members [`crate::body`] reads when asked for |
-//! | arrays | arrays, one in the other; a flexible one has no elements |
+//! | typedef, const, volatile, restrict, _Atomic | the type behind them |
+//! | structures, classes, unions, interfaces | [`Structure`], whose members [`crate::body`] reads if needed |
+//! | arrays | nested arrays; a flexible one has no elements |
 //! | enumerations | [`Foreign`], with the names |
 //!
-//! A structure that several units define alike is one type: definitions are the same when name, size and place of
-//! declaration are. In C a structure that a unit only declares is the one that another unit defines. Where no place is
-//! known (Rust) each definition is a type of its own.
+//! A structure that several units define alike is one type. Definitions are alike if name, size and place
+//! of declaration are the same. In C a structure that a unit only declares is the one that another unit
+//! defines. If no place is known (Rust), each definition is a type of its own.
 
 use gimli::{AttributeValue, DwTag, constants as dw};
 use nanoprobe_lang::program::{Foreign, ForeignKind, IntegerType, Structure, Type};
@@ -24,7 +24,7 @@ const ENUMERATORS_MAX: usize = 1 << 16;
 /// The most dimensions of an array.
 const DIMENSIONS_MAX: usize = 16;
 
-/// What distinguishes structures of one name.
+/// The properties that distinguish structures with the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Definition {
     bytes: Option<u64>,
@@ -33,12 +33,12 @@ pub(crate) struct Definition {
 }
 
 impl<'a> Reader<'a> {
-    /// The type that an entry is.
+    /// The type that an entry describes.
     pub fn type_of(&self, id: EntryId) -> Result<Type, Problem> {
         self.type_within(id, STEPS_MAX)
     }
 
-    /// The type that `DW_AT_type` of an entry refers to: none is void.
+    /// The type that `DW_AT_type` of an entry refers to; void if there is no such attribute.
     pub fn type_attribute(&self, entry: &Entry<'a>, steps: usize) -> Result<Type, Problem> {
         match self.reference(entry, dw::DW_AT_type)? {
             Some(id) => self.type_within(id, steps),
@@ -48,13 +48,13 @@ impl<'a> Reader<'a> {
 
     fn type_within(&self, id: EntryId, steps: usize) -> Result<Type, Problem> {
         let mut id = id;
-        // The last of the typedefs names what has no name; `print()` shows the first.
+        // The last typedef is the name of a structure without a name; `print()` shows the first typedef.
         let mut alias = None;
         let mut first = None;
         let mut qualifiers = String::new();
         for left in (0..steps).rev() {
             let entry = self.entry(id)?;
-            // It stands for a type that has a unit of its own, and says nothing of it.
+            // The entry stands for a type that has a unit of its own, and does not describe it.
             if let Some(whole) = self.reference(&entry, dw::DW_AT_signature)? {
                 id = whole;
                 continue;
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
         match tag {
             dw::DW_TAG_base_type => Ok(self.base_type(entry, bytes)),
             dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type | dw::DW_TAG_rvalue_reference_type => {
-                // A pointer to an unknown type is known.
+                // The pointer is known, even if the type that it points to is not.
                 Ok(match self.type_attribute(entry, left) {
                     Ok(Type::Void) | Err(_) => Type::Pointer(None),
                     Ok(to) => Type::Pointer(Some(Box::new(to))),
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
             }
             dw::DW_TAG_enumeration_type => self.enumeration(entry, bytes, alias, left),
             dw::DW_TAG_array_type => self.array(entry, left),
-            // A value of such a type is a pointer to what Go calls.
+            // In Go a value of such a type is a pointer to the code.
             dw::DW_TAG_subroutine_type if self.language(entry.id.unit) == Some(dw::DW_LANG_Go) => {
                 Ok(Type::Pointer(None))
             }
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
             dw::DW_TAG_ptr_to_member_type => {
                 let bytes = match bytes {
                     Some(bytes) => bytes,
-                    // Of a function: its address or its place among the virtual ones, and what is added to `this`.
+                    // A pointer to a member function: its address or virtual index, and an offset for `this`.
                     None if self.points_to_function(entry)? => 16,
                     None => 8,
                 };
@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
                 bytes: bytes as u8,
                 signed,
             }),
-            // Rust's unit and never types, C++'s decltype(nullptr).
+            // These are Rust's unit and never types, and C++'s decltype(nullptr).
             (_, 0) => Type::Void,
             _ => opaque(name, bytes),
         }
@@ -222,7 +222,7 @@ impl<'a> Reader<'a> {
         self.children(entry.id, |child| {
             if child.die.tag() == dw::DW_TAG_subrange_type {
                 let bound = child.number(dw::DW_AT_upper_bound).map(|last| last.wrapping_add(1));
-                // Without either, or with one that is computed, the number is not known.
+                // If both attributes are missing, or one is computed, the number is not known.
                 counts.push(child.number(dw::DW_AT_count).or(bound).unwrap_or(0));
             }
             counts.len() < DIMENSIONS_MAX
@@ -238,14 +238,14 @@ impl<'a> Reader<'a> {
                 count,
             };
         }
-        // The ABI does not take a vector for an array.
+        // A vector is no array to the ABI.
         match nanoprobe_lang::types::size_of(&element) {
             Some(bytes) if entry.is(dw::DW_AT_GNU_vector) => Ok(opaque("a vector".to_owned(), bytes)),
             _ => Ok(element),
         }
     }
 
-    /// The handle of a structure: made once for each definition.
+    /// The handle of a structure, made once for each definition.
     fn structure(&self, entry: &Entry<'a>, tag: DwTag, alias: Option<String>) -> Structure {
         let keyword = match tag {
             dw::DW_TAG_union_type => "union",
@@ -273,7 +273,8 @@ impl<'a> Reader<'a> {
             return known.clone();
         }
         let alike = structures.by_name.entry(name.clone()).or_default();
-        // A declaration stands for any type of its name. A definition may be of a type that was only declared so far.
+        // A declaration can refer to any type with its name. A definition may complete a type that was only declared so
+        // far.
         let found = alike
             .iter_mut()
             .find(|(known, _)| definition.is_none() || known.is_none() || *known == definition)

@@ -1,4 +1,4 @@
-//! Units: where they are, and which of them holds an address.
+//! Units: their places, and which of them contains an address.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ const UNITS_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct UnitIndex(pub u32);
 
-/// Where a unit's header is.
+/// The place of a unit's header.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Info(DebugInfoOffset),
@@ -23,10 +23,10 @@ enum Place {
 /// All units, by their headers.
 #[derive(Debug, Default)]
 pub(crate) struct Units {
-    /// In the order of .debug_info, then those of .debug_types.
+    /// The units in the order of .debug_info, then those of .debug_types.
     list: Vec<Place>,
     by_signature: HashMap<DebugTypeSignature, (UnitIndex, UnitOffset)>,
-    /// Of addresses, from .debug_aranges or from the units themselves: sorted by start.
+    /// The ranges of addresses, from .debug_aranges or from the units themselves, sorted by start.
     ranges: std::sync::OnceLock<Vec<(u64, u64, UnitIndex)>>,
 }
 
@@ -35,7 +35,7 @@ impl Units {
         self.list.len() as u32
     }
 
-    /// Where a unit of .debug_info is.
+    /// The offset of a unit in .debug_info.
     pub fn offset(&self, index: UnitIndex) -> Option<DebugInfoOffset> {
         match self.list.get(index.0 as usize)? {
             Place::Info(offset) => Some(*offset),
@@ -43,12 +43,12 @@ impl Units {
         }
     }
 
-    /// A unit of types by its signature, and its type.
+    /// A unit of types and its type, by the unit's signature.
     pub fn of_signature(&self, signature: DebugTypeSignature) -> Option<(UnitIndex, UnitOffset)> {
         self.by_signature.get(&signature).copied()
     }
 
-    /// The unit that holds an offset of .debug_info.
+    /// The unit that contains an offset of .debug_info.
     pub fn at(&self, offset: DebugInfoOffset) -> Option<UnitIndex> {
         let is_before = |at: &Place| matches!(at, Place::Info(at) if at.0 <= offset.0);
         let index = self.list.partition_point(is_before).checked_sub(1)?;
@@ -101,11 +101,11 @@ impl DebugInfo {
         Ok(unit)
     }
 
-    /// The unit whose code holds an address of the image.
+    /// The unit whose code contains an address of the image.
     pub(crate) fn unit_of_address(&self, address: u64) -> Option<UnitIndex> {
         let ranges = self.units().ranges.get_or_init(|| self.find_ranges());
         let before = ranges.partition_point(|(start, ..)| *start <= address);
-        // Ranges do not overlap in programs that were linked by a linker.
+        // In linked programs ranges do not overlap, so a few candidates are enough.
         let mut candidates = ranges.get(..before)?.iter().rev().take(8);
         candidates.find(|(_, end, _)| address < *end).map(|(.., unit)| *unit)
     }
@@ -143,7 +143,7 @@ impl DebugInfo {
                 }
             }
         }
-        // What the linker left out lies at 0.
+        // Functions that the linker left out have the address 0.
         found.retain(|(start, end, _)| *start != 0 && start < end);
         found.sort_unstable();
         found

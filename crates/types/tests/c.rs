@@ -1,4 +1,5 @@
-//! A C program: every kind of type that C has, at each version of DWARF, in the file and apart from it, and the ABI.
+//! A C program with every kind of type that C has: with each version of DWARF, which lies in the program's file or in a
+//! separate file. Also tests the ABI.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -30,7 +31,7 @@ const REQUEST: &[&str] = &[
     "96 bytes",
 ];
 
-/// What all builds of the program must say.
+/// Checks the facts that all builds of the program must give.
 fn check(info: &DebugInfo) {
     assert_eq!(structure(info, "request"), REQUEST);
     assert_eq!(
@@ -59,7 +60,7 @@ fn check(info: &DebugInfo) {
         info.type_named(Kind::Structure, "nobody"),
         Err(Problem::Unknown { .. })
     ));
-    // A list goes round.
+    // A list: the structure points to itself.
     let Type::Structure(request) = info.type_named(Kind::Structure, "request").unwrap() else {
         panic!("no structure");
     };
@@ -77,7 +78,7 @@ fn check(info: &DebugInfo) {
     assert_eq!(request.member("second").unwrap().offset, 44);
 }
 
-/// `print()` shows them so: C's types in the fewest words, typedefs by their names.
+/// `print()` shows C's types with the fewest words, and typedefs by their names.
 #[test]
 fn members_are_shown_by_the_types_of_their_source() {
     let program = compile("cc", &typed_c(), &["-D_GNU_SOURCE", "-g"]);
@@ -101,7 +102,7 @@ fn members_are_shown_by_the_types_of_their_source() {
 }
 
 #[test]
-fn each_version_of_dwarf_says_the_same() {
+fn each_version_of_dwarf_gives_the_same_types() {
     for flags in [
         &["-g", "-gdwarf-5"][..],
         &["-g", "-gdwarf-4"],
@@ -126,7 +127,7 @@ fn a_separate_file_is_found_by_its_link() {
     let link = format!("--add-gnu-debuglink={}", debug.display());
     common::run(objcopy().arg(link).arg(&program.path));
     check(&info(&program.path).unwrap());
-    // Another file of that name is not taken: its CRC is another.
+    // Another file with that name is rejected, because its CRC differs.
     let mut bytes = std::fs::read(&debug).unwrap();
     bytes.push(0);
     std::fs::write(&debug, bytes).unwrap();
@@ -209,7 +210,8 @@ fn arguments_are_where_the_abi_has_them() {
         assert_eq!(entry, ["struct pair pair: word 0", "int8_t letter: word 2"]);
         assert_eq!(exit[1], "struct pair : word 1");
         let (entry, exit) = places(&program.path, "many");
-        // The place of the result is the first of six words; the structure is in memory, and so is what found none.
+        // The address of the result is the first of six words. The structure is in memory, and so are the
+        // arguments without a register.
         assert_eq!(entry[..2], ["int one: word 1", "struct large large: stack 0"]);
         assert_eq!(
             entry[5..],
@@ -230,7 +232,7 @@ fn arguments_are_where_the_abi_has_them() {
 }
 
 #[test]
-fn odd_arguments_are_where_the_abi_has_them() {
+fn arguments_of_unusual_types_are_where_the_abi_has_them() {
     let text = r#"
         struct mixed { double d; long l; };
         struct floats { float a, b, c; };
@@ -258,7 +260,7 @@ fn odd_arguments_are_where_the_abi_has_them() {
             "long double ld: stack 16",
             "struct three t: word 2",
             "__int128 w: word 3",
-            // What is not plain is refused, and so is all after it.
+            // A type that is passed in an uncertain way is refused, and so is everything after it.
             "complex double z: unreadable",
             "int last: unreadable"
         ]
@@ -283,14 +285,14 @@ fn a_bit_field_of_a_packed_structure_has_a_unit_inside_of_it() {
         struct tight tight; int main(void) { return tight.low; }";
     let program = compile_text("cc", "c", text, &["-g"]);
     let info = info(&program.path).unwrap();
-    // Two bytes in all: an int does not fit.
+    // The structure has two bytes, which are too few for an int.
     assert_eq!(
         structure(&info, "tight"),
         ["0 int8_t low:0+3", "0 int16_t next:3+12", "2 bytes"]
     );
 }
 
-/// DWARF up to 4 counts from the unit's most significant bit: below 0 where a packed field goes beyond.
+/// Up to DWARF 4, bits count from the unit's most significant one. The number is below 0 if a packed field goes beyond.
 #[test]
 fn a_bit_field_that_lies_across_its_unit_s_end_is_the_same_in_each_version() {
     let text = "struct __attribute__((packed)) bits { unsigned a : 5; unsigned b : 30; long c : 41; _Bool d : 1; long e : 51; };
@@ -311,7 +313,7 @@ fn a_bit_field_that_lies_across_its_unit_s_end_is_the_same_in_each_version() {
 }
 
 #[test]
-fn what_one_unit_declares_another_defines() {
+fn a_structure_that_one_unit_declares_is_the_one_that_another_defines() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -339,7 +341,7 @@ fn what_one_unit_declares_another_defines() {
     };
     assert_eq!(members(&declared), ["0 int a", "4 int b", "8 bytes"]);
     assert_eq!(of("g"), of("f"));
-    // Two variables of one name differ by their addresses.
+    // Two variables of one name are distinguished by their addresses.
     let module = common::module(&path);
     let mut sizes = Vec::new();
     for pointer in ["p1", "p2"] {

@@ -1,8 +1,8 @@
-//! Damaged debug information: nothing panics, nothing hangs, nothing takes memory without a bound.
+//! Damaged debug information: no panic, no hang, no unbounded memory.
 //!
-//! The debug sections of a compiled program are changed at random, a few bytes at a time, and everything is
-//! asked: the same seed gives the same bytes. `NANOPROBE_MUTATIONS` is the number of rounds for each program when
-//! 2000 are not enough.
+//! The debug sections of a compiled program are changed at random, a few bytes at a time. Then every
+//! question is asked. The same seed gives the same bytes. `NANOPROBE_MUTATIONS` is the number of rounds for
+//! each program, 2000 by default.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -14,13 +14,13 @@ use nanoprobe_lang::program::{Structure, Type};
 use nanoprobe_symbols::Module;
 use nanoprobe_types::{DebugInfo, Kind, at_entry, at_return};
 
-/// Rounds for each program.
+/// The number of rounds for each program.
 fn rounds() -> u32 {
     let given = std::env::var("NANOPROBE_MUTATIONS").ok();
     given.map_or(2000, |given| given.parse().expect("NANOPROBE_MUTATIONS is a number"))
 }
 
-/// xorshift64*.
+/// The generator xorshift64*.
 struct Random(u64);
 
 impl Random {
@@ -36,7 +36,7 @@ impl Random {
     }
 }
 
-/// Looks into a type as far as `print()` would, and into what it points to.
+/// Reads a type as deep as `print()` would, and the type that it points to.
 fn look(of: &Type, depth: u32, left: &mut u32) {
     let Some(next) = left.checked_sub(1) else {
         return;
@@ -63,7 +63,7 @@ fn look_inside(structure: &Structure, depth: u32, left: &mut u32) {
     }
 }
 
-/// Asks everything; yields how much was answered.
+/// Asks every question. Yields how many were answered.
 fn ask(module: &Module) -> u32 {
     let Ok(info) = DebugInfo::of(module) else {
         return 0;
@@ -102,7 +102,7 @@ fn ask(module: &Module) -> u32 {
     for line in [1, 90, 100_000] {
         answers += u32::from(info.line("typed.c", line).is_ok());
     }
-    // No copies of another function, however damaged: what is found by a name has that name.
+    // However damaged the information is, no copies of another function are found.
     let copies = info.inlined("twice", |name| (name == "twice").then(|| name.to_owned()));
     for function in copies.iter().flatten() {
         let count = function.signature.parameters.len();
@@ -116,7 +116,7 @@ fn ask(module: &Module) -> u32 {
     answers + u32::from(copies.is_ok()) + u32::from(info.enumerator("RED").is_some())
 }
 
-/// Where the debug sections of a file lie.
+/// The ranges of a file's debug sections.
 fn debug_sections(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     use object::{Object as _, ObjectSection as _};
     let file = object::File::parse(bytes).unwrap();
@@ -152,23 +152,23 @@ fn mutate(flags: &[&str], seed: u64) {
         unlike += u32::from(answers != whole);
         answered += u32::from(answers > 0);
     }
-    // The damage is felt, and does not hide everything.
+    // The damage changes some answers, but does not hide everything.
     assert!(unlike > rounds() / 50, "{unlike} rounds differ");
     assert!(answered > rounds() / 2, "{answered} rounds answered");
 }
 
 #[test]
-fn damaged_dwarf_5_is_survived() {
+fn damaged_dwarf_5_does_no_harm() {
     mutate(&["-g", "-gdwarf-5"], 5);
 }
 
 #[test]
-fn damaged_dwarf_4_with_type_units_is_survived() {
+fn damaged_dwarf_4_with_type_units_does_no_harm() {
     mutate(&["-g", "-gdwarf-4", "-fdebug-types-section", "-O2"], 4);
 }
 
 #[test]
-fn damaged_compressed_sections_are_survived() {
+fn damaged_compressed_sections_do_no_harm() {
     let program = compile("cc", &typed_c(), &["-D_GNU_SOURCE", "-g", "-gz=zlib"]);
     let bytes = std::fs::read(&program.path).unwrap();
     let sections = debug_sections(&bytes);
@@ -177,7 +177,7 @@ fn damaged_compressed_sections_are_survived() {
     for _ in 0..rounds() / 4 {
         let mut damaged = bytes.clone();
         let section = sections[random.below(sections.len())].clone();
-        // The header says how large the section becomes.
+        // The header gives the size of the decompressed section.
         let at = section.start + random.below(section.len().min(40));
         damaged[at] = random.next() as u8;
         refused += u32::from(DebugInfo::of(&Module::parse(Arc::new(damaged), "program").unwrap()).is_err());

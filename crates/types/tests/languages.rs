@@ -1,4 +1,4 @@
-//! C++ and Rust: references, classes with bases, namespaces; structures and enumerations of Rust's.
+//! C++ and Rust: references, classes with bases, namespaces; Rust's structures and enumerations.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -56,7 +56,7 @@ fn classes_have_their_bases_members() {
     assert_eq!(circle.member("id").unwrap().offset, 8);
     assert_eq!(circle.member("weight").unwrap().offset, 16);
     assert!(circle.member("made").is_none());
-    // Where a virtual base lies depends on the object.
+    // The place of a virtual base depends on the object.
     assert!(!structure(&info, "Virtual").iter().any(|line| line.contains("Other")));
     assert_eq!(info.enumerator("Flat"), Some(200));
     assert!(matches!(
@@ -66,7 +66,7 @@ fn classes_have_their_bases_members() {
 }
 
 #[test]
-fn references_are_pointers_and_objects_with_destructors_are_behind_one() {
+fn references_are_pointers_and_objects_with_destructors_are_passed_by_address() {
     let program = compile_text("g++", "cpp", CPP, &["-g"]);
     let info = info(&program.path).unwrap();
     let shown = |function: &str| -> Vec<(String, ArgumentPlace)> {
@@ -84,7 +84,7 @@ fn references_are_pointers_and_objects_with_destructors_are_behind_one() {
     assert_eq!(entry[1], ("class Circle * other".to_owned(), ArgumentPlace::Words(1)));
     assert_eq!(entry[2].1, ArgumentPlace::Behind(2));
     assert_eq!(entry[3], ("int last".to_owned(), ArgumentPlace::Words(3)));
-    // The result's address comes first.
+    // The address of the result comes first.
     assert_eq!(shown("_Z4made")[0].1, ArgumentPlace::Words(1));
     assert_eq!(
         shown("_ZNK6shapes6Circle4area"),
@@ -144,7 +144,7 @@ fn rust_s_structures_and_enumerations_are_read() {
 }
 
 #[test]
-fn rust_s_arguments_are_told_where_they_are_plain() {
+fn rust_s_arguments_have_places_where_these_are_certain() {
     let program = compile_text("rustc", "rs", RUST, &["-g"]);
     let info = info(&program.path).unwrap();
     let places = |function: &str| -> Vec<ArgumentPlace> {
@@ -156,7 +156,7 @@ fn rust_s_arguments_are_told_where_they_are_plain() {
     assert_eq!(places("draw"), [Words(0), Words(1), Words(2), Words(4), Words(5)]);
     let moved = places("moved");
     assert_eq!(moved[..2], [Behind(0), Words(1)]);
-    // Two bytes are two values, each in a register or both in one: that is not defined.
+    // It is not defined whether the two bytes are passed in one register or in two.
     assert!(matches!(moved[2], ArgumentPlace::Unreadable(_)));
     assert!(matches!(moved[3], ArgumentPlace::Unreadable(_)));
 }

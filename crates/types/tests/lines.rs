@@ -1,4 +1,4 @@
-//! Lines and inlined copies, against what readelf says of the same program.
+//! Compares lines and inlined copies with the output of readelf for the same program.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -20,7 +20,7 @@ const TWICE: &str = "static volatile int out;\n\
     __attribute__((noinline)) int one(int number) { return twice(number); }\n\
     int main(int argc, char **argv) { (void)argv; return twice(argc) + one(3) + twice(7); }\n";
 
-/// The statements of each line of a file, as binutils print them: those that do not go on what is before them.
+/// The statements of each line of a file, as binutils print them, without rows that continue the previous statement.
 fn statements(program: &Path, file: &str) -> BTreeMap<u64, BTreeSet<u64>> {
     let output = Command::new("objdump")
         .arg("--dwarf=decodedline")
@@ -47,7 +47,7 @@ fn statements(program: &Path, file: &str) -> BTreeMap<u64, BTreeSet<u64>> {
 }
 
 #[test]
-fn lines_begin_where_their_statements_do() {
+fn lines_begin_at_their_statements() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs/inlined.c");
     for flags in [&["-O2", "-gdwarf-5"], &["-O2", "-gdwarf-4"], &["-O0", "-gdwarf-5"]] {
         let program = compile("cc", &source, &[&["-D_GNU_SOURCE", "-pthread"], &flags[..]].concat());
@@ -57,7 +57,7 @@ fn lines_begin_where_their_statements_do() {
         let (mut same, mut sites) = (0, 0);
         for (line, addresses) in &expected {
             let found: BTreeSet<u64> = info.line("inlined.c", *line).unwrap().into_iter().collect();
-            // What begins a statement, but for what goes on at the same column.
+            // These are the rows that begin a statement, except those that continue at the same column.
             assert!(
                 !found.is_empty() && found.is_subset(addresses),
                 "line {line}: {found:x?} {addresses:x?}"
@@ -71,7 +71,7 @@ fn lines_begin_where_their_statements_do() {
             "{same} of {}",
             expected.len()
         );
-        // Lines that nothing is said of are refused, with the nearest that something is said of.
+        // A line without rows is refused, with the nearest lines that have some.
         let last = *expected.keys().last().unwrap();
         for line in (1..last).filter(|line| !expected.contains_key(line)) {
             let before = expected.range(..line).next_back().map(|(line, _)| *line);
@@ -96,19 +96,19 @@ fn copies_are_where_they_are_entered_with_their_parameters() {
     assert_eq!(function.signature.parameters[0].name, "number");
     let mut places: Vec<_> = function.copies.iter().map(|copy| copy.parameters[0]).collect();
     places.sort_by_key(|place| matches!(place, Ok(Held::Register(_))));
-    // 7, and what came in edi, or was kept elsewhere.
+    // One argument is the constant 7. The other came in edi, or was kept elsewhere.
     assert!(places.contains(&Ok(Held::Constant(7))), "{places:?}");
     assert!(places.contains(&Ok(Held::Register(5))), "{places:?}");
     assert_eq!(places.len(), 3);
     let addresses: BTreeSet<u64> = function.copies.iter().map(|copy| copy.address).collect();
     assert_eq!(addresses.len(), 3);
-    // The line within it begins in each.
+    // The line within the function begins in each copy.
     let line = info.line("source.c", 3).unwrap();
     assert_eq!(line.len(), 3, "{line:x?}");
     assert!(info.inlined("twice", |_| None).unwrap().is_empty());
 }
 
-/// What is read to find the copies of one function is not all; what is found is.
+/// The search for the copies of one function reads only some units, but finds all copies.
 #[test]
 fn copies_of_a_name_are_those_that_reading_everything_finds() {
     let program = std::env::current_exe().unwrap();

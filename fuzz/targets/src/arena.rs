@@ -7,10 +7,10 @@ use nanoprobe_arena::{
 
 /// Bytes of a context's parts.
 const PART: u64 = 4096;
-/// Records that are taken: the reader ends before, whatever the ring says.
+/// The limit of records that are taken: the reader ends before, whatever the ring says.
 const RECORDS_MAX: usize = 1 << 16;
 
-/// The contents of one thread's context, with what follows it.
+/// The contents of one thread's context, and of the memory after it.
 pub fn arena(data: &[u8]) {
     let Ok(plan) = ContextPlan::new(256, 64, 64, 256, 256, PART, PART) else {
         return;
@@ -29,8 +29,7 @@ pub fn arena(data: &[u8]) {
         }
         let _told = (reader.drops(&memory), reader.outstanding(&memory));
     }
-    // The thread may be where the contents say, or nowhere; it is asked to switch its tables, and
-    // they are emptied.
+    // The contents may name any thread, or none. This thread is asked to switch its tables, and they are emptied.
     let said = memory.load_u64(core::mem::offset_of!(Context, aggregates) as u64);
     let [first, _] = plan.aggregates;
     let mut tables = AggregateTables::new(0, said.unwrap_or(0).wrapping_sub(first), &plan);

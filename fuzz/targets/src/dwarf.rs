@@ -6,9 +6,9 @@ use nanoprobe_lang::program::Type;
 use nanoprobe_symbols::Module;
 use nanoprobe_types::{DebugInfo, Kind, at_entry, at_return};
 
-/// Functions that are asked for.
+/// How many functions are looked up.
 const FUNCTIONS_MAX: usize = 8;
-/// How deep types are looked into.
+/// How deep types are followed.
 const DEPTH_MAX: usize = 6;
 
 /// An ELF file with DWARF.
@@ -47,7 +47,7 @@ pub fn dwarf(data: &[u8]) {
     let _enumerator = info.enumerator("RED");
 }
 
-/// Walks into a type as far as the budget goes.
+/// Follows a type as far as the budget goes.
 fn look(of: &Type, depth: usize, left: &mut u32) {
     let Type::Structure(structure) = of else { return };
     if depth == 0 || *left == 0 {

@@ -1,4 +1,4 @@
-//! ELF files, as bytes at hand and as a file that is read part by part: both say the same.
+//! ELF files, as bytes in memory and as a file that is read in parts: both must give the same answers.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_symbols::{AddressRange, FileOffset, Module, files, unwind_rows};
 
-/// Functions of a module that are looked at one by one.
+/// The number of functions of a module that are examined one by one.
 const FUNCTIONS_MAX: usize = 64;
 
-/// Asks a module everything.
+/// Asks a module all questions.
 pub(crate) fn interrogate(module: &Module) {
     let names: BTreeSet<String> = module
         .functions()
@@ -37,7 +37,6 @@ pub(crate) fn interrogate(module: &Module) {
         let short = AddressRange::new(range.start.0, range.start.0.saturating_add(range.len().min(4096)));
         let _entered = module.entered_from_elsewhere(short);
     }
-    let _unnamed = module.unnamed_functions();
     let _rows = unwind_rows(module);
     let _static = module.static_probes();
     let _relocations = (module.relocations(), module.copied_variables());
@@ -48,21 +47,24 @@ pub(crate) fn interrogate(module: &Module) {
 
 /// An ELF file.
 pub fn elf(data: &[u8]) {
-    let whole = Module::parse(Arc::new(data.to_vec()), "program");
+    let mut whole = Module::parse(Arc::new(data.to_vec()), "program");
+    if let Ok(module) = &mut whole {
+        module.name_the_unnamed();
+    }
     let parts =
         file_of(data).and_then(|file| files::module_of(file, Path::new("/nonexistent"), Path::new("program")).ok());
     if let Ok(module) = &whole {
         interrogate(module);
     }
     if let (Ok(whole), Some(parts)) = (&whole, &parts) {
-        // A table that cannot be a program's is not read from a file; all else is the same.
+        // If a table is too large for any program, it is not read from a file. Otherwise both answers are the same.
         assert_eq!(whole.linkage(), parts.linkage());
         assert_eq!(whole.functions().len(), parts.functions().len());
         interrogate(parts);
     }
 }
 
-/// A file of these bytes, which has no other user.
+/// A temporary file with these bytes, which no other process uses.
 fn file_of(data: &[u8]) -> Option<std::fs::File> {
     use std::io::Write as _;
     let file = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;

@@ -9,12 +9,12 @@ use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::SymbolKind;
 use nanoprobe_lang::{MacroValues, Source, compile};
 
-/// What is printed beyond is an error: a width may be 16 MiB.
+/// Output beyond this size is an error: a width may be 16 MiB.
 const PRINTED_BYTES_MAX: usize = 1 << 20;
-/// Conversions of a format that are given a value.
+/// The number of conversions of a format that get a value.
 const CONVERSIONS_MAX: usize = 64;
 
-/// Counts what is printed.
+/// Counts the output.
 struct Counter(usize);
 
 impl Write for Counter {
@@ -96,7 +96,7 @@ pub fn formats(data: &[u8]) {
     }
 }
 
-/// A character as it stands in a string of D.
+/// A character in the form that a string of D needs.
 fn quoted(character: char) -> String {
     match character {
         '"' | '\\' => format!("\\{character}"),

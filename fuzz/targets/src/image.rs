@@ -1,18 +1,18 @@
 //! A small ELF file around the part that is fuzzed.
 
-/// Where the code lies: in the file and in memory.
+/// The place of the code, in the file and in memory.
 pub(crate) const CODE: u64 = 0x1000;
-/// How much there is.
+/// The size of the code.
 const CODE_BYTES: u64 = 0x1000;
-/// Where the fuzzed part lies.
+/// The place of the fuzzed part.
 pub(crate) const PART: u64 = 0x3000;
 
 fn words(into: &mut Vec<u8>, words: &[u64]) {
     into.extend(words.iter().flat_map(|word| word.to_le_bytes()));
 }
 
-/// An ELF file with 4 KiB of nops, whose section `name` of type `kind`, and the program header of
-/// type `segment`, are `part`.
+/// An ELF file with 4 KiB of nops. `part` is the contents of its section `name` of type `kind`, and of the program
+/// header of type `segment`.
 pub(crate) fn around(part: &[u8], name: &str, kind: u32, segment: u32) -> Vec<u8> {
     let names = format!("\0.text\0.shstrtab\0{name}\0");
     let names_at = PART + part.len() as u64;

@@ -1,4 +1,4 @@
-//! The fuzz targets: for each kind of foreign input, one function that takes bytes and asks everything.
+//! The fuzz targets: for each kind of foreign input, one function that takes bytes and asks all questions.
 //!
 //! A function must return whatever the bytes are; it fails by a panic, by not ending, and by taking
 //! memory out of proportion. The targets of cargo-fuzz (`fuzz/fuzz_targets`) and the ordinary test
@@ -15,7 +15,9 @@ mod formats;
 mod image;
 mod notes;
 mod perf_map;
+mod profile;
 mod restore;
+mod runtimes;
 
 pub use arena::arena;
 pub use d_text::d_text;
@@ -25,13 +27,15 @@ pub use elf::elf;
 pub use formats::formats;
 pub use notes::notes;
 pub use perf_map::perf_map;
+pub use profile::profile;
 pub use restore::{ARENA, POOL, rehearsed, restore};
+pub use runtimes::runtimes;
 
-/// What takes bytes.
+/// A function that takes bytes.
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their corpora.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 11] = [
     ("arena", arena),
     ("d_text", d_text),
     ("dwarf", dwarf),
@@ -40,5 +44,7 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("formats", formats),
     ("notes", notes),
     ("perf_map", perf_map),
+    ("profile", profile),
     ("restore", restore),
+    ("runtimes", runtimes),
 ];

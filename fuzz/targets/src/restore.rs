@@ -1,8 +1,8 @@
 //! The arena as `nanoprobe restore` reads it: the control block, of any version, its tables, and
 //! everything that they lead to: text, semaphores, replaced return addresses, a stack.
 //!
-//! The input is the arena. What it leads to is memory around it, without a process: a file with
-//! holes, where each address is an offset.
+//! The input is the arena. Its addresses lead to memory around it, without a process: a file with holes, in which each
+//! address is an offset.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -12,28 +12,28 @@ use nanoprobe_session::{Detached, Standing, rehearse_restore};
 use nanoprobe_target::{Map, Memory};
 use rustix::fs::MemfdFlags;
 
-/// Where the arena is mapped. What is made in `tests/corpus.rs` says so, too.
+/// The address at which the arena is mapped. `tests/corpus.rs` uses the same.
 pub const ARENA: u64 = 0x7000_0000_0000;
-/// A piece of the input is there once more, as the pool of replaced return addresses.
+/// The place of a copy of a piece of the input, which serves as the pool of replaced return addresses.
 pub const POOL: u64 = 0x6000_0000_0000;
-/// The file ends there: nothing follows.
+/// The end of the file.
 const END: u64 = 1 << 47;
-/// Of a table of threads, which is mapped but never touched.
+/// The size of a table of threads, which is mapped but never touched.
 const TABLE: u64 = 0x5000_0000_0000;
 
-/// An arena from its first byte on.
+/// The input is an arena from its first byte on.
 pub fn restore(data: &[u8]) {
     read(data);
     for is_child in [false, true] {
         if let Some(detached) = rehearsed(data, is_child) {
             let entries = data.len() / 8 + 1;
-            // The springboards may be looked at a second time.
+            // The springboards may be examined a second time.
             assert!(detached.restored <= 2 * entries, "more than there are bytes");
         }
     }
 }
 
-/// What `restore` reports, for the traced process or a child of it. The last words tell where its thread is.
+/// The report of `restore` for the traced process or a child of it. The last words give the place of its thread.
 pub fn rehearsed(data: &[u8], is_child: bool) -> Option<Detached> {
     let memory = memory(data).ok()?;
     let word = |index: usize| {
@@ -73,7 +73,7 @@ fn map(bytes: u64) -> Map {
     )
 }
 
-/// As a tracer reads its own.
+/// Reads the arena as a tracer reads its own.
 fn read(data: &[u8]) {
     let memory = Bytes::from(data);
     let Ok(control) = ControlBlock::open(&memory) else {

@@ -1,8 +1,8 @@
 //! Every target over its kept corpus and over mutations of it, for a few seconds and with bounded
 //! memory, by stable Rust.
 //!
-//! `NANOPROBE_FUZZ=SECONDS` fuzzes each target for so long; `NANOPROBE_FUZZ_SEED=N` sets the seed.
-//! A failing input is kept, and the message says where.
+//! `NANOPROBE_FUZZ=SECONDS` fuzzes each target for that time; `NANOPROBE_FUZZ_SEED=N` sets the seed. A failing input is
+//! kept, and the message says where.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
 
@@ -20,18 +20,18 @@ use nanoprobe_arena::layout::{
 use nanoprobe_arena::{Bytes, ContextPlan, ControlBlock, DynamicVariables, Memory as _};
 use nanoprobe_fuzz::{ARENA, POOL, TARGETS, Target};
 
-/// The most memory that one input may take: all of them are small.
+/// The maximal memory that one input may take. All inputs are small.
 const BYTES_MAX: usize = 64 << 20;
-/// Inputs do not grow beyond.
+/// The size beyond which inputs do not grow.
 const INPUT_BYTES_MAX: usize = 256 << 10;
-/// An input that takes longer does not end.
+/// An input that takes longer counts as endless.
 const INPUT_TIME: Duration = Duration::from_secs(120);
 /// For how long each target is fuzzed in an ordinary test.
 const SECONDS: u64 = 2;
 /// The least number of mutations, however slow the machine is, and the most in an ordinary test.
 const MUTATIONS: std::ops::Range<u64> = 20..4000;
 
-/// Counts what is allocated.
+/// Counts the allocated bytes.
 struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
@@ -88,7 +88,7 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// One change, of the kinds that find most.
+    /// Changes an input in one of the ways that find most defects.
     fn change(&mut self, input: &mut Vec<u8>, other: &[u8]) {
         const NUMBERS: [u64; 10] = [0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0xffff_ffff, 1 << 31, 1 << 63, u64::MAX];
         let at = self.below(input.len());
@@ -132,8 +132,8 @@ impl Random {
     }
 }
 
-/// Arenas as they are today: their layout changes with every version, and the kept ones do not
-/// (`BLESS=1` writes these anew).
+/// Arenas in the present layout. The layout changes with every version, and the kept inputs do not (`BLESS=1` writes
+/// these anew).
 fn arenas(name: &str) -> Vec<(&'static str, Vec<u8>)> {
     match name {
         "arena" => vec![("context", context())],
@@ -159,7 +159,7 @@ fn context() -> Vec<u8> {
     memory.copy(0, plan.stride + 4096).unwrap()
 }
 
-/// Where the thunks of replaced return addresses are.
+/// The address of the thunks of replaced return addresses.
 const THUNKS: u64 = 0x40_6000;
 
 /// A control block with sites of every kind, regions, a semaphore, and in its second half a pool of
@@ -196,7 +196,8 @@ fn control(thunks: u64) -> Vec<u8> {
             original: [0x90; 16],
             ..Site::default()
         };
-        // Where memory is all zeros, patches of zeros are in place. A springboard has a jump in it, and is not.
+        // The memory is all zeros, so patches of zeros are in place. A springboard contains a jump, so a springboard is
+        // not in place.
         if tactic == TACTIC_SPRINGBOARD {
             site.patched[2] = 0xe9;
         }
@@ -237,13 +238,13 @@ fn control(thunks: u64) -> Vec<u8> {
         let at = pool + RETURN_POOL_INSTANCES + index * size_of::<ReturnInstance>() as u64;
         memory.write_structure(at, &instance).unwrap();
     }
-    // Where the thread stands.
+    // The place of the thread.
     memory.store_u64(BYTES as u64 - 48, 0x40_5008).unwrap();
     memory.store_u64(BYTES as u64 - 40, 0x41_f000).unwrap();
     memory.copy(0, BYTES as u64).unwrap()
 }
 
-/// The current input, for the watching thread: since when it runs, and which it is.
+/// The current input, for the watching thread: its start time, its target, and its bytes.
 static RUNNING: Mutex<Option<(Instant, &'static str, Vec<u8>)>> = Mutex::new(None);
 static WATCHED: Once = Once::new();
 /// The counts of memory cover all threads: one target at a time.
@@ -253,7 +254,7 @@ fn running() -> MutexGuard<'static, Option<(Instant, &'static str, Vec<u8>)>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where a failing input is kept.
+/// The folder in which a failing input is kept.
 fn kept(name: &str, input: &[u8]) -> PathBuf {
     let path = std::env::temp_dir().join(format!("nanoprobe-fuzz-{name}-{}", std::process::id()));
     std::fs::write(&path, input).unwrap();
@@ -272,7 +273,7 @@ fn try_one(name: &'static str, target: Target, input: &[u8]) {
     assert!(taken <= BYTES_MAX, "{name} takes {} MiB for {}", taken >> 20, path());
 }
 
-/// Ends all when one input takes too long: a hang is a failure with an input to look at.
+/// Ends the process when one input takes too long: a hang is a failure with an input to examine.
 fn watch() {
     loop {
         std::thread::sleep(Duration::from_secs(1));
@@ -351,14 +352,16 @@ fuzzed! {
     any_format_prints_any_record "formats"
     any_notes_are_read_within_bounds "notes"
     any_perf_map_is_read_within_bounds "perf_map"
+    any_profile_is_compared_or_refused "profile"
     arenas_that_are_damaged_are_restored_within_bounds "restore"
+    any_memory_of_a_runtime_is_read_within_bounds "runtimes"
 }
 
-/// The target really restores something: otherwise nothing would have been tested.
+/// Checks that the target really restores something: otherwise nothing would have been tested.
 #[test]
 fn a_made_arena_is_taken_back() {
     let detached = nanoprobe_fuzz::rehearsed(&control(THUNKS), false).unwrap();
-    // The thread is in our code: what carries others, and springboards, stay.
+    // The thread is in our code, so hosts and springboards stay.
     assert_eq!((detached.restored, detached.foreign, detached.damaged), (3, 0, 0));
     assert_eq!((detached.calls, detached.abandoned_calls), (0, 2));
     assert!(detached.left_bytes > 0);

@@ -1,4 +1,4 @@
-//! Which memory an instruction looks at.
+//! The memory that an instruction accesses.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Register, UsedMemory};
 

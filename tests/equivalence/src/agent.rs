@@ -1,7 +1,7 @@
 //! The agent's image in this process: its signal handlers redirect, emulate and step as they do in a target.
 //!
-//! Its thread table is not the one in which detours look for contexts ([`crate::stubs`]): its notes
-//! about steps do not make a thread known.
+//! The agent's thread table is not the one in which detours look for contexts ([`crate::stubs`]). So
+//! a thread that the agent has noted for a step is still unknown to the detours.
 
 use std::mem::{offset_of, size_of};
 
@@ -13,10 +13,10 @@ use nanoprobe_arena::layout::{
 
 use crate::memory::{map_anywhere, read_word, write};
 
-/// Room for a patching's redirects, and for the only row of tables after it.
+/// Room for the redirects of a patching, and for the only row of tables after it.
 const REDIRECTS_BYTES: usize = 1 << 16;
 
-/// Where the image and its tables are.
+/// The addresses of the image and its tables.
 #[derive(Clone, Copy)]
 pub struct Agent {
     image: u64,
@@ -25,7 +25,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Maps it. Never unmapped.
+    /// Maps the agent's image, which is never unmapped.
     pub fn map() -> Agent {
         let (table, redirects) = (map_anywhere(TABLE_BYTES), map_anywhere(REDIRECTS_BYTES + 4096));
         let row = redirects + REDIRECTS_BYTES as u64;
@@ -40,7 +40,8 @@ impl Agent {
             table,
             tables: row,
             thread_key_mode: KEY_FSBASE,
-            // It makes none where it has nothing to hand on to the program; and there the executor ends the run itself.
+            // The agent makes no system calls if it has nothing to pass to the program; and then the executor ends the
+            // run itself.
             allow_syscalls: true,
             ..ImageHeader::default()
         });
@@ -53,7 +54,7 @@ impl Agent {
         }
     }
 
-    /// Where traps lead from now on; ascending.
+    /// Sets the destinations of traps, which are ascending.
     pub fn redirect(&self, redirects: &[[u64; 2]]) {
         let bytes = redirect_table(redirects.iter().map(|[from, to]| (*from, *to)));
         assert!(bytes.len() <= REDIRECTS_BYTES, "{} redirects", redirects.len());
@@ -70,12 +71,12 @@ impl Agent {
         self.image + u64::from(Function::OnFault.offset())
     }
 
-    /// Whether an address lies in its code.
+    /// Whether an address lies in the agent's code.
     pub fn is_inside(&self, address: u64) -> bool {
         address.wrapping_sub(self.image) < nanoprobe_agent::IMAGE.len() as u64
     }
 
-    /// The step that a thread has begun: where its `struct np_step` is.
+    /// The address of the thread's `struct np_step`, while it steps.
     pub fn step(&self, thread: u64) -> Option<u64> {
         (0..TABLE_SLOTS as u64)
             .find(|slot| thread != 0 && read_word(self.table + slot * 16) == thread)

@@ -1,4 +1,5 @@
-//! One sequence: run natively from some states, patched in every way, run from the same states, compared.
+//! One sequence. The sequence is run natively from some states, then patched in every way and run from the same states.
+//! The results are compared.
 
 mod excuse;
 
@@ -17,14 +18,14 @@ use crate::state::Registers;
 use crate::stubs::{Does, Stubs};
 use crate::tactics::{Patching, ROWS};
 
-/// Everything that cases run on. One in a process.
+/// Everything on which cases run. There is one in a process.
 pub struct Bench {
     pub executor: Executor,
     arenas: [Arena; 2],
     stubs: Stubs,
 }
 
-/// Whether an instruction has only one way on, to the instruction after it.
+/// Whether an instruction always continues at the instruction after it.
 fn goes_straight_on(bytes: &[u8]) -> bool {
     use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
     let instruction = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
@@ -51,16 +52,16 @@ pub struct State {
 #[derive(Clone)]
 struct Native {
     result: Found,
-    /// How often each byte of the code was the start of an instruction that began, where that is known.
+    /// How often the instruction at each byte of the code began, if known.
     counts: Option<Vec<u32>>,
-    /// How often the point at a site fired when it was patched first: all tactics must agree.
+    /// How often each point fired when the sequence was first patched. All tactics must agree with this.
     fired: HashMap<(u64, bool), u64>,
 }
 
 /// Below this many bytes of stack a run is not compared: handlers need some stack.
 const STACK_LEFT_MIN: u64 = 0x400;
 
-/// The bytes that are left where a detour was.
+/// The byte that fills the places of former detours.
 const INT3: u8 = 0xcc;
 
 impl Bench {
@@ -73,7 +74,7 @@ impl Bench {
         }
     }
 
-    /// Runs natively once, from a random state; yields how it ended.
+    /// Runs natively once, from a random state; returns how the run ended.
     pub fn try_natively(&mut self, sequence: &Sequence, random: &mut Random) -> End {
         let mut state = self.state(1, random);
         sequence
@@ -83,7 +84,7 @@ impl Bench {
         self.run(1, &state, target, 1, &[]).outcome.end
     }
 
-    /// All cases of a sequence; the first that differs.
+    /// Runs all cases of a sequence; returns the first difference.
     pub fn check(&mut self, sequence: &Sequence, seed: u64, totals: &mut Totals) -> Result<(), Box<Failure>> {
         let mut random = Random::new(seed, 1);
         let which = random.below(2);
@@ -105,7 +106,7 @@ impl Bench {
                 continue;
             }
             for every in [true, false] {
-                // As a session plans, and as the library does.
+                // Plans as a session does, and as the library does.
                 let map = match every {
                     _ if row.without_padding => &without_padding,
                     true => &with_padding,
@@ -202,10 +203,10 @@ impl Bench {
         )
     }
 
-    /// Points at every instruction, or at some; before it, after it, or both.
+    /// Makes points at every instruction or at some of them: before the instruction, after it, or both.
     fn points(&self, map: &FunctionMap, laid: &Laid, every: bool, random: &mut Random) -> Vec<Point> {
         let share = 1 + random.below(4);
-        // Trap sites with functions, or with points after the instruction, are boosted: seldom.
+        // Trap sites with functions, or with points after the instruction, are boosted, so these are rare.
         let (functions, behind) = (random.once_in(4), random.once_in(4));
         let mut points = Vec::new();
         for (site, _) in map.instructions() {
@@ -286,8 +287,8 @@ impl Bench {
         }
     }
 
-    /// `None`: it does not end, changes its own code, uses up its stack, overwrites its return address, or
-    /// sets odd flags.
+    /// `None` if the run does not end, changes its own code, uses up its stack, overwrites its return address, or sets
+    /// unusual flags.
     fn natively(&mut self, which: usize, laid: &Laid, state: &State, entry: u64) -> Option<Native> {
         let result = self.run(which, state, entry, 1, &[]);
         let arena = &self.arenas[which];
@@ -297,10 +298,10 @@ impl Bench {
         }
         let rsp = result.outcome.registers.rsp;
         let deep = (arena.stack() - CODE_BYTES..arena.stack() + STACK_LEFT_MIN).contains(&rsp);
-        // A `ret` to somewhere within the sequence's instructions promises nothing.
+        // A `ret` into the middle of the sequence has no defined result.
         let slot = STACK_TOP as usize;
         let lost = laid.returns && result.stack[slot..slot + 8] != arena.exit_pad().to_le_bytes();
-        // At a popf it may begin to single-step itself, or to have alignment checked.
+        // At a popf the sequence may begin to single-step itself, or turn on alignment checks.
         let odd = result.outcome.registers.flags & (TRAP_FLAG | ALIGNMENT_CHECK) != 0;
         (!changed && !deep && !lost && !odd && result.outcome.end != End::Endless).then_some(Native {
             result,
@@ -309,8 +310,8 @@ impl Bench {
         })
     }
 
-    /// How often each instruction begins. In a straight line, each one up to the one that faults
-    /// begins once. With branches they are counted by single steps, if that is wanted.
+    /// How often each instruction begins. Without branches, each instruction begins once, up to the first one that
+    /// faults. With branches, the instructions are counted by single steps, if counts are wanted.
     #[allow(clippy::too_many_arguments, reason = "all that a native run needs, once more")]
     fn expected_counts(
         &mut self,
@@ -364,9 +365,8 @@ impl Bench {
         self.stubs.clear(&patching.points);
         let result = self.run(which, state, entry, 1000, &patching.redirects);
         laid.write(&self.arenas[which]);
-        // A later sequence may return to any address. A place without an instruction of
-        // the sequence must not hold a jump back into the middle of its instructions,
-        // which no program has.
+        // A later sequence may return to any address. So an address without an instruction of the sequence must not
+        // hold a jump back into the middle of its instructions, which no program has.
         for detour in &patching.detours {
             write(detour.start.0, &vec![INT3; (detour.end.0 - detour.start.0) as usize]);
         }
@@ -406,7 +406,7 @@ impl Bench {
             let found = self.stubs.count(point);
             let behind = point.condition == FireCondition::Behind;
             let expected = match &native.counts {
-                // An instruction that faults has begun, and does not finish.
+                // An instruction that faults has begun, but does not finish.
                 Some(counts) => {
                     u64::from(counts[(point.site.0 - code) as usize]) - u64::from(behind && faulted == point.site.0)
                 }

@@ -1,5 +1,4 @@
-//! System calls of the tested code: a sequence may be entered anywhere, so a `syscall` finds any
-//! number in rax.
+//! System calls of the tested code. A sequence may be entered anywhere, so rax may hold any number at a `syscall`.
 //!
 //! A seccomp filter decides by the place of the call. Code of the arenas and of the detours around
 //! them may ask for its ids, and yield the processor. Every other call fails, natively and patched.
@@ -34,14 +33,14 @@ fn answer(answer: u32) -> libc::sock_filter {
     instruction(0x06, 0, 0, answer)
 }
 
-/// The answer, if what was loaded is this.
+/// Answers if the loaded word has this value.
 fn answer_if(value: u32, what: u32) -> [libc::sock_filter; 2] {
     [instruction(0x15, 0, 1, value), answer(what)]
 }
 
-/// Confines this process, for good.
+/// Confines this process, permanently.
 pub fn confine() -> std::io::Result<()> {
-    // Detours lie within 2 GiB of the arenas, so these are all upper halves that their addresses have.
+    // Detours lie within 2 GiB of the arenas, so their addresses have only these upper halves.
     let highs: Vec<u32> = BASES
         .iter()
         .flat_map(|base| [base.saturating_sub(1 << 31), *base, base + (1 << 31)])
@@ -59,7 +58,7 @@ pub fn confine() -> std::io::Result<()> {
     ]);
     let count = highs.len() as u8;
     for (index, high) in highs.iter().enumerate() {
-        // To the sequences' part, which follows the executor's.
+        // Continue at the part for the sequences, which follows the executor's.
         let behind = count - 1 - index as u8;
         program.push(instruction(0x15, behind + 1 + EXECUTOR, 0, *high));
     }
@@ -92,7 +91,7 @@ pub fn confine() -> std::io::Result<()> {
     Ok(())
 }
 
-/// What even the executor may not do: make processes, become another program, send signals.
+/// The calls that even the executor may not make: they make processes, execute another program, or send signals.
 const FORBIDDEN: [i64; 9] = [
     libc::SYS_fork,
     libc::SYS_vfork,

@@ -4,7 +4,7 @@ use crate::executor::{End, Fault, Outcome};
 use crate::state::{NAMES, XLayout};
 use crate::tactics::Patching;
 
-/// What came out, with memory.
+/// The result of a run, with memory.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Found {
     pub outcome: Outcome,
@@ -15,7 +15,7 @@ pub struct Found {
 /// The start of the description of a difference in the flags.
 pub const FLAGS_DIFFER: &str = "flags";
 
-/// The first difference, in words. `lowest`: the stack is compared from there.
+/// The first difference, in words. The stack is compared from `lowest` on.
 pub fn first_difference(
     native: &Found,
     patched: &Found,
@@ -78,7 +78,8 @@ pub fn first_difference(
     None
 }
 
-/// What the agent reports to the program's handler (`agent/trap.c`), and by how many words rsp is raised.
+/// The address that the agent reports to the program's handler (`agent/trap.c`), and the number of words by which rsp
+/// is raised.
 fn as_reported(fault: Fault, patching: &Patching) -> (End, u64) {
     let behind = u64::from(fault.signal == libc::SIGTRAP);
     let (original, pushed) = patching.original_address(fault.rip.wrapping_sub(behind));

@@ -40,12 +40,12 @@ pub struct Executor {
     agent: Agent,
 }
 
-/// What a run starts from.
+/// The state from which a run starts.
 pub struct Start<'a> {
     pub registers: Registers,
     pub image: &'a [u8],
     pub target: u64,
-    /// How long it may take, in ticks of 4 ms.
+    /// The time limit, in ticks of 4 ms.
     pub ticks: u32,
 }
 
@@ -85,7 +85,7 @@ impl Executor {
             for signal in [SIGPROF, SIGBUS, SIGFPE, SIGSEGV] {
                 libc::sigaction(signal, &action, std::ptr::null_mut());
             }
-            // In the agent's handler of these, its guarded loads may fault.
+            // The agent's guarded loads may fault in its handler of these signals.
             libc::sigdelset(&mut action.sa_mask, SIGSEGV);
             libc::sigdelset(&mut action.sa_mask, SIGBUS);
             for signal in [SIGILL, SIGTRAP] {
@@ -104,7 +104,7 @@ impl Executor {
         Executor { layout, agent }
     }
 
-    /// Where the exit pad must lead.
+    /// The destination of the exit pad.
     pub fn exit() -> u64 {
         np_eq_exit as *const () as u64
     }
@@ -138,8 +138,8 @@ impl Executor {
         }
     }
 
-    /// Runs single-stepped: how often each byte of the code was the start of an instruction that
-    /// began; `None`: the run does not end.
+    /// Runs in single steps. Returns how often each byte of the code was the start of an instruction that began; `None`
+    /// if the run does not end.
     pub fn count_steps(&mut self, start: &Start<'_>, code: u64) -> Option<Vec<u32>> {
         steps::begin(code, start.target);
         let target = np_eq_step as *const () as u64;

@@ -1,5 +1,5 @@
-//! What an executor did last, in memory that its parent reads after its end: the case, the run, and
-//! the last signals.
+//! The last actions of an executor, in memory that its parent reads after its end: the case, the run, and the last
+//! signals.
 //!
 //! An executor may end without a message. The kernel ends it when a signal of an instruction is
 //! blocked, or when its frame cannot be written, and runaway code may end it in any way. Its
@@ -41,23 +41,23 @@ const NAMES: [(Word, &str); WORDS] = [
 /// See the module.
 #[derive(Default)]
 pub struct LastWords {
-    /// Index of the row, one more than that; 0: the sequence runs natively.
+    /// The index of the row plus one; 0: the sequence runs natively.
     pub row: AtomicU64,
     /// The address at which the sequence is entered.
     pub entry: AtomicU64,
-    /// Runs begun, and runs ended: one more was begun where one was cut off.
+    /// The runs begun, and the runs ended. If a run was cut off, one more was begun.
     pub begun: AtomicU64,
     pub ended: AtomicU64,
-    /// Where the run was sent.
+    /// The address to which the run was sent.
     pub target: AtomicU64,
     signals: [[AtomicU64; WORDS]; SIGNALS],
     count: AtomicU64,
 }
 
-/// Those of this process.
+/// The last words of this process.
 static OWN: AtomicPtr<LastWords> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Makes this process leave its last words there.
+/// Makes this process record its last actions in `words`.
 pub fn speak_into(words: &'static LastWords) {
     OWN.store(std::ptr::from_ref(words).cast_mut(), Relaxed);
 }
@@ -67,7 +67,7 @@ fn own() -> Option<&'static LastWords> {
     unsafe { OWN.load(Relaxed).as_ref() }
 }
 
-/// A run begins.
+/// Notes that a run begins.
 pub fn begin(target: u64) {
     if let Some(own) = own() {
         own.target.store(target, Relaxed);
@@ -75,14 +75,14 @@ pub fn begin(target: u64) {
     }
 }
 
-/// It has ended.
+/// Notes that a run has ended.
 pub fn end() {
     if let Some(own) = own() {
         own.ended.fetch_add(1, Relaxed);
     }
 }
 
-/// A signal has come. In its handler: no lock, no memory.
+/// Notes a signal. It is called in the handler: no lock, no allocation.
 pub fn note(words: [u64; WORDS]) {
     let Some(own) = own() else { return };
     let number = own.count.fetch_add(1, Relaxed) as usize;
@@ -121,8 +121,8 @@ impl fmt::Display for LastWords {
     }
 }
 
-/// What waitid(2) says of a child that has ended, before it is waited for: a status alone does not
-/// show whether a signal was sent or raised.
+/// The answer of waitid(2) for a child that has ended, before it is reaped. A status alone does not show whether a
+/// signal was sent or raised.
 pub fn end_of(information: &libc::siginfo_t, status: i32) -> String {
     let how = match information.si_code {
         libc::CLD_EXITED => format!("exit status {}", libc::WEXITSTATUS(status)),

@@ -55,25 +55,25 @@ use tactics::ROWS;
 /// Random instruction sequences, natively and patched, compared.
 #[derive(Parser)]
 struct Arguments {
-    /// How many cases: one run of a sequence from one state, patched in one way.
+    /// The number of cases. A case is one run of a sequence from one state, patched in one way.
     #[arg(long, env = "NANOPROBE_CASES", default_value_t = 2_000_000)]
     cases: u64,
-    /// What the random numbers come from.
+    /// The seed of the random numbers.
     #[arg(long, env = "NANOPROBE_SEED", default_value_t = 1)]
     seed: u64,
-    /// Processes.
+    /// The number of processes.
     #[arg(long, default_value_t = 2)]
     jobs: u64,
-    /// Ends after so many seconds, however many cases were run.
+    /// Ends after this many seconds, however many cases were run.
     #[arg(long)]
     seconds: Option<u64>,
-    /// The first sequence.
+    /// The first sequence that is checked.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Only this sequence.
+    /// Check only this sequence.
     #[arg(long)]
     only: Option<u64>,
-    /// Say what was refused.
+    /// Print the refusals.
     #[arg(long)]
     refusals: bool,
 }
@@ -125,8 +125,8 @@ fn main() -> ExitCode {
             shared[worker].index.load(Relaxed),
             shared[worker].patched.swap(0, Relaxed),
         );
-        // Nothing in an executor can send it that signal. The sender is the kernel's memory killer,
-        // or another process.
+        // An executor cannot send itself this signal. The sender is the kernel's out-of-memory killer, or another
+        // process.
         if libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL && killed < KILLED_MAX {
             killed += 1;
             println!(
@@ -250,7 +250,7 @@ fn work(arguments: &Arguments, from: u64, jobs: u64, shared: &'static Shared) {
         if let Err(failure) = bench.check(&sequence, seed, &mut totals) {
             let failure = minimise::minimise(&mut bench, sequence, seed, failure);
             let text = failure.describe().unwrap_or_default();
-            // In one write: the other workers write, too.
+            // The text is written at once, because the other workers write, too.
             let text = format!("seed {}, sequence {index} ({}):\n{text}\n", arguments.seed, KINDS[kind]);
             let _ = std::io::stdout().lock().write_all(text.as_bytes());
             if shared.failures.fetch_add(1, Relaxed) + 1 >= FAILURES_MAX {

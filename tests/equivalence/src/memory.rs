@@ -17,16 +17,17 @@ use std::ops::Range;
 
 use nanoprobe_patch::TargetAddress;
 
-/// Bases of the arenas: addresses that fit into 31 bits, and others.
+/// The bases of the arenas: some fit into 31 bits, some do not.
 pub const BASES: [u64; 2] = [0x4000_0000, 0x2a55_5000_0000];
 pub const CODE_BYTES: u64 = 0x1000;
 pub const DATA_BYTES: usize = 0x1000;
 pub const STACK_BYTES: usize = 0x1000;
-/// Where rsp begins, in bytes from the start of the stack.
+/// The initial rsp, in bytes from the start of the stack.
 pub const STACK_TOP: u64 = 0x900;
-/// Where the base of fs and gs is, in bytes from the start of the data: the thread pointer, with its own address there.
+/// The base of fs and gs, in bytes from the start of the data. It is the thread pointer, and its own address is stored
+/// there.
 pub const THREAD_POINTER: u64 = 0x200;
-/// Where pointers to the instructions of the sequence are, in bytes from the start of the data.
+/// The place of the pointers to the sequence's instructions, in bytes from the start of the data.
 pub const POINTERS: u64 = 0xc00;
 pub const POINTERS_MAX: usize = 64;
 
@@ -37,12 +38,12 @@ const BLOCKS_MAX: usize = 4000;
 
 pub struct Arena {
     pub base: u64,
-    /// Of detours, 64 KiB each.
+    /// The number of pieces of detours, of 64 KiB each.
     blocks: HashSet<u64>,
 }
 
 impl Arena {
-    /// Maps an arena at `base`; `exit` is where the pad leads.
+    /// Maps an arena at `base`; `exit` is the destination of the pad.
     pub fn new(base: u64, exit: u64) -> Arena {
         map(base, CODE_BYTES as usize, true);
         map(base + 0x1_0000, DATA_BYTES, false);
@@ -80,7 +81,7 @@ impl Arena {
         self.stack() + STACK_TOP
     }
 
-    /// Where detours may lie.
+    /// The memory in which detours may lie.
     pub fn holes(&self) -> Vec<Range<u64>> {
         let low = self.base.saturating_sub(1 << 31).max(0x10_0000);
         vec![low..self.base - BLOCK, self.base + 0x10_0000..self.base + (1 << 31)]

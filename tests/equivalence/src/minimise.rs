@@ -1,10 +1,10 @@
-//! Smaller sequences that fail, too.
+//! Finds smaller sequences that fail, too.
 
 use crate::case::Bench;
 use crate::report::{Failure, Shared, Totals};
 use crate::sequence::{Sequence, Terminator};
 
-/// Drops items, from the last to the first, again and again, as long as the sequence still fails in some way.
+/// Drops items from the last to the first, and repeats this, as long as the sequence still fails in some way.
 pub fn minimise(bench: &mut Bench, mut sequence: Sequence, seed: u64, mut failure: Box<Failure>) -> Box<Failure> {
     let shared = Shared::default();
     let mut fails = |sequence: &Sequence| bench.check(sequence, seed, &mut Totals::new(&shared)).err();

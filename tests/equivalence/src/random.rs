@@ -46,12 +46,12 @@ impl Random {
         self.next() as u8
     }
 
-    /// One of these; there is at least one.
+    /// One of these values, of which there is at least one.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 
-    /// Any value, those at the edges more often.
+    /// A random value. Values at the edges of ranges come more often.
     pub fn value(&mut self) -> u64 {
         match self.below(4) {
             0 => self.pick(&EDGES),

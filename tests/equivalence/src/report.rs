@@ -1,4 +1,4 @@
-//! What is counted and said: totals, kept where the parent sees them, and the failure of a case.
+//! Counts and reports: totals, kept in memory that the parent sees, and the failure of a case.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -14,24 +14,25 @@ use crate::sequence::Laid;
 use crate::state::Registers;
 use crate::tactics::{Patching, ROWS};
 
-/// In memory that a worker shares with the parent, so that they outlive it.
+/// Counts in memory that a worker shares with its parent, so that they outlive the worker.
 #[derive(Default)]
 pub struct Shared {
     /// The sequence that is being checked.
     pub index: AtomicU64,
-    /// 1 while patched code runs: if the worker dies then, the patch is to blame.
+    /// 1 while patched code runs. If the worker dies then, the patch is to blame.
     pub patched: AtomicU64,
     pub cases: [AtomicU64; ROWS.len()],
     pub sequences: [AtomicU64; KINDS.len()],
-    /// Cases that ended by a fault.
+    /// The number of cases that ended by a fault.
     pub faults: AtomicU64,
-    /// Traps that were redirected.
+    /// The number of traps that were redirected.
     pub traps: AtomicU64,
-    /// Native runs that do not end.
+    /// The number of native runs that did not end.
     pub endless: AtomicU64,
-    /// Differences that the sequence makes without patches as well.
+    /// The number of differences that the sequence shows without patches as well.
     pub unstable: AtomicU64,
-    /// Trap sites by their form, points that call functions, and points that fire after an instruction.
+    /// The numbers of trap sites by their form, of points that call functions, and of points that fire after an
+    /// instruction.
     pub emulated: AtomicU64,
     pub stepped: AtomicU64,
     pub functions: AtomicU64,
@@ -51,7 +52,7 @@ pub struct Totals<'a> {
     pub sequences: u64,
     pub endless: u64,
     pub unstable: u64,
-    /// Reason, how often.
+    /// For each reason of a refusal, how often it occurred.
     pub refusals: BTreeMap<String, u64>,
 }
 
@@ -66,7 +67,7 @@ impl<'a> Totals<'a> {
         }
     }
 
-    /// A run begins, of patched code.
+    /// Notes that a run of patched code begins.
     pub fn begin_patched(&self, row: usize, entry: u64) {
         self.shared.last_words.row.store(row as u64 + 1, Relaxed);
         self.shared.last_words.entry.store(entry, Relaxed);
@@ -90,14 +91,14 @@ impl<'a> Totals<'a> {
     pub fn note_refusals(&mut self, patching: &Patching) {
         self.shared.refused.fetch_add(patching.refusals.len() as u64, Relaxed);
         for (_, refusal) in &patching.refusals {
-            // Without the addresses.
+            // The reason without addresses, so that equal reasons are counted together.
             let words = refusal.to_string();
             let words: Vec<&str> = words.split(' ').filter(|word| !word.starts_with("0x")).collect();
             *self.refusals.entry(words.join(" ")).or_default() += 1;
         }
     }
 
-    /// What is special about a patching's points.
+    /// Counts the special points of a patching.
     pub fn note_points(&self, patching: &Patching) {
         let [emulated, _, stepped] = patching.forms;
         self.shared.emulated.fetch_add(emulated, Relaxed);
@@ -110,7 +111,7 @@ impl<'a> Totals<'a> {
         self.shared.behind.fetch_add(behind, Relaxed);
     }
 
-    /// Makes what was counted here visible.
+    /// Makes the local counts visible to the parent.
     pub fn publish(&mut self, kind: usize) {
         self.shared.sequences[kind].fetch_add(1, Relaxed);
         self.shared
@@ -155,7 +156,7 @@ fn disassemble(text: &mut String, bytes: &[u8], address: u64) -> fmt::Result {
 }
 
 impl Failure {
-    /// Everything that is needed to understand it.
+    /// Describes everything that is needed to understand the failure.
     pub fn describe(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         writeln!(

@@ -2,7 +2,7 @@
 
 use crate::memory::{Arena, POINTERS, POINTERS_MAX, write};
 
-/// Where a branch leads.
+/// The target of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// An item of the sequence; the index after the last one is its terminator.
@@ -22,11 +22,11 @@ pub enum Item {
         field: usize,
         data_offset: u64,
     },
-    /// Bytes that end in an 8-bit displacement to the target. If that is too far: a nop.
+    /// Bytes that end in an 8-bit displacement to the target. If the target is too far away, a nop takes their place.
     Short(Vec<u8>, Target),
     /// Bytes that end in a 32-bit displacement to the target.
     Near(Vec<u8>, Target),
-    /// Several that need each other.
+    /// Several instructions that belong together.
     Together(Vec<Item>),
 }
 
@@ -37,7 +37,7 @@ pub enum Terminator {
     Return,
     /// `jmp` to the exit pad, the last instruction of the function.
     Jump,
-    /// The same, but after the function's end.
+    /// `jmp` to the exit pad, after the function's end.
     FallThrough,
 }
 
@@ -60,11 +60,11 @@ pub const CALLEES: [&[u8]; 4] = [
 pub struct Sequence {
     pub items: Vec<Item>,
     pub terminator: Terminator,
-    /// What lies between the function's end and the callees.
+    /// The bytes between the function's end and the callees.
     pub padding: Vec<u8>,
-    /// Has branches: single steps count how often each instruction is executed.
+    /// Whether the sequence has branches. If so, single steps count how often each instruction is executed.
     pub branchy: bool,
-    /// How often points fire differs each time: transactions abort at random.
+    /// Whether points fire a different number of times in each run, because transactions abort at random.
     pub loose_counts: bool,
     /// The most words by which rsp may rise, without branches.
     pub words_popped: u64,
@@ -73,18 +73,18 @@ pub struct Sequence {
 /// A sequence at an address.
 #[derive(Clone, Debug)]
 pub struct Laid {
-    /// With what follows it.
+    /// The whole code.
     pub bytes: Vec<u8>,
-    /// Of the function.
+    /// The function's part of the code.
     pub size: u64,
-    /// Of the items, without the terminator.
+    /// The items' part of the code, without the terminator.
     pub end_of_items: u64,
-    /// Ends with a `ret`.
+    /// Whether the sequence ends with a `ret`.
     pub returns: bool,
 }
 
 impl Sequence {
-    /// Without one item.
+    /// This sequence without one item.
     pub fn without(&self, index: usize) -> Sequence {
         let mut shorter = self.clone();
         shorter.items.remove(index);
@@ -167,7 +167,7 @@ impl Item {
         }
     }
 
-    /// Where its branch leads, if it is one.
+    /// The target, if the item is a branch.
     pub fn target_mut(&mut self) -> Option<&mut Target> {
         match self {
             Item::Code(_) | Item::Relative { .. } => None,

@@ -23,14 +23,14 @@ const HEADER: usize = 512;
 /// The components that are compared and loaded: x87, SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM.
 const COMPONENTS: u64 = 0xe7;
 
-/// Where the state components lie in an image of `xsave64`, in the standard format.
+/// The places of the state components in an image of `xsave64`, in the standard format.
 #[derive(Clone, Debug)]
 pub struct XLayout {
-    /// Those of [`COMPONENTS`] that the processor has and the system enables.
+    /// Which of [`COMPONENTS`] the processor has and the system enables.
     pub mask: u64,
     /// Component, offset, bytes.
     areas: Vec<(u32, usize, usize)>,
-    /// After the last of them.
+    /// The offset after the last component.
     pub bytes: usize,
     /// Whether the x87 unit keeps the last instruction's opcode when its state is saved and loaded,
     /// as every signal does.
@@ -64,7 +64,7 @@ fn keeps_opcode() -> bool {
 }
 
 impl XLayout {
-    /// As this processor has it.
+    /// The layout of this processor.
     pub fn of_processor() -> XLayout {
         use std::arch::x86_64::{__cpuid_count, _xgetbv};
         #[target_feature(enable = "xsave")]
@@ -108,7 +108,7 @@ impl XLayout {
         }
         image[8..24].fill(0);
         image[28..32].fill(0);
-        // The upper 6 bytes of the 16 for each x87 register mean nothing.
+        // The upper 6 of the 16 bytes of each x87 register mean nothing.
         for register in 0..8 {
             image[32 + 16 * register + 10..48 + 16 * register].fill(0);
         }
@@ -123,7 +123,7 @@ impl XLayout {
         }
     }
 
-    /// What an offset into an image holds, for messages.
+    /// A description of an offset in an image, for messages.
     pub fn name(&self, offset: usize) -> String {
         match offset {
             0..24 => format!("x87 control, byte {offset}"),
@@ -150,11 +150,11 @@ impl XLayout {
     pub fn random(&self, random: &mut crate::random::Random) -> Vec<u8> {
         let mut image = vec![0; self.bytes];
         random.fill(&mut image);
-        // Exceptions masked, or seldom not; any rounding.
+        // Exceptions are usually masked; the rounding is random.
         let unmasked = random.once_in(16);
         let control = 0x37f & !(if unmasked { random.next() as u16 & 0x3f } else { 0 });
         image[..2].copy_from_slice(&(control | (random.next() as u16 & 0xc00)).to_le_bytes());
-        // No exception pending; the top of the stack and the condition bits are anything.
+        // No exception is pending; the top of the stack and the condition bits are random.
         image[2..4].copy_from_slice(&(random.next() as u16 & 0x7f00 & !0x8000).to_le_bytes());
         if random.once_in(2) {
             image[4] = 0;

@@ -1,9 +1,9 @@
 //! Stand-ins for the agent: a thread's context, the thread table, `np_enter`, a handler, and a
 //! dispatcher of function handlers.
 //!
-//! All change what they may: rax and flags (the dispatcher: every register that a function need not
-//! preserve), and the stack below theirs. The code that loads all registers if the dispatcher finds
-//! the direction flag set is libnanoprobe's own.
+//! All of them change as much as they may: rax and flags (the dispatcher: every register that a function need not
+//! preserve), and the stack below theirs. The code that loads all registers if the dispatcher finds the direction flag
+//! set is libnanoprobe's own.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;
@@ -11,7 +11,7 @@ use nanoprobe_patch::{Fire, FireCondition, Point, Position, Runtime, TargetAddre
 
 use crate::memory::{map_anywhere, read_word, write};
 
-/// Of the context: a word for each point that counts, and one for each that calls.
+/// Offsets in the context: a word for each point that counts, and one for each point that calls.
 const COUNTERS: u64 = 0x1000;
 const CALLS: u64 = 0x3000;
 /// DF.
@@ -19,7 +19,7 @@ const DIRECTION_FLAG: u32 = 0x400;
 /// Multiplier of the thread table's hash (`NP_TABLE_FACTOR`).
 const TABLE_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-// np_resume. It is hidden, so this copy and the library's do not meet.
+// np_resume. The symbol is hidden, so this copy does not conflict with the library's copy.
 std::arch::global_asm!(
     include_str!("../../../crates/libnanoprobe/src/hit/resume.S"),
     ".text",
@@ -37,11 +37,11 @@ pub struct Stubs {
     dispatch: u64,
 }
 
-/// What a point does.
+/// The action of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Does {
     Count,
-    /// Calls the handler, which counts; with all registers in the frame, or not.
+    /// Calls the handler, which counts, with or without all registers in the frame.
     Call {
         full_frame: bool,
     },
@@ -70,7 +70,7 @@ impl Stubs {
         let mut backwards = dispatch.create_label();
         dispatch.inc(qword_ptr(rdi))?;
         spoil_below(&mut dispatch)?;
-        // Not by a push: it would be aligned as any other.
+        // A push would be aligned like any other access, so it is no test.
         dispatch.movaps(xmmword_ptr(rsp - 24), xmm0)?;
         for register in [rcx, r8, r9, r10, r11] {
             dispatch.mov(register, 0x7ead_beef_dead_beef_u64)?;
@@ -112,7 +112,7 @@ impl Stubs {
         write(slot + 8, &entry[1].to_le_bytes());
     }
 
-    /// A point. `index`: its own number, which no other point has.
+    /// Makes a point. `index` is its number, which no other point has.
     pub fn point(&self, site: TargetAddress, index: usize, does: Does, condition: FireCondition) -> Point {
         let word = 8 * index as u64;
         let fire = match does {
@@ -161,7 +161,7 @@ impl Stubs {
             Fire::Count { context_offset } => self.context + u64::from(*context_offset),
             Fire::Call { enabling, .. } => enabling.0,
             Fire::Function { cookie, .. } => *cookie,
-            // Sessions' own hooks are not compared here: they count nothing.
+            // Hooks of a session count nothing, so they are not compared here.
             Fire::Unconditional { .. } | Fire::TakeReturn { .. } => self.context,
         }
     }

@@ -11,11 +11,11 @@ use nanoprobe_patch::{
 pub struct Row {
     pub name: &'static str,
     force: Option<Tactic>,
-    /// The form of traps. A trap that it does not fit is boosted.
+    /// The form of traps. A trap that this form does not fit is boosted.
     pub trap: Option<TrapForm>,
     /// No padding is shown: an `evict` has its springboard in a displaced instruction, if anywhere.
     pub without_padding: bool,
-    /// One of how many sequences is patched in this way: a single step takes as long as thousands of runs.
+    /// Only one out of this many sequences is patched in this way: a single step takes as long as thousands of runs.
     pub once_in: usize,
 }
 
@@ -39,7 +39,7 @@ const fn trap(name: &'static str, form: TrapForm, once_in: usize) -> Row {
     }
 }
 
-/// All of them. Without a forced tactic the planner chooses, and only what cannot be moved may be refused.
+/// All ways. Without a forced tactic the planner chooses, and only unmovable instructions may be refused.
 pub const ROWS: [Row; 9] = [
     row("chosen", None),
     row("jump", Some(Tactic::Jump)),
@@ -55,12 +55,12 @@ pub const ROWS: [Row; 9] = [
     trap("stepped", TrapForm::Step, 8),
 ];
 
-/// The bytes to write, and what follows from them.
+/// The bytes to write, and the tables that belong to them.
 #[derive(Clone, Debug, Default)]
 pub struct Patching {
-    /// Address and bytes, in the order in which they are written.
+    /// The address and the bytes of each write, in the order of the writes.
     pub writes: Vec<(u64, Vec<u8>)>,
-    /// Where traps lead.
+    /// The destinations of traps.
     pub redirects: Vec<[u64; 2]>,
     /// See [`Built::origins`].
     pub origins: Vec<Origin>,
@@ -68,11 +68,11 @@ pub struct Patching {
     pub points: Vec<Point>,
     /// Starts of displaced instructions other than the first of a run.
     pub boundaries: Vec<u64>,
-    /// Where detours are.
+    /// The ranges of the detours.
     pub detours: Vec<Range<TargetAddress>>,
     /// Why a point cannot be placed, other than because of a forced tactic that does not fit.
     pub refusals: Vec<(TargetAddress, Refusal)>,
-    /// How many traps have which form: emulated, boosted, stepped.
+    /// The number of traps of each form: emulated, boosted, stepped.
     pub forms: [u64; 3],
     /// The tactics of the runs.
     pub tactics: Vec<Tactic>,
@@ -119,13 +119,13 @@ impl Row {
                 .boundaries
                 .extend(displaced.skip(1).map(|displaced| displaced.address.0));
         }
-        // Of two entries for one address the one that says something.
+        // If two entries have the same address, the entry with an original address counts.
         patching
             .origins
             .sort_unstable_by_key(|origin| (origin.relocated, origin.original.is_none()));
         patching.origins.dedup_by_key(|origin| origin.relocated);
         patching.writes.extend(text);
-        // As the agent's table has them.
+        // Sorted, like the agent's table.
         patching.redirects.sort_unstable();
         patching.redirects.dedup_by_key(|redirect| redirect[0]);
         patching
@@ -142,8 +142,8 @@ impl Patching {
         self.origins.extend(built.origins(place));
     }
 
-    /// The address that the agent reports for one in a detour, and by how many words the stack
-    /// is deeper there.
+    /// The original address that the agent reports for an address in a detour, and how many words deeper the stack is
+    /// there.
     pub fn original_address(&self, address: u64) -> (u64, u64) {
         let behind = self.origins.partition_point(|origin| origin.relocated.0 <= address);
         let origin = behind.checked_sub(1).and_then(|index| self.origins.get(index));

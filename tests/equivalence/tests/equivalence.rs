@@ -1,5 +1,5 @@
-//! Two million cases, or as many as run in forty seconds; all tactics; no difference.
-//! `NANOPROBE_CASES` and `NANOPROBE_SEED` change this.
+//! Two million cases, or as many as run in forty seconds, by all tactics, without a difference. `NANOPROBE_CASES` and
+//! `NANOPROBE_SEED` change this.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::process::Command;
@@ -33,7 +33,7 @@ fn i3_relocated_instructions_do_what_they_do_in_place() {
     assert_eq!(number(&text, "failures"), 0, "{text}");
     let cases = number(&text, "cases:");
     assert!(cases >= 1000, "{text}");
-    // Every tactic has its share, and so do the hard cases: faults, traps, control flow.
+    // Checks that every tactic was used often enough, and that the hard cases occurred: faults, traps, control flow.
     for (what, share) in [
         ("cases chosen", 8),
         ("cases jump", 16),
@@ -55,7 +55,7 @@ fn i3_relocated_instructions_do_what_they_do_in_place() {
     }
     let sequences = number(&text, "sequences of branches");
     assert!(sequences > cases / 2000, "{text}");
-    // What is not compared is little.
+    // Few cases are excused.
     assert!(number(&text, "natively unstable") < cases / 100, "{text}");
     assert_eq!(number(&text, "points refused"), 0, "{text}");
 }

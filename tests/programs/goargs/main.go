@@ -1,5 +1,5 @@
-// Functions of Go with arguments and results of many types. Each says what it was given, in a line
-// that the tracer prints, too.
+// Functions of Go with arguments and results of many types. Each function prints its arguments, in a line that the
+// tracer prints, too.
 package main
 
 import (
@@ -119,7 +119,7 @@ func adder(more int) func(int) int {
 // In assembly: on the stack.
 func add(a, b int64, c int8) int64
 
-// `goargs --wait N`: all of it so many times, after a line of input.
+// `goargs --wait N`: all of it N times, after a line of input.
 func main() {
 	count := 1
 	if len(os.Args) > 2 {

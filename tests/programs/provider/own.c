@@ -1,5 +1,5 @@
-/* own: for each line that it reads, a number, it fires so many rounds of all probes, and prints
- * which of them are traced. C and C++, of any year. */
+/* own: reads numbers, one in each line. For each number, fires that many rounds of all probes, and prints which
+ * probes are traced. The source is valid C and C++, of any standard. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "own.h"

@@ -1,4 +1,4 @@
-/* The second object of own: the same header. */
+/* The second object of own, with the same header. */
 #include "own.h"
 
 void other(long i);

@@ -1,4 +1,5 @@
-/* Uses macros as a database server does: behind a semaphore, with arguments of its own types, in a macro's else. */
+/* Uses macros as a database server does: guarded by a semaphore, with arguments of the server's own types, and in
+   the `else` branch of a macro. */
 #include <stdbool.h>
 #include <stdio.h>
 #include "probes.h"

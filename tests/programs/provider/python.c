@@ -1,4 +1,5 @@
-/* Uses macros as an interpreter does: renamed, behind a test of its own in an inline function, in a macro's value. */
+/* Uses the macros of probes, renamed, as an interpreter does. Most are guarded by their _ENABLED macro, one of these by
+ * way of an inline function. */
 #include "pydtrace_probes.h"
 
 static inline int unlikely(int x) { return __builtin_expect(!!x, 0); }

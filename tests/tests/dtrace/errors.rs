@@ -1,4 +1,4 @@
-//! What goes to standard error: one line for one mistake, by one write; drawn where a terminal can show it.
+//! Standard error: each mistake is one line, in one write; it is drawn if a terminal can show that.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use nanoprobe_tests::in_time::InTime as _;
 use nanoprobe_tests::tracer::nanoprobe;
 
-/// Both ends of what `make` opens.
+/// The two ends that `make` opens.
 fn ends(make: impl FnOnce(&mut [i32; 2]) -> i32) -> (OwnedFd, OwnedFd) {
     let mut ends = [-1; 2];
     let result = make(&mut ends);
@@ -33,7 +33,7 @@ fn wrong(stderr: OwnedFd, variables: &[(&str, &str)], arguments: &[&str]) {
     assert_eq!(status.code(), Some(1));
 }
 
-/// What a terminal is shown.
+/// The output on a terminal.
 fn on_a_terminal(variables: &[(&str, &str)]) -> String {
     let (master, slave) = ends(|[master, slave]| {
         // SAFETY: opens two descriptors and writes no more than their numbers.
@@ -41,7 +41,7 @@ fn on_a_terminal(variables: &[(&str, &str)]) -> String {
     });
     wrong(slave, variables, &["-n", "BEGIN { trace(nothing); }"]);
     let (mut master, mut shown) = (File::from(master), Vec::new());
-    // Reading a terminal fails once no process has it open any more.
+    // Reading from a terminal fails after the last process has closed it.
     let _ = master.read_to_end(&mut shown);
     String::from_utf8(shown).expect("UTF-8")
 }
@@ -68,7 +68,7 @@ fn a_mistake_is_drawn_where_the_terminal_can_show_it() {
     assert_eq!(on_a_terminal(&[("TERM", "xterm")]), LINE);
 }
 
-/// A pipe in packet mode keeps writes apart.
+/// The output is a pipe in packet mode, which keeps writes separate.
 #[test]
 fn a_line_is_one_write() {
     let (reading, writing) = ends(|ends| {

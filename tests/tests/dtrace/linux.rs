@@ -1,18 +1,18 @@
-//! DTrace for Linux' own features: options, `print()` of pointers; and the values that the tracer's
-//! own clauses lack.
+//! The features of DTrace for Linux (options, `print()` of pointers), and the values that the tracer's own clauses
+//! lack.
 
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::tracer::{Form, Tracer};
 
 use super::prints;
 
-/// What is printed of a program in quiet mode.
+/// The output of a program in quiet mode.
 #[track_caller]
 fn quietly(program: &str, expected: &str) {
     prints(&["-q", "-n", program], expected);
 }
 
-/// `noresolve`: a frame is its place in the mapping of its module.
+/// `noresolve`: a frame is shown as its place in the mapping of its module.
 #[test]
 fn frames_are_addresses_where_no_names_are_wanted() {
     let path = program("signs.c");
@@ -62,7 +62,7 @@ fn the_tracer_has_no_stack_and_no_registers() {
     quietly("BEGIN { exit(0); } END { x = ucaller; printf(\"%d\\n\", x); }", "0\n\n");
 }
 
-/// `cpu`: only what happens on that processor; `cpu` in the tracer's clauses is that processor, too.
+/// `cpu`: only events on that processor count; `cpu` in the tracer's clauses is that processor, too.
 #[test]
 fn a_processor_s_events_alone_are_recorded() {
     let last = super::processor();
@@ -95,7 +95,7 @@ fn a_processor_s_events_alone_are_recorded() {
     );
 }
 
-/// `aggpercpu`: each value is followed by those of the processors, also of those without one.
+/// `aggpercpu`: each value is followed by the values of all processors, including those without one.
 #[test]
 fn aggregations_are_printed_by_processor() {
     let cpu = super::processor() as u32;
@@ -124,7 +124,7 @@ fn aggregations_are_printed_by_processor() {
             of(&format!("  {:<50}", "key"), 3, 3, 0)
         ),
     );
-    // A format prints only the whole; a clear applies to all processors.
+    // A format prints only the total; a clear applies to all processors.
     let program = "#pragma D option aggpercpu\nBEGIN { @c[1] = count(); printa(\"%d %@d\\n\", @c); clear(@c); printa(@c); trunc(@c); exit(0); }";
     prints(
         &["-q", "-n", program],
@@ -155,7 +155,7 @@ fn hits_on_other_processors_are_none() {
     }
 }
 
-/// As DTrace for Linux prints its own tests tst.print.local, .trunc and .zeroed, which are these programs.
+/// The output of DTrace for Linux for its own tests tst.print.local, .trunc and .zeroed, whose programs these are.
 #[test]
 fn a_pointer_is_printed_with_the_value_there() {
     let members = "enum eh { FIRSTVAL = 1, SECONDVAL = 2 };
@@ -173,7 +173,7 @@ fn a_pointer_is_printed_with_the_value_there() {
         let found = super::command(&words).success().stdout;
         let lines = found.lines().map(|line| match line.split_once(" = *") {
             Some((address, "")) if address.starts_with("0x") => "{ptr} = *",
-            // The indentation of all, without which this text is narrower.
+            // Without the common indentation, this text is narrower.
             _ => line.strip_prefix(&" ".repeat(44)).unwrap_or(line),
         });
         lines.collect::<Vec<&str>>().join("\n")
@@ -196,7 +196,7 @@ fn a_pointer_is_printed_with_the_value_there() {
         ),
         format!("{eight}{head}{text}{union} ...\n }},\n}}\n")
     );
-    // A senseless size means the default; steps are eight bytes.
+    // An invalid size means the default; steps are eight bytes.
     assert_eq!(shown(&["-x", "printsize=5"], &format!("{all} print(t);")), eight);
     assert_eq!(
         shown(&["-x", "printsize=0"], &format!("{all} print(&t->a);")),
@@ -207,7 +207,7 @@ fn a_pointer_is_printed_with_the_value_there() {
         shown(&[], "t->b[1] = 'x'; t->g = 1; t->h = FIRSTVAL; print(t);"),
         format!("{head} .b = (char [5]) [\n ],\n .g = (bool)1,\n .h = (enum eh)FIRSTVAL,\n}}\n")
     );
-    // No memory lies there; and a value that is no pointer.
+    // An address without memory, and a value that is no pointer.
     let failed = super::command(&[
         "-q",
         "-n",

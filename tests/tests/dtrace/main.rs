@@ -36,7 +36,7 @@ fn no_processors() -> libc::cpu_set_t {
     unsafe { std::mem::zeroed() }
 }
 
-/// The first of the processors that we may run on.
+/// The first of the processors on which we may run.
 fn processor() -> usize {
     let mut allowed = no_processors();
     // SAFETY: writes no more than the set.
@@ -47,7 +47,7 @@ fn processor() -> usize {
     (0..libc::CPU_SETSIZE as usize).find(is_allowed).expect("a processor")
 }
 
-/// What is expected of records, written with processor 0.
+/// The expected records, written with processor 0.
 fn on_its_processor(expected: &str) -> String {
     let column = format!("{:>3} ", processor());
     let lines = expected.split_inclusive('\n');
@@ -71,7 +71,7 @@ fn prints(arguments: &[&str], expected: &str) {
     );
 }
 
-/// With a mark at the end of each line.
+/// The text with a mark at the end of each line.
 fn visible(text: &str) -> String {
     text.split_inclusive('\n')
         .map(|line| line.replace('\n', "$\n"))

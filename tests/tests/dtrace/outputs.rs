@@ -19,7 +19,7 @@ fn row(key: &str, value: i64) -> String {
     format!("  {key:<50} {value:16}\n")
 }
 
-/// What is printed of a program: with its last new line, in quiet mode.
+/// The output of a program in quiet mode, with its last newline.
 #[track_caller]
 fn quietly(program: &str, expected: &str) {
     prints(&["-q", "-n", program], expected);
@@ -35,7 +35,7 @@ fn records_have_a_heading_columns_and_a_last_line() {
             record(2, ":END", &format!("  {:<33}", "bye"))
         ),
     );
-    // A clause that prints nothing has a line, too; quiet output has only the last one.
+    // A clause that prints nothing has a line, too; in quiet mode only the last newline remains.
     prints(
         &["-n", "BEGIN { x = 1; exit(0); }"],
         &format!("{HEADING}{}\n", record(1, ":BEGIN", "")),
@@ -90,7 +90,7 @@ fn bytes_are_dumped() {
     );
 }
 
-/// A user who ends the tracing by a signal has typed `^C`: it gets its own line, in quiet mode, too.
+/// A user who ends the tracing by a signal has typed `^C` on the line, so a newline follows it, in quiet mode, too.
 #[test]
 fn an_interrupt_ends_a_line() {
     let mut tracing = Tracer::new(Form::Default)
@@ -109,7 +109,7 @@ fn an_interrupt_ends_a_line() {
     assert_eq!(tracing.interrupt().results, format!("up\n\n{}", row("a", 1)));
 }
 
-/// The new line that separates the final aggregations from what was traced is there in quiet mode, too.
+/// The newline between the traced output and the final aggregations is there in quiet mode, too.
 #[test]
 fn final_aggregations_begin_a_line() {
     quietly(
@@ -120,7 +120,7 @@ fn final_aggregations_begin_a_line() {
         &["-n", "BEGIN { @[\"a\"] = count(); exit(0); }"],
         &format!("{HEADING}{}\n{}", record(1, ":BEGIN", ""), row("a", 1)),
     );
-    // One after the other, without a line between them.
+    // Several aggregations follow each other without an empty line between them.
     quietly(
         "BEGIN { @c = count(); @s = sum(-5); @n[\"k\"] = min(3); @x = max(4); @a = avg(7); @d = stddev(2); exit(0); }",
         &format!("\n{:17}\n{:17}\n{}{:17}\n{:17}\n{:17}\n", 1, -5, row("k", 3), 4, 7, 0),
@@ -139,7 +139,7 @@ fn printa_without_a_format() {
         &["-n", "BEGIN { @[\"a\"] = sum(2); printa(@); exit(0); }"],
         &format!("{HEADING}{}\n", record(1, ":BEGIN", &format!("\n{}", row("a", 2)))),
     );
-    // Several: joined by their keys, 0 where one has none, in the order of the first.
+    // Several aggregations are joined by their keys, with 0 for a missing value, in the order of the first one.
     let joined = |key: &str, first: i64, second: i64| format!("  {key:<50} {first:16} {second:16}\n");
     quietly(
         "BEGIN { @a[\"x\"] = sum(5); @b[\"x\"] = sum(6); @b[\"y\"] = sum(9); printa(@a, @b); exit(0); }",
@@ -157,7 +157,7 @@ fn printa_with_a_format() {
         "BEGIN { @a[\"x\"] = sum(5); @b[\"x\"] = avg(6); printa(\"%s %@d %@d\\n\", @a, @b); exit(0); }",
         "x 5 6\n\n",
     );
-    // A value may be left out, and a format without one is printed once a key.
+    // A format may leave a value out; a format without values is printed once for each key.
     quietly(
         "BEGIN { @[\"a\"] = count(); @[\"b\"] = count(); printa(\"%s \", @); exit(0); }",
         "a b \n",
@@ -196,7 +196,7 @@ fn distributions_by_powers_of_two() {
     );
 }
 
-/// The rows at the edges, and those on either side of what is filled.
+/// The rows at the edges, and those next to the filled ones.
 #[test]
 fn linear_distributions_have_edges() {
     quietly(
@@ -213,7 +213,7 @@ fn linear_distributions_have_edges() {
         "BEGIN { @ = lquantize(15, 0, 40, 10); exit(0); }",
         &format!("\n{VALUE}{}{}{}\n", bar("0", 0, 0), bar("10", 40, 1), bar("20", 0, 0)),
     );
-    // Of both signs a bar is half as long, on either side of its line.
+    // With both signs a bar is half as long, on either side of the middle line.
     quietly(
         "BEGIN { @ = lquantize(5, 0, 20, 10); @ = lquantize(15, 0, 20, 10, -1); exit(0); }",
         &format!(
@@ -236,7 +236,7 @@ fn aggregations_are_sorted_as_the_options_say() {
         let arguments = [&["-q"], options, &["-n", program]].concat();
         prints(&arguments, &format!("\n{}{}{}", right[0], right[1], right[2]));
     }
-    // By the second one's values.
+    // The rows are sorted by the values of the second aggregation.
     prints(
         &[
             "-q",
@@ -273,7 +273,7 @@ fn normalised_values_are_divided() {
     );
 }
 
-/// `-F`: another heading; probes that neither enter nor leave have a bar before their name.
+/// `-F`: another heading; a probe that is neither entry nor return has a bar before its name.
 #[test]
 fn flow_has_columns_of_its_own() {
     let line = |text: &str, data: &str| format!("  0 {text:<41} {data}\n");

@@ -50,13 +50,13 @@ impl Built {
     }
 }
 
-/// A source of ours.
+/// The path of one of our sources.
 fn source(name: &str) -> String {
     let path = program::sources().join("provider").join(name);
     path.to_string_lossy().into_owned()
 }
 
-/// `own` by a compiler, with its flags, of two objects and that of `-G`.
+/// Builds `own` with a compiler and its flags, from two objects and that of `-G`.
 #[track_caller]
 fn own(compiler: &str, flags: &[&str]) -> Built {
     let built = Built::new();
@@ -213,7 +213,7 @@ fn a_program_in_c_plus_plus_has_them_too() {
     assert_enabled_while_traced(&built.path("own"));
 }
 
-/// As its makefile does it: the preprocessor, a name for the header of its own, macros renamed.
+/// As in its makefile: the preprocessor runs, the header has its own name, and macros are renamed.
 #[test]
 fn a_database_server_s_definitions_make_its_probes() {
     let built = Built::new();
@@ -276,7 +276,7 @@ fn a_database_server_s_definitions_make_its_probes() {
 #[test]
 fn an_interpreter_s_definitions_make_its_probes() {
     let built = Built::new();
-    // Whether probes are to be linked, its configure asks so.
+    // The server's configure script finds out in this way whether probes must be linked.
     built.write("conftest.d", "BEGIN{}");
     built
         .run(
@@ -289,7 +289,7 @@ fn an_interpreter_s_definitions_make_its_probes() {
         .success();
     built.nanoprobe(&["-o", "pydtrace_probes.h", "-h", "-s", &source("python.d")]);
     let header = built.read("pydtrace_probes.h");
-    // The first of each line.
+    // The first word of each line.
     let header: Vec<String> = header
         .lines()
         .map(|line| line.replacen("PYTHON_", "PyDTrace_", 1))
@@ -330,7 +330,7 @@ fn an_interpreter_s_definitions_make_its_probes() {
     );
 }
 
-/// What is made is called as the script, in the folder where one is; several scripts are one header.
+/// The product has the script's name, in the folder of the script; several scripts make one header.
 #[test]
 fn the_command_line_is_that_of_dtrace() {
     let built = Built::new();

@@ -1,5 +1,5 @@
-//! Numbers of every width and sign: recorded, as keys, formatted and printed with their type, by the tracer's clauses
-//! and in a program, as text and as JSON.
+//! Numbers of every width and sign: recorded, as keys, formatted and printed with their type. This covers the tracer's
+//! clauses and a program, as text and as JSON.
 
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::tracer::{Form, Tracer};
@@ -18,7 +18,7 @@ const TYPES: [(&str, usize, usize); 8] = [
     ("uint64_t", 20, 16),
 ];
 
-/// -7, the greatest number of the type but for some, 0: what signs.c calls its function with.
+/// -7, a number near the greatest one of the type, and 0: signs.c calls its function with these.
 const CALLS: [[&str; 8]; 3] = [
     [
         "-7",
@@ -43,7 +43,7 @@ const CALLS: [[&str; 8]; 3] = [
     ["0"; 8],
 ];
 
-/// The same as D writes them.
+/// The same numbers as D writes them.
 fn casts(call: usize) -> Vec<String> {
     TYPES
         .iter()
@@ -87,7 +87,7 @@ fn a_key_is_shown_by_its_type() {
     }
 }
 
-/// By the values that are printed, in both directions, and where keys decide between equal values.
+/// Sorted by the printed values, in both directions; keys decide between equal values.
 #[test]
 fn keys_are_sorted_as_they_are_shown() {
     for ((of, _, width), values) in TYPES.iter().zip(0..) {
@@ -143,7 +143,7 @@ fn print_shows_a_number_by_its_type() {
     }
 }
 
-/// The program's own types, by its debug information: what the clause that runs in it records.
+/// The program's own types, by its debug information, recorded by a clause that runs in the program.
 fn traced(clause: &str, arguments: &[&str]) -> String {
     let mut tracer = Tracer::new(Form::Default);
     for argument in arguments {
@@ -169,7 +169,7 @@ fn a_program_s_numbers_are_shown_by_their_types() {
     assert_eq!(traced(&clause, &["-q"]), lines + "\n");
 
     let clause = format!("pid$target:a.out:numbers:entry {{ @[{}] = count(); }}", arguments());
-    // By the first element: -7, 0, 100.
+    // The rows are sorted by the first element: -7, 0, 100.
     let row = |values: &[&str; 8]| -> String {
         let columns = TYPES.iter().zip(values);
         let columns: String = columns

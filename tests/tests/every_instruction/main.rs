@@ -1,4 +1,4 @@
-//! Programs with every instruction probed: what they do stays the same, and every instruction is counted exactly.
+//! Programs with every instruction probed: their results stay the same, and every instruction is counted exactly.
 //!
 //! `NANOPROBE_EVERY_INSTRUCTION=all` adds programs that take minutes; `NANOPROBE_OPENSSL=FOLDER`
 //! adds the tests of that build of openssl.

@@ -25,7 +25,7 @@ fn openssl() {
         .map(|index| (index.wrapping_mul(2_654_435_761) >> 13) as u8)
         .collect();
     std::fs::write(at("data"), data).expect("data");
-    // Keys and signatures of the unprobed program.
+    // The keys and signatures of the unprobed program.
     let openssl_path = openssl.display();
     let prepare = format!(
         "cd {} && O={openssl_path} && $O genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out rsa 2>/dev/null &&
@@ -38,7 +38,7 @@ fn openssl() {
     command.args(["-c", &prepare]);
     Running::start(&mut command).finish().success();
 
-    // The answer of a wrong constant is a wrong digest: the expected ones are those of the unprobed program.
+    // A wrong constant yields a wrong digest: the expected digests are those of the unprobed program.
     let data = at("data");
     let key = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
     let vector = "0f0e0d0c0b0a09080706050403020100";
@@ -85,7 +85,7 @@ fn openssl() {
             Subject::new(&openssl, &arguments).sum(Form::Default, "libcrypto*");
         }
     }
-    // Speeds differ from run to run: it is enough that it ends well, and has executed every part.
+    // Speeds differ from run to run. So the test only checks that the command succeeds and has executed every part.
     let algorithms = ["sha256", "aes-128-gcm", "ecdsap256", "x25519"];
     for algorithm in algorithms.iter().take(if all() { algorithms.len() } else { 1 }) {
         let line = format!("{openssl_path} speed -seconds 1 -bytes 1024 {algorithm}");
@@ -100,8 +100,8 @@ fn openssl() {
     }
 }
 
-/// All of a libcrypto with symbols, which those of distributions lack: its assembly for this processor, with tables
-/// between the functions. A probe on a table would be a wrong answer.
+/// All of a libcrypto with symbols, which distributions' builds lack. It contains the assembly for this processor, with
+/// tables between the functions. A probe on a table would cause a wrong answer.
 #[test]
 fn static_libcrypto() {
     let Some(compiler) = need_command("every instruction of libcrypto", "cc") else {

@@ -3,8 +3,8 @@
 //! test's own code.
 //!
 //! No distribution packages them, so `NANOPROBE_OPENSSL` names the folder of a build (CONTRIBUTING.md has the
-//! commands). What a test prints is what each of its parts came to, and is compared; the parts check vectors of every
-//! algorithm, arithmetic on random numbers, handshakes.
+//! commands). A test prints the result of each of its parts, and this output is compared. The parts check vectors of
+//! every algorithm, arithmetic on random numbers, and handshakes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +22,7 @@ const FIPS: &str = "fips.so";
 const LIBCRYPTO: &str = "libcrypto.so.3";
 const LIBSSL: &str = "libssl.so.3";
 
-/// A build, and a folder for what is written.
+/// A build, and a folder for its output.
 struct Build {
     folder: PathBuf,
     written: tempfile::TempDir,
@@ -38,7 +38,7 @@ impl Build {
             folder,
             written: tempfile::tempdir().expect("a temporary folder"),
         };
-        // This says that the provider is the one that was built: without it the provider answers no call.
+        // This line shows that the provider is the one that was built: without it the provider answers no call.
         build.unprobed(&build.installation("fipsmodule.cnf"));
         Some(build)
     }
@@ -48,7 +48,7 @@ impl Build {
         format!("{}/{name}", self.folder.display())
     }
 
-    /// The command that has the provider test itself, and writes that down.
+    /// The command that makes the provider test itself, and write the result.
     fn installation(&self, file: &str) -> String {
         let settings = std::fs::read_to_string(self.at("configdata.pm")).expect("configdata.pm");
         let key = settings
@@ -64,7 +64,7 @@ impl Build {
         )
     }
 
-    /// With these no file of the system's own openssl is used.
+    /// With these settings no file of the system's own openssl is used.
     fn environment(&self) -> [(&'static str, PathBuf); 5] {
         [
             ("LD_LIBRARY_PATH", self.folder.clone()),
@@ -85,8 +85,8 @@ impl Build {
         running.finish_within(LIMIT).success()
     }
 
-    /// The same standard output with every instruction of a module counted; how many hits, and the
-    /// program's standard error.
+    /// Checks that the standard output is the same with every instruction of a module counted. Returns the number of
+    /// hits, and the program's standard error.
     #[track_caller]
     fn probed(&self, module: &str, line: &str, expected: &Finished) -> (i64, Vec<String>) {
         let environment = self.environment();
@@ -105,7 +105,7 @@ impl Build {
             "{module} of {line}: {ours}"
         );
         assert_nothing_lost(&ours);
-        // After a minute without an answer a program no longer waits for the probes in its libraries.
+        // After a minute without an answer, a program stops waiting for the probes in its libraries.
         assert!(
             !ours.contains("the program went on"),
             "the machine is too busy: {module} of {line}: {ours}"
@@ -113,7 +113,7 @@ impl Build {
         (value(&traced.results), its.into_iter().map(str::to_owned).collect())
     }
 
-    /// A test of the build, with its arguments, of which those that are files of the test folder are found there.
+    /// A test of the build, with its arguments. Arguments that name files of the test folder get its path.
     #[track_caller]
     fn same(&self, module: &str, test: &str) {
         let in_folder = |word: &str| {
@@ -133,7 +133,7 @@ impl Build {
     }
 }
 
-/// The provider's self tests run at the moment when it is loaded, all of them with probes.
+/// The provider runs all its self tests when it is loaded, with probes.
 #[test]
 fn the_fips_provider_believes_itself() {
     let Some(build) = Build::find() else { return };
@@ -170,7 +170,7 @@ fn vectors_and_arithmetic_by_libcrypto() {
     for file in ["bnmod", "bnmul"] {
         build.same(LIBCRYPTO, &format!("bntest recipes/10-test_bn_data/{file}.txt"));
     }
-    // They try what no library exports, and have all of it inside.
+    // These tests use functions that no library exports, so the tests contain the library.
     for test in ["rsa_test", "ectest"] {
         build.same("a.out", test);
     }

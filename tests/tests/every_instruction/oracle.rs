@@ -12,14 +12,14 @@ use nanoprobe_tests::results::table;
 use nanoprobe_tests::stepper::{Steps, step, without_randomisation};
 use nanoprobe_tests::tracer::{Form, Tracer};
 
-/// Rounds that the program makes.
+/// The number of rounds that the program makes.
 const ARGUMENT: &str = "3";
-/// A handler's view of every instruction, without the entries and returns that fire at the same places. Functions may
-/// share instructions, which then have a probe for each.
+/// The clause that counts every instruction, without the entries and returns that fire at the same places. If functions
+/// share instructions, each function has a probe for them.
 const BY_ADDRESS: &str = r#"/probename != "entry" && probename != "return"/ { @[probefunc, uregs[R_RIP]] = count(); }"#;
 const BY_NAME: &str = "{ @[probefunc, probename] = count(); }";
 
-/// A symbol of code, by nm.
+/// A symbol of code, as nm lists it.
 #[derive(Debug)]
 struct Symbol {
     name: String,
@@ -40,7 +40,7 @@ fn symbols(path: &Path, options: &[&str]) -> Option<Vec<Symbol>> {
         let number = |text| u64::from_str_radix(text, 16).ok();
         let is_code = matches!(kind, "t" | "T" | "w" | "W" | "i");
         let symbol = Symbol {
-            // Without the version.
+            // The name without the version.
             name: name.split('@').next().unwrap_or(name).to_owned(),
             address: number(address)?,
             bytes: number(bytes)?,
@@ -50,13 +50,13 @@ fn symbols(path: &Path, options: &[&str]) -> Option<Vec<Symbol>> {
     Some(listed.lines().filter_map(symbol).collect())
 }
 
-/// The static program, stepped once for all tests: it is the larger part of their time.
+/// The static program is stepped once for all tests, because that takes most of their time.
 fn stepped_static(path: &Path) -> &'static Steps {
     static STEPPED: OnceLock<Steps> = OnceLock::new();
     STEPPED.get_or_init(|| step(path, ARGUMENT))
 }
 
-/// Runs nanoprobe as the stepper runs the program: same addresses, same output.
+/// Runs nanoprobe in the same way as the stepper runs the program: same addresses, same output.
 fn traced(form: Form, path: &Path, clause: &str, steps: &Steps) -> BTreeMap<String, i64> {
     let tracer = Tracer::new(form).argument("-x").argument("aggsize=16m").clause(clause);
     let traced = tracer.command(path, ARGUMENT).run().complete();
@@ -75,7 +75,7 @@ fn by_address(rows: BTreeMap<String, i64>) -> HashMap<u64, Vec<i64>> {
     counts
 }
 
-/// Everything that differs, for the message.
+/// All differences, for the message.
 fn differences(
     stepped: &HashMap<u64, i64>,
     probed: &HashMap<u64, Vec<i64>>,
@@ -99,10 +99,10 @@ fn differences(
     differing
 }
 
-/// The last digits of the offsets at which a part of all instructions has probes: enough for neighbours to share
-/// detours, and few enough for short instructions to be on their own.
+/// The last digits of the offsets at which some of the instructions have probes: enough for neighbours to share
+/// detours, and few enough for short instructions to be alone.
 const SOME: &str = "0369cf";
-/// What `-v` prints for a patch after its place. A trap is the last resort, and not expected.
+/// The words of `-v` for a patch, after its place. A trap is the last resort, and not expected.
 const TACTICS: [&str; 4] = [": jump", ": run", ": pun", ": evict"];
 
 /// Probed instructions among unprobed ones, by every tactic that jumps.
@@ -126,7 +126,7 @@ fn some_instructions_are_counted_by_all_jumps_at_once() {
         assert!(is_there, "no patch is a {tactic}");
     }
     let probed = by_address(table(&traced.results));
-    // Offsets in a cold part are those of its function.
+    // Offsets in a cold part count from its function.
     let entry = |symbol: &Symbol| {
         let whole = symbol.name.strip_suffix(".cold");
         let whole = symbols.iter().find(|other| whole == Some(other.name.as_str()));
@@ -158,14 +158,13 @@ live_tests! {
         let Some(symbols) = symbols(&path, &["-S"]) else { return };
         let stepped = stepped_static(&path);
         let probed = by_address(traced(form, &path, &format!("pid$target:a.out:: {BY_ADDRESS}"), stepped));
-        // Code without a symbol (the stubs of the procedure linkage table) belongs to no function,
-        // and has no probes.
+        // Code without a symbol (the stubs of the procedure linkage table) belongs to no function, so it has no probes.
         let known = |address: u64| symbols.iter().any(|symbol| address.wrapping_sub(symbol.address) < symbol.bytes);
         let differing = differences(&stepped.counts, &probed, known);
         assert!(differing.is_empty(), "{} differ:\n{}", differing.len(), differing.join("\n"));
         assert!(probed.len() > 4000, "{} addresses", probed.len());
 
-        // The same by counters in the detours, under names.
+        // The same counts by names, which are incremented in the detours.
         let rows = traced(form, &path, &format!("pid$target:a.out:: {BY_NAME}"), stepped);
         let mut places: HashMap<&str, Vec<u64>> = HashMap::new();
         for symbol in &symbols {
@@ -199,7 +198,7 @@ live_tests! {
         assert!(of_libc > 80 && probed.len() - of_libc > 300, "{of_libc} of {}", probed.len());
     }
 
-    /// Every function of libc, whether it has a probe by this name or another one, or should have.
+    /// Every function of libc: whether it has a probe by this name or another one, or should have.
     fn every_entry_of_libc_is_counted(form) {
         without_randomisation();
         let Some(path) = need_program("instructions.c", Build::Usual) else { return };
@@ -212,14 +211,14 @@ live_tests! {
         };
         let probed = by_address(rows.clone());
         assert!(probed.len() > 60, "{} functions", probed.len());
-        // One name for each place: nothing is counted twice.
+        // There is one name for each place, so nothing is counted twice.
         assert!(probed.values().all(|counts| counts.len() == 1), "{probed:?}");
 
-        // What libc exports and the program has called, by the file's own table.
+        // The functions that libc exports and the program has called, by the file's own table.
         let Some(exported) = exported_by_libc(&path) else { return };
         let malloc = exported.iter().find(|symbol| symbol.name == "malloc").expect("malloc");
         let base = address_of("malloc") - malloc.address;
-        // What the linker calls before probes are there (`evaltime`), resolvers among it, may be missed.
+        // Functions that the linker calls before the probes are placed (`evaltime`), such as resolvers, may be missed.
         let unseen = |address: u64| stepped.at_start.get(&address).copied().unwrap_or(0);
         let called = exported.iter().map(|symbol| base + symbol.address);
         let all: HashSet<u64> = called.chain(probed.keys().copied()).collect();

@@ -94,7 +94,7 @@ fn sqlite() {
     let script = file(DATABASE);
     let subject = Subject::new(&sqlite, &[":memory:", &format!(".read {}", path(&script))]);
     assert!(subject.expected.stdout.contains("ok\n"), "{}", subject.expected.stdout);
-    // The distribution's library has its exported symbols only, or the program contains the library.
+    // The distribution's library has only exported symbols, or the program itself contains the library.
     let sum = subject.sum(Form::Default, "*sqlite3*");
     assert_eq!(
         sum,
@@ -107,7 +107,7 @@ fn sqlite() {
     }
 }
 
-/// What a large script begins and ends with; between them are thousands of statements, made by [`statements`].
+/// The beginning and end of a large script; thousands of statements, made by [`statements`], are between them.
 const LARGE: [&str; 2] = [
     "
 .bail on
@@ -148,7 +148,7 @@ pragma quick_check;
 ",
 ];
 
-/// Where the full text search is built in.
+/// The file that contains the full text search.
 const SEARCH: &str = "
 create virtual table words using fts5(body, kind unindexed, prefix='2 3');
 insert into words select name || ' ' || born || ' lorem ipsum dolor ' || (id * 7919 % 311), 'o' from owner;
@@ -230,7 +230,7 @@ fn a_large_script_of_sqlite() {
     subject.sum(Form::Default, "*sqlite3*");
 }
 
-/// Much of the interpreter, in a short time, with an answer that does not change.
+/// Much of the interpreter, in a short time, with a fixed answer.
 const PYTHON: &str = "
 import hashlib, json, math, re, struct, zlib, collections, itertools, functools, decimal, random, heapq, bisect, string
 def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
@@ -285,7 +285,7 @@ fn python() {
     }
 }
 
-/// The program behind a `python3` that can import something: a shim that is a script has no instructions.
+/// The program that a `python3` really executes. `python3` itself may be a script, which has no instructions.
 fn interpreter(python: &Path, import: &str) -> Option<PathBuf> {
     let mut command = Command::new(python);
     command.args([
@@ -296,7 +296,7 @@ fn interpreter(python: &Path, import: &str) -> Option<PathBuf> {
     (finished.code() == 0).then(|| PathBuf::from(finished.stdout.trim()))
 }
 
-/// Where an interpreter's code is.
+/// The file that contains an interpreter's code.
 fn module_of(python: &Path) -> &'static str {
     let linked = std::fs::read(python).is_ok_and(|bytes| bytes.windows(9).any(|window| window == b"libpython"));
     if linked { "libpython*" } else { "a.out" }
@@ -318,8 +318,8 @@ const SUITE: [&str; 12] = [
     "test_struct",
 ];
 
-/// Each test of the suite ends as it does unprobed. Distributions leave the suite out, so any
-/// python that has it will do.
+/// Each test of the suite ends in the same way as without probes. Distributions leave the suite out, so the test uses
+/// any python that has it.
 #[test]
 fn pythons_own_tests() {
     if !all_is_asked_for("python's own tests") {

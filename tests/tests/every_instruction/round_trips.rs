@@ -1,7 +1,7 @@
-//! Requests, certificates, messages, keys and signatures of openssl's commands, there and back,
-//! with every instruction of libcrypto probed. Deterministic output must equal that of the unprobed
-//! program; the unprobed program checks random output. The keys are fixed, and only for this: those
-//! of an issuer (RSA), and of two whose certificates it has signed (EC, Ed25519).
+//! Requests, certificates, messages, keys and signatures of openssl's commands, there and back, with every instruction
+//! of libcrypto probed. Deterministic output must equal that of the unprobed program; the unprobed program checks
+//! random output. The keys are fixed, and are used only here: the key of an issuer (RSA), and two keys whose
+//! certificates it has signed (EC, Ed25519).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::subject::{Subject, all_is_asked_for};
 /// The owners of a key and a certificate.
 const NAMES: [&str; 3] = ["rsa", "ec", "ed"];
 
-/// The program, and a folder with the keys, the certificates, and what the unprobed program has made with them.
+/// The program, and a folder with the keys, the certificates, and the results of the unprobed program.
 struct Openssl {
     program: PathBuf,
     folder: tempfile::TempDir,
@@ -43,7 +43,7 @@ impl Openssl {
         openssl.unprobed("pkeyutl -sign -rawin -inkey ed.pem -in data -out ed.signature");
         openssl.unprobed("cms -sign -binary -nodetach -signer ec.crt -inkey ec.pem -in data -outform DER -out message");
         openssl.unprobed("cms -encrypt -binary -aes-128-cbc -in data -outform DER -out sealed rsa.crt");
-        // A byte in the middle of the data, or of the number that was signed.
+        // A byte in the middle of the data, or of the signed number.
         for (name, at) in [("hash", 7), ("message", 300), ("ed.signature", 40)] {
             let mut bytes = std::fs::read(openssl.at(name)).expect("what was written");
             bytes[at] ^= 4;
@@ -61,7 +61,7 @@ impl Openssl {
             .to_owned()
     }
 
-    /// The words of a line; those that name files here, or files to be, with their folder.
+    /// The words of a line; names of files, existing or future ones, get the path of their folder.
     fn words(&self, line: &str) -> Vec<String> {
         let word = |word: &str| {
             let is_new = word.starts_with("new.");
@@ -74,7 +74,7 @@ impl Openssl {
     #[track_caller]
     fn unprobed(&self, line: &str) -> String {
         let mut command = Command::new(&self.program);
-        // What is written is a file to be, too.
+        // The name of an output file gets the path, too.
         command.current_dir(self.folder.path()).args(line.split_whitespace());
         let mut running = Running::start(&mut command);
         running.close_input();
@@ -88,14 +88,15 @@ impl Openssl {
         Subject::ending(&self.program, &words, code)
     }
 
-    /// The same output and status as without probes; the output.
+    /// Checks that output and status are the same as without probes; returns the output.
     fn same(&self, line: &str, code: i32) -> String {
         let subject = self.subject(line, code);
         subject.sum(Form::Default, "libcrypto*");
         subject.expected.stdout
     }
 
-    /// Something random, which the probed program writes into the file `made`.
+    /// A command that writes random bytes into the file `made`, which are not compared. The probed program writes the
+    /// file anew.
     fn makes(&self, line: &str, made: &str) {
         let subject = self.subject(&format!("{line} -out {made}"), 0);
         std::fs::remove_file(self.at(made)).expect("what the unprobed program wrote");
@@ -119,7 +120,7 @@ fn a_signed_message_is_believed() {
     );
 }
 
-/// Everything else, with `NANOPROBE_EVERY_INSTRUCTION=all`; without, `static_libcrypto` does the same in one process.
+/// All the rest, with `NANOPROBE_EVERY_INSTRUCTION=all`. Without it, `static_libcrypto` does the same in one process.
 #[test]
 fn signatures_made_under_probes_verify_and_changed_ones_do_not() {
     if !all_is_asked_for("all round trips of openssl") {
@@ -128,7 +129,7 @@ fn signatures_made_under_probes_verify_and_changed_ones_do_not() {
     let Some(openssl) = Openssl::new() else { return };
     for name in NAMES {
         let request = format!("req -new -key {name}.pem -subj /CN=new-{name}");
-        // An EC signature has a random number in it.
+        // An EC signature contains a random number.
         if name == "ec" {
             openssl.makes(&request, "new.request");
         } else {
@@ -137,7 +138,7 @@ fn signatures_made_under_probes_verify_and_changed_ones_do_not() {
         let said = openssl.unprobed("req -verify -noout -in new.request");
         assert!(said.contains("verify OK"), "{said}");
         openssl.same("req -verify -noout -text -in new.request", 0);
-        // A serial number and the time of day.
+        // The output contains a serial number and the time of day.
         openssl.makes(
             "x509 -req -in new.request -CA rsa.crt -CAkey rsa.pem -set_serial 3",
             "new.certificate",

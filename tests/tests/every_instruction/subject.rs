@@ -1,4 +1,4 @@
-//! A command with every instruction of a module probed, compared with the same one unprobed.
+//! A command with every instruction of a module probed, compared with the same command without probes.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,12 +17,12 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// A program that ends well.
+    /// A program that exits with status 0.
     pub fn new(program: &Path, arguments: &[&str]) -> Subject {
         Subject::ending(program, arguments, 0)
     }
 
-    /// One that ends with this status. Paths among the arguments are absolute.
+    /// A program that exits with this status. Paths among the arguments are absolute.
     pub fn ending(program: &Path, arguments: &[&str], code: i32) -> Subject {
         let mut command = Command::new(program);
         command.args(arguments);
@@ -43,7 +43,7 @@ impl Subject {
         }
     }
 
-    /// With every instruction of `module` counted by `clause`.
+    /// The same command with every instruction of `module` counted by `clause`.
     pub fn probed(&self, form: Form, module: &str, clause: &str) -> String {
         let tracer = Tracer::new(form).clause(&format!("pid$target:{module}:: {clause}"));
         let mut tracing = tracer.argument("-c").argument(&self.line).start();
@@ -68,13 +68,13 @@ impl Subject {
         assert_eq!(*stdout, self.expected.stdout, "{module} of {}", self.line);
         assert_nothing_lost(stderr);
         assert!(matched(stderr) > 1000, "{stderr}");
-        // After a minute without an answer a program no longer waits for the probes in its
-        // libraries; stderr says so.
+        // After a minute without an answer, a program stops waiting for the probes in its libraries; stderr reports
+        // that.
         assert!(!traced.results.trim().is_empty(), "no hits: {stderr}");
         traced.results
     }
 
-    /// Hits of all of a module, and that they are many.
+    /// The number of hits in a module, which must be large.
     pub fn sum(&self, form: Form, module: &str) -> i64 {
         let sum = value(&self.probed(form, module, "{ @ = count(); }"));
         assert!(sum > 1000, "{sum} hits in {module} of {}", self.line);
@@ -87,12 +87,12 @@ impl Subject {
     }
 }
 
-/// Whether what takes minutes is asked for too.
+/// Whether the tests that take minutes are requested.
 pub fn all() -> bool {
     std::env::var("NANOPROBE_EVERY_INSTRUCTION").is_ok_and(|value| value == "all")
 }
 
-/// The same; reports if it is not.
+/// Whether these tests are requested. If not, reports that they are left out.
 pub fn all_is_asked_for(what: &str) -> bool {
     if !all() {
         left_out(what, "takes minutes; NANOPROBE_EVERY_INSTRUCTION=all asks for it");
@@ -100,12 +100,12 @@ pub fn all_is_asked_for(what: &str) -> bool {
     all()
 }
 
-/// How long a command may take with every instruction probed.
+/// The time limit of a command with every instruction probed.
 pub fn limit() -> Duration {
     if all() { 8 * LIMIT } else { LIMIT }
 }
 
-/// A file with a text, that is there as long as the value.
+/// A file with this text, which lives as long as the value.
 pub fn file(text: &str) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), text).expect("its text");

@@ -1,4 +1,4 @@
-//! A target cannot make the tracer write to what belongs to others.
+//! A target cannot make the tracer write to files that belong to other users.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use nanoprobe_tests::program::program;
 use nanoprobe_tests::text::Snapshot;
 use nanoprobe_tests::tracer::{Form, Tracer, start_waiting_as};
 
-/// While the memory that is to be shared is made, a thread puts handles of a file of root's over its descriptor.
+/// While the shared memory is made, a thread puts handles of a file of root's over its descriptor.
 #[test]
 fn nothing_is_written_to_a_file_that_the_target_names() {
     if !has_another_user() {
@@ -47,7 +47,7 @@ fn nothing_is_written_to_a_file_that_the_target_names() {
             _ => panic!("{finished:?}"),
         }
     }
-    // The verification failed, or the target's own mmap of what its thread had put there.
+    // Either the verification failed, or the target's own mmap failed: its thread had put another file in that place.
     let known = [" shows ", "the memory shared with process", "mmap of "];
     let is_other = |text: &&String| !known.iter().any(|words| text.contains(words));
     let others: Vec<&String> = refused.iter().filter(is_other).collect();

@@ -1,5 +1,5 @@
-//! Programs whose files are not where our names lead: in a changed root, and on an overlay of two
-//! directories. Each module is the very file that is mapped, or is refused.
+//! Programs whose files are not at the paths that we see: in a changed root, and on an overlay of two directories. For
+//! each module the very file is read that is mapped; otherwise the module is refused.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,8 +14,8 @@ use nanoprobe_tests::tracer::{Form, Traced, Tracer, assert_nothing_lost};
 
 const CLAUSE: &str = "pid$target:a.out:uprobed_other:entry,pid$target:uprobed.so:uprobed_function:entry
                       { @[probefunc] = count(); }";
-/// Without these the kernel's own links to mapped files (`/proc/PID/map_files`) are not followed:
-/// names are all there is.
+/// Without these rights the kernel's own links to mapped files (`/proc/PID/map_files`) cannot be followed, and only
+/// names remain.
 const WITHOUT_LINKS: [&str; 3] = ["setpriv", "--bounding-set", "-sys_admin,-checkpoint_restore"];
 
 /// A program and its library, in a folder.
@@ -24,7 +24,7 @@ struct Files {
 }
 
 impl Files {
-    /// `None`, with a report: nothing can be mounted, or no library can be made.
+    /// `None`, with a report, if nothing can be mounted or no library can be made.
     fn new(what: &str) -> Option<Files> {
         if !nix::unistd::geteuid().is_root() {
             left_out(what, "only root may mount, or change the root");
@@ -44,8 +44,7 @@ impl Files {
     }
 }
 
-/// Starts the program by a script, which executes it; `None`, with a report, when the machine does
-/// not allow it.
+/// Starts the program by a script that executes it. `None`, with a report, if the machine does not allow it.
 fn started(what: &str, files: &Files, script: &str) -> Option<Running> {
     let mut command = Command::new("unshare");
     command
@@ -79,7 +78,7 @@ fn assert_counted((finished, traced): &(Finished, Traced)) {
     assert_eq!(rows["uprobed_function"], calls, "{}", traced.results);
 }
 
-/// The dynamic linker and libraries, where a program looks for them.
+/// The folders in which a program expects the dynamic linker and libraries.
 fn copy_libraries(program: &Path, root: &Path) -> bool {
     let Some(ldd) = need_command("a program in a changed root", "ldd") else {
         return false;
@@ -107,7 +106,7 @@ live_tests! {
         }
     }
 
-    /// `stat` shows other devices there than the map, and maybe other inodes.
+    /// For a file on an overlay, `stat` shows another device than the map does, and perhaps another inode.
     fn a_program_on_an_overlay(form) {
         const WHAT: &str = "a program on an overlay";
         for wrapper in [&[] as &[&str], &WITHOUT_LINKS] {
@@ -121,9 +120,8 @@ live_tests! {
     }
 }
 
-/// Another library of the same name takes the place of the mapped one. Root follows the kernel's
-/// link to the mapped one, and counts. A user who has only names does not take the other one for
-/// it, and writes nothing.
+/// Another library of the same name replaces the file of the mapped one. Root follows the kernel's link to the mapped
+/// one, and counts. A user who has only names does not mistake the other library for it, and writes nothing.
 #[test]
 fn a_file_that_has_taken_anothers_name_is_not_believed() {
     const WHAT: &str = "a replaced library in a changed root";

@@ -1,4 +1,5 @@
-//! Resource limits, of the tracer and of its target: full work or a clean message, never a signal, and no dead target.
+//! Resource limits of the tracer and of its target. Under each the tracer works fully or prints a message; it never
+//! dies by a signal, and the target survives.
 
 use std::process::Command;
 
@@ -8,8 +9,8 @@ use nanoprobe_tests::program::program;
 use nanoprobe_tests::text::Snapshot;
 use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe, start_waiting_as};
 
-/// Every limit, by prlimit's names, with how much less than everything is tried first. From there
-/// on it is doubled until the program under the limit starts at all, and then twice more.
+/// Every limit, by its prlimit name, with the first value to try. This value is doubled until the program starts under
+/// the limit, and then twice more.
 const LIMITS: [(&str, u64); 15] = [
     ("as", 1 << 20),
     ("core", 0),
@@ -46,13 +47,13 @@ fn values(limit: &str, least: u64, starts: impl Fn(u64) -> bool) -> Vec<u64> {
     }
     match value {
         0 => vec![0],
-        // A longer command line leaves less of it, and then the loader dies before the program begins.
+        // A longer command line leaves less stack, and then the loader dies before the program begins.
         _ if limit == "stack" => vec![2 * value, 4 * value],
         _ => vec![value, 2 * value, 4 * value],
     }
 }
 
-/// Not killed, and not silent if it has not worked.
+/// Checks that it was not killed, and that it is not silent if it has failed.
 fn assert_clean(what: &str, finished: &Finished) {
     let code = finished.code();
     assert!(code == 0 || code == 1, "{what}: {finished:?}");
@@ -83,7 +84,7 @@ fn a_tracer_under_any_limit_works_or_says_why_not() {
             let finished = run(&mut as_ordinary_user(&limited(&prlimit, limit, value, &trace)));
             println!("{what}: {} {}", finished.code(), finished.stderr.trim_end());
             assert_clean(&what, &finished);
-            // One that ended for lack of memory says what to do; then nothing is left.
+            // A tracer that ended for lack of memory says what to do; after that nothing is left.
             let restored = run(Command::new(nanoprobe()).args(["restore", &target.pid().to_string()]));
             let left = restored.code() == 0;
             assert!(

@@ -1,5 +1,5 @@
-//! A lock that the kernel drops with the tracer shows whether the tracer lives: neither its name
-//! nor its number matter.
+//! A lock that the kernel drops when the tracer ends shows whether the tracer lives. Neither its name nor its number
+//! matters.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn assert_refused(restored: &Finished) {
     );
 }
 
-/// Where the arena is in a process.
+/// The address of the arena in a process.
 fn arena(pid: i32) -> u64 {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the map");
     let line = maps
@@ -56,7 +56,7 @@ fn a_tracer_of_another_name_counts_as_alive() {
     assert_eq!(value(&counted), said(&finished.stdout, "calls"));
 }
 
-/// The number under which we know a program that was started in a namespace of its own.
+/// The number, in our namespace, of a program that was started in its own pid namespace.
 fn descendant(of: i32, program: &Path) -> Option<i32> {
     let children = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).ok()?;
     children.split_ascii_whitespace().find_map(|child| {
@@ -89,7 +89,7 @@ fn a_tracer_in_another_pid_namespace_counts_as_alive() {
     let mut tracing = Tracer::new(Form::Default).clause(WORK).start_on(pid);
     wait_until_armed(&mut tracing.running, pid);
 
-    // From within, the tracer has no number.
+    // From within the namespace, the tracer has no number.
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
     let numbers = status
         .lines()
@@ -109,7 +109,7 @@ fn a_tracer_in_another_pid_namespace_counts_as_alive() {
     );
 }
 
-/// Whatever took the patches back: the session does not go on as if it counted.
+/// The session notices that its patches were taken back, and does not continue as if it counted.
 #[test]
 fn a_session_whose_patches_were_taken_back_says_so() {
     const STATE_OFFSET: u64 = 36;

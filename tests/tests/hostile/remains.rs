@@ -1,4 +1,4 @@
-//! What `nanoprobe restore` does about a made-up arena costs no more than what is really there.
+//! The cost of `nanoprobe restore` on a made-up arena is bounded by the data that really exist.
 
 use std::process::Command;
 
@@ -10,10 +10,11 @@ use nanoprobe_tests::tracer::{nanoprobe, start_waiting};
 
 /// 19 MB of table.
 const SITES: i64 = 400_000;
-/// What `restore` may have of writable memory, which was 560 MB once.
+/// The limit of writable memory of `restore`, which once was 560 MB.
 const MEMORY: &str = "--data=134217728";
 
-/// Restores a process that pretends; what `restore` said, and how many bytes it put back.
+/// Restores a process that pretends to have been traced. Returns the output of `restore`, and the number of bytes that
+/// it restored.
 fn restored(mode: &str, sites: i64) -> Option<(Finished, i64)> {
     let prlimit = need_command("restoring within little memory", "prlimit")?;
     let mut target = start_waiting(&program("faked.c"), &format!("{mode} {sites}"));

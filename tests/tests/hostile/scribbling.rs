@@ -9,8 +9,7 @@ use nanoprobe_tests::text::{Snapshot, is_patched};
 use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe, start_waiting};
 use nix::sys::signal::Signal;
 
-/// No handler that reads the program's memory: a damaged list of readable ranges would make it
-/// read unmapped memory.
+/// No handler reads the program's memory: with a damaged list of readable ranges it would read unmapped memory.
 const CLAUSE: &str =
     "pid$target:a.out:scribbler_work:entry { @[arg0 % 16] = count(); self->t = timestamp; trace(probefunc); }";
 const ROUNDS: u32 = 4;
@@ -33,8 +32,8 @@ impl Scribbler {
         self.program.pid()
     }
 
-    /// What the tracer must do whatever the target does: end by itself, and restore the text, or
-    /// report why not.
+    /// Checks the tracer's duties whatever the target does: it ends by itself, and restores the text or reports why
+    /// not.
     fn assert_answered(&mut self, finished: &Finished) {
         let code = finished.code();
         assert!(code == 0 || code == 1, "{finished:?}");
@@ -94,7 +93,7 @@ fn a_scribbled_thread_table_does_not_end_the_tracer() {
     }
 }
 
-/// The damage begins when all is in place, and goes on while the tracer ends.
+/// The damage begins when everything is in place, and continues while the tracer ends.
 #[test]
 fn damage_during_tracing_is_reported_and_the_text_restored() {
     for form in [Form::Default, Form::Trap] {

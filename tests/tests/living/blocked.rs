@@ -1,4 +1,4 @@
-//! Signals that we need, sent to a program that blocks them: they stay blocked for senders.
+//! Signals that we need, sent to a program that blocks them. For senders they stay blocked.
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
@@ -8,10 +8,10 @@ use nanoprobe_tests::tracer::{Form, Tracer, start_waiting};
 
 use crate::traced_when_attached;
 
-/// The guarded load has our handlers in place by every tactic.
+/// The guarded load makes our handlers necessary with every tactic.
 const HANDLED: &str = "pid$target:a.out:handled:entry { copyin(uregs[R_RSP], 8); @ = count(); }";
 
-/// What comes while it is traced is recorded correctly, and every call is counted.
+/// Signals that arrive while it is traced are recorded correctly, and every call is counted.
 #[track_caller]
 fn traced(form: Form, arguments: &str) {
     let (target, traced) = traced_when_attached(form, HANDLED, &program("blocked.c"), arguments);
@@ -24,7 +24,7 @@ fn traced(form: Form, arguments: &str) {
 }
 
 live_tests! {
-    /// The textbook's thread for signals: sigfillset, sigwait.
+    /// The usual way to handle signals in one thread: sigfillset, then sigwait.
     fn a_thread_that_waits_for_all_signals(form) {
         traced(form, "waiter 400");
     }

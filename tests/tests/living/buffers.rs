@@ -23,7 +23,7 @@ fn with_a_small_buffer(form: Form, policy: &str, clause: &str, program: &mut Run
 }
 
 live_tests! {
-    /// The tracer takes records in rounds; what a large buffer holds at the end takes several.
+    /// The tracer takes records in rounds; the rest of a large buffer at the end takes several rounds.
     fn all_that_a_large_buffer_holds_is_printed(form) {
         let calls = form.scale(600_000, 300_000);
         let mut looper = start_waiting(&program("looper.c"), &calls.to_string());
@@ -36,7 +36,7 @@ live_tests! {
         assert_eq!(traced.finished.stderr, "");
     }
 
-    /// The flight recorder: nothing is printed while the program runs, and at the end its last records are.
+    /// The flight recorder: nothing is printed while the program runs. At the end, its last records are printed.
     fn the_buffer_policy_ring_keeps_what_came_last(form) {
         let calls = form.scale(20_000, 2000);
         let mut looper = start_waiting(&program("looper.c"), &calls.to_string());
@@ -51,9 +51,8 @@ live_tests! {
         assert_eq!(traced.finished.stderr, "", "what was overwritten is no drop");
     }
 
-    /// A clause of the tracer's ends the tracing, and handlers run on until their probes are gone.
-    /// Their records take no room from earlier ones. Handlers that are prevented from running do
-    /// not count as missed.
+    /// A clause that runs in the tracer ends the tracing, and handlers run on until their probes are gone. Their
+    /// records take no room from earlier ones. Handlers that are prevented from running do not count as missed.
     fn the_buffer_policy_ring_keeps_what_came_in_front_of_an_exit(form) {
         let mut looper = start_waiting(&program("looper.c"), "100000000");
         let clause = "pid$target:a.out:func:entry { printf(\"%d\\n\", ++n); } tick-10ms /n > 1000/ { exit(0); }";
@@ -79,7 +78,8 @@ live_tests! {
         assert!(looper.is_running());
     }
 
-    /// In the order of time whichever thread it was; untimed, thread by thread, each in its own order.
+    /// Records are printed in the order of time, whichever thread made them. Without times they are printed thread by
+    /// thread, each in its own order.
     fn records_are_in_the_order_of_time_or_of_threads(form) {
         for temporal in ["yes", "no"] {
             let mut threads = start_waiting(&program("threads.c"), "3 2000");

@@ -1,8 +1,8 @@
 //! Return probes that replace the return address (`-x return=address`), with calls that end in
 //! every possible way.
 //!
-//! Each call that was entered returns, or is counted as missed, or was still in progress when the
-//! addresses were restored: `entry = return + missed + restored`, exactly.
+//! Each call that was entered has returned, or is counted as missed, or was still in progress when the addresses were
+//! restored. So `entry = return + missed + restored`, exactly.
 
 use std::process::Command;
 
@@ -26,7 +26,7 @@ struct Calls {
     returned: i64,
     missed: i64,
     put_back: i64,
-    /// As the program says.
+    /// The number of returns that the program reports.
     really_returned: i64,
 }
 
@@ -37,7 +37,7 @@ fn tracer(form: Form) -> Tracer {
         .argument("return=address")
 }
 
-/// Attaches, and waits until addresses are being replaced: the last step, when all unwinders are hooked.
+/// Attaches, and waits for the last step, in which all unwinders are hooked and addresses are being replaced.
 fn attach(tracer: Tracer, pid: i32) -> Tracing {
     let mut tracing = tracer.start_on(pid);
     tracing
@@ -46,7 +46,7 @@ fn attach(tracer: Tracer, pid: i32) -> Tracing {
     tracing
 }
 
-/// The sum of the numbers in front of a text.
+/// The sum of the numbers before a text.
 fn sum_in_front_of(text: &str, sign: &str) -> i64 {
     let lines = text.lines().filter_map(|line| line.split_once(sign));
     lines
@@ -98,7 +98,7 @@ live_tests! {
         assert_eq!(calls.returned, calls.really_returned);
     }
 
-    /// The outermost calls get the instances, the deeper ones are counted.
+    /// The outermost calls get the instances; the deeper ones are counted as missed.
     fn recursion_beyond_the_limit_is_missed_exactly(form) {
         let calls = traced(form, "deep 250", &["maxactive=100"]);
         assert_eq!(calls, Calls { entered: 2510, returned: 1000, missed: 1510, put_back: 0, really_returned: 2510 });
@@ -110,7 +110,7 @@ live_tests! {
         assert!(calls.missed > 0);
     }
 
-    /// pthread_exit and cancellation unwind through the calls, by a library that is loaded for it.
+    /// pthread_exit and cancellation unwind through the calls, by a library that is loaded for this.
     fn threads_end_inside(form) {
         let calls = traced(form, "ends 60", &[]);
         assert_eq!((calls.returned, calls.missed + calls.put_back), (0, 600));
@@ -138,7 +138,7 @@ live_tests! {
         assert_eq!(calls.missed, 0);
     }
 
-    /// A call that one thread has made returns in another.
+    /// A call that began in one thread returns in another.
     fn coroutines_migrate(form) {
         let calls = traced(form, "migrations 20", &[]);
         assert_eq!(calls.returned, calls.really_returned);
@@ -163,7 +163,7 @@ live_tests! {
         let rows = table(&traced.results);
         assert_eq!(rows["frame_outer entry"], said(&right.stdout, "outer_entries"));
         assert_eq!(rows["frame_bottom entry"], said(&right.stdout, "bottom_entries"));
-        // What no exception passes is seen.
+        // Returns of functions through which no exception passes are seen.
         assert_eq!(rows["frame_bottom return"], said(&right.stdout, "bottom_returns"));
     }
 
@@ -188,7 +188,7 @@ live_tests! {
         }
     }
 
-    /// Nothing is called before its return can be seen, in a program that calls all the time.
+    /// In a program that calls all the time, no call is counted before its return can be seen.
     fn attaching_to_a_busy_program_misses_no_return(form) {
         let mut busy = start_waiting(&program("busy.c"), "2");
         busy.go();
@@ -207,7 +207,7 @@ live_tests! {
         busy.finish().success();
     }
 
-    /// A thousand calls are in progress when the tracer goes; they return to their callers.
+    /// A thousand calls are in progress when the tracer ends; they return to their callers.
     fn detaching_restores_outstanding_return_addresses(form) {
         let mut target = start_waiting(&program("calls.c"), "wait 1000");
         let snapshot = Snapshot::take(target.pid());
@@ -254,8 +254,8 @@ live_tests! {
         }
     }
 
-    /// Every function of every module of a shell that forks, traps signals and recurses, and of an interpreter that has
-    /// threads and exceptions and loads libraries: their output is that of the unprobed run.
+    /// All functions of all modules of a shell that forks, traps signals and recurses, and of an interpreter with
+    /// threads, exceptions and loaded libraries. Their output is that of the unprobed run.
     fn real_programs_notice_nothing(form) {
         if form == Form::Trap {
             return left_out("real programs by their return addresses, by traps", "each return would take a signal, and minutes");

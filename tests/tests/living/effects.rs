@@ -1,4 +1,4 @@
-//! What D programs do besides observing: destructive actions, and speculations.
+//! The effects of D programs besides observing: destructive actions, and speculations.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ live_tests! {
         assert_eq!(line(&traced.finished.stdout, "signals"), "signals 10");
     }
 
-    /// It is stopped until a SIGCONT.
+    /// The process is stopped until it gets a SIGCONT.
     fn stop_stops(form) {
         let clause = "pid$target:a.out:asks:entry {
                           stop();
@@ -62,7 +62,7 @@ live_tests! {
         assert_eq!(traced.results, "speculated 5\n".repeat(10) + "\n");
     }
 
-    /// 120 calls, faster than the tracer looks: most find the only speculation taken, and that is reported.
+    /// There are 120 calls, faster than the tracer looks. Most find the only speculation taken, and that is reported.
     fn failed_speculations_are_counted(form) {
         let clause = "pid$target:a.out:takes:entry { @all = count(); this->id = speculation(); }
                       pid$target:a.out:takes:entry /this->id/ { @had[\"had\"] = count(); }";
@@ -72,7 +72,7 @@ live_tests! {
         assert!(stderr.contains("119 failed speculations (no speculative buffer available)"), "{stderr}");
     }
 
-    /// What finds no room under its speculation ends its clause, there and then.
+    /// A clause whose record finds no room under its speculation ends at that point.
     fn specsize_bounds_what_is_speculated(form) {
         let clause = "BEGIN { spec = speculation(); }
                       pid$target:a.out:takes:entry { speculate(spec); printf(\"kept %d\\n\", (int)arg0 * 0); went_on++; }
@@ -84,7 +84,7 @@ live_tests! {
         assert!(stderr.contains("110 speculative drops"), "{stderr}");
     }
 
-    /// Also before the tracer has seen the commit.
+    /// This also holds before the tracer has seen the commit.
     fn a_committed_speculation_takes_no_more(form) {
         let clause = "BEGIN { spec = speculation(); }
                       pid$target:a.out:takes:entry { speculate(spec); printf(\"%d \", ++number); }
@@ -95,7 +95,7 @@ live_tests! {
         assert_eq!(traced.results.trim_end(), "1 2 3 4 5 of 5");
     }
 
-    /// The room is that of all threads that speculate under a number.
+    /// All threads that speculate under a number share its room.
     fn threads_share_the_room_of_a_speculation(form) {
         let clause = "BEGIN { spec = speculation(); }
                       pid$target:a.out:thread_work:entry { speculate(spec); printf(\"kept %d\\n\", tid - tid); }
@@ -116,12 +116,12 @@ live_tests! {
         let tracer = tracer.clause("pid$target:a.out:takes:entry { @[ustack()] = count(); }");
         tracer.command(&program("strings.c"), "10").run().complete();
         let picture = std::fs::read_to_string(&path).expect("the picture");
-        assert!(picture.contains("<title>all (120, 100.00%)</title>"), "{picture}");
-        assert!(picture.contains("main (120, 100.00%)</title>"), "{picture}");
-        assert!(picture.contains("takes (120, 100.00%)</title>"), "{picture}");
+        assert!(picture.contains("<title>all (120 hits, 100.00%)</title>"), "{picture}");
+        assert!(picture.contains("main (120 hits, 100.00%)</title>"), "{picture}");
+        assert!(picture.contains("takes (120 hits, 100.00%)</title>"), "{picture}");
     }
 
-    /// Each frame of the picture is as wide as the rows of the aggregation that go through it, one by one.
+    /// Each frame of the picture is as wide as the sum of the rows of the aggregation that contain it.
     fn a_picture_has_the_sums_of_its_aggregation(form) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("out.svg");
@@ -144,7 +144,8 @@ live_tests! {
         let mut drawn: Vec<(String, i64)> = titles
             .map(|title| {
                 let (name, share) = title.rsplit_once(" (").expect("a share");
-                (name.to_owned(), share.split(',').next().and_then(|value| value.parse().ok()).expect("a value"))
+                let value = share.split_once(" in sum, ").map(|(value, _)| value.replace(',', ""));
+                (name.to_owned(), value.and_then(|value| value.parse().ok()).expect("a value"))
             })
             .collect();
         wanted.sort();
@@ -152,7 +153,7 @@ live_tests! {
         assert_eq!(drawn, wanted, "{}", traced.results);
     }
 
-    /// What is beside a stack in the key has its name in the picture, as in the aggregation.
+    /// The parts of the key beside the stack are named in the picture, as in the aggregation.
     fn a_picture_names_what_is_beside_the_stack(form) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("out.svg");
@@ -161,7 +162,7 @@ live_tests! {
         tracer.clause(clause).command(&program("strings.c"), "10").run().complete();
         let picture = std::fs::read_to_string(&path).expect("the picture");
         for title in ["strings`main", "strings", "18446744073709551615", "takes"] {
-            assert!(picture.contains(&format!("<title>{title} (120, 100.00%)</title>")), "{title}: {picture}");
+            assert!(picture.contains(&format!("<title>{title} (120 hits, 100.00%)</title>")), "{title}: {picture}");
         }
     }
 }

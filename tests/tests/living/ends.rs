@@ -42,7 +42,7 @@ live_tests! {
         }
     }
 
-    /// Records in the ring at the end are printed, each once, in order.
+    /// Records that are in the ring at the end are printed, each once, in order.
     fn records_are_complete(form) {
         for (way, _) in WAYS {
             let mut target = start_waiting(&program("exits.c"), &format!("{way} 500"));
@@ -75,8 +75,7 @@ live_tests! {
     }
 }
 
-/// A program that executes another one takes its probes with it, which is reported; the process is
-/// followed to its end.
+/// A program that executes another one loses its probes, which is reported; the process is followed to its end.
 #[test]
 fn an_exec_is_reported() {
     let mut target = Running::start(Command::new("/bin/sh").args(["-c", "echo ready; read line; exec cat"]));
@@ -93,7 +92,7 @@ fn an_exec_is_reported() {
     assert_eq!(traced.finished.stderr.matches("its probes are gone").count(), 1);
 }
 
-/// Of a command that outlives the tracing; the results say its number.
+/// For a command that outlives the tracing: the results contain its number.
 const ITS_NUMBER: &str = "BEGIN { printf(\"%d\\n\", $target); }";
 
 fn number_in(results: &str) -> i32 {
@@ -101,7 +100,7 @@ fn number_in(results: &str) -> i32 {
     number.unwrap_or_else(|| panic!("a process id: {results}"))
 }
 
-/// Not even as a zombie: no process is left that would have to wait for it.
+/// No process is left, not even as a zombie that its parent would have to wait for.
 fn is_gone(pid: i32) -> bool {
     !Path::new(&format!("/proc/{pid}")).exists()
 }
@@ -148,14 +147,14 @@ live_tests! {
 fn a_command_that_is_killed_keeps_no_pipe_open() {
     let script = "\"$0\" -q -c 'sleep 1000' -n 'BEGIN { exit(0); }' | cat; echo over";
     let finished = run(Command::new("sh").args(["-c", script]).arg(nanoprobe()));
-    // A new line ends what is printed, as in DTrace.
+    // A newline ends the output, as in DTrace.
     assert_eq!(finished.success().stdout.trim_start(), "over\n");
 }
 
-/// We kill the command that we have started, and nothing that the command has started: neither
-/// beside it nor in its place.
+/// We kill the command that we have started, and no process that the command has started, neither its child nor its
+/// successor.
 #[test]
-fn what_a_command_has_started_lives_on() {
+fn children_of_the_command_live_on() {
     for rest in ["; wait", ""] {
         let command = format!("sh -c 'sleep 1000 >&- 2>&- & echo $!{rest}'");
         let mut tracer = Tracer::new(Form::Default).argument("-q").clause("BEGIN { begun = 1; }");
@@ -166,7 +165,7 @@ fn what_a_command_has_started_lives_on() {
         tracing.running.signal(Signal::SIGINT);
         let traced = tracing.finish().success();
         let pid = number_in(&traced.finished.stdout);
-        // An error: it is no more.
+        // An error: the process is gone.
         let lived = kill(Pid::from_raw(pid), Signal::SIGKILL);
         assert_eq!(lived, Ok(()), "{rest}");
     }

@@ -1,4 +1,4 @@
-//! `errno` is the thread's own, whichever C library keeps it.
+//! `errno` is the thread's own, with any C library.
 
 use nanoprobe_tests::left_out::left_out;
 use nanoprobe_tests::live_tests;
@@ -8,7 +8,7 @@ use nanoprobe_tests::tracer::{Form, Tracer};
 
 use crate::traced_when_attached;
 
-/// In the program each thread has another value, and another one at each call.
+/// Each thread of the program has its own values, a different one at each call.
 const CLAUSE: &str = "pid$target:a.out:left:entry { @[probename, errno == (int)arg0] = count(); }
                       pid$target:a.out:left:return { @[probename, errno == (int)arg1] = count(); }";
 
@@ -23,7 +23,7 @@ live_tests! {
     }
 }
 
-/// From the first instruction on, before there is a C library.
+/// The program is traced from its first instruction on, before the C library is loaded.
 #[test]
 fn each_librarys_errno_is_found() {
     let builds = [
@@ -42,7 +42,7 @@ fn each_librarys_errno_is_found() {
                 continue;
             }
         };
-        // Of a stripped program only what it calls has a name.
+        // In a stripped program only the imported functions have names.
         let clause = if build == Build::Stripped {
             "pid$target:libc:pthread_barrier_wait:entry { @[\"entry\", errno < 64000] = count(); }"
         } else {

@@ -9,8 +9,8 @@ use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::said;
 use nanoprobe_tests::tracer::{Form, Traced, Tracer, Tracing, start_waiting};
 
-/// Follows a program batch by batch: it continues when the tracer has reported the last one, and so
-/// has looked at its tables since.
+/// Follows a program batch by batch. It continues after the tracer has reported the last batch, and so has read its
+/// tables since.
 fn follow(tracer: Tracer, program: &Path, arguments: &str) -> (Finished, Traced) {
     let mut target = start_waiting(program, arguments);
     let mut tracing = tracer.trace(target.pid());
@@ -51,7 +51,7 @@ fn tracer(form: Form, options: &[&str]) -> Tracer {
         .fold(quiet, |tracer, option| tracer.argument("-x").argument(*option))
 }
 
-/// The sum of the numbers in front of a message's words, over all messages.
+/// The sum of the numbers before a message's words, over all messages.
 fn told(stderr: &str, words: &str) -> i64 {
     let messages = stderr.lines().filter_map(|line| {
         let (number, _) = line.strip_prefix("nanoprobe: ")?.split_once(words)?;
@@ -82,8 +82,8 @@ const BATCHES: &str = "pid$target:a.out:batch_done:entry { printf(\"batch %d\\n\
 const PRINTED: &str = "END { printa(\"count %d %@d\\n\", @counts); printa(\"sum %d %@d\\n\", @sums); }";
 const SIGNALS_KEY: i64 = 7;
 
-/// What was printed is what the program says that it did, without the reported misses: hits of
-/// the signal's handler.
+/// Checks that the printed counts are what the program says, minus the reported misses, which are hits of the signal
+/// handler.
 #[track_caller]
 fn assert_exact(stdout: &str, traced: &Traced) {
     assert!(stdout.lines().any(|line| line == "OK"), "{stdout}");
@@ -127,7 +127,7 @@ live_tests! {
         assert_eq!((counts.len(), lines), (20, 20));
     }
 
-    /// A key for each thread, and threads that come and go: no room in a context's tables stays taken.
+    /// A key for each thread, while threads come and go: no room in a context's tables stays taken.
     fn distributions_of_threads_that_come_and_go_find_room(form) {
         let clause = "pid$target:a.out:short_work:entry { @by_thread[tid] = quantize(tid); @calls = count(); }
                       tick-50ms { trunc(@by_thread, 20); }
@@ -144,7 +144,7 @@ live_tests! {
         assert_eq!(said(&traced.results, "calls"), said(&target.stdout, "calls"));
     }
 
-    /// What is added while the tracer prints and clears is in the next line, once.
+    /// Values that are added while the tracer prints and clears appear in the next line, once.
     fn values_cleared_under_hits_are_reported_once(form) {
         let clause = "tick-10ms, END { printa(\"count %d %@d\\n\", @counts); printa(\"sum %d %@d\\n\", @sums);
                           clear(@counts); clear(@sums); }";
@@ -163,8 +163,8 @@ live_tests! {
         assert_eq!(sum_of("sum") + missed, said(stdout, "sum"), "{stderr}");
     }
 
-    /// The tables of a thread that is gone, or waits, and those that are about to be left, are read
-    /// once: however it ends.
+    /// The tables of a thread that is gone or waits, and tables that are about to be left, are read once, however the
+    /// program ends.
     fn every_end_of_a_program_reports_its_counts_once(form) {
         for ending in ["exit", "kill", "exec", "fork"] {
             let traced = tracer(form, &["aggrate=2ms", "switchrate=1ms"])
@@ -177,8 +177,8 @@ live_tests! {
         }
     }
 
-    /// The count beside the keys has its own place, and is another witness where the program cannot
-    /// say what was seen.
+    /// A count without keys has its own place in memory. It is a second witness where the program itself cannot say
+    /// what was seen.
     fn detaching_reads_all_counts(form) {
         let clause = "pid$target:a.out:used:entry { @counts[arg0 % 500] = count(); @all = count(); }
                       END { printa(\"count %d %@d\\n\", @counts); printa(\"all %@d\\n\", @all); }";
@@ -197,8 +197,8 @@ live_tests! {
         assert_eq!(counted, said(&traced.results, "all"));
     }
 
-    /// More within one `aggrate` than there is room for: every drop is reported.
-    fn what_does_not_fit_is_dropped_and_counted(form) {
+    /// More keys within one `aggrate` than there is room for: every drop is reported.
+    fn entries_without_room_are_dropped_and_counted(form) {
         let clause = "pid$target:a.out:used:entry { @counts[arg0] = count(); }
                       END { printa(\"count %d %@d\\n\", @counts); }";
         let calls = form.scale(100_000, 10_000);

@@ -37,7 +37,7 @@ live_tests! {
         }
     }
 
-    /// A stack taken inside frames that will be thrown through, and handlers that record.
+    /// A stack taken inside frames through which an exception will pass, and handlers that record.
     fn stacks_before_a_throw(form) {
         let clause = "pid$target:a.out:frame_bottom:entry { @[ustack()] = count(); }";
         let program = program("exceptions.cpp");
@@ -46,15 +46,15 @@ live_tests! {
         let total: i64 = all.iter().map(|(_, count)| count).sum();
         assert_eq!(total, said(&traced.finished.stdout, "bottom_entries"));
         for (frames, _) in &all {
-            // frame_bottom, twenty frames, and what called them.
+            // The stack has frame_bottom, twenty more frames, and their callers.
             assert!(frames.len() >= 22, "{frames:#?}");
         }
     }
 }
 
-/// Return addresses are restored for an unwinder on its own stack only. On another stack a call
-/// might return, and another one be made from elsewhere, in the middle of it. That one would return
-/// to where the older one was called from.
+/// Return addresses are restored for an unwinder on its own stack only. On another stack, in the middle of this, a call
+/// might return and another call be made from elsewhere. The new call would then return to the caller of the first
+/// call.
 #[test]
 fn calls_beside_exceptions_return_to_their_callers() {
     let clause = "pid$target:a.out:third:return, pid$target:a.out:fifth:return, pid$target:a.out:between:return
@@ -75,7 +75,7 @@ fn calls_beside_exceptions_return_to_their_callers() {
     let calls = said(stdout, "calls");
     assert!(said(stdout, "thrown") > calls / 4);
     let rows = table(&traced.results);
-    // No exception passes through these.
+    // No exception passes through these functions.
     assert_eq!((rows["third"], rows["fifth"]), (3 * calls, 3 * calls));
 }
 

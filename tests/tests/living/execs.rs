@@ -1,5 +1,4 @@
-//! Attaching to a process that executes another program at that very moment: the new program is
-//! traced, and nothing is left.
+//! Attaching to a process that executes another program at that moment: the new program is traced, and nothing is left.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,11 +9,11 @@ use nanoprobe_tests::results::table;
 use nanoprobe_tests::text::{differences, maps};
 use nanoprobe_tests::tracer::{Form, Tracer, is_prepared, wait_until_tracing};
 
-/// Planning takes far longer than the program needs to see that something was mapped, and to execute itself.
+/// Planning takes far longer than the program needs to notice a new mapping and execute itself.
 const CLAUSES: &str = "pid$target:a.out:work:entry { @[probefunc] = count(); }
                        pid$target:libc::entry,pid$target:libc::return { @others = count(); }";
 
-/// Executes itself so many times, each time that a tracer has begun.
+/// The program executes itself this many times, each time after a tracer has begun.
 fn start(times: &str) -> Running {
     let mut target = Running::start(Command::new(program("execs.c")).arg(times));
     target.wait_for("ready\n");
@@ -33,7 +32,7 @@ fn assert_untouched(target: &Running) {
 fn the_final_program_is_traced() {
     let mut target = start("3");
     let tracing = Tracer::new(Form::Default).clause(CLAUSES).trace(target.pid());
-    // The tracer may be there before the last one has said anything.
+    // The tracer may attach before the last program has printed anything.
     target.wait_for("stays\n");
     assert_eq!(target.stdout().matches("ready").count(), 4, "the last one stays");
     target.go();
@@ -65,8 +64,8 @@ fn one_that_does_not_stop_is_refused() {
     assert_untouched(&target);
 }
 
-/// The dynamic linker waits for a pipe to deliver what it loads. None of the program's libraries
-/// is mapped then.
+/// The dynamic linker waits, because it should load a pipe as a library. Meanwhile none of the program's libraries is
+/// mapped.
 #[test]
 fn a_process_that_is_being_started_is_waited_for() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -84,7 +83,7 @@ fn a_process_that_is_being_started_is_waited_for() {
         .start_on(target.pid());
     tracing.running.wait_until("being prepared for signals", is_prepared);
     std::thread::sleep(Duration::from_millis(100));
-    // It is no library, which the linker says, and goes on.
+    // The pipe is no library, so the linker reports that and continues.
     drop(std::fs::File::options().write(true).open(&pipe).expect("the pipe"));
     wait_until_tracing(&mut tracing.running);
     target.go();

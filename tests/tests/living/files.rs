@@ -1,4 +1,4 @@
-//! What the kernel knows of a program: the paths of its files and folders, the names of its threads.
+//! Facts that the kernel knows about a program: the paths of its files and folders, the names of its threads.
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;

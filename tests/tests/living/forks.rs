@@ -16,7 +16,7 @@ live_tests! {
         let arguments = format!("{} 500", form.scale(100, 10));
         let program = program("forkstorm.c");
         for attached in [false, true] {
-            // The storm's own verdict: its background thread calls as often as time lets it.
+            // The storm's own verdict: its background thread calls as often as it can.
             let (stdout, traced) = if attached {
                 let (target, traced) = traced_when_attached(form, STORM, &program, &arguments);
                 (target.stdout, traced)
@@ -26,14 +26,14 @@ live_tests! {
             };
             let rows = table(&traced.results);
             assert_eq!(rows["stormed"], said(&stdout, "parent"), "attached: {attached}");
-            // They run in the parent's memory: counted or not, but not in part.
+            // Children of vfork run in the parent's memory: either all their calls are counted, or none.
             let vforked = rows.get("stormed_in_vfork").copied().unwrap_or(0);
             assert!(vforked == 0 || vforked == said(&stdout, "vforked"), "{vforked} of {}", said(&stdout, "vforked"));
             assert_nothing_lost(&traced.finished.stderr);
         }
     }
 
-    /// Entry and return, keys, records and stacks: whatever a handler does must not reach the parent's buffers.
+    /// Entry and return, keys, records and stacks: no effect of a handler may reach the parent's buffers.
     fn children_run_whole_handlers_in_vain(form) {
         let clause = "pid$target:a.out:stormed:entry,pid$target:a.out:stormed:return { @[probename] = count(); }
                       pid$target:a.out:stormed:entry /arg0 == 1/ { @stacks[ustack(3)] = count(); }";
@@ -43,7 +43,7 @@ live_tests! {
         assert_eq!((rows["entry"], rows["return"]), (parent, parent));
     }
 
-    /// The program is detached from while its children, which carry copies of the patches, live on.
+    /// The tracer detaches from the program while its children, which have copies of the patches, live on.
     fn children_outlive_the_tracing(form) {
         let mut target = start_waiting(&program("forkstorm.c"), "60 300");
         let snapshot = Snapshot::take(target.pid());

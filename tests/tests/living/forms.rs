@@ -1,5 +1,5 @@
-//! The three forms of the trap: the same counts, the same program. (What else is here runs with the form that each
-//! instruction has by itself.)
+//! The three forms of the trap: the same counts, the same program. (The other tests use the form that each instruction
+//! has by itself.)
 
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::{said, table};
@@ -9,7 +9,7 @@ use crate::unprobed;
 
 const FORMS: [&str; 3] = ["emulate", "boost", "step"];
 
-/// As [`crate::traced_from_start`], with a form of the trap.
+/// As [`crate::traced_from_start`], with the given form of the trap.
 #[track_caller]
 fn traced_as(form: &str, clause: &str, name: &str, arguments: &str) -> Traced {
     let program = program(name);
@@ -61,7 +61,8 @@ fn every_form_counts_ways_out_that_are_branches() {
     assert_eq!(results[0], results[2]);
 }
 
-/// The stack pointer is bad at some of these: a detour would fault at its own pushes, a fire in the handler does not.
+/// The stack pointer is invalid at some of these sites. A detour would fault at its own pushes; a fire in the handler
+/// does not.
 #[test]
 fn a_fault_in_the_handler_is_the_instructions() {
     for form in ["emulate", "step"] {
@@ -72,7 +73,7 @@ fn a_fault_in_the_handler_is_the_instructions() {
     }
 }
 
-/// The program's own trap flag: it sees every step that it would see, and none of ours.
+/// The program's own trap flag: the program sees all its own steps, and none of ours.
 #[test]
 fn a_program_that_steps_itself() {
     let clause = "pid$target:a.out:stepped: { @ = count(); }";

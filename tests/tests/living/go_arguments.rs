@@ -1,4 +1,4 @@
-//! Arguments and results of Go's functions are Go's: compared with what the functions themselves print.
+//! Arguments and results of Go's functions follow Go's rules; they are compared with the functions' own output.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::traced_when_attached;
 
 const TURNS: &str = "6";
 
-/// What each function prints of its arguments, and what a tracer prints of them by their types.
+/// The arguments that each function prints, and the same as a tracer prints them by their types.
 const TYPED: [(&str, &str); 13] = [
     (
         "integers",
@@ -96,7 +96,7 @@ live_tests! {
         }
     }
 
-    /// Words, also where the program has neither symbols nor types.
+    /// Arguments are printed as words, which also works in a program without symbols and types.
     fn words_of_arguments_are_go_s(form) {
         for build in [Build::Go, Build::GoPie, Build::GoStripped, Build::GoPieStripped] {
             let Some(path) = need_program("goargs", build) else { continue };
@@ -146,7 +146,7 @@ fn refusal(program: &Path, clause: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_the_reason() {
+fn unreadable_arguments_are_refused_with_the_reason() {
     if let Some(path) = need_program("goargs", Build::Go) {
         let refused = refusal(&path, "pid$target:a.out:main.floats:entry { trace(args[1]); }");
         assert!(
@@ -175,7 +175,8 @@ fn what_cannot_be_read_is_refused_with_the_reason() {
     assert!(refused.contains("no program of Go is traced"), "{refused}");
 }
 
-/// C of the same program takes its arguments as C does; and the goroutine that has called it is known there.
+/// C functions of the same program take their arguments as C does, and the goroutine that has called them is known
+/// there.
 #[test]
 fn c_beside_go_keeps_its_own_arguments() {
     for build in [Build::Go, Build::GoPie, Build::GoStripped, Build::GoPieStripped] {

@@ -1,4 +1,4 @@
-//! A goroutine's `self->` variables stay with it, whichever thread it is on; and `goid` is its number.
+//! A goroutine's `self->` variables stay with it, on whatever thread it runs; `goid` is its number.
 
 use nanoprobe_tests::program::{Build, need_program};
 use nanoprobe_tests::results::{said, table};
@@ -14,7 +14,7 @@ fn summed(text: &str, name: &str) -> i64 {
 }
 
 live_tests! {
-    /// The program measures each call from within and from without: the truth lies between.
+    /// The program measures each call from within and from without: the true time lies between.
     fn a_latency_is_the_goroutine_s(form) {
         for build in [Build::Go, Build::GoPie, Build::GoStripped] {
             let Some(path) = need_program("gotasks.go", build) else { continue };
@@ -34,7 +34,7 @@ live_tests! {
             assert_eq!(summed(&traced.results, "right 1"), calls, "{}", traced.results);
             let (inner, outer) = (said(&target.stdout, "inner"), said(&target.stdout, "outer"));
             let took = summed(&traced.results, "took");
-            // Two clocks.
+            // The two times come from different clocks.
             let apart = outer / 1000 + 1000 * calls;
             let is_between = inner - apart <= took && took <= outer + apart;
             assert!(is_between, "{inner} <= {took} <= {outer} of {build:?}");
@@ -42,8 +42,7 @@ live_tests! {
     }
 }
 
-/// As many hits as `NANOPROBE_GO_HITS` says, a million by default, under a collection at all times, on stacks that
-/// grow and move.
+/// `NANOPROBE_GO_HITS` hits, a million by default, under permanent garbage collection, on stacks that grow and move.
 #[test]
 fn no_argument_and_no_goroutine_is_wrong_in_a_million_hits() {
     let hits = number_from_environment("NANOPROBE_GO_HITS", 1_000_000).next_multiple_of(64);
@@ -101,7 +100,7 @@ fn no_argument_and_no_goroutine_is_wrong_in_a_million_hits() {
     }
 }
 
-/// A function whose stack has to grow begins again, and has been called once.
+/// A function whose stack has to grow begins again, but counts as one call.
 #[test]
 fn a_call_whose_stack_grows_is_one_hit() {
     for build in [Build::Go, Build::GoPieStripped] {
@@ -126,7 +125,7 @@ fn a_call_whose_stack_grows_is_one_hit() {
     }
 }
 
-/// With `self=thread` a variable stays with the thread, as in programs of C.
+/// With `self=thread` a variable stays with the thread, as in C programs.
 #[test]
 fn self_is_a_thread_s_where_that_is_asked_for() {
     let Some(path) = need_program("gotasks.go", Build::Go) else {

@@ -1,4 +1,4 @@
-//! Go's stacks, small and side by side, and C's beside them: what lies on either belongs to the program.
+//! Go's stacks, small and side by side, and C's stacks beside them: all bytes on both belong to the program.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::traced_when_attached;
 
 const ATTACHES: u64 = 20;
 
-/// Attaches to a working program, again and again, and detaches; in the end the program says that
-/// everything was correct.
+/// Attaches to a working program, again and again, and detaches. In the end the program reports that everything was
+/// correct.
 fn attached_again_and_again(form: Form, program: &str, clause: &str) {
     for build in [Build::Go, Build::GoPie] {
         let Some(path) = need_program(program, build) else {
@@ -26,7 +26,7 @@ fn attached_again_and_again(form: Form, program: &str, clause: &str) {
         let mut hits = 0;
         for attach in 0..ATTACHES {
             let tracing = Tracer::new(form).clause(clause).attach(working.pid());
-            // Different lengths, so that each meets other goroutines at other places.
+            // The lengths differ, so that each attach meets other goroutines at other places.
             std::thread::sleep(Duration::from_millis(5 + attach * 7 % 30));
             let traced = tracing.interrupt();
             assert_nothing_lost(&traced.finished.stderr);
@@ -53,7 +53,7 @@ live_tests! {
         attached_again_and_again(form, "cgo.go", clause);
     }
 
-    /// Handlers of every size, on goroutines' stacks and on those of threads, called from the one and from the other.
+    /// Handlers of every size, on goroutines' stacks and on threads' stacks, called from both.
     fn calls_between_go_and_c_are_counted(form) {
         const WORKERS: u64 = 8;
         let turns = form.scale(4000, 400);

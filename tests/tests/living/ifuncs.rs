@@ -16,7 +16,8 @@ fn traced(form: Form, clause: &str) -> Traced {
 }
 
 live_tests! {
-    /// memcpy, memmove and the function that both are: it is reported by its own name.
+    /// memcpy and memmove are names of one function, which the dynamic linker chooses. A call of this function is
+    /// reported by its own name.
     fn a_call_is_counted_once(form) {
         let traced = traced(form, "pid$target:libc*:*mem*:entry { @[probefunc] = count(); }");
         let rows = table(&traced.results);
@@ -31,7 +32,7 @@ live_tests! {
         assert!((100..110).contains(&value(&traced.results)), "{}", traced.results);
     }
 
-    /// As everywhere: a clause whose descriptions match twice fires twice.
+    /// As everywhere, a clause with two matching descriptions fires twice.
     fn two_descriptions_are_two_hits(form) {
         let clause = "pid$target:libc*:memcpy:entry, pid$target:libc*:memmove:entry { @ = count(); }";
         let traced = traced(form, clause);

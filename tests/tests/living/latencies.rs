@@ -1,7 +1,8 @@
-//! Latencies by entry and return, call by call, against clock reads that are compiled into the program; and the
-//! kernel's return probes, which are held against the same. A latency is never less than what the clock reads within
-//! the function say, nor more than those around the call. What takes 0.4 ms and more is right within a twentieth; by
-//! traps what takes 2 ms, since a trap's own 10 us lie between the clock read around the call and the probe.
+//! Latencies by entry and return are compared, call by call, with clock reads that are compiled into the program. So
+//! are those of the kernel's return probes. A latency is never less than the time between the clock reads within the
+//! function, nor more than that between those around the call. Times of 0.4 ms and more are right within a twentieth.
+//! By traps this holds from 2 ms on, because a trap's own 10 us lie between the clock read around the call and the
+//! probe.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,12 +18,13 @@ use nanoprobe_tests::tracer::{Form, Tracer, start_waiting};
 
 const CALLS: usize = 40;
 const FUNCTIONS: [&str; 4] = ["spins", "sleeps", "hands_over", "sometimes"];
-/// A right latency is within this, or within a twentieth.
+/// A right latency is off by at most this, or by a twentieth.
 const TOLERANCE_NS: i64 = 1000;
-/// At least so many calls in a hundred: between its clock read and the probe a thread may lose the processor.
+/// At least this many calls in a hundred are right: a thread may lose the processor between its clock read and the
+/// probe.
 const RIGHT_PERCENT: usize = 90;
 
-/// What each call took, by function, in the order of the calls.
+/// The time of each call, by function, in the order of the calls.
 type Latencies = HashMap<String, Vec<i64>>;
 
 /// The lines `KEYWORD NAME NUMBER`, or `NAME NUMBER` without a keyword.
@@ -42,7 +44,7 @@ fn latencies(text: &str, keyword: &str) -> Latencies {
     all
 }
 
-/// `said`: what the program has printed.
+/// `said`: the program's output.
 #[track_caller]
 fn assert_right(tracer: &str, measured: &Latencies, said: &str) {
     let (took, inside) = (latencies(said, "took"), latencies(said, "inside"));
@@ -52,7 +54,7 @@ fn assert_right(tracer: &str, measured: &Latencies, said: &str) {
         assert_eq!(lengths, (CALLS, CALLS, CALLS), "{tracer}: {name}");
         let pairs: Vec<(i64, i64)> = measured.iter().copied().zip(truth.iter().copied()).collect();
         for (least, (measured, truth)) in least.iter().zip(&pairs) {
-            // The two clocks may differ by a little.
+            // The two clocks may differ slightly.
             let clocks = TOLERANCE_NS + truth / 1000;
             let bounds = least - clocks..=truth + clocks;
             assert!(
@@ -90,7 +92,7 @@ live_tests! {
     }
 }
 
-/// The kernel's uprobes and uretprobes on the functions of a program; they go with the value.
+/// The kernel's uprobes and uretprobes on the functions of a program. Dropping the value removes them.
 struct KernelProbes {
     tracing: PathBuf,
     mounted: bool,
@@ -99,7 +101,8 @@ struct KernelProbes {
 
 impl KernelProbes {
     /// # Errors
-    /// What is not permitted here, or not there.
+    ///
+    /// The step that is not permitted here, or not available.
     fn on(target: &Running, path: &Path) -> std::io::Result<KernelProbes> {
         let usual = Path::new("/sys/kernel/tracing");
         let is_mounted = usual.join("uprobe_events").exists();
@@ -189,7 +192,7 @@ impl Drop for KernelProbes {
     }
 }
 
-/// The reference for the test above: how the kernel's own return probes do on the same program.
+/// The reference for the test above: the precision of the kernel's own return probes on the same program.
 #[test]
 fn the_kernels_return_probes_say_the_same() {
     // Such probes belong to a file: every process that runs the file hits them.

@@ -1,10 +1,10 @@
-//! Probes' handlers that the program's own signal handlers interrupt and abandon by siglongjmp.
+//! Handlers of probes that the program's own signal handlers interrupt and abandon by siglongjmp.
 
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::{said, table};
 use nanoprobe_tests::tracer::{Form, Traced, Tracer};
 
-/// A slow handler, so that most signals interrupt it.
+/// The clause is slow, so that most signals interrupt its handler.
 const CLAUSE: &str =
     "pid$target:a.out:called:entry { @[probename, tid != 0, strjoin(probefunc, execname) != \"\"] = count(); }";
 
@@ -16,8 +16,7 @@ fn trace(arguments: &str) -> (Traced, i64, i64) {
         .success();
     assert!(traced.finished.stdout.contains("OK"), "{}", traced.finished.stdout);
     let hits = table(&traced.results).values().sum();
-    // "nanoprobe: 12 hits missed: ...", or nothing.
-    // A second's each.
+    // "nanoprobe: 12 hits missed: ...", or nothing; one such line for each second.
     let told = traced
         .finished
         .stderr
@@ -36,13 +35,13 @@ fn a_thread_that_leaves_a_handler_is_traced_on() {
         said(&traced.finished.stdout, "signals"),
     );
     assert!(signals > 20, "{signals} signals");
-    // A call that was left is made again.
+    // An abandoned call is made again.
     let entered = hits + missed;
     assert!(
         (calls..=calls + signals).contains(&entered),
         "{hits} + {missed} of {calls}"
     );
-    // The next hit finds out.
+    // The next hit notices that a handler was left.
     assert!(missed <= signals, "{missed} missed, {signals} signals");
 }
 
@@ -55,6 +54,6 @@ fn a_handler_is_not_over_when_it_is_interrupted_from_above() {
     );
     assert!(within > 20, "{within} signals");
     assert_eq!(hits + missed, calls + within, "{hits} + {missed}");
-    // The hits that interrupted a handler, and no others.
+    // Exactly those hits are missed that interrupted a handler.
     assert!(missed <= within, "{missed} missed, {within} within");
 }

@@ -24,8 +24,7 @@ live_tests! {
         assert_eq!(rows["plugin_constructed"], said(&right.stdout, "constructed"));
     }
 
-    /// Our calls of resolvers of the C library's IFUNCs lead through the linker, which already
-    /// has its probes.
+    /// Our calls of the C library's IFUNC resolvers go through the linker, which already has its probes.
     fn our_own_calls_are_no_hits(form) {
         let of_linker = "pid$target:ld-linux*::entry { @[probefunc] = count(); }";
         let of_both = format!("{of_linker} pid$target:libc::entry {{ @all = count(); }} END {{ trunc(@all); }}");
@@ -37,7 +36,7 @@ live_tests! {
         assert_eq!(counts(&of_both), counts(of_linker));
     }
 
-    /// A stopped tracer reports what it has missed.
+    /// A stopped tracer reports the libraries that it has missed.
     fn a_library_that_the_program_did_not_wait_for_is_reported(form) {
         let plugin = try_program("plugin.c", Build::Library).expect("a shared library");
         let mut target = start_waiting(&program("dlopen.c"), &format!("{} 3 10", plugin.display()));
@@ -69,8 +68,8 @@ live_tests! {
         looper.finish().success();
     }
 
-    /// The C library comes when the command is running already, and with it the first clause that looks at stacks: away
-    /// from a function's entry that takes the unwinding tables of all modules.
+    /// The C library arrives when the command is running already, together with the first clause that reads stacks.
+    /// Away from a function's entry, this needs the unwinding tables of all modules.
     fn stacks_are_whole_where_only_a_late_library_looks_at_them(form) {
         let clause = "pid$target:libc:qsort:return { @callers[usym(ucaller)] = count(); @stacks[ustack(3)] = count(); }
                       END { printa(\"%A %@d\\n\", @callers); printa(\"%k\", @stacks); }";

@@ -49,7 +49,8 @@ live_tests! {
             let program = program("machine.c");
             let rounds = form.scale(200, 20).to_string();
             let right = crate::unprobed(&program, &rounds).success();
-            // The last two fail on purpose at every hit: errors are reported, the target does not notice.
+            // The last two clauses fail at every hit on purpose. Errors are reported, and the target does not notice
+            // them.
             let traced = Tracer::new(form).clause(&clause).command(&program, &rounds).run().success();
             assert_eq!(crate::without_messages(&traced.finished.stdout), right.stdout, "{body}");
         }

@@ -11,6 +11,7 @@ mod errno;
 mod ever_new;
 mod exceptions;
 mod execs;
+mod executed;
 mod files;
 mod forks;
 mod forms;
@@ -40,6 +41,7 @@ mod strings;
 mod tail_calls;
 mod thread_keys;
 mod threads;
+mod trees;
 mod users;
 mod waits;
 
@@ -54,7 +56,7 @@ fn unprobed(program: &Path, arguments: &str) -> Finished {
     run(std::process::Command::new(program).args(arguments.split_whitespace()))
 }
 
-/// Traces a program from its start by `-c` and asserts that it printed what it prints unprobed.
+/// Traces a program from its start by `-c`, and asserts that its output is that of the unprobed run.
 #[track_caller]
 fn traced_from_start(form: Form, clause: &str, program: &Path, arguments: &str) -> Traced {
     let right = unprobed(program, arguments).success();
@@ -67,13 +69,13 @@ fn traced_from_start(form: Form, clause: &str, program: &Path, arguments: &str) 
     traced
 }
 
-/// Attaches to a waiting program, releases it, and asserts that it printed what it prints unprobed.
-/// The caller checks the losses that nanoprobe reports.
+/// Attaches to a waiting program, lets it run, and asserts that its output is that of the unprobed run. The caller
+/// checks the losses that nanoprobe reports.
 #[track_caller]
 fn traced_when_attached(form: Form, clause: &str, program: &Path, arguments: &str) -> (Finished, Traced) {
     let mut target = start_waiting(program, arguments);
-    // Hooks come before the probes if return addresses are replaced: so the text alone does not
-    // show when everything is in place.
+    // If return addresses are replaced, hooks come before the probes, so the text alone does not show when everything
+    // is in place.
     let tracing = Tracer::new(form).clause(clause).trace(target.pid());
     target.go();
     let finished = target.finish().success();
@@ -81,7 +83,7 @@ fn traced_when_attached(form: Form, clause: &str, program: &Path, arguments: &st
     (finished, tracing.finish().success())
 }
 
-/// Standard output without what nanoprobe itself may print there.
+/// Standard output without nanoprobe's own lines.
 fn without_messages(stdout: &str) -> String {
     stdout
         .lines()

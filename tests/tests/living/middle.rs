@@ -24,7 +24,7 @@ live_tests! {
         }
     }
 
-    /// Returns patch the ends of the same functions, so that runs meet.
+    /// Return probes patch the ends of the same functions, so these runs adjoin those of the entries.
     fn calls_into_the_middle_with_returns(form) {
         let clause = format!("{ENTRIES},{} {{ @[probename] = count(); }}", ENTRIES.replace(":entry", ":return"));
         traced_from_start(form, &clause, &program("middle.c"), "calls 200");
@@ -42,11 +42,11 @@ live_tests! {
             let tracing = Tracer::new(form).clause(clause).attach(target.pid());
             target.wait_until_worked(std::time::Duration::from_millis(20));
             let traced = tracing.interrupt();
-            // The spinning thread goes through its first instruction all the time.
+            // The spinning thread executes its first instruction all the time.
             assert!(table(&traced.results).get("middle_spin").is_some_and(|&hits| hits > 10), "{}", traced.results);
             snapshot.assert_identical(target.pid());
         }
-        // Woken while traced: the sleeping thread returns into a run.
+        // The sleeping thread is woken while it is traced, and returns from its system call into a run.
         let tracing = Tracer::new(form).clause(clause).attach(target.pid());
         target.go();
         let finished = target.finish().success();

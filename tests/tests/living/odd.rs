@@ -32,8 +32,8 @@ live_tests! {
         }
     }
 
-    /// Another process in the same memory with the same thread pointer: its hits may count or be missed, and the
-    /// program must not notice; the parent's own are not lost silently.
+    /// Another process shares the memory and has the same thread pointer. Its hits may count or be missed; the program
+    /// must not notice; the parent's own hits are not lost silently.
     fn tasks_that_share_memory(form) {
         let (target, traced) = traced_when_attached(form, WORK, &program("odd.c"), "shared");
         let (counted, calls) = (value(&traced.results), said(&target.stdout, "calls"));
@@ -41,8 +41,8 @@ live_tests! {
         assert!(all >= calls && counted <= 2 * calls, "{counted} of {calls}: {}", traced.finished.stderr);
     }
 
-    /// Such a process that is made while we trace, and runs on when we detach: memory in which it
-    /// may be stays until it has ended.
+    /// A process that shares the memory is created while we trace, and lives on when we detach. Our code, which it may
+    /// be executing, stays mapped until it has ended.
     fn a_task_that_shares_memory_outlives_us(form) {
         let mut target = start_waiting(&program("odd.c"), "outlived");
         let snapshot = Snapshot::take(target.pid());
@@ -77,7 +77,7 @@ live_tests! {
         }
     }
 
-    /// A filter as containers have it: root reads it, and traces. The agent makes no call of its own.
+    /// A filter as in a container: root reads it, and traces. The agent makes no system call.
     fn a_program_in_a_container(form) {
         if !nanoprobe_tests::left_out::is_root_of_the_machine() {
             nanoprobe_tests::left_out::left_out("a program in a container", "to read a seccomp filter takes root");
@@ -94,7 +94,8 @@ live_tests! {
         }
     }
 
-    /// It puts itself into a sandbox while it is traced. The agent calls nothing any more, and detaching makes no call.
+    /// The program enters a sandbox while it is traced. From then on the agent makes no system call, and neither does
+    /// detaching.
     fn a_program_that_enters_a_sandbox(form) {
         let clause = "pid$target:a.out:odd_work:entry { @ = count(); @s[ustack(3)] = count(); }
                       pid$target:a.out:odd_work:return { @v[vtimestamp] = count(); }";

@@ -14,16 +14,16 @@ use nix::sys::signal::Signal;
 
 const WORK: &str = "pid$target:a.out:busy_work:entry { @ = count(); }";
 
-/// Lets the target work for a while, then Ctrl-C. The length does not matter.
+/// Lets the target work for a while, then sends Ctrl-C. The length of the time does not matter.
 #[track_caller]
 pub fn after_some_work(target: &mut Running, tracing: Tracing) -> Traced {
     target.wait_until_worked(Duration::from_millis(200));
     tracing.interrupt()
 }
 
-/// By jumps only. When strace attaches or detaches, it swallows signals of a program that traps on
-/// purpose. Of 800,000 `int3` of a program of its own making, attached to six times, up to three
-/// were never handled. A thread that continues without its signal executes what follows the trap.
+/// Only jumps are tested. When strace attaches or detaches, it swallows signals of a program that traps on purpose. A
+/// test program executed 800,000 `int3` of its own while strace attached six times: up to three were never handled. A
+/// thread that continues without its signal executes the bytes after the trap.
 #[test]
 fn strace_comes_and_goes() {
     let form = Form::Default;
@@ -78,7 +78,7 @@ live_tests! {
         busy.finish().success();
     }
 
-    /// As with DTrace: a script that finds in BEGIN that it cannot work sees nothing of the program.
+    /// As in DTrace, a script that finds in BEGIN that it cannot work sees nothing of the program.
     fn nothing_fires_after_an_exit_in_begin(form) {
         let mut busy = start_waiting(&program("busy.c"), "2");
         busy.go();
@@ -115,7 +115,7 @@ live_tests! {
         busy.finish().success();
     }
 
-    /// Two tracers that attach at the same moment: one succeeds, the other says that it was slower.
+    /// Two tracers attach at the same moment: one succeeds, the other reports that it was slower.
     fn two_tracers_at_once(form) {
         let mut busy = start_waiting(&program("busy.c"), "2");
         busy.go();
@@ -161,7 +161,7 @@ live_tests! {
         busy.finish().success();
     }
 
-    /// From before the attach until after the detach.
+    /// The watch lasts from before the attach until after the detach.
     fn i7_no_page_is_writable_and_executable_at_any_time(form) {
         let mut busy = start_waiting(&program("busy.c"), "2");
         busy.go();
@@ -202,7 +202,7 @@ live_tests! {
         busy.wait_for("working\n");
         busy.wait_until_worked(Duration::from_millis(300));
         busy.write("stop\n");
-        // It ends although its ring is not read: records are dropped, not waited for.
+        // The target ends although its ring is not read: it drops records instead of waiting.
         let target = busy.finish().success();
         assert!(said(&target.stdout, "calls") > 0);
         tracing.running.signal(Signal::SIGCONT);
@@ -212,7 +212,7 @@ live_tests! {
     }
 }
 
-/// Without traps: gdb takes any trap for its own.
+/// Without traps, because gdb takes any trap for its own.
 #[test]
 fn gdb_comes_and_goes() {
     let form = Form::Default;
@@ -252,7 +252,7 @@ fn gdb_comes_and_goes() {
     );
 }
 
-/// Its breakpoints do not concern us, neither at an unprobed instruction nor on our jump.
+/// gdb's breakpoints do not disturb tracing, neither on an unprobed instruction nor on our jump.
 #[test]
 fn gdb_has_breakpoints_of_its_own() {
     let Some(gdb) = need_command("gdb's breakpoints in a traced program", "gdb") else {
@@ -295,8 +295,7 @@ fn gdb_has_breakpoints_of_its_own() {
     );
 }
 
-/// By traps. A debugger that passes SIGTRAP and detaches may leave threads before a trap of ours,
-/// with the signal.
+/// With traps. A debugger that passes SIGTRAP and detaches may leave threads before a trap of ours, with the signal.
 #[test]
 fn gdb_passes_traps_on_and_goes() {
     let Some(gdb) = need_command("gdb that passes traps on", "gdb") else {

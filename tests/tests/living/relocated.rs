@@ -7,7 +7,7 @@ use nanoprobe_tests::results::{said, table};
 
 use crate::traced_from_start;
 
-/// Functions, and how often each is entered in a round.
+/// Functions, and the number of their calls in a round.
 const FUNCTIONS: [(&str, i64); 7] = [
     ("moved_load", 2),
     ("moved_call", 2),
@@ -30,7 +30,7 @@ live_tests! {
         }
     }
 
-    /// One site at a time, so that each has its detour for itself.
+    /// One site is probed at a time, so that each site has its own detour.
     fn entries_and_returns_of_instructions_that_notice_their_place(form) {
         let names = ["load", "call", "divide", "syscall", "vfork", "clone", "gate", "copy", "time", "transaction", "wide"];
         let probes = names.map(|name| format!("pid$target:a.out:moved_{name}:entry,pid$target:a.out:moved_{name}:return"));
@@ -38,8 +38,8 @@ live_tests! {
         traced_from_start(form, &clause, &program("relocated.c"), "50");
     }
 
-    /// The runtime makes panics of faults, by the address at which they happen; every instruction
-    /// that may fault is displaced.
+    /// Go's runtime turns faults into panics, by the address of the fault. Every instruction that may fault is
+    /// displaced.
     fn go_panics_on_faults(form) {
         let Some(path) = need_program("gopanic.go", Build::Go) else { return };
         let clause = "pid$target:a.out:main.readField:,pid$target:a.out:main.callFunction:,pid$target:a.out:main.divide:
@@ -49,7 +49,8 @@ live_tests! {
         let rows = table(&traced.results);
         let entries = |function: &str| rows[&format!("main.{function} entry")];
         assert_eq!((entries("readField"), entries("divide")), (2 * 4 * 200, 2 * 4 * 200), "{}", traced.results);
-        // This one comes to its start again after its stack has grown, or another goroutine had its turn.
+        // This function is entered again at its start after its stack has grown, or after another goroutine had its
+        // turn.
         assert!(entries("callFunction") >= 2 * 4 * 200, "{}", traced.results);
     }
 }

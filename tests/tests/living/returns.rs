@@ -6,7 +6,7 @@ use nanoprobe_tests::results::{said, table};
 
 use crate::traced_from_start;
 
-/// Function; calls a round; sum of what it returns in rax a round, where no exit is a tail call.
+/// For each function: its calls in a round, and the sum of its rax values in a round if no exit is a tail call.
 const FUNCTIONS: [(&str, i64, Option<i64>); 24] = [
     (
         "plain",
@@ -90,14 +90,14 @@ live_tests! {
         assert_eq!(values, [0, 11]);
     }
 
-    /// Instructions that cannot simply be moved, as the first of a function.
+    /// Instructions that are hard to move, each as the first one of a function.
     fn awkward_first_instructions(form) {
         let clause = "pid$target:a.out:loop_to_start:entry,pid$target:a.out:call_ret_pops:entry,
                       pid$target:a.out:starts_*:entry,pid$target:a.out:ret_pops:entry,pid$target:a.out:rep_ret:entry
                       { @[probefunc] = count(); }";
         let traced = traced_from_start(form, clause, &program("tails.c"), "100");
         let rows = table(&traced.results);
-        // The loop jumps to the function's first instruction: the probe is on that instruction.
+        // The loop jumps to the function's first instruction, and the probe is on that instruction.
         assert_eq!(rows["loop_to_start"], 500);
         assert_eq!(rows["starts_with_jcc"], 200);
         for name in ["call_ret_pops", "starts_with_call", "starts_with_jump", "starts_rip_relative", "ret_pops", "rep_ret"] {

@@ -9,15 +9,15 @@ use nanoprobe_tests::results::said;
 use nanoprobe_tests::tracer::{Form, Traced, Tracer, Tracing, assert_nothing_lost, nanoprobe, start_waiting};
 use nix::sys::signal::Signal;
 
-/// `self->calls` begins at 0 in each thread, so no thread's is larger than its calls.
+/// `self->calls` begins at 0 in each thread. So in no thread is it larger than the number of the thread's calls.
 const EVERYTHING: &str = "pid$target:a.out:short_work:entry { @calls[\"calls\"] = count(); @by_thread[tid] = count(); }
     pid$target:a.out:short_work:entry { self->calls++; @most[\"most\"] = max(self->calls); }
     pid$target:a.out:short_work:entry /self->calls == 1/ { printf(\"first of %d\\n\", tid); }
     pid$target:a.out:batch_done:entry { printf(\"batch %d\\n\", arg0); }
     END { printa(\"%s %@d\\n\", @calls); printa(\"%s %@d\\n\", @most); printa(\"thread %d %@d\\n\", @by_thread); }";
 
-/// Follows a program batch by batch: it continues when the tracer has reported the last one, and so
-/// has looked at the places of its threads. At most 400 threads come in between.
+/// Follows a program batch by batch. It continues after the tracer has reported the last batch, and so has looked at
+/// the places of its threads. At most 400 threads come in between.
 fn follow(form: Form, program: &Path, arguments: &str) -> (Finished, Traced) {
     let mut target = start_waiting(program, arguments);
     let mut tracing = tracer(form).clause(EVERYTHING).trace(target.pid());
@@ -85,7 +85,7 @@ fn assert_exact(target: &Finished, traced: &Traced, calls_each: i64) {
 }
 
 live_tests! {
-    /// No thread pointer comes twice: each thread would need a place of its own.
+    /// No thread pointer occurs twice, so each thread needs its own place.
     fn threads_whose_pointers_never_come_twice_are_all_counted(form) {
         let program = program("short_threads.c");
         for (at_once, calls) in [(1, 1), (200, 10)] {
@@ -106,7 +106,7 @@ live_tests! {
         }
     }
 
-    /// What is missed then is counted, and the message is true.
+    /// Threads for which there is no room miss their hits; the misses are counted, and the message about them is right.
     fn more_threads_at_once_than_there_is_room_for_are_missed_and_counted(form) {
         let clause = "pid$target:a.out:short_work:entry { @[\"calls\"] = count(); }
                       pid$target:a.out:batch_done:entry { printf(\"batch %d\\n\", arg0); }
@@ -126,8 +126,8 @@ live_tests! {
             count.parse::<i64>().ok()
         }).sum();
         let counted = said(&traced.results, "calls");
-        // Whether places are free again when the next batch begins depends on the scheduler;
-        // another test checks that they become free.
+        // The scheduler decides whether places are free when the next batch begins; another test checks that they
+        // become free.
         assert!(missed > 0 && counted > 1000, "{}", traced.finished.stderr);
         assert_eq!(counted + missed, said(&target.stdout, "calls"), "{}", traced.finished.stderr);
     }

@@ -1,7 +1,7 @@
-//! `profile-...`: compares what the threads execute with what the program says of its own time.
+//! `profile-...`: compares the samples of the threads with the program's own account of its time.
 //!
-//! A sample is taken after so much of a thread's time on a processor, so their number does not depend on how busy the
-//! machine is; on a virtual one some may be skipped.
+//! A sample is taken after a fixed amount of a thread's time on a processor, so the number of samples does not depend
+//! on how busy the machine is; on a virtual one some may be skipped.
 
 use std::process::Command;
 
@@ -11,9 +11,9 @@ use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::{function_of, said, stacks, table, value, values};
 use nanoprobe_tests::tracer::{Form, Traced, Tracer, nanoprobe, start_waiting};
 
-/// Whether the kernel lets us have samples; says so where it does not.
+/// Whether the kernel permits samples. If not, reports that the test is left out.
 fn may_sample(traced: &Traced) -> bool {
-    let refused = traced.finished.stderr.contains("the kernel lets us have no samples");
+    let refused = traced.finished.stderr.contains("the kernel permits no samples");
     if refused {
         left_out("profile probes", "perf_event_open is not allowed here");
     }
@@ -53,7 +53,7 @@ fn samples_are_proportional_to_time() {
     assert!((50..=115).contains(&taken), "{taken} per cent of the samples: {rows:?}");
 }
 
-/// Threads that came before us and after us, each with its whole stack.
+/// Samples show threads from before and after the attach, each with its whole stack.
 #[test]
 fn a_sample_has_its_threads_stack() {
     let mut target = start_waiting(&program("sampled.c"), "work 150 6");
@@ -75,7 +75,7 @@ fn a_sample_has_its_threads_stack() {
     for (frames, count) in stacks(found) {
         let names: Vec<&str> = frames.iter().map(|frame| function_of(frame)).collect();
         let Some(work) = names.iter().position(|name| *name == "work") else {
-            // Somewhere at a thread's beginning or end.
+            // The sample is at the beginning or end of a thread.
             cut += count;
             continue;
         };
@@ -124,7 +124,7 @@ fn a_sample_sees_its_threads_variables() {
     let (rows, seen) = traced.results.split_once("seen").expect("both aggregations");
     let rows = table(rows);
     assert!(rows["5 7 11"] > 100, "{rows:?}");
-    // What is read of a sample when work() has been left is not in the sum any more.
+    // Values that were added after work() has been left are not in the sum any more.
     let all: i64 = rows.values().sum();
     assert!((1..=all).contains(&value(seen)), "{seen} of {rows:?}");
 }
@@ -139,7 +139,7 @@ fn a_forked_child_is_not_sampled() {
     assert!(count < 60, "the parent sleeps: {}", traced.results);
 }
 
-/// Of another program that the process executes there are samples, too: with its name, its functions.
+/// If the process executes another program there, this program is sampled, too, with its own name and functions.
 #[test]
 fn a_program_that_is_executed_is_sampled() {
     let clause = "profile-997 /pid == $target && arg1/ { @[execname, ufunc(arg1)] = count(); }";
@@ -155,7 +155,7 @@ fn a_program_that_is_executed_is_sampled() {
     );
 }
 
-/// If no thread of the target is on a processor the probe still fires, in the tracer.
+/// The probe also fires if no thread of the target is on a processor; then it fires in the tracer.
 #[test]
 fn a_profile_fires_for_every_processor() {
     let clause = "profile-97 { @[pid == $target] = count(); } tick-97 { ticks++; }
@@ -181,7 +181,7 @@ fn too_few_descriptors_are_reported() {
         "ulimit -Hn 40; ulimit -n 40; exec \"$0\" -q -n 'profile-97 { @ = count(); } tick-300ms { exit(0); }' -p $1";
     let pid = target.pid().to_string();
     let finished = run(Command::new("sh").args(["-c", script]).arg(nanoprobe()).arg(&pid));
-    let refused = finished.stderr.contains("the kernel lets us have no samples");
+    let refused = finished.stderr.contains("the kernel permits no samples");
     assert!(refused || finished.stderr.contains("ulimit -n"), "{}", finished.stderr);
     assert_eq!(finished.code(), 0, "the probe fires in the tracer: {}", finished.stderr);
     target.go();

@@ -1,4 +1,4 @@
-//! Scripts from practice: what their authors rely on besides the words of the language.
+//! Scripts from practice: things that their authors rely on besides the language.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,8 +12,8 @@ use nanoprobe_tests::results::said;
 use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe};
 
 live_tests! {
-    /// A trace of every instruction ends with the return, after the instruction that returns;
-    /// clauses in any order.
+    /// A trace of every instruction ends with the return, which comes after the returning instruction, in any order of
+    /// the clauses.
     fn the_return_is_the_last_of_its_instruction(form) {
         let clause = "pid$target:a.out:func:return { printf(\"%s\\n\", probename); }
                       pid$target:a.out:func: /probename != \"return\"/ { printf(\"%s\\n\", probename); }";
@@ -30,7 +30,7 @@ live_tests! {
         }
     }
 
-    /// What is speculated of a call is committed at its return: the last instruction is in it.
+    /// The speculation of a call is committed at its return, and contains the last instruction.
     fn an_errorpath_has_the_last_instruction(form) {
         let clause = "pid$target:a.out:func:entry { self->spec = speculation(); }
                       pid$target:a.out:func: /self->spec/ { speculate(self->spec); printf(\"%s\\n\", probename); }
@@ -55,7 +55,7 @@ live_tests! {
         assert_eq!(traced.results.trim(), "hours 0\nsince 1: 10");
     }
 
-    /// Scripts put a NUL after the bytes that they have copied.
+    /// Scripts put a NUL after copied bytes.
     fn a_nul_may_be_stored_after_copied_bytes(form) {
         let clause = "pid$target:a.out:func:entry {
                           this->text = (char *)copyin(arg0, 8);
@@ -68,7 +68,8 @@ live_tests! {
         assert_eq!(traced.results.trim(), ["hello DT race"; 3].join("\n"));
     }
 
-    /// The toolkit's way to take the time of what a function calls off its own, by depth: all own times are the whole.
+    /// The DTraceToolkit's way to subtract the time of called functions, by depth: the sum of all own times is the
+    /// total time.
     fn own_times_add_up(form) {
         let clause = r#"
             self int depth;
@@ -133,8 +134,7 @@ fn a_provider_without_a_process_gets_a_hint() {
     assert!(said.contains("D_PDESC_ZERO") && !said.contains("-p PID"), "{said}");
 }
 
-/// A script of old, with a name in Latin-1, prints its bytes as they are; so does a clause with an
-/// argument of any bytes.
+/// An old script with a name in Latin-1 prints its bytes unchanged; so does a clause with an argument of any bytes.
 #[test]
 fn a_script_need_not_be_utf_8() {
     let script = program("looper.c").with_file_name(format!("latin.{}.d", std::process::id()));

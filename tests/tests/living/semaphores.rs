@@ -1,5 +1,5 @@
-//! Semaphores of static probes, whatever happens to their place, to the program, and to the tracer
-//! while it changes them.
+//! Semaphores of static probes, whatever happens to their memory, to the program, and to a tracer that is changing
+//! them.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -18,7 +18,7 @@ fn library(source: &str) -> PathBuf {
     try_program(source, Build::Library).expect("a shared library")
 }
 
-/// A program that has the library, and where its word is.
+/// A program that has the library, and the address of its word.
 #[track_caller]
 fn start(arguments: &str) -> (Running, u64) {
     let target = start_waiting(&program("semaphores.c"), arguments);
@@ -57,9 +57,9 @@ fn kill(tracing: Tracing) {
 }
 
 live_tests! {
-    /// Where a library was, nothing is written into the new contents: pages of the program's, or
-    /// another library's data. A tracer that looks at it later, or `restore` after a tracer that
-    /// was killed before the library went, leaves it alone.
+    /// After a library is unloaded, nothing is written into the new contents of its memory: pages of the program, or
+    /// another library's data. The tracer leaves them alone, and so does `restore` after a tracer that was killed
+    /// before the library was unloaded.
     fn a_library_that_goes_takes_its_semaphore_with_it(form) {
         for other in ["pages".to_owned(), library("guarded_plain.c").display().to_string()] {
             for killed in [false, true] {
@@ -101,7 +101,7 @@ live_tests! {
         assert!(finished.stdout.contains("after 0\nsemaphore 0\n"), "{}", finished.stdout);
     }
 
-    /// One after the other, also after a killed one: the next tracer takes the killed one's count back.
+    /// Tracers one after the other, also after a killed one: the next tracer takes back the count of the killed one.
     fn tracers_that_follow_each_other_count_once_each(form) {
         let (mut target, word) = start(&format!("work {}", library("guarded.c").display()));
         target.go();
@@ -120,7 +120,7 @@ live_tests! {
     }
 }
 
-/// Killed where it writes the word, and at the calls before and after that, raising and lowering.
+/// The tracer is killed when it writes the word, and at the calls before and after that, while raising and lowering.
 #[test]
 fn a_tracer_killed_while_counting_is_cleaned_up_by_restore() {
     let Some(strace) = need_command("SIGKILL at exact system calls", "strace") else {
@@ -144,7 +144,7 @@ fn a_tracer_killed_while_counting_is_cleaned_up_by_restore() {
     };
     run(&mut traced(&target, &[])).success();
     let text = std::fs::read_to_string(log.path()).expect("the log");
-    // A patch may also be written in two bytes: only writes at the word's own address matter here.
+    // A patch may also be two bytes long, so only writes at the word's own address matter here.
     let own = format!(", 2, {word})");
     let calls = text.lines().filter(|line| line.starts_with("pwrite64(")).enumerate();
     let writes: Vec<usize> = calls
@@ -162,7 +162,7 @@ fn a_tracer_killed_while_counting_is_cleaned_up_by_restore() {
             assert_eq!(value(target.pid(), word), Some(0), "killed at {number} of {writes:?}");
         }
     }
-    // And it can be traced again.
+    // The program can be traced again.
     attach(Form::Default, &mut target, word).interrupt();
     target.go();
     assert!(target.finish().success().stdout.contains("semaphore 0\n"));

@@ -1,4 +1,4 @@
-//! Signals, alternate stacks, masks, and handlers of the program's own for the signals that we use.
+//! Signals, alternate stacks, masks, and the program's own handlers for the signals that we use.
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
@@ -60,7 +60,7 @@ fn jumps_need_no_signal() {
     assert_eq!((rows["worked"], rows["handled"]), (30000, 100));
 }
 
-/// With traps the program must also survive: by counting, by missing, or by a refusal that says why.
+/// With traps the program must survive, too: by counting, by missing, or by a refusal with the reason.
 #[test]
 fn traps_under_a_blocked_sigtrap_do_not_kill() {
     let program = program("signals.c");

@@ -1,4 +1,4 @@
-//! What handlers take of the stack on which a probe was hit. The figures are those of docs/design/stacks.md.
+//! The stack that handlers use below a probed site. The figures are those of docs/design/stacks.md.
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program};
@@ -9,11 +9,11 @@ use crate::traced_when_attached;
 
 /// On Go's stacks, by jump: 16 bytes that Go may use and three words.
 const SMALL: i64 = 40;
-/// The same where the thread's context is looked for: three words more.
+/// On Go's stacks, for a hit that must find the thread's context: three words more.
 const SMALL_FIRST: i64 = 64;
 /// On other stacks, by jump.
 const ORDINARY: i64 = 768;
-/// On other stacks, by trap, besides the signal's frame.
+/// On other stacks, by trap, in addition to the signal's frame.
 const ORDINARY_TRAP: i64 = 2048;
 
 /// Kinds of clauses.

@@ -1,4 +1,4 @@
-//! Both actions that show a thread's stack.
+//! The two actions that show a thread's stack.
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
@@ -6,7 +6,7 @@ use nanoprobe_tests::results::{function_of, stacks};
 use nanoprobe_tests::tracer::Tracer;
 
 live_tests! {
-    /// Another name for ustack(), with an option of its own.
+    /// jstack() is another name for ustack(), with its own option.
     fn jstack_is_a_stack(form) {
         let counts = |action: &str, option: &str| {
             let clause = format!("pid$target:a.out:stack_compare:entry {{ @[{action}] = count(); }}");

@@ -10,7 +10,7 @@ use nanoprobe_tests::text::Snapshot;
 use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost, nanoprobe, start_waiting, start_waiting_as};
 use nix::sys::signal::Signal;
 
-/// Runs it from its start and yields what the clause printed.
+/// Traces the program from its start, and returns the clause's output.
 #[track_caller]
 fn printed(form: Form, clause: &str, arguments: &str) -> String {
     let tracer = Tracer::new(form).argument("-q").clause(clause);
@@ -19,7 +19,7 @@ fn printed(form: Form, clause: &str, arguments: &str) -> String {
     traced.results
 }
 
-/// The lines that are there, each once.
+/// The distinct lines.
 fn distinct(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
     lines.dedup();
@@ -31,7 +31,7 @@ fn restore(pid: i32) {
     run(Command::new(nanoprobe()).args(["restore", &pid.to_string()])).success();
 }
 
-/// Waits until the program's semaphore has been raised, and lets the tracer be killed.
+/// Waits until the program's semaphore is raised, and then kills the tracer.
 #[track_caller]
 fn kill(mut tracing: nanoprobe_tests::tracer::Tracing) {
     tracing.running.signal(Signal::SIGKILL);
@@ -49,9 +49,9 @@ fn args_that_cannot_be_read_or_are_not_there_are_refused() {
         ("test$target:::guarded { trace(args[1]); }", "D_ARGS_IDX"),
         ("test$target:::nobody { trace(args[0]); }", "D_ARGS_TYPE"),
         ("*t$target:::guarded { trace(args[1]); }", "D_ARGS_IDX"),
-        // It means functions, too.
+        // The description also means functions.
         ("*$target:::guarded { trace(args[0]); }", "D_ARGS_NONE"),
-        // Of one site it has a sign, of the other none.
+        // The operand has a sign at one site, and none at the other.
         ("test$target:::counted-here { trace(args[0]); }", "D_ARGS_TYPE"),
     ] {
         let finished = run(Command::new(nanoprobe())
@@ -74,7 +74,7 @@ fn they_are_listed_as_dtrace_names_them() {
     let lines: Vec<Vec<&str>> = finished
         .stdout
         .lines()
-        // The program may come to print something, too, before it is ended.
+        // The program may also print something before it is ended.
         .filter(|line| line.contains(" test"))
         .map(|line| line.split_whitespace().collect())
         .collect();
@@ -106,7 +106,7 @@ fn a_provider_without_the_process_number_gets_a_hint() {
 }
 
 live_tests! {
-    /// By the size and the sign of each operand, as far as all sites of the probe agree.
+    /// `args[]` have the size and the sign of each operand, if all sites of the probe agree.
     fn args_are_typed_by_the_notes(form) {
         let clause = r#"test$target:::kinds { printf("%u %d %u %u %d; %d %d %d\n", args[1], args[2], args[3], args[5], args[7],
             sizeof (args[0]), sizeof (args[5]), sizeof (args[2])); }"#;
@@ -115,7 +115,7 @@ live_tests! {
         assert_eq!(distinct(&printed(form, clause, "8")), ["-12 6", "-14 7"]);
     }
 
-    /// Two sites with other operands, one of them in the red zone.
+    /// Two sites with different operands, one of them in the red zone.
     fn arguments_have_their_values_at_every_site(form) {
         let clause = "test$target:::counted-here { printf(\"%d %d %s\\n\", arg0, arg1, copyinstr(arg2)); }";
         let expected = (0..12).map(|i| format!("{i} {} {}\n", -2 * i, if i % 2 == 0 { "even" } else { "odd" }));
@@ -138,7 +138,7 @@ live_tests! {
         assert_eq!(distinct(&memory), [format!("-20 4294967276 30 -20 16706 65 -40 30 {unaligned} 2 ")]);
     }
 
-    /// The same in a program without symbols but those that the loader needs: `table` is not among them.
+    /// The program has only the symbols that the loader needs; `table` is not among them.
     fn a_program_without_symbols(form) {
         let Some(stripped) = need_program("statics.c", Build::Stripped) else { return };
         let clause = "test$target:::memory { @[arg0, arg9] = count(); } test$target:::memory { @lost = sum(arg6); }";
@@ -163,7 +163,8 @@ live_tests! {
         }
     }
 
-    /// By either spelling, by globs, without a provider, by function; and what has another name does not match.
+    /// Descriptions match by either spelling, by globs, without a provider, and by function. Other names do not
+    /// match.
     fn descriptions_match(form) {
         for (description, hits) in [
             ("test$target:::counted__here", 100),
@@ -196,13 +197,13 @@ live_tests! {
         let traced = Tracer::new(form).clause(clause).command(&program("statics.c"), "100").run().complete();
         assert!(traced.finished.stdout.contains("seen 100\n"), "{}", traced.finished.stdout);
         assert_eq!(traced.results.trim(), "4950");
-        // Others' probes do not raise it.
+        // Tracing probes with other names does not raise the semaphore.
         let clause = "test$target:::counted-here { @ = count(); }";
         let traced = Tracer::new(form).clause(clause).command(&program("statics.c"), "100").run().complete();
         assert!(traced.finished.stdout.contains("seen 0\nsemaphore 0\n"), "{}", traced.finished.stdout);
     }
 
-    /// A static program runs as soon as its probes are in place: it looks at its semaphore at once, and has soon ended.
+    /// A static program runs as soon as its probes are in place, reads its semaphore at once, and has soon ended.
     fn a_static_program_finds_it_raised_at_its_start(form) {
         let Some(program) = need_program("statics.c", Build::Static) else { return };
         for _ in 0..10 {
@@ -242,8 +243,9 @@ live_tests! {
         assert!(finished.stdout.contains("seen 100\nworked\nsemaphore 0\n"), "{}", finished.stdout);
     }
 
-    /// A child has a copy of the semaphore: raised. Its parent's is lowered with the end of the tracing; its own by
-    /// `restore`, which leaves the parent's alone, and what the arena, which both have, tells of the parent's mappings.
+    /// A child has a copy of the raised semaphore. The end of the tracing lowers the parent's. `restore` lowers the
+    /// child's, and leaves alone the parent's semaphore and the arena's entries about the parent's mappings, although
+    /// both share the arena.
     fn a_child_s_is_its_own(form) {
         for killed in [false, true] {
             let mut target = start_waiting(&program("statics.c"), "10 fork");
@@ -279,7 +281,7 @@ live_tests! {
         assert!(target.finish().success().stdout.contains("semaphore 0\n"));
     }
 
-    /// libstdc++'s own probes, where it has some: one throw for each call of __cxa_throw, whose arguments they repeat.
+    /// libstdc++'s own probes, if it has some: one throw for each call of __cxa_throw, with the same arguments.
     fn exceptions_of_cpp(form) {
         let Some(program) = need_program("exceptions.cpp", Build::Usual) else { return };
         let clause = "libstdcxx$target:::throw { @[\"throws\"] = count(); @objects[\"probe\"] = sum(arg0 & 0xffff); }

@@ -19,7 +19,7 @@ live_tests! {
         assert_eq!(rows["plain"], 20, "{rows:?}");
         assert_eq!(rows["page end"], 20, "{rows:?}");
         assert_eq!(rows["errors"], said(&right.stdout, "bad"), "{rows:?}");
-        // Cut at strsize with its NUL: 255 bytes of 256.
+        // Cut at strsize with its NUL: 255 of 256 bytes.
         let long = "l".repeat(255);
         assert_eq!(rows.get(&long), Some(&20), "{rows:?}");
         let stderr = &traced.finished.stderr;
@@ -35,7 +35,7 @@ live_tests! {
         assert_eq!(rows.into_iter().collect::<Vec<_>>(), [("63".to_owned(), 5)]);
     }
 
-    /// A predicate guards the pointer: no error is made.
+    /// A predicate guards the pointer, so there is no error.
     fn predicates_run_first(form) {
         let clause = "pid$target:a.out:takes:entry /arg1 > 1/ { @ = sum(strlen(copyinstr(arg0))); }";
         let traced = Tracer::new(form).clause(clause).command(&program("strings.c"), "10").run().complete();
@@ -51,7 +51,7 @@ live_tests! {
         assert_eq!(rows["long"], 10 * i64::from(i32::from_le_bytes(*b"plai")));
     }
 
-    /// BEGIN and END run in the tracer, the probe in the program: for all of them a pointer into D's array is the same.
+    /// BEGIN and END run in the tracer, the probe in the program: a pointer into D's array is the same for all of them.
     fn a_pointer_into_an_array_is_the_same_for_all(form) {
         let clause = "int counts[4]; int *p;
                       BEGIN { counts[2] = 5; p = &counts[2]; }
@@ -66,7 +66,7 @@ live_tests! {
         let rows = table(&traced.results);
         let calls = rows["same"];
         assert!(calls > 0, "{rows:?}");
-        // After the array's end nothing is stored.
+        // Nothing is stored after the array's end.
         assert_eq!((rows["seen"], rows["end"], rows["errors"]), (5 + calls, 5 + 2 * calls, calls), "{rows:?}");
     }
 }

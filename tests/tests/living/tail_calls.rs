@@ -11,7 +11,7 @@ use nanoprobe_tests::tracer::{Form, Traced, Tracer, nanoprobe};
 
 use crate::{traced_from_start, traced_when_attached, unprobed, without_messages};
 
-/// What the callee sleeps.
+/// The time for which the callee sleeps.
 const SLEEP_NS: i64 = 5_000_000;
 
 const COUNTS: &str = "pid$target:a.out:p?ng:entry,pid$target:a.out:p?ng:return { @[probefunc, probename] = count(); }";
@@ -63,7 +63,7 @@ live_tests! {
         assert_eq!(values, [1; 10]);
         let found = nanoprobe_tests::results::values(&traced.results);
         let latencies: Vec<i64> = found.into_iter().filter(|value| *value > 1).collect();
-        // The program's own clock reads stand around the calls.
+        // The program's own clock reads are around the calls.
         let limit = said(&finished.stdout, "longest");
         let range = SLEEP_NS..=limit + limit / 20 + 1000;
         assert_eq!(latencies.len(), 2, "{}", traced.results);
@@ -91,8 +91,9 @@ live_tests! {
         assert_all_return(&traced_when_attached(form, COUNTS, &program("tailcalls.cpp"), &arguments).1);
     }
 
-    /// Half of the calls are left by an exception, or by longjmp, thrown in what was jumped to: these do not return.
-    fn what_leaves_the_callee_otherwise_is_no_return(form) {
+    /// Half of the calls are left by an exception, or by longjmp, that is raised in the function to which they jumped.
+    /// These do not return.
+    fn exceptions_and_longjmp_are_no_returns(form) {
         for (mode, names) in [("throws", ["fail", "before_fail"]), ("jumps", ["leap", "before_leap"])] {
             let arguments = format!("{mode} 200");
             let clause = names.map(|name| format!("pid$target:a.out:{name}:entry,pid$target:a.out:{name}:return")).join(",")
@@ -108,7 +109,7 @@ live_tests! {
         }
     }
 
-    /// `dlsym(RTLD_NEXT, ...)` at the end of a function asks by the return address which library is meant.
+    /// `dlsym(RTLD_NEXT, ...)` at the end of a function finds the intended library by the return address.
     fn a_function_reached_by_a_tail_call_finds_its_return_address(form) {
         let clause = "pid$target:a.out:find_next:entry,pid$target:a.out:find_next:return { @[probename] = count(); }";
         let traced = traced_when_attached(form, clause, &program("tailcalls.cpp"), "finds 20").1;
@@ -116,13 +117,13 @@ live_tests! {
     }
 }
 
-/// `-l -v` plans as attaching does: of a function with a tail call the return address is to be replaced, and nothing is
-/// refused for want of the linker's hook, which the process has.
+/// `-l -v` plans as attaching does: for a function with a tail call the return address is to be replaced. Nothing is
+/// refused because of a missing hook of the linker, which the process has.
 #[test]
 fn a_list_shows_how_each_site_would_be_patched() {
     let mut command = Command::new(nanoprobe());
     command.args(["-l", "-v", "-n", "pid$target:a.out:handle_request:return", "-c"]);
-    // It runs on for a moment while it is listed.
+    // 1000 requests take so long that the program still runs while its sites are listed.
     command.arg(format!("{} sleeps 1000", program("tailcalls.cpp").display()));
     let listed = run(&mut command).success();
     assert!(listed.stdout.contains(", return address replaced"), "{}", listed.stdout);

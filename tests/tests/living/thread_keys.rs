@@ -8,10 +8,10 @@ use nanoprobe_tests::tracer::assert_nothing_lost;
 use crate::{traced_from_start, traced_when_attached};
 
 const COUNT: &str = "pid$target:a.out:counted:entry { @ = count(); }";
-/// With a handler, which needs the context for more than a number.
+/// A sum needs a handler. [`COUNT`] needs none: the detour itself increments a number in the thread's context.
 const SUM: &str = "pid$target:a.out:counted:entry { @ = sum(arg0 * 0 + 1); }";
 
-/// Both ways to come to a program, exact counts.
+/// Traces a program in both ways, from its start and by attaching, and checks that counts are exact.
 #[track_caller]
 fn exact(form: nanoprobe_tests::tracer::Form, clause: &str, program: &std::path::Path, arguments: &str) {
     let (target, traced) = traced_when_attached(form, clause, program, arguments);
@@ -44,7 +44,7 @@ live_tests! {
         }
     }
 
-    /// They exist when the tracer comes.
+    /// The threads exist before the tracer attaches.
     fn threads_that_share_a_thread_pointer_are_counted(form) {
         for build in [Build::Usual, Build::Static] {
             let Some(path) = need_program("keys.c", build) else { continue };

@@ -23,7 +23,7 @@ live_tests! {
         assert_nothing_lost(&traced.finished.stderr);
     }
 
-    /// More threads than contexts would be needed at any time: contexts and identities are reused, counts are not lost.
+    /// More threads than contexts over time: contexts and identities are reused, and counts are not lost.
     fn churning_threads_are_counted(form) {
         let clause = "pid$target:a.out:churned:entry { @[probefunc] = count(); }
                       pid$target:a.out:churned_away:entry { @[probefunc] = count(); }";

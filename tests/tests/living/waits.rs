@@ -21,9 +21,9 @@ live_tests! {
         assert_eq!(value(&traced.results), said(&target.stdout, "calls"), "{}", traced.finished.stderr);
     }
 
-    /// A thread may sleep under such a mask when we attach, or be in a handler that will return to
-    /// one: it does not die of the next trap. A thread that sleeps when we detach finds its own
-    /// mask where it was.
+    /// When we attach, a thread may sleep under the mask of its call, or be in a handler that will return to such a
+    /// mask. The thread does not die of the next trap. A thread that sleeps when we detach finds its own mask where it
+    /// was.
     fn sleepers(form) {
         let mut target = start_waiting(&program("waits.c"), "asleep");
         let snapshot = Snapshot::take(target.pid());

@@ -103,7 +103,7 @@ fn compare(form: Form, program: &Path, script: &str, options: &[&str], modules: 
         .collect();
     assert_eq!(stdout, right.stdout, "{}", traced.finished.stderr);
     assert!(!right.stdout.is_empty());
-    // The program's own stderr is what both runs have in common there.
+    // The program's own stderr is what both runs share there.
     for line in right.stderr.lines() {
         assert!(
             traced.finished.stderr.contains(line),
@@ -134,12 +134,12 @@ live_tests! {
 
     fn sqlite3(form) {
         let Some(sqlite) = need_command("all of sqlite3", "sqlite3") else { return };
-        // -init reads the file; an empty standard input then ends the program.
+        // -init reads the file; then the empty standard input ends the program.
         compare(form, &sqlite, SQL_WORK, &["-batch", ":memory:", "-init"], &["libsqlite3"], 2000);
     }
 }
 
-/// The comparison relies on this: unprobed, each script prints the same every time, and ends as intended.
+/// The comparison relies on this: unprobed, each script has the same output every time, and ends as intended.
 #[test]
 fn the_scripts_repeat_themselves() {
     for (name, script, options, code) in [

@@ -1,4 +1,4 @@
-//! Interpreters: python3's static probes against what the interpreter tells its own program; typed arguments of
+//! Interpreters: python3's static probes compared with what the interpreter tells its own program; typed arguments of
 //! python3's and node's functions, where they have debug information.
 
 use std::io::Write;
@@ -17,9 +17,9 @@ fn script(suffix: &str, text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// Between two audited events the interpreter counts what its static probes show: audited events by
-/// a hook, collections by gc.callbacks, lines by sys.settrace (in a second call, since the probe
-/// does not see which frame is traced).
+/// Between two audited events the script itself counts the events of the static probes: audited events by a hook,
+/// collections by gc.callbacks, lines by sys.settrace (in a second call, since the probe does not see which frame is
+/// traced).
 const COUNTED: &str = r#"import sys, gc
 events, collections, lines = {}, {}, {}
 def hook(name, arguments):
@@ -79,7 +79,7 @@ live_tests! {
         let tracer = Tracer::new(form).clause(clause).command(&python, &format!("-S -E {}", script.path().display()));
         let traced = tracer.run().complete();
         let mut rows = table(&traced.results);
-        // What only the probes tell.
+        // Only the probes show these.
         let import = |probe: &str| rows.keys().any(|row| *row == format!("import-find-load-{probe} colorsys"));
         assert!(import("start") && rows.remove("gc done") == Some(17), "{rows:#?}");
         rows.retain(|row, _| !row.starts_with("import-"));
@@ -92,8 +92,8 @@ live_tests! {
     }
 }
 
-/// A python3 whose functions have debug information, and the module that they are in: as built from
-/// source, by pyenv for example.
+/// A python3 whose functions have debug information, as one built from source or by pyenv, and the module that contains
+/// them.
 fn python_with_types() -> Option<(PathBuf, String)> {
     let first = std::env::var("PATH").unwrap_or_default();
     let first = first.split(':').map(|folder| Path::new(folder).join("python3"));
@@ -124,7 +124,7 @@ for object in [Thing() for _ in range(25)] + [Odd() for _ in range(4)] + [(), (1
 print("OK")
 "#;
 
-/// Counts of calls, by fields of structures behind pointers in the first argument.
+/// Counts of calls, by fields of structures to which the first argument points.
 #[test]
 fn python_s_functions_have_typed_arguments() {
     let Some((python, module)) = python_with_types() else {
@@ -156,7 +156,7 @@ fn python_s_functions_have_typed_arguments() {
     }
 }
 
-/// node carries libuv, in C: what its file system functions are given is what the script has asked for.
+/// node contains libuv, in C: its file system functions get what the script has requested.
 #[test]
 fn node_s_functions_have_typed_arguments() {
     let Some(node) = need_command("typed arguments of node", "node") else {

@@ -1,4 +1,4 @@
-//! Real programs, every function of them probed at entry and return while they work: their output is right.
+//! Real programs work while all their functions are probed at entry and return: their output is right.
 
 mod commands;
 mod interpreters;
@@ -8,12 +8,12 @@ mod servers;
 use nanoprobe_tests::results::table;
 use nanoprobe_tests::tracer::Traced;
 
-/// Counts every entry and return of a module; cheap enough that the program's work stays its own.
+/// Counts every entry and return of a module. This is cheap, so the program's work is not disturbed.
 fn all_of(module: &str) -> String {
     format!("pid$target:{module}::entry,pid$target:{module}::return {{ @[probename] = count(); }}")
 }
 
-/// Asserts that entries and returns were counted in plenty.
+/// Asserts that many entries and returns were counted.
 #[track_caller]
 fn assert_counted(traced: &Traced, at_least: i64) {
     let rows = table(&traced.results);

@@ -1,12 +1,12 @@
-//! Static probes of a PostgreSQL server's process, compared with what its client has sent and received.
+//! Static probes of a PostgreSQL server's process, compared with the traffic of its client.
 
 use nanoprobe_tests::postgres::Server;
 use nanoprobe_tests::results::table;
 use nanoprobe_tests::text::Snapshot;
 use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost};
 
-/// In one session: statements that are answered, statements that fail, sorts; twice, by either
-/// form, with nothing left between.
+/// One session with successful statements, failing statements and sorts, twice, each time in either form; nothing is
+/// left in between.
 #[test]
 fn static_probes_count_what_the_client_sent() {
     let Some(server) = Server::start("postgres's static probes") else {
@@ -52,16 +52,16 @@ fn static_probes_count_what_the_client_sent() {
             ("transaction-start", answered.0 + answered.1),
             ("transaction-commit", answered.0),
             ("transaction-abort", answered.1),
-            // Two keys, and the kilobytes of work_mem, which is what initdb makes it.
+            // Two keys, and the kilobytes of work_mem, which initdb sets.
             ("sort 2 4096", 3),
         ];
         for (row, count) in expected {
             assert_eq!(rows.get(row), Some(&count), "{row} {form:?}: {rows:#?}");
         }
-        // A failed statement is not done, and the extended protocol has no such probe.
+        // A failed statement has no "done" probe, and neither has the extended protocol.
         let queries = rows.keys().filter(|row| row.starts_with("query-"));
         assert_eq!(queries.count(), 5, "{rows:#?}");
-        // And the server serves on.
+        // The server continues to work.
         client.query("select 1");
         assert_eq!(client.done, answered.0 + 1);
     }

@@ -123,7 +123,7 @@ live_tests! {
         assert!(matched(&traced.finished.stderr) >= 1000, "{}", traced.finished.stderr);
         assert_counted(&traced, 10_000);
         assert_nothing_lost(&traced.finished.stderr);
-        // The same worker: it did not crash and was not replaced.
+        // The worker is the same process as before: it did not crash and was not replaced.
         assert_eq!(worker_of(master), Some(worker));
         server.signal(nix::sys::signal::Signal::SIGQUIT);
         server.finish().success();

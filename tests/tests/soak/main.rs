@@ -1,6 +1,5 @@
-//! The soak: a tracer attaches, traces, is killed, is cleaned up after and detaches, at random
-//! moments, on programs of every kind. Meanwhile twenty times more threads are runnable than
-//! there are processors.
+//! The soak: a tracer attaches, traces, is killed, is cleaned up and detaches, at random moments, on programs of every
+//! kind. Meanwhile twenty times more threads are runnable than there are processors.
 //!
 //! After every round the program is alive and works, its text is that of its files, and nothing of
 //! ours is mapped in it. If a round has traced a whole batch of calls, the count is the batch's.
@@ -25,12 +24,12 @@ use nix::sys::signal::Signal;
 
 use crate::subjects::Subject;
 
-/// Threads for each processor that do nothing but execute.
+/// The number of spinning threads for each processor.
 const SPINNERS: usize = 10;
-/// How long one command may take on a machine that is twenty times too busy.
+/// The time limit of one command on a machine that is twenty times too busy.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What a round does.
+/// The kinds of rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Round {
     /// Attach, a whole batch, detach: the count is exact.
@@ -45,7 +44,7 @@ enum Round {
 
 const ROUNDS: [Round; 4] = [Round::Counted, Round::Interrupted, Round::Killed, Round::Followed];
 
-/// Random enough, and the same for the same seed (xorshift64*).
+/// Pseudo-random numbers, which are the same for the same seed (xorshift64*).
 struct Random(u64);
 
 impl Random {
@@ -95,7 +94,7 @@ fn no_target_is_harmed_and_every_count_is_right() {
     ));
 }
 
-/// Past the test runner's capture: how many of each is what the log is for.
+/// This bypasses the test runner's capture: the log is for these counts.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

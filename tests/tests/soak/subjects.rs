@@ -1,4 +1,4 @@
-//! The programs of the soak. Each does batches of work on request; of most it is known how many calls that takes.
+//! The programs of the soak. Each does batches of work on request; for most of them the number of calls is known.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use crate::LIMIT;
 enum Batches {
     /// A line with the number of calls; `done NUMBER` is the answer.
     Lines { calls: i64, done: usize },
-    /// A client that puts load on a server, and is over by itself.
+    /// A client that puts load on a server, and ends by itself.
     Client {
         start: Box<dyn Fn() -> Command>,
         running: Option<Running>,
@@ -25,13 +25,13 @@ enum Batches {
 /// A program that is traced.
 pub struct Subject {
     pub name: &'static str,
-    /// What is traced of it.
+    /// The module that is traced.
     pub pid: i32,
     /// The clause that counts the calls of a batch, and prints one number.
     pub counts: String,
-    /// Another clause, which patches much and prints nothing.
+    /// Another clause, which makes many patches and prints nothing.
     pub more: &'static str,
-    /// Whether its signals leave room for traps.
+    /// Whether the program can handle traps besides its signals.
     pub may_trap: bool,
     batches: Batches,
     process: Running,
@@ -43,7 +43,7 @@ const MUCH: &str = "pid$target:libc:mem*:entry,pid$target:libc:str*:return,pid$t
                     END { clear(@more); trunc(@more); }";
 
 impl Subject {
-    /// Asks for a batch; how many calls it is, where that is known.
+    /// Requests a batch; returns its number of calls, if that is known.
     pub fn begin_batch(&mut self) -> Option<i64> {
         match &mut self.batches {
             Batches::Lines { calls, done } => {
@@ -91,7 +91,7 @@ impl Subject {
         self.process.is_running() && std::path::Path::new(&format!("/proc/{}/mem", self.pid)).exists()
     }
 
-    /// Ends the program, which says whether its own results were right.
+    /// Ends the program, which reports whether its own results were right.
     pub fn finish(mut self) {
         match self.batches {
             Batches::Lines { .. } => {
@@ -107,7 +107,7 @@ impl Subject {
     }
 }
 
-/// Those that this machine has.
+/// The programs that this machine has.
 pub fn all() -> Vec<Subject> {
     let mut all: Vec<Subject> = ["threads", "coroutines", "rseq"].into_iter().filter_map(of_c).collect();
     all.extend([go(), node(), jvm(), redis(), nginx()].into_iter().flatten());

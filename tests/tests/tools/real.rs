@@ -1,5 +1,5 @@
-//! The tools on real programs, which already run: their counts are what the program itself says, or
-//! what its clients sent. Ended by Ctrl-C, or by the end of the program.
+//! The tools on real programs that already run. Their counts are compared with the program's own, or with what its
+//! clients sent. Tracing is ended by Ctrl-C, or by the end of the program.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -14,14 +14,14 @@ use nanoprobe_tests::text::Snapshot;
 use nanoprobe_tests::tracer::{assert_nothing_lost, nanoprobe, start_waiting, wait_until_tracing};
 use nix::sys::signal::Signal;
 
-/// A tool that traces.
+/// A tool that is tracing.
 struct Tool {
     running: Running,
     results: tempfile::NamedTempFile,
 }
 
 impl Tool {
-    /// On a process that runs; returns when it traces.
+    /// Starts a tool on a running process; returns when it traces.
     #[track_caller]
     fn attach(name: &str, pid: i32, arguments: &[&str]) -> Tool {
         let results = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -33,14 +33,14 @@ impl Tool {
         Tool { running, results }
     }
 
-    /// Ctrl-C, and what it has printed, parted into words.
+    /// Ctrl-C; then its output, as words.
     #[track_caller]
     fn interrupt(self) -> Vec<Vec<String>> {
         self.running.signal(Signal::SIGINT);
         self.finish()
     }
 
-    /// What it has printed when it has ended.
+    /// Its output after it has ended.
     #[track_caller]
     fn finish(self) -> Vec<Vec<String>> {
         let finished: Finished = self.running.finish().success();
@@ -51,9 +51,8 @@ impl Tool {
     }
 }
 
-/// Every query once, by either protocol, with failures marked as such: whatever is wrong with them,
-/// and wherever in a transaction. A query that is only parsed, and a transaction that its client
-/// gives up, are no failures.
+/// Every query appears once, by either protocol, with failures marked as such, whatever the failure is, and wherever in
+/// a transaction. A query that is only parsed, and a transaction that its client gives up, are no failures.
 #[test]
 fn sqlslower_shows_what_the_client_sent() {
     let Some(server) = Server::start("sqlslower on a server") else {
@@ -74,9 +73,9 @@ fn sqlslower_shows_what_the_client_sent() {
     client.prepare("select 'parsed only'");
     client.query("selct 'misspelled'");
     client.execute("selct 'misspelled'");
-    // It fails by itself, when it has been executed that long.
+    // This query fails by a division by zero, after it has been executed for 60 ms.
     client.execute("select 1 / (select 0 from pg_sleep(0.06))");
-    // On a busy machine the short ones below stay within it, too.
+    // The limit is long enough for the short queries below, on a busy machine too.
     client.query("set statement_timeout = 1000");
     client.query("select pg_sleep(60)");
     client.execute("select pg_sleep(61)");
@@ -119,7 +118,7 @@ fn sqlslower_shows_what_the_client_sent() {
     ];
     sent.extend(others.map(str::to_owned));
     assert_eq!(shown, sent);
-    // These had their time. (That of a query of the extended protocol which is cancelled begins while it is parsed.)
+    // These had time to execute. (In the extended protocol, the time of a cancelled query begins while it is parsed.)
     let slept = [
         "FAILED select 1 / (select 0 from pg_sleep(0.06))",
         "FAILED select pg_sleep(60)",
@@ -170,10 +169,11 @@ fn gcpause_counts_the_collections_that_gc_callbacks_report() {
         .collect();
     let at = lines
         .iter()
-        .position(|line| line[0] == "GENERATION")
+        .position(|line| line[0] == "COLLECTIONS")
         .expect("the summary");
     let number = |word: &String| word.parse::<u64>().expect("a number");
-    let summary = lines[at + 1..].iter().map(|line| (number(&line[0]), number(&line[1])));
+    // Count, average, longest, number of the generation, its name.
+    let summary = lines[at + 1..].iter().map(|line| (number(&line[3]), number(&line[0])));
     assert_eq!(summary.collect::<BTreeMap<_, _>>(), told, "{lines:?}");
     assert!(told.values().all(|count| *count > 0), "{told:?}");
     assert_eq!(at - 1, told.values().sum::<u64>() as usize, "{lines:?}");
@@ -215,19 +215,22 @@ fn nodegc_counts_the_collections_that_node_traces() {
             .count()
             .to_string()
     };
-    let said = [("0", said(": Scavenge")), ("1", said(": Mark-Compact"))];
+    let said = [
+        ("scavenge", said(": Scavenge")),
+        ("mark-compact", said(": Mark-Compact")),
+    ];
     assert!(said.iter().all(|(_, count)| count != "0"), "{}", finished.stdout);
     let text = std::fs::read_to_string(&results).expect("the results");
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     for (kind, count) in &said {
-        let row = rows.iter().find(|row| row.len() == 4 && row[0] == *kind);
-        assert!(row.is_some_and(|row| row[1] == *count), "{said:?}\n{text}");
+        let row = rows.iter().find(|row| row.len() == 4 && row[3] == *kind);
+        assert!(row.is_some_and(|row| row[0] == *count), "{said:?}\n{text}");
         let singly = rows.iter().filter(|row| row.len() == 2 && row[1] == *kind).count();
         assert_eq!(singly.to_string(), *count, "{text}");
     }
 }
 
-/// What redis-server says of itself.
+/// redis-server's own information.
 fn info(port: u16, section: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
     write!(stream, "INFO {section}\r\nQUIT\r\n").expect("sending");
@@ -236,7 +239,7 @@ fn info(port: u16, section: &str) -> String {
     text
 }
 
-/// What it counts of its commands, by name.
+/// redis-server's own counts of commands, by name.
 fn calls_of_commands(port: u16) -> BTreeMap<String, u64> {
     let text = info(port, "commandstats");
     let row = |line: &str| {
@@ -289,7 +292,7 @@ fn counts_of_a_server_under_load_are_its_own() {
     };
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", server.pid()));
     let uses_jemalloc = maps.is_ok_and(|maps| maps.contains("libjemalloc"));
-    // All of them are under load while the tools come and go; then what is counted is sent while each is there.
+    // All tools come and go under load; then known commands are sent while each one traces.
     let mut counted = |tool: &str, arguments: &[&str]| {
         let snapshot = Snapshot::take(server.pid());
         let before = calls_of_commands(port);
@@ -321,7 +324,7 @@ fn counts_of_a_server_under_load_are_its_own() {
     let (lines, commands) = counted("funclatency", &["incrCommand"]);
     let row = lines
         .iter()
-        .find(|line| line.len() == 3 && line[2].ends_with("`incrCommand"));
+        .find(|line| line.len() == 4 && line[3].ends_with("`incrCommand"));
     assert_eq!(
         row.map(|row| row[0].clone()),
         Some(commands[2].to_string()),
@@ -342,21 +345,20 @@ fn counts_of_a_server_under_load_are_its_own() {
         "{lines:?}"
     );
 
-    // Each command is looked up once; `INFO` and what redis-benchmark asks for besides are commands as well.
+    // Each command is looked up once; `INFO` and the other requests of redis-benchmark are commands as well.
     let (lines, commands) = counted("argcount", &["a.out:setCommand", "arg0 != 0"]);
-    let rows: Vec<&[String]> = lines.iter().map(|line| &line[1..]).collect();
-    assert_eq!(
-        rows,
-        [["setCommand".to_owned(), "1".to_owned(), commands[0].to_string()]],
+    assert!(
+        lines.len() == 2 && lines[1].len() == 3 && lines[1][1].ends_with("`setCommand") && lines[1][2] == "1",
         "{lines:?}"
     );
+    assert_eq!(lines[1][0], commands[0].to_string(), "{lines:?}");
 
     let (lines, commands) = counted("argdist", &["a.out:lookupKeyWrite", "arg1 != 0", "return"]);
     let bars = lines.iter().filter(|line| line.len() > 2 && line[1].starts_with('|'));
     let sum: u64 = bars.filter_map(|line| line.last()?.parse::<u64>().ok()).sum();
     assert!(sum >= commands[2], "{commands:?} {lines:?}");
 
-    // A record for each call: there is room for all of them, however long the tracer gets no processor.
+    // There is a record for each call, and room for all of them, however long the tracer gets no processor.
     let (lines, commands) = counted("funcslower", &["-b", "4m", "a.out:incrCommand", "0us"]);
     assert_eq!(lines.len() as u64, commands[2] + 1);
 
@@ -365,10 +367,10 @@ fn counts_of_a_server_under_load_are_its_own() {
     let closed = lines.iter().filter(|line| line[1] == "}").count();
     assert_eq!((opened as u64, closed as u64), (commands[2], commands[2]));
 
-    // Sixty clients, each with 32 KiB of buffers: nothing of them is left once they have gone,
-    // except perhaps for the last one.
+    // Sixty clients, each with buffers of 32 KiB. After they have gone, none of these is left, except perhaps the last
+    // client's.
     if uses_jemalloc {
-        let (lines, _) = counted("memleak", &["libjemalloc*", "a.out:createClient"]);
+        let (lines, _) = counted("memleak", &["*", "a.out:createClient"]);
         let bytes: Vec<i64> = lines.iter().filter_map(|line| line.get(1)?.parse().ok()).collect();
         assert!(
             !bytes.is_empty() && bytes.iter().all(|bytes| (0..100_000).contains(bytes)),
@@ -392,8 +394,8 @@ fn counts_of_a_server_under_load_are_its_own() {
     server.finish().success();
 }
 
-/// A python3 that calls the allocator itself, a known number of times among its own: what it leaks is found, to the
-/// byte, with every form of the allocator's functions; glibc's aligned ones end by tail calls.
+/// A python3 that also calls the allocator itself, a known number of times. Its leaks are found, to the byte, with
+/// every form of the allocator's functions; glibc's aligned ones end by tail calls.
 #[test]
 fn memleak_finds_what_python_leaks() {
     let Some(python) = need_command("memleak, attached", "python3") else {
@@ -422,15 +424,19 @@ fn memleak_finds_what_python_leaks() {
     python.wait_for("done\n");
     let lines = tool.interrupt();
     snapshot.assert_restored(python.pid());
-    // All of them are called by the same instruction of libffi.
+    // All these calls come from the same instruction of libffi.
     let bytes = 70001 + 30000 + 640 + 70000 + 70002 + 70003;
     let wanted = [(6 * 500).to_string(), (bytes * 500).to_string()];
-    assert_eq!(lines.iter().filter(|line| line[..2] == wanted).count(), 1, "{lines:?}");
+    assert_eq!(
+        lines.iter().filter(|line| line.get(..2) == Some(&wanted[..])).count(),
+        1,
+        "{lines:?}"
+    );
     python.go();
     python.finish().success();
 }
 
-/// The tool ends with the program, and what it has counted is there.
+/// The tool ends with the program, and has its counts.
 #[test]
 fn a_tool_ends_with_its_program() {
     for (name, row) in [("funccount", vec!["500", "looper`func"]), ("stackcount", vec!["500"])] {
@@ -443,7 +449,7 @@ fn a_tool_ends_with_its_program() {
     }
 }
 
-/// And a program that is killed: what was counted up to then is there.
+/// If a program is killed, the counts up to then are printed.
 #[test]
 fn a_tool_prints_its_results_when_its_program_is_killed() {
     let mut busy = start_waiting(&program("looper.c"), "2000000000");
@@ -458,7 +464,7 @@ fn a_tool_prints_its_results_when_its_program_is_killed() {
     };
     let before = work(busy.pid());
     busy.go();
-    // Ticks of a hundredth of a second, of its own: millions of calls.
+    // Ticks of a hundredth of a second of its own time: millions of calls.
     busy.wait_until("having worked", |busy| work(busy.pid()) > before + 5);
     busy.signal(Signal::SIGKILL);
     let lines = tool.finish();

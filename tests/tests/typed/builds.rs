@@ -1,5 +1,5 @@
-//! The same program however it was compiled and linked, and wherever its debug information and its file are: its types
-//! are known, or a message says what is missing.
+//! The same program, compiled and linked in different ways, with its debug information and its file in different
+//! places. Its types are known, or a message says what is missing.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use nanoprobe_tests::program::{Build, copy_program, need_program};
 use nanoprobe_tests::results::table;
 use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe};
 
-/// gcc's `noipa` is unknown to clang, which leaves alone what another definition may replace.
+/// gcc's `noipa` is unknown to clang, which does not optimise functions that another definition may replace.
 const SOURCE: &str = "#include <stdio.h>\n\
     #if __has_attribute(noipa)\n\
     #define PROBED __attribute__((noipa))\n\
@@ -28,7 +28,7 @@ const SOURCE: &str = "#include <stdio.h>\n\
         return puts(sum == -50 ? \"OK\" : \"wrong\") < 0; }\n";
 const CLAUSE: &str = r#"pid$target:a.out:area:entry { printf("%d %d %s %d\n", args[0]->x, args[0]->y, stringof(args[0]->name), args[1]); }"#;
 
-/// Compiles it in the folder; `false` with the reason reported where this machine cannot.
+/// Compiles the source in the folder. If this machine cannot, reports the reason and returns `false`.
 fn compile(folder: &Path, name: &str, compiler: &str, flags: &[&str]) -> bool {
     std::fs::write(folder.join(format!("{name}.c")), SOURCE).expect("the source");
     let Some(compiler) = need_command(&format!("types of a program built {name}"), compiler) else {
@@ -54,7 +54,7 @@ fn assert_typed(what: &str, results: &str) {
     assert_eq!(lines, expected, "{what}");
 }
 
-/// Traces it from its start.
+/// Traces the program from its start.
 #[track_caller]
 fn check(folder: &Path, name: &str) {
     let tracer = Tracer::new(Form::Default).argument("-q").clause(CLAUSE);
@@ -113,7 +113,7 @@ fn of_files_apart_and_packed() {
     } else {
         left_out("debug information packed by zstd", "this objcopy cannot");
     }
-    // Nothing is left in the file but what the loader needs: the function's name, too, is only in the other one.
+    // The file contains only what the loader needs: even the function's name is only in the other file.
     std::fs::create_dir(path.join(".debug")).expect("a folder");
     for (name, apart) in [("beside", "beside.debug"), ("below", ".debug/below.debug")] {
         let link = format!("--add-gnu-debuglink={apart}");
@@ -122,7 +122,7 @@ fn of_files_apart_and_packed() {
         assert!(made, "objcopy failed");
         check(path, name);
     }
-    // Another file than the one that was linked is not taken for it.
+    // A file other than the linked one is not used.
     std::fs::write(
         path.join("beside.debug"),
         std::fs::read(path.join("whole")).expect("a file"),
@@ -136,7 +136,7 @@ fn of_files_apart_and_packed() {
     );
 }
 
-/// What is in a .dwo file is not read; the message says which one it is.
+/// A .dwo file is not read; the message names it.
 #[test]
 fn split_debug_information_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -149,7 +149,7 @@ fn split_debug_information_is_reported() {
         let told = format!("the debug information of {name} is split: a part of it is in {name}");
         let is_told = refused.stderr.contains(&told) && refused.stderr.contains(".dwo, which is not read");
         assert!(refused.stderr.contains("[D_ARGS_TYPE]") && is_told, "{refused:?}");
-        // What needs no types is there.
+        // Everything that needs no types works.
         let plain = "pid$target:a.out:area:entry { @ = sum(arg1); }";
         let traced = Tracer::new(Form::Default)
             .clause(plain)
@@ -160,7 +160,7 @@ fn split_debug_information_is_reported() {
     }
 }
 
-/// gcc's -g1 tells of lines: that is why there are no arguments, not that the function has none.
+/// gcc's -g1 describes only lines. So arguments are missing for that reason, and not because the function has none.
 #[test]
 fn debug_information_with_lines_only_is_reported() {
     if find_command("gcc").is_some_and(|gcc| is_clang(gcc.as_os_str())) {
@@ -175,13 +175,12 @@ fn debug_information_with_lines_only_is_reported() {
         let refused = tracer.command(&folder.path().join("lines"), "").run().finished;
         let is_told = refused
             .stderr
-            .contains("tells of no parameters: it was compiled with -g1");
+            .contains("describes no parameters: it was compiled with -g1");
         assert!(refused.stderr.contains("[D_ARGS_TYPE]") && is_told, "{refused:?}");
     }
 }
 
-/// Go's functions take their arguments in registers of their own; what they return is held against
-/// the program's checksum.
+/// Go's functions take their arguments in Go's own registers; their results are compared with the program's checksum.
 #[test]
 fn arguments_of_go_are_those_of_go() {
     const WORKERS: u64 = 16;
@@ -206,7 +205,7 @@ fn arguments_of_go_are_those_of_go() {
     assert_eq!(rows["in"], 16 * 20 * 5050);
 }
 
-/// Its file was replaced by another one, as an update does, or is gone.
+/// The program's file was deleted, or replaced by another one, as in an update.
 #[test]
 fn of_a_file_that_is_not_there_any_more() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -240,7 +239,7 @@ fn of_a_file_that_is_not_there_any_more() {
     }
 }
 
-/// A program of another mount namespace: its file and its debug file are where only it sees them.
+/// A program of another mount namespace: its file and its debug file are visible only there.
 #[test]
 fn of_another_mount_namespace() {
     if !nix::unistd::geteuid().is_root() {
@@ -278,7 +277,8 @@ fn of_another_mount_namespace() {
     assert_typed("mounted elsewhere", &tracing.finish().success().results);
 }
 
-/// By its build-id below /usr/lib/debug, of which this run has one of its own. Another file of that name is not taken.
+/// The debug file is found by its build-id below /usr/lib/debug, which this run has for itself. Another file of that
+/// name is not used.
 #[test]
 fn of_a_debug_folder_by_build_id() {
     const WHAT: &str = "types by build-id";

@@ -1,5 +1,5 @@
-//! Arguments where optimising compilers have them at the entry: what D reads is what the program prints of itself, or D
-//! refuses to read it.
+//! Arguments at the entry, where optimising compilers have them. D reads what the program itself prints, or refuses to
+//! read it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,7 +37,7 @@ fn main() {
 }
 "#;
 
-/// Bit-fields, pointers to members of both kinds (8 and 16 bytes), and a name with the tag of an ABI.
+/// Bit-fields, pointers to members of both kinds (8 and 16 bytes), and a name with an ABI tag.
 const CPP: &str = r#"
 #include <cstdio>
 #include <string>
@@ -62,7 +62,7 @@ int main() {
 }
 "#;
 
-/// The program; `None` with the reason reported where this machine cannot make it.
+/// The program; if this machine cannot make it, reports the reason and returns `None`.
 fn compile(folder: &Path, compiler: &str, source: (&str, &str), flags: &[&str]) -> Option<PathBuf> {
     let (name, text) = source;
     std::fs::write(folder.join(name), text).expect("the source");
@@ -81,7 +81,7 @@ fn compile(folder: &Path, compiler: &str, source: (&str, &str), flags: &[&str]) 
     Some(program)
 }
 
-/// Whether what D prints of `values` at the entry is what the program prints itself; `None`: D refuses to read it.
+/// Whether D and the program print the same for `values` at the entry; `None` if D refuses to read it.
 fn same(program: &Path, function: &str, values: &[&str]) -> Option<bool> {
     let name = function.rsplit("::").next().expect("a name");
     let format: String = values.iter().map(|_| " %d").collect();
@@ -113,7 +113,7 @@ fn same(program: &Path, function: &str, values: &[&str]) -> Option<bool> {
 }
 
 #[test]
-fn what_rust_changes_is_read_where_it_is_or_refused() {
+fn arguments_that_rust_changes_are_read_in_place_or_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     for flags in [
         &["-O"][..],
@@ -136,7 +136,7 @@ fn what_rust_changes_is_read_where_it_is_or_refused() {
             let found = same(&program, function, values);
             assert!(found.unwrap_or(may_be_refused), "{flags:?} {function}: {found:?}");
         }
-        // It moves to the place of the one that is left out, and the debug information says so.
+        // One argument is left out, and this argument moves to its place, as the debug information says.
         assert_eq!(same(&program, "*::unused", &["args[1]"]), Some(true), "{flags:?}");
     }
 }

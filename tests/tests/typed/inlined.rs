@@ -46,7 +46,7 @@ live_tests! {
 }
 
 #[test]
-fn what_a_copy_has_not_is_refused() {
+fn arguments_that_a_copy_lacks_are_refused() {
     for (argument, reason) in [(6, "no arguments on the stack"), (7, "%xmm0")] {
         let clause = format!("pid$target:a.out:many:entry {{ trace(args[{argument}]); }}");
         let finished = run(Command::new(nanoprobe())
@@ -67,7 +67,7 @@ fn globs_and_returns_mean_no_copies() {
         let finished = run(Command::new(nanoprobe())
             .args(["-l", "-n", description, "-c"])
             .arg(program("inlined.c")));
-        // The program itself may come to print something, too.
+        // The program may also print something itself.
         finished.stdout.lines().filter(|line| line.contains(" pid")).count()
     };
     assert_eq!(list("pid$target:a.out:both:entry"), 2);

@@ -28,7 +28,8 @@ fn compile(folder: &Path, output: &str, text: &str, flags: &[&str]) {
     .success();
 }
 
-/// A program without debug information, and its library with: the program finds it by its run path.
+/// A program without debug information, and its library with debug information. The program finds the library by its
+/// run path.
 fn build(folder: &Path) -> std::path::PathBuf {
     let library = folder.join("lib");
     std::fs::create_dir(&library).expect("a folder");
@@ -60,8 +61,8 @@ live_tests! {
     }
 }
 
-/// A variable of the library's that the loader copies into the program: the program's is the one that counts, whichever
-/// is named, and the library says its type.
+/// A variable of the library that the loader copies into the program. The program's copy is used, whichever name is
+/// given, and the library describes its type.
 const COPIED: &str = "extern struct point { int x; short y; } origin;\n\
     int origin_x(void);\n\
     __attribute__((noipa)) int moved(int by) { origin.x += by; return origin_x(); }\n\

@@ -37,7 +37,7 @@ fn counts(form: Form, source: &str, build: Build, text: &str, rounds: &str) -> V
     found
 }
 
-/// What the command says of a description that matches nothing.
+/// The command's message for a description that matches nothing.
 fn refused(description: &str) -> String {
     let finished = run(Command::new(nanoprobe())
         .args(["-n", description, "-c"])
@@ -50,7 +50,7 @@ live_tests! {
     fn a_line_fires_in_every_copy_of_its_code(form) {
         // In `once`, three times in the loop of `thrice`.
         assert_eq!(counts(form, "inlined.c", Build::Usual, "line: add", "7"), ["once 7", "thrice 21"]);
-        // Inlined in `plain`, and called by its address.
+        // The function is inlined in `plain`, and called by its address elsewhere.
         assert_eq!(counts(form, "inlined.c", Build::Usual, "line: both", "7"), ["both 7", "plain 7"]);
     }
 
@@ -60,13 +60,13 @@ live_tests! {
     }
 
     fn lines_of_cpp_and_rust_have_all_their_instances(form) {
-        // Two instances of the template.
-        assert_eq!(counts(form, "inlined.cpp", Build::Usual, "line: price", "6"), ["_Z3buyRN4shop4CartEi 12"]);
+        // The template has two instances.
+        assert_eq!(counts(form, "inlined.cpp", Build::Usual, "line: price", "6"), ["buy 12"]);
         if let Some(path) = need_program("inlined.rs", Build::Rust) {
             let line = line_of("inlined.rs", "before + add");
             let clause = format!("pid$target:a.out:inlined::twice:inlined.rs@{line} {{ @ = count(); }}");
             let found = printed(form, &path, "6", &[&clause]);
-            // The two sums begin apart from each other; what is between them is inlined, and other lines.
+            // The two sums begin in different places; between them is inlined code of other lines.
             assert_eq!(found.iter().map(|line| line.trim()).collect::<Vec<_>>(), ["12"]);
         }
     }

@@ -20,13 +20,14 @@ live_tests! {
     }
 }
 
-/// By default only: by traps each of its calls takes a signal, and a busy machine minutes.
+/// This test runs only with the default tactics: with traps each call takes a signal, which on a busy machine takes
+/// minutes.
 #[test]
 fn node_s_functions_have_their_names() {
     let Some(node) = need_command("names of made code", "node") else {
         return;
     };
-    // V8 writes a log besides, into the current folder if it is not told where.
+    // V8 also writes a log, by default into the current folder.
     let folder = tempfile::tempdir().expect("a folder");
     let (script, log) = (folder.path().join("script.js"), folder.path().join("v8.log"));
     let text = "const fs = require('fs'); function innermost(n) { fs.fstatSync(0); return n + 1; }\n\

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use nanoprobe_tests::tracer::{Form, Tracer};
 
-/// What a script prints of a command, line by line.
+/// The output of a script on a command, line by line.
 fn printed(form: Form, program: &Path, rounds: &str, clauses: &[&str]) -> Vec<String> {
     let mut tracer = Tracer::new(form).argument("-q");
     for clause in clauses {

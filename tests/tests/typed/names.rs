@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use nanoprobe_tests::command::run;
+use nanoprobe_tests::command::{Running, run};
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program, program};
 use nanoprobe_tests::tracer::{Tracer, nanoprobe};
@@ -11,7 +11,7 @@ use crate::printed;
 
 const AREA: &str = "_ZNK6shapes6Circle4areaEi";
 
-/// What a clause prints of the C++ program, with the option.
+/// The output of a clause on the C++ program, with the option.
 fn with_option(form: nanoprobe_tests::tracer::Form, option: &str, clause: &str) -> Vec<String> {
     let tracer = Tracer::new(form)
         .argument("-q")
@@ -42,8 +42,8 @@ live_tests! {
             ("pid$target::shapes::Circle::area:entry", "shapes::Circle::area"),
             ("pid$target:a.out:shapes::Circle::area?int??const:entry", "shapes::Circle::area(int) const"),
             ("pid$target:a.out:*Circle??area:entry", "shapes::Circle::area"),
-            ("pid$target:a.out:_ZNK6shapes6Circle4areaEi:entry", AREA),
-            ("pid$target:a.out:*Circle*area*:entry", AREA),
+            ("pid$target:a.out:_ZNK6shapes6Circle4areaEi:entry", "shapes::Circle::area"),
+            ("pid$target:a.out:*Circle*area*:entry", "shapes::Circle::area"),
         ] {
             let found = printed(form, &program("typed.cpp"), "3", &[&format!("{description} {{ @[probefunc] = count(); }}")]);
             let fields: Vec<Vec<&str>> = found.iter().map(|line| line.split_whitespace().collect()).collect();
@@ -71,11 +71,60 @@ live_tests! {
             ("demangle=always", "*Circle*area*", "shapes::Circle::area"),
             ("demangle=always", AREA, "shapes::Circle::area"),
             ("demangle=never", "shapes::Circle::area", AREA),
-            ("demangle=auto", "*Circle*area*", AREA),
+            ("demangle=never", "*Circle*area*", AREA),
+            ("demangle=auto", "*Circle*area*", "shapes::Circle::area"),
         ] {
             let clause = format!("pid$target:a.out:{function}:entry {{ printf(\"%s\\n\", probefunc); }}");
             assert_eq!(with_option(form, option, &clause), [wanted], "{option} {function}");
         }
+    }
+
+    /// Only printed names change. The D program still computes with the linker's name, by which it can distinguish
+    /// overloaded functions.
+    fn probefunc_is_the_linker_s_where_the_program_uses_it(form) {
+        let path = program("overloads.cpp");
+        let clause = "pid$target:a.out:*price*:entry /probefunc == \"_Z5priced\"/ { trace(strlen(probefunc)); trace(probefunc); }";
+        assert_eq!(printed(form, &path, "1", &[clause]), ["9price(double)"]);
+        // Two functions with the same name are shown with their parameters. A function with a unique name is shown
+        // without them.
+        for (description, wanted) in [
+            ("pid$target:a.out:*price*:entry", &["price(double) 4", "price(int) 4"][..]),
+            ("pid$target:a.out:_Z5pricei:entry", &["price 4"]),
+        ] {
+            let found = printed(form, &path, "4", &[&format!("{description} {{ @[probefunc] = count(); }}")]);
+            let found: Vec<String> = found
+                .iter()
+                .filter(|line| *line != "OK")
+                .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+                .collect();
+            assert_eq!(found, wanted, "{description}");
+        }
+    }
+
+    /// However a description spells a function, its entry and its return have one name.
+    fn a_flow_opens_and_closes_with_one_name(form) {
+        let entries = "pid$target:a.out:process_order:entry,pid$target:a.out:_Z5pricei:entry";
+        let returns = "pid$target:a.out:*price*:return,pid$target:a.out:*process*:return";
+        let tracer = Tracer::new(form).argument("-F").clause(&format!("{entries},{returns} {{ }}"));
+        let traced = tracer.command(&program("overloads.cpp"), "1").run().complete();
+        let flow: Vec<&str> = traced.results.lines().skip(1).filter_map(|line| line.trim().split_once(' ')).map(|(_, flow)| flow.trim()).collect();
+        let flow: Vec<&str> = flow.into_iter().filter(|line| !line.is_empty()).collect();
+        assert_eq!(flow, ["-> process_order", "-> price", "<- price", "<- price", "<- process_order"], "{}", traced.results);
+    }
+
+    /// Programs that read the output get both names.
+    fn json_has_the_linker_s_name_and_the_source_s(form) {
+        for description in ["pid$target:a.out:process_order:entry", "pid$target:a.out:*process*:entry"] {
+            let clause = format!("{description} {{ @[probefunc] = count(); printf(\"%s\", probefunc); }}");
+            let tracer = Tracer::new(form).argument("--format").argument("json").clause(&clause);
+            let traced = tracer.command(&program("overloads.cpp"), "1").run().complete();
+            let both = r#""function":"_Z13process_orderP5Order","demangled":"process_order","name":"entry""#;
+            assert!(traced.results.contains(both), "{}", traced.results);
+            assert!(traced.results.contains(r#""text":"process_order""#), "{}", traced.results);
+        }
+        let tracer = Tracer::new(form).argument("--format").argument("json").clause("pid$target:a.out:main:entry { }");
+        let traced = tracer.command(&program("overloads.cpp"), "1").run().complete();
+        assert!(traced.results.contains(r#""function":"main","name":"entry""#), "{}", traced.results);
     }
 
     fn rust_s_names_have_no_hash(form) {
@@ -86,6 +135,44 @@ live_tests! {
             found.iter().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         assert_eq!(found, wanted);
     }
+}
+
+/// All tools that name functions show the source's names, in whatever form the function was given.
+#[test]
+fn tools_show_the_source_s_names() {
+    let path = program("overloads.cpp");
+    for (tool, arguments) in [
+        ("funccount", &["a.out:*process*"][..]),
+        ("funclatency", &["a.out:*process*"]),
+        ("funcslower", &["a.out:*process*", "0"]),
+        ("funcgraph", &["a.out:*process*"]),
+        ("argcount", &["a.out:*process*"]),
+        ("argdist", &["a.out:*process*"]),
+        ("stackcount", &["a.out:*process*"]),
+    ] {
+        let mut command = Command::new(nanoprobe());
+        command
+            .args(["tool", tool, "-c"])
+            .arg(format!("{} 3", path.display()))
+            .args(arguments);
+        let said = run(&mut command).success().stdout;
+        assert!(said.contains("process_order") && !said.contains("_Z"), "{tool}: {said}");
+    }
+}
+
+/// `cost` shows functions by their names in the source.
+#[test]
+fn costs_have_the_source_s_names() {
+    let path = program("overloads.cpp");
+    let busy = Running::start(Command::new(&path).arg("2000000000"));
+    let mut command = Command::new(nanoprobe());
+    command.args(["cost", "-n", "pid$target:a.out:*process*:entry { @ = count(); }", "-p"]);
+    command.arg(busy.pid().to_string());
+    let said = run(&mut command).success().stdout;
+    assert!(
+        said.contains(":overloads:process_order:entry") && !said.contains("_Z"),
+        "{said}"
+    );
 }
 
 #[test]

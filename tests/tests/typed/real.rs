@@ -1,11 +1,12 @@
-//! The types of a large program that others wrote, in C, with debug information as its distribution builds it.
+//! The types of a large C program of others, with the distribution's debug information.
 
 use nanoprobe_tests::left_out::need_command;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::tracer::Tracer;
 
 live_tests! {
-    /// Python's debug build: its objects by their types' names, its results, against what the script counts.
+    /// Python's debug build: its objects by the names of their types, and its results, compared with the script's own
+    /// counts.
     fn python_s_objects_have_their_types(form) {
         let Some(python) = need_command("types of python's own", "python3-dbg") else { return };
         let script = tempfile::Builder::new().suffix(".py").tempfile().expect("a script");

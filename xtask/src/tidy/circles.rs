@@ -11,7 +11,7 @@ use super::{File, Finding};
 type Module = String;
 type Arrows = BTreeMap<Module, BTreeSet<Module>>;
 
-/// Circles, one finding for each.
+/// One finding for each circle.
 pub fn findings(files: &[File]) -> Vec<Finding> {
     let mut crates: BTreeMap<&str, Vec<(&File, Module)>> = BTreeMap::new();
     for file in files.iter().filter(|file| file.is_rust()) {
@@ -49,7 +49,7 @@ fn arrows(modules: &[(&File, Module)]) -> Arrows {
     for (file, module) in modules {
         let to = arrows.entry(module.clone()).or_default();
         for path in paths(&file.text, module) {
-            // The longest beginning of a path that is a module.
+            // The longest prefix of a path that is a module.
             let mut target = path.as_str();
             while !known.contains(target) {
                 target = target.rsplit_once("::").map_or("", |(parent, _)| parent);
@@ -126,8 +126,7 @@ fn from_root(path: &str, module: &str) -> Option<String> {
     is_local.then_some(joined)
 }
 
-/// The strongly connected parts of more than one module (Tarjan would do it in one pass; these are
-/// a few hundred files).
+/// The strongly connected parts with more than one module. (For a few hundred files, Tarjan's algorithm is not needed.)
 fn circles(arrows: &Arrows) -> Vec<Vec<Module>> {
     let reach: BTreeMap<&Module, BTreeSet<&Module>> =
         arrows.keys().map(|from| (from, reachable(arrows, from))).collect();

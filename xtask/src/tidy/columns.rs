@@ -1,4 +1,4 @@
-//! No line of a source is wider than rustfmt.toml says. rustfmt only formats code; this rule is for comments.
+//! No line of a source is wider than rustfmt.toml allows. rustfmt only formats code; this rule is for comments.
 
 use super::{File, Finding};
 

@@ -2,7 +2,7 @@
 
 use super::{File, Finding};
 
-/// Files that take all of their parent's names.
+/// The files that import all names of their parent module.
 pub fn findings(files: &[File]) -> Vec<Finding> {
     let sources = super::product_sources(files);
     let takes_all = sources.filter(|file| before_tests(&file.text).any(|line| line.trim() == "use super::*;"));

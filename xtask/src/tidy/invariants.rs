@@ -41,7 +41,7 @@ fn finding(place: &str, message: &str) -> Finding {
     }
 }
 
-/// The function's name in `hostile::decoys::nothing_is_written` or `i4_what_it_does`; file names are none.
+/// The function's name in `hostile::decoys::nothing_is_written` or `i4_what_it_does`. File names do not count.
 fn test_of(quoted: &str) -> Option<&str> {
     let name = quoted.rsplit("::").next()?;
     let is_word = |character: char| character.is_ascii_alphanumeric() || character == '_';

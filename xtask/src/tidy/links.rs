@@ -1,4 +1,4 @@
-//! What a page links to, and each file that it names in code quotes, exists.
+//! The targets of a page's links, and the files that it names in code quotes, exist.
 
 use std::collections::BTreeSet;
 
@@ -71,7 +71,7 @@ fn names(text: &str) -> impl Iterator<Item = (&str, bool)> {
     quoted.filter(is_name).map(|name| (name, true))
 }
 
-/// A relative path from a folder, `..` taken away.
+/// A relative path from a folder, with `..` resolved.
 fn joined(folder: &str, link: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in link.split('/') {

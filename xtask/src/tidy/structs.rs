@@ -4,7 +4,7 @@ use super::{File, Finding, product_sources};
 
 const FIELDS: usize = 20;
 
-/// Structs with too many fields. Layouts that C shares are what they are.
+/// Structs with too many fields. Layouts that C shares are exempt.
 pub fn findings(files: &[File]) -> Vec<Finding> {
     product_sources(files).flat_map(in_file).collect()
 }

@@ -5,9 +5,9 @@ use std::process::Command;
 
 /// One program.
 pub struct Program {
-    /// What the table calls it.
+    /// The program's name in the table.
     pub name: String,
-    /// Its file, or why there is none.
+    /// The program's file, or the reason why there is none.
     pub file: Result<PathBuf, String>,
 }
 
@@ -25,7 +25,7 @@ impl Program {
     }
 }
 
-/// The twelve programs; what is compiled is put into `folder`.
+/// The twelve programs; those that must be compiled are put into `folder`.
 pub fn all(folder: &Path) -> Vec<Program> {
     vec![
         Program::new("bash", command("bash")),
@@ -44,7 +44,7 @@ pub fn all(folder: &Path) -> Vec<Program> {
 }
 
 fn command(name: &str) -> Result<PathBuf, String> {
-    // The system's own first: a shim earlier in PATH would be a script.
+    // The system's own python3 first: a shim earlier in PATH would be a script.
     let system = [
         "/usr/bin",
         "/bin",
@@ -70,7 +70,7 @@ fn library(names: &[&str]) -> Result<PathBuf, String> {
         .ok_or_else(|| "not installed".to_owned())
 }
 
-/// As python3 itself says where it is.
+/// The path that python3 itself states.
 fn libpython() -> Result<PathBuf, String> {
     let ask = "import sysconfig as s; v = s.get_config_var; print(v('LIBDIR') + '/' + v('INSTSONAME'))";
     let said = run(Command::new("python3").args(["-c", ask]))?;
@@ -112,7 +112,7 @@ fn musl(folder: &Path) -> Result<PathBuf, String> {
     Ok(out)
 }
 
-/// Test programs as one executable (with the first main of many), each function with its endbr64.
+/// The test programs as one executable (with the first main of many); each function begins with endbr64.
 fn cet(folder: &Path) -> Result<PathBuf, String> {
     let out = folder.join("cet");
     let names = [

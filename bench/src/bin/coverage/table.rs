@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use nanoprobe_session::{Class, Coverage, Tactic, Wanted};
 
-/// One program, one kind of points.
+/// The results for one program and one kind of points.
 pub struct Row {
     pub program: String,
     pub kind: Wanted,
@@ -14,11 +14,11 @@ pub struct Row {
 #[derive(Default)]
 pub struct Table {
     pub rows: Vec<Row>,
-    /// Programs that were not found, and why.
+    /// Programs that were not found, with the reasons.
     pub missing: Vec<String>,
 }
 
-/// The word for a kind of points.
+/// The name of a kind of points.
 pub fn name(kind: Wanted) -> &'static str {
     match kind {
         Wanted::Entries => "entries",
@@ -45,13 +45,13 @@ impl Row {
         self.coverage.refusals.values().map(|class| class.points).sum()
     }
 
-    /// Share of the points that have a jump of any kind, in percent.
+    /// The share of the points that have a jump of any kind, in percent.
     fn by_jump(&self) -> f64 {
         let had: usize = self.coverage.tactics.values().sum();
         percent(had - self.traps(), self.coverage.points)
     }
 
-    /// For the terminal.
+    /// The table for the terminal.
     pub fn text(&self) -> String {
         let coverage = &self.coverage;
         let mut text = format!(
@@ -96,7 +96,7 @@ impl Row {
 }
 
 impl Table {
-    /// For docs/coverage.md.
+    /// The text of docs/coverage.md.
     pub fn markdown(&self) -> String {
         let mut text = String::from(HEAD);
         for kind in [Wanted::Entries, Wanted::Exits, Wanted::Instructions] {
@@ -107,7 +107,7 @@ impl Table {
             for tactic in Tactic::ALL {
                 let _ = write!(text, " {} |", tactic.name());
             }
-            let _ = writeln!(text, " refused | by jump | to reach | time |");
+            let _ = writeln!(text, " refused | by jump | goal | time |");
             let _ = writeln!(text, "|---|{}", "--:|".repeat(Tactic::ALL.len() + 6));
             for row in rows {
                 let coverage = &row.coverage;
@@ -192,7 +192,7 @@ fn examples(class: &Class) -> String {
     names.collect::<Vec<String>>().join(", ")
 }
 
-/// How many, and some of them.
+/// The number of names, and some of them.
 fn summary(class: &Class) -> String {
     let examples = class.examples.iter().take(3).map(|name| format!(" `{}`", cut(name)));
     class.points.to_string() + &examples.collect::<String>()

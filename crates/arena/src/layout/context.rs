@@ -10,15 +10,15 @@ pub const CONTEXT_SLOTS: u64 = 4096;
 
 /// [`Context::ring_policy`]: drop when full; the tracer drains.
 pub const RING_SWITCH: u32 = 0;
-/// [`Context::ring_policy`]: drop when full, for good.
+/// [`Context::ring_policy`]: once the ring is full, all further records are dropped.
 pub const RING_FILL: u32 = 1;
-/// [`Context::ring_policy`]: the oldest records are given up.
+/// [`Context::ring_policy`]: new records overwrite the oldest ones.
 pub const RING_OVERWRITE: u32 = 2;
 
 /// Set in [`RecordHeader::epid`] when an [`ErrorRecord`] follows.
 pub const RECORD_ERROR: u32 = 0x8000_0000;
 
-/// [`ErrorRecord::fault`]: none.
+/// [`ErrorRecord::fault`]: there was no fault.
 pub const FAULT_NONE: u32 = 0;
 /// [`ErrorRecord::fault`]: invalid address.
 pub const FAULT_BAD_ADDRESS: u32 = 1;
@@ -44,9 +44,9 @@ structure! {
         target_rsp: u64,
         /// Address of the [`Enabling`] being served.
         enabling: u64,
-        /// Hits that found `busy` set.
+        /// The number of hits that found `busy` set, so their handler did not run.
         missed: u64,
-        /// Result of the last agent function.
+        /// The result of the last agent function that was called.
         result: u64,
         /// `FAULT_*`.
         fault: u64,
@@ -54,37 +54,37 @@ structure! {
         fault_address: u64,
         /// Address of the [`Control`].
         control: u64,
-        /// Address of a u32 that holds the id of the thread that runs here now.
+        /// Address of a u32 that holds the id of the thread that uses this context now.
         tid_address: u64,
         /// The id of the thread that this context last served.
         tid: u32,
-        /// Index of this context.
+        /// The index of this context in the arena.
         index: u32,
-        /// Its thread pointer.
+        /// The thread pointer of that thread.
         thread_key: u64,
         /// Address of the scratch memory.
         scratch: u64,
         scratch_bytes: u64,
-        /// How many bytes of it are taken.
+        /// How many bytes of the scratch memory are taken.
         scratch_used: u64,
         /// Address of the buffer for keys.
         key: u64,
-        /// How many bytes of it are in use.
+        /// How many bytes of the key buffer are in use.
         key_bytes: u64,
         key_capacity: u64,
         /// Address of the [`AggregateTable`] that the thread uses; 0: none.
         aggregates: u64,
-        /// Aggregations that found no room.
+        /// The number of values that found no room in the aggregation table.
         aggregate_drops: u64,
         /// Address of the ring; 0: none.
         ring: u64,
-        /// Its size, a power of two.
+        /// The size of the ring in bytes, a power of two.
         ring_bytes: u64,
-        /// Bytes written since the start.
+        /// Bytes written to the ring since the start.
         ring_head: u64,
-        /// Records that found no room.
+        /// The number of records that found no room in the ring.
         ring_drops: u64,
-        /// `RING_*`.
+        /// One of `RING_*`.
         ring_policy: u32,
         /// 1: records carry no time.
         ring_untimed: u32,
@@ -92,34 +92,41 @@ structure! {
         ring_overwritten: u64,
         /// Faults of handlers.
         errors: u64,
-        /// The value of `ring_head` after the commit; 0: nothing is reserved.
+        /// The value that `ring_head` gets when the reserved record is committed; 0: nothing is reserved.
         ring_pending: u64,
         /// Records committed since the start.
         ring_records: u64,
-        /// The snapshot of the cached range.
+        /// The snapshot of readable ranges that `range_start` and `range_end` are from.
         range_publication: u64,
-        /// The range in which the last copyin found its address.
+        /// The start of the readable range in which the last copyin found its address.
         range_start: u64,
-        /// Its end.
+        /// The end of the range that begins at `range_start`.
         range_end: u64,
-        /// Pages of the stack known to be readable.
+        /// The start of the pages of the stack that are known to be readable.
         stack_start: u64,
-        /// Their end.
+        /// The end of the pages that begin at `stack_start`.
         stack_end: u64,
-        /// Address of the instance that is tried first for a return address.
+        /// Address of the return instance that is looked at first when a return address is searched.
         return_cursor: u64,
-        /// Returns that are not seen.
+        /// The number of returns that no probe sees, because the call found no free instance.
         returns_missed: u64,
-        /// The end of the stack on which handlers of small stacks' probes run.
+        /// The upper end of the stack on which the handlers of probes with small stacks run.
         handler_stack: u64,
-        reserved0: u64,
+        /// The id of the thread's process, as D shows it.
+        pid: u32,
+        /// The id of that process's parent at the time when the process began.
+        parent: u32,
         /// Address of the thread-local variables' storage.
         locals: u64,
         locals_bytes: u64,
         /// Address of the clause-local variables' storage.
         clause_locals: u64,
-        reserved1: [u64; 23],
-        /// Bytes consumed; the tracer's.
+        /// For a followed child: the TSC value when the child took its table. 0: this is the traced process itself.
+        process_began: u64,
+        /// Address of the ids of the followed children from which the thread's process descends.
+        ancestors: u64,
+        reserved1: [u64; 21],
+        /// Bytes that the tracer has consumed; only the tracer writes this field.
         ring_tail: u64,
         reserved2: [u64; 7],
         /// Address of the [`AggregateTable`] to which the thread switches with its next aggregation; 0: none.
@@ -128,7 +135,7 @@ structure! {
     }
 }
 structure! {
-    /// The registers of a full frame, below [`Frame`].
+    /// The registers that a full frame has below [`Frame`].
     FrameBelow = "np_frame_below" {
         r14: u64,
         r13: u64,
@@ -146,7 +153,7 @@ structure! {
     }
 }
 structure! {
-    /// What every detour pushes; [`Context::frame`] points here.
+    /// The registers that every detour pushes; [`Context::frame`] points here.
     Frame = "np_frame" {
         /// `lahf` in ah, `seto` in al.
         flags: u64,
@@ -157,22 +164,22 @@ structure! {
 structure! {
     /// One clause at one probe (DTrace's ECB).
     Enabling = "np_enabling" {
-        /// What records carry.
+        /// The id of the enabling, which its records carry.
         epid: u32,
         probe_id: u32,
         /// Address of the probed instruction.
         site: u64,
-        /// Its offset in its function.
+        /// The offset of the probed instruction in its function.
         offset: u64,
-        /// Address of a string.
+        /// Address of the provider's name, a string.
         provider: u64,
-        /// Address of a string.
+        /// Address of the module's name, a string.
         module: u64,
-        /// Address of a string.
+        /// Address of the function's name, a string.
         function: u64,
-        /// Address of a string.
+        /// Address of the probe's name, a string.
         name: u64,
-        /// From the context to this enabling's static aggregation slots.
+        /// Offset, in the context, of this enabling's static aggregation slots.
         slot_base: u64,
         reserved: u64,
     }
@@ -180,9 +187,9 @@ structure! {
 structure! {
     /// The header of a record.
     RecordHeader = "np_record" {
-        /// 0: filler; [`RECORD_ERROR`] set: an [`ErrorRecord`] follows.
+        /// 0: filler; with the bit [`RECORD_ERROR`]: an [`ErrorRecord`] follows.
         epid: u32,
-        /// With the header, a multiple of 8.
+        /// Size of the record with its header, a multiple of 8.
         bytes: u32,
         tsc: u64,
         cpu: u32,
@@ -196,13 +203,13 @@ structure! {
         fault: u32,
         /// Index of the statement in the clause, from 1; 0: the predicate.
         action: u32,
-        /// The address, for a bad address.
+        /// The address, for [`FAULT_BAD_ADDRESS`].
         value: u64,
     }
 }
 
-/// A context's handler stack.
+/// Bytes of the handler stack of one context.
 pub const HANDLER_STACK_BYTES: u64 = 32768;
-/// Where the contexts' stacks begin among the handler stacks: after those on which threads look
-/// for their contexts.
+/// Offset of the contexts' stacks in the mapping of handler stacks. Before them are the stacks on
+/// which threads look for their contexts.
 pub const HANDLER_STACKS: u64 = 4096 + 64 * 8192;

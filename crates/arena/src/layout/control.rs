@@ -6,7 +6,7 @@ use crate::structure::structure;
 /// and the signal actions after it, which `restore` also needs.
 pub const FROZEN_BYTES: usize = core::mem::offset_of!(Control, missed_without_context);
 
-/// The most contexts.
+/// The most contexts that an arena can have.
 pub const CONTEXTS_MAX: u32 = 1024;
 
 /// [`Semaphore::state`]: its library is gone, or it was never raised.
@@ -20,13 +20,13 @@ pub const SEMAPHORE_LOWERING: u32 = 3;
 /// [`Semaphore::state`]: lowered.
 pub const SEMAPHORE_LOWERED: u32 = 4;
 
-/// [`Control::state`]: nothing in the text has changed yet.
+/// [`Control::state`]: the target's text has not been changed yet.
 pub const STATE_BUILDING: u32 = 0;
 /// [`Control::state`]: the site table is published; any of its sites may be patched.
 pub const STATE_ARMED: u32 = 1;
 /// [`Control::state`]: every site holds its original bytes again.
 pub const STATE_RESTORED: u32 = 2;
-/// As [`STATE_ARMED`], and everything that attaching places is in the text.
+/// As [`STATE_ARMED`], and every patch of the attach is in the text.
 pub const STATE_COMPLETE: u32 = 3;
 
 /// Index into [`Control::actions`]: SIGTRAP.
@@ -55,31 +55,31 @@ pub const REGION_STACKS: u32 = 5;
 pub const TACTIC_JUMP: u32 = 1;
 /// [`Site::tactic`]: several whole instructions make room for the jump.
 pub const TACTIC_RUN: u32 = 2;
-/// [`Site::tactic`]: the jump's last bytes are the next instructions'.
+/// [`Site::tactic`]: the jump's last bytes are those of the next instructions.
 pub const TACTIC_PUN: u32 = 3;
 /// [`Site::tactic`]: a short jump to a springboard.
 pub const TACTIC_EVICT: u32 = 4;
 /// [`Site::tactic`]: `int3`.
 pub const TACTIC_TRAP: u32 = 5;
-/// [`Site::tactic`]: a springboard, in padding. It is put back after all others, when no thread is on it.
+/// [`Site::tactic`]: a springboard, in padding. It is restored after all other sites, when no thread executes it.
 pub const TACTIC_SPRINGBOARD: u32 = 6;
-/// [`Site::tactic`]: a patch whose last five bytes are the springboard of another one. It is put
-/// back when no thread is on that springboard.
+/// [`Site::tactic`]: a patch whose last five bytes are the springboard of another one. It is restored when no
+/// thread executes that springboard.
 pub const TACTIC_HOST: u32 = 7;
-/// [`Site::tactic`]: not of a probe, but for the agent's part before a system call. While these are
-/// in the text, the records of the program's signal masks are true.
+/// [`Site::tactic`]: no probe, but a detour to the agent before a system call. While these patches
+/// are in the text, the agent's records of the program's signal masks are true.
 pub const TACTIC_SHIM: u32 = 8;
 
-/// Where the head of an empty [`AggregateTable`] is, after the example of a context.
+/// Offset of the head of an empty [`AggregateTable`] from the example of a context.
 pub const EXAMPLE_AGGREGATES: u64 = 1024;
 
 /// The most speculations of a session.
 pub const SPECULATIONS_MAX: u64 = 256;
-/// A speculation's word: it is taken; the bits above this one count the bytes of its records.
+/// Bit 0 of a speculation's word: the speculation is in use. The bits above bit 0 count the bytes of its records.
 pub const SPECULATION_TAKEN: u64 = 1;
-/// It was committed or discarded, and the tracer has not yet read the record of that.
+/// Value of a speculation's word: committed or discarded, and the tracer has not yet read the record that says so.
 pub const SPECULATION_ENDED: u64 = 2;
-/// Where the bytes are.
+/// The position of the count of recorded bytes in a speculation's word.
 pub const SPECULATION_SHIFT: u64 = 1;
 
 structure! {
@@ -91,10 +91,40 @@ structure! {
         flags: u64,
         /// Address of the code that returns from the signal.
         restorer: u64,
-        /// Signals blocked meanwhile.
+        /// Signals that are blocked while the handler runs.
         mask: u64,
     }
 }
+structure! {
+    /// A thread that is about to execute another program.
+    Exec = "np_exec" {
+        /// `EXEC_*`.
+        state: u32,
+        /// The thread, in its own pid namespace.
+        tid: u32,
+        /// Its process.
+        pid: u32,
+        /// The descriptor from which the path begins.
+        folder: i32,
+        /// The address of the path.
+        path: u64,
+        /// `AT_*`.
+        flags: u64,
+    }
+}
+/// [`Exec::state`]: free.
+pub const EXEC_FREE: u32 = 0;
+/// [`Exec::state`]: the thread waits for an answer.
+pub const EXEC_ASKED: u32 = 2;
+/// [`Exec::state`]: the tracer holds the thread.
+pub const EXEC_HELD: u32 = 3;
+/// [`Exec::state`]: the tracer does not take the program.
+pub const EXEC_ALONE: u32 = 4;
+/// [`Exec::state`]: the call of a held thread has failed.
+pub const EXEC_FAILED: u32 = 5;
+/// The number of [`Exec`]s in the control block.
+pub const EXECS: usize = 32;
+
 structure! {
     /// The arena's head. The part up to `missed_without_context` is frozen.
     Control = "np_control" {
@@ -102,44 +132,44 @@ structure! {
         version: u32,
         /// Size of this structure.
         control_bytes: u32,
-        /// The arena's address in the target.
+        /// Address of the arena in the target.
         arena_address: u64,
-        /// Bytes of the arena.
+        /// Size of the arena in bytes.
         arena_bytes: u64,
         /// The tracer's process id, in its own pid namespace.
         tracer_pid: u32,
         /// `STATE_*`.
         state: u32,
-        /// Entries of the site table in use.
+        /// How many entries of the site table are in use.
         site_count: u32,
-        /// Entries of the site table.
+        /// How many entries the site table has room for.
         site_capacity: u32,
-        /// Where the [`Site`]s are.
+        /// Offset of the [`Site`]s.
         sites_offset: u64,
-        /// Entries of the region table in use.
+        /// How many entries of the region table are in use.
         region_count: u32,
-        /// Entries of the region table.
+        /// How many entries the region table has room for.
         region_capacity: u32,
-        /// Where the [`Region`]s are.
+        /// Offset of the [`Region`]s.
         regions_offset: u64,
         /// Bit k: `actions[k]` was replaced and must be restored.
         action_mask: u32,
         reserved0: u32,
         /// The program's own actions, by `SLOT_*`.
         actions: [SignalAction; 5],
-        /// Our actions. The program's is only restored where the target still has ours.
+        /// The tracer's actions. A program's action is only restored if the tracer's action is still installed.
         installed: [SignalAction; 5],
         /// Hits of threads without a context.
         missed_without_context: u64,
-        /// A clause ran `exit()`.
+        /// 1 after a clause has called `exit()`.
         exit_requested: u32,
-        /// With this status.
+        /// The status that the clause passed to `exit()`.
         exit_status: i32,
         /// Calls of the dynamic linker's debugger hook.
         library_event: u32,
-        /// The last event that the tracer has handled.
+        /// The number of the last event of libraries that the tracer has handled.
         library_ack: u32,
-        /// TSC of the tracer's last sign of life; 0: do not wait for it.
+        /// TSC value at the tracer's last sign of life; 0: the target does not wait for the tracer.
         tracer_heartbeat: u64,
         /// TSC ticks after which the tracer counts as gone.
         heartbeat_limit: u64,
@@ -147,108 +177,126 @@ structure! {
         clock_tsc: u64,
         /// ns since boot at `clock_tsc`.
         clock_ns: u64,
-        /// ns per tick, 32.32 fixed point.
+        /// ns per tick, as a 32.32 fixed-point number.
         clock_mult: u64,
-        /// Added to ns since boot for ns since the epoch.
+        /// What is added to ns since boot to get ns since the epoch.
         wall_ns: u64,
-        /// Where the contexts are.
+        /// Offset of the contexts.
         contexts_offset: u64,
-        /// Bytes a context, a multiple of 4096.
+        /// Bytes from one context to the next, a multiple of 4096.
         context_stride: u64,
-        /// Contexts there are.
+        /// The number of contexts in the arena.
         context_capacity: u32,
-        /// Contexts that were claimed for the first time so far.
+        /// The number of contexts that have ever been claimed.
         context_count: u32,
         /// Offset of the thread's id from its thread pointer; 0: unknown.
         tid_offset: u32,
-        /// In the target's own pid namespace.
+        /// The target's process id, in its own pid namespace.
         target_pid: u32,
-        /// Where the [`DynamicTable`] is; 0: none.
+        /// Offset of the [`DynamicTable`]; 0: none.
         dynamic_offset: u64,
-        /// Stores for which there was no room.
+        /// The number of stores to dynamic variables that found no room.
         dynamic_drops: u64,
-        /// Where the [`UnwindTable`] is; 0: none.
+        /// Offset of the [`UnwindTable`]; 0: none.
         unwind_offset: u64,
         /// Readable memory: offset of the [`Range`]s << 24 | their number.
         ranges: u64,
         /// Bytes of a string variable, the NUL included.
         strsize: u32,
-        /// Frames of a `ustack()` that does not say how many.
+        /// The number of frames of a `ustack()` without an argument.
         ustackframes: u32,
-        /// Where the example of a new context is; its addresses are offsets from the context.
+        /// Offset of the example of a new context. The addresses in the example are offsets from the context.
         example_offset: u64,
-        /// Where the speculations' words are: `SPECULATION_*`, 0 for a free one.
+        /// Offset of the speculations' words: `SPECULATION_*`; 0: a free speculation.
         speculations_offset: u64,
-        /// How many there are; at most [`SPECULATIONS_MAX`].
+        /// The number of speculations, at most [`SPECULATIONS_MAX`].
         speculation_count: u64,
-        /// Calls of `speculation()` that found none free.
+        /// The number of calls of `speculation()` that found no free speculation.
         speculation_failures: u64,
         /// Not 0: the traced process has entered seccomp while it was traced.
         sandboxed: u64,
-        /// Where the [`Semaphore`]s are.
+        /// Offset of the [`Semaphore`]s.
         semaphores_offset: u64,
-        /// How many are published.
+        /// The number of semaphores that are published.
         semaphore_count: u32,
-        /// How many there is room for.
+        /// The number of semaphores for which the table has room.
         semaphore_capacity: u32,
-        /// How often the program went on before its new libraries had their probes.
+        /// How often the program continued before its new libraries had their probes.
         library_timeouts: u64,
-        /// Of errno from the thread pointer, a signed number; 0: unknown.
+        /// Offset of errno from the thread pointer, a signed number; 0: unknown.
         errno_offset: u64,
-        /// Bytes of the records of one speculation.
+        /// Bytes that the records of one speculation may take.
         speculation_bytes: u64,
-        /// Records that found no room under theirs.
+        /// The number of records that found no room in their speculation.
         speculation_drops: u64,
-        /// Bit k of word n: context 64 n + k may be taken, because its thread is gone.
+        /// Bit k of word n: context 64 n + k may be claimed again, because its thread is gone.
         contexts_ended: [u64; CONTEXTS_MAX as usize / 64],
         /// Slots of the thread table claimed since the start.
         slots_claimed: u64,
-        /// Hits of threads that cannot be identified.
+        /// The number of hits of threads that cannot be told apart from other threads.
         missed_unknown_thread: u64,
-        /// Restartable sequences that the kernel aborted because they met a trap of ours.
+        /// The number of restartable sequences that the kernel aborted because they met one of our traps.
         aborted: u64,
-        /// Where the thread of the last one continued.
+        /// The address at which the kernel continued the thread after the last such abort.
         aborted_at: u64,
+        /// Not 0: forked children record in this arena, too.
+        follows: u32,
+        /// The traced process's number in the tracer's pid namespace.
+        shown_pid: u32,
+        /// The id of the traced process's parent, as D shows it.
+        shown_parent: u32,
+        /// Changes of the list of libraries in followed children.
+        child_libraries: u32,
+        /// Not 0: the tracer takes the programs that the process and its children execute.
+        follows_programs: u32,
+        /// How often the tracer was asked for that.
+        exec_requests: u32,
+        /// Programs that were executed without the tracer's answer.
+        execs_alone: u32,
+        /// Programs that were executed under a seccomp filter, without a question.
+        execs_sandboxed: u32,
+        /// The threads that are about to execute programs.
+        execs: [Exec; EXECS],
     }
 }
 structure! {
-    /// One patched place. Frozen.
+    /// One patched place in the text. The layout is frozen: the same in every version.
     Site = "np_site" {
-        /// Where it begins.
+        /// Address of the first patched byte.
         address: u64,
         /// The number of patched bytes, at most 16.
         length: u32,
-        /// `TACTIC_*`, for people.
+        /// One of `TACTIC_*`, for people who read the table.
         tactic: u32,
-        /// The bytes before.
+        /// The bytes before the patch.
         original: [u8; 16],
-        /// The bytes after.
+        /// The bytes of the patch.
         patched: [u8; 16],
     }
 }
 structure! {
-    /// One mapping that we made. Frozen.
+    /// One mapping that the tracer made in the target. The layout is frozen: the same in every version.
     Region = "np_region" {
-        /// Where it begins.
+        /// Address of the mapping's first byte.
         address: u64,
         bytes: u64,
-        /// `REGION_*`.
+        /// One of `REGION_*`.
         kind: u32,
         reserved: u32,
     }
 }
 structure! {
-    /// A static probe's semaphore that was raised. Frozen.
+    /// A static probe's semaphore that was raised. The layout is frozen: the same in every version.
     Semaphore = "np_semaphore" {
         /// The address of the counter, a u16.
         address: u64,
-        /// The probe's first site: in the same module.
+        /// Address of the probe's first site, which is in the same module.
         site: u64,
         /// The value before it was raised.
         resting: u16,
-        /// The value before the announced change.
+        /// The value that was read just before the change that `state` announces.
         seen: u16,
-        /// `SEMAPHORE_*`.
+        /// One of `SEMAPHORE_*`.
         state: u32,
     }
 }
@@ -256,7 +304,7 @@ structure! {
     /// Readable memory of the target.
     Range = "np_range" {
         start: u64,
-        /// First byte after it.
+        /// The first byte after the range.
         end: u64,
     }
 }

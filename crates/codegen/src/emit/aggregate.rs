@@ -1,4 +1,4 @@
-//! Aggregations: the value words are found - at a fixed place, or by the agent under a key - and updated.
+//! Aggregations: finds the value words, at a fixed place or through the agent by their key, and updates them.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -13,9 +13,9 @@ use crate::{AgentFunction, value_words};
 
 /// Offset of the second value word.
 const SECOND: i32 = 8;
-/// Of an extreme: where the epoch is that it belongs to.
+/// For minima and maxima: offset of the epoch to which the value belongs.
 const EPOCH: i32 = 16;
-/// Of an extreme: where the tracer says which epoch it is.
+/// For minima and maxima: offset of the current epoch, which the tracer sets.
 const WANTED: i32 = 24;
 
 /// An element of an aggregation's key, evaluated.
@@ -46,7 +46,7 @@ impl Emitter<'_, '_> {
             })?
             .function;
         let slot = self.source.slots.statements.get(statement).copied().flatten();
-        // Everything is evaluated before the key is put together: an operand may itself need the key buffer.
+        // All operands are evaluated before the key is put together, because an operand may need the key buffer itself.
         let elements = if slot.is_some() {
             Vec::new()
         } else {
@@ -72,7 +72,7 @@ impl Emitter<'_, '_> {
         let count = self.constant(i64::from(value_words(function)));
         let words = self.call_for_result(AgentFunction::Aggregate, &[id, count]);
         let (found, end) = (self.builder.create_block(), self.builder.create_block());
-        // No room: the agent has counted the drop.
+        // 0 means that there was no room; the agent has already counted the drop.
         self.branch(words, found, end);
         self.enter(found);
         self.update(function, words, value, weight, span)?;
@@ -125,7 +125,8 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// Updates value words as `agent/contract.h` lays them out. They are this thread's own: no lock, no atomic.
+    /// Updates value words, laid out as `agent/contract.h` says. The words belong to this thread alone, so neither a
+    /// lock nor an atomic access is needed.
     fn update(
         &mut self,
         function: AggregatingFunction,
@@ -182,8 +183,8 @@ impl Emitter<'_, '_> {
         self.store(new, address, offset);
     }
 
-    /// The first value, and the first since a `clear()`, is taken as it is; a later one when it is on the right side of
-    /// the one before.
+    /// The first value, and the first value after a `clear()`, are always stored. A later value is stored if it is more
+    /// extreme than the stored value.
     fn extreme(&mut self, words: Value, value: Value, better: IntCC) {
         let old = self.load(words, 0);
         let updates = self.load(words, SECOND);

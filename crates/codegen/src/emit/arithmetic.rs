@@ -12,7 +12,7 @@ const ADDRESS: IntegerType = IntegerType {
     signed: false,
 };
 
-/// The integer that a value of this type is at run time; for all but integers an address.
+/// The integer type of a value at run time; for all types but integers, that of an address.
 pub(super) fn integer_type(value_type: &Type) -> IntegerType {
     match value_type {
         Type::Integer(integer) => *integer,
@@ -20,7 +20,7 @@ pub(super) fn integer_type(value_type: &Type) -> IntegerType {
     }
 }
 
-/// The condition for a comparison operator; equality for what is none.
+/// The condition code of a comparison; that of equality for any other operator.
 pub(super) fn comparison(operator: BinaryOperator, signed: bool) -> IntCC {
     let condition = match operator {
         BinaryOperator::NotEqual => IntCC::NotEqual,
@@ -50,8 +50,8 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// `left operator right` for all operators but comparisons. Both operands are of type `operands` (the right one of
-    /// a shift may be of any); `divisor` is the right one's value where it is a literal.
+    /// `left operator right` for all operators but comparisons. Both operands are of type `operands`; in a
+    /// shift the right one may have any type. `divisor` is the right operand's value, if it is a literal.
     pub(super) fn arithmetic(
         &mut self,
         operator: BinaryOperator,
@@ -72,7 +72,7 @@ impl Emitter<'_, '_> {
             BinaryOperator::Or => self.builder.ins().bor(left, right),
             BinaryOperator::Xor => self.builder.ins().bxor(left, right),
             BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight => {
-                // 64-bit shifts use six bits of the count by themselves.
+                // The processor's 64-bit shifts use only six bits of the count.
                 let count = if operands.bytes == 8 {
                     right
                 } else {
@@ -100,7 +100,7 @@ impl Emitter<'_, '_> {
         self.normalise(value, result)
     }
 
-    /// Division without the processor's traps: by zero is a fault of the clause, and MIN / -1 wraps to MIN.
+    /// Division without the processor's traps. Division by zero is a fault of the clause; MIN / -1 wraps to MIN.
     fn divide(
         &mut self,
         remainder: bool,
@@ -123,7 +123,8 @@ impl Emitter<'_, '_> {
                 if operands.bytes < 8 || divisor.is_some_and(|divisor| divisor != 0 && divisor != -1) {
                     return self.builder.ins().sdiv(left, right);
                 }
-                // By a branch that is never taken rather than by selects: the quotient need not wait for the check.
+                // Here a branch that is never taken is better than a conditional move: the quotient need not wait for
+                // the check.
                 let (negate, divide, end) = (
                     self.builder.create_block(),
                     self.builder.create_block(),

@@ -1,19 +1,20 @@
 //! The variables that the tracer provides.
 
+use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use cranelift_frontend::{FunctionBuilder, Variable};
-use nanoprobe_lang::program::Builtin;
+use nanoprobe_lang::program::{Builtin, USER_FRAMES_MAX};
 
 use super::Emitter;
 use crate::contract::{context, enabling, frame, record};
 use crate::error::Error;
 use crate::{AgentFunction, ProbeKind};
 
-/// How many builtins are read at most once in a clause (see [`Cached`]).
-pub(super) const CACHED_COUNT: usize = 6;
+/// The number of built-in variables that are read at most once in a clause (see [`Cached`]).
+pub(super) const CACHED_COUNT: usize = 7;
 
-/// A builtin that has one value throughout a clause (DTrace: "timestamp" does not advance within it) and is expensive:
-/// it is read where it is first used.
+/// A built-in variable that is expensive, and has one value throughout a clause (in DTrace, `timestamp`
+/// does not advance within a clause). It is read where it is first used.
 #[derive(Clone, Copy)]
 pub(super) struct Cached {
     /// Holds the value; 0: not read yet.
@@ -21,16 +22,16 @@ pub(super) struct Cached {
     state: CacheState,
 }
 
-/// What is known, at the place being emitted, about whether the value has been read.
+/// What is known, at the place for which code is emitted, about whether the variable was read already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CacheState {
     Unread,
     Read,
-    /// Depends on the path taken: found out at run time.
+    /// The variable was read on some of the paths to this place: a test at run time decides.
     Maybe,
 }
 
-/// The states of all cached builtins at one place in the code.
+/// The states of all cached variables at one place in the code.
 pub(super) type CacheStates = [CacheState; CACHED_COUNT];
 
 impl Cached {
@@ -50,6 +51,8 @@ impl Emitter<'_, '_> {
         let constants = &self.source.arena.constants;
         Ok(match builtin {
             Builtin::Argument(index) => self.argument(index)?,
+            Builtin::Pid if self.source.program.follows => self.load_u32(self.context, context::PID),
+            Builtin::Ppid if self.source.program.follows => self.load_u32(self.context, context::PARENT),
             Builtin::Pid | Builtin::TargetPid => self.constant(i64::from(constants.pid)),
             Builtin::Ppid => self.constant(i64::from(constants.ppid)),
             Builtin::Uid => self.constant(i64::from(constants.uid)),
@@ -76,7 +79,7 @@ impl Emitter<'_, '_> {
             Builtin::WallTimestamp => self.read_clock_once(2, AgentFunction::WallTimestamp),
             Builtin::UserCaller => self.read_once(3, |emitter| emitter.call_for_result(AgentFunction::UserCaller, &[])),
             Builtin::UserStackDepth => self.user_stack_depth(),
-            // It is recorded, as a field of its own, and is no value.
+            // A stack is recorded as a field of its own, and is no value.
             Builtin::UserStack(_) => self.constant(0),
             Builtin::Goroutine => self.goroutine(4, false),
             Builtin::Errno => self.call_for_result(AgentFunction::Errno, &[]),
@@ -88,7 +91,8 @@ impl Emitter<'_, '_> {
         })
     }
 
-    /// What `self->` variables are kept under: the number of the goroutine, or what stands for the thread.
+    /// The number under which `self->` variables are kept: the goroutine's number, or a number that stands for the
+    /// thread.
     pub(super) fn task(&mut self) -> Value {
         self.goroutine(5, true)
     }
@@ -104,7 +108,26 @@ impl Emitter<'_, '_> {
         })
     }
 
-    /// The stack is walked into scratch memory, as into a record: a count, then the frames.
+    /// `uframe(number)`: the stack is walked once in a clause, into scratch memory that was zeros.
+    pub(super) fn user_frame(&mut self, number: Value) -> Value {
+        let most = i64::from(USER_FRAMES_MAX);
+        let walked = self.read_once(6, |emitter| {
+            let frames = emitter.constant(most);
+            let bytes = emitter.constant(8 * (1 + most));
+            let destination = emitter.call_fallible(AgentFunction::Allocate, &[bytes]);
+            emitter.call(AgentFunction::UserStack, &[destination, frames]);
+            destination
+        });
+        let exists = self.builder.ins().icmp_imm_s(IntCC::UnsignedLessThan, number, most);
+        let zero = self.constant(0);
+        let index = self.builder.ins().select(exists, number, zero);
+        let offset = self.builder.ins().ishl_imm_u(index, 3);
+        let address = self.builder.ins().iadd(walked, offset);
+        let frame = self.load(address, 8);
+        self.builder.ins().select(exists, frame, zero)
+    }
+
+    /// Walks the stack into scratch memory. As in a record, a count precedes the frames.
     fn user_stack_depth(&mut self) -> Value {
         let most = i64::from(self.source.limits.maxframes);
         let frames = self.constant(most);
@@ -145,7 +168,7 @@ impl Emitter<'_, '_> {
             (kind, _) if kind.has_operands() => self.static_argument(index)?,
             (_, _) => match self.parameters.get(usize::from(index)) {
                 Some(value) => *value,
-                // The return address is at rsp, the seventh argument above it.
+                // The return address is at rsp, and the seventh argument is after it.
                 None => {
                     let stack = self.context_load(context::TARGET_RSP);
                     let address = self.address_plus(stack, 8 * (u32::from(index) - 5));
@@ -156,7 +179,8 @@ impl Emitter<'_, '_> {
         })
     }
 
-    /// Reading the counter is most of what a timestamp costs. A record holds it already, and says the same time then.
+    /// Reading the time stamp counter is most of the cost of a timestamp. If a record is reserved, the value
+    /// in its header is used, so that both say the same time.
     fn read_clock_once(&mut self, index: usize, function: AgentFunction) -> Value {
         self.read_once(index, |emitter| {
             let tsc = match emitter.record {
@@ -195,19 +219,21 @@ impl Emitter<'_, '_> {
         self.builder.use_var(variable)
     }
 
-    /// What is known here; to be given to [`Emitter::join`] where a conditional path meets this one again.
+    /// The states at this place, to be passed to [`Emitter::join`] when a conditional path meets the present path
+    /// again.
     pub(super) fn cache_states(&self) -> CacheStates {
         self.cached.map(|cached| cached.state)
     }
 
-    /// Goes back to what was known at the start of a branch.
+    /// Restores the states at the start of a branch.
     pub(super) fn restore_cache_states(&mut self, states: CacheStates) {
         for (cached, state) in self.cached.iter_mut().zip(states) {
             cached.state = state;
         }
     }
 
-    /// Two paths meet: what was known on one of them, and what is known on the other (the current one).
+    /// Joins two paths. `other` has the states at the end of one path; the current states are those at the end of the
+    /// other.
     pub(super) fn join(&mut self, other: CacheStates) {
         for (cached, other) in self.cached.iter_mut().zip(other) {
             if cached.state != other {

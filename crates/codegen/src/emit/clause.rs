@@ -1,4 +1,4 @@
-//! The order of things in a clause: see the crate's documentation.
+//! The order of the parts of a clause: see the crate's documentation.
 
 use cranelift_codegen::ir::InstBuilder;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -12,7 +12,7 @@ use crate::contract::{context, control};
 use crate::error::Error;
 
 impl Emitter<'_, '_> {
-    /// The whole function.
+    /// Emits the whole function.
     pub(super) fn clause(&mut self) -> Result<(), Error> {
         let (clause, needs) = (self.source.clause, self.source.needs);
         if self.source.follows_exit {
@@ -87,7 +87,7 @@ impl Emitter<'_, '_> {
         Ok(())
     }
 
-    /// The one place that reports a fault.
+    /// The only place that reports a fault.
     fn fault_exit(&mut self) {
         let block = self.fault_block;
         self.enter(block);
@@ -97,12 +97,12 @@ impl Emitter<'_, '_> {
             self.check_thread();
             self.call(AgentFunction::Error, &[action]);
         }
-        // Not a jump to the common end: that would keep the two apart by a jump in the hot path.
+        // The fault path has its own return. A jump to the common end would cost the hot path a jump.
         self.builder.ins().return_(&[]);
     }
 
-    /// The thread pointer that led to this context may meanwhile belong to another thread (stacks are used again): then
-    /// the id is read again and thread-local variables start at zero.
+    /// The thread pointer that led to this context may by now belong to another thread, because stacks are
+    /// used again. Then the id is read again, and thread-local variables start at zero.
     fn check_thread(&mut self) {
         let address = self.context_load(context::TID_ADDRESS);
         let now = self.load_type(types::I32, address, 0);

@@ -1,4 +1,4 @@
-//! Conditions: branches and truth values without detours over 0 and 1.
+//! Conditions: branches on truth values that are not first converted to 0 or 1.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, InstBuilder, Value, types};
@@ -24,7 +24,7 @@ impl Emitter<'_, '_> {
                     LogicalOperator::And => self.branch_on(left, second, otherwise)?,
                     _ => self.branch_on(left, then, second)?,
                 }
-                // The second operand may not be reached: what it reads is read on one path only.
+                // The second operand may be skipped, and then its built-in variables are not read.
                 let before = self.cache_states();
                 self.enter(second);
                 self.branch_on(right, then, otherwise)?;
@@ -43,7 +43,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// Something that is zero when the expression is false, and not zero when it is true.
+    /// A value that is zero if the expression is false, and not zero if it is true.
     fn truth(&mut self, expression: &Expression) -> Result<Value, Error> {
         match &expression.kind {
             ExpressionKind::Binary { operator, left, right } if is_comparison(*operator) => {
@@ -56,7 +56,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// A string is true when it is not empty.
+    /// The truth of a value: a string is true if it is not empty.
     fn value_truth(&mut self, value: Value, value_type: &Type) -> Value {
         match value_type {
             Type::String => self.load_type(types::I8, value, 0),
@@ -64,7 +64,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// A comparison's result in one byte.
+    /// The result of a comparison, in one byte.
     fn compare(&mut self, operator: BinaryOperator, left: &Expression, right: &Expression) -> Result<Value, Error> {
         let left_value = self.value(left)?;
         let right_value = self.value(right)?;

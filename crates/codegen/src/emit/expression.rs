@@ -103,7 +103,7 @@ impl Emitter<'_, '_> {
                 what: "a cast of nothing",
                 span: expression.span,
             }),
-            // Bytes that are already in memory of ours: a copy that ends in a NUL, as strings must.
+            // The bytes are already in our memory. A string must end in a NUL, so they are copied.
             (Type::Bytes { size: Some(size) }, Type::String) => {
                 let limit = self.constant(i64::from(*size).saturating_add(1).min(i64::from(self.string_limit())));
                 Ok(self.call_fallible(AgentFunction::CopyInString, &[value, limit]))
@@ -117,7 +117,7 @@ impl Emitter<'_, '_> {
                 Ok(self.normalise(address, *to))
             }
             (_, Type::Integer(to)) => Ok(self.normalise(value, *to)),
-            // An address; bytes may also become a pointer to what they hold.
+            // The value is an address. Bytes may also become a pointer to their content.
             (
                 _,
                 Type::Pointer(_)

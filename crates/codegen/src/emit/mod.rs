@@ -2,12 +2,12 @@
 //!
 //! Values at run time:
 //!
-//! - an integer or an address: an `i64`, normalised to its type (sign- or zero-extended from its width);
-//! - a string: the address of a NUL-terminated buffer that the agent may read freely (a constant of ours, a variable,
-//!   scratch memory, an enabling's names); never 0, an absent string is the empty constant;
-//! - bytes (`copyin`): their address in scratch memory, or in the variable that holds them.
+//! - An integer or an address is an `i64`, normalised to its type (sign- or zero-extended from its width).
+//! - A string is the address of a NUL-terminated buffer that the agent may read freely: a constant, a
+//!   variable, scratch memory, a name of the enabling. The address is never 0; `null` describes NULL.
+//! - Bytes (`copyin`) are their address in scratch memory, or in the variable that holds them.
 //!
-//! Every path that can fail branches to one cold block, with the number of the action as its parameter.
+//! Every path that can fail branches to one cold block, with the number of the statement as its parameter.
 
 mod aggregate;
 mod arithmetic;
@@ -37,7 +37,7 @@ use crate::{AgentFunction, ArenaLayout, ProbeKind, StaticSlots};
 use builtin::Cached;
 pub(crate) use symbols::Symbols;
 
-/// What is compiled, and for where.
+/// The clause that is compiled, and the probe and session for which it is compiled.
 pub(crate) struct Source<'a> {
     pub program: &'a Program,
     pub clause: &'a Clause,
@@ -47,11 +47,11 @@ pub(crate) struct Source<'a> {
     pub arena: &'a ArenaLayout,
     pub slots: StaticSlots,
     pub needs: Needs,
-    /// An earlier clause at the same probe may have run `exit()`.
+    /// Whether an earlier clause at the same probe may have run `exit()`.
     pub follows_exit: bool,
 }
 
-/// Emits the whole function; the symbols it refers to are the result.
+/// Emits the whole function. Yields the symbols that it refers to.
 pub(crate) fn emit(
     builder: FunctionBuilder<'_>,
     source: &Source<'_>,
@@ -71,11 +71,11 @@ struct Emitter<'a, 'b> {
     /// Address of the thread's struct np_context.
     context: Value,
     parameters: [Value; REGISTER_PARAMETERS],
-    /// Where a fault goes; takes the number of the action.
+    /// The block that reports a fault. Its parameter is the number of the statement.
     fault_block: Block,
-    /// Ends the handler.
+    /// The block that ends the handler.
     return_block: Block,
-    /// Number of the statement being emitted, from 1; 0: the predicate.
+    /// The number of the statement being emitted, from 1; 0: the predicate.
     action: u32,
     cached: [Cached; builtin::CACHED_COUNT],
     /// Address of the record's header, once it is reserved.
@@ -111,7 +111,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
         }
     }
 
-    // ---- small things that everything is made of ----
+    // ---- basic operations ----
 
     fn constant(&mut self, value: i64) -> Value {
         self.builder.ins().iconst(types::I64, value)
@@ -125,7 +125,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
         }
     }
 
-    /// A load of a whole register from memory of ours.
+    /// Loads a whole register from our memory.
     fn load(&mut self, address: Value, offset: i32) -> Value {
         self.load_type(types::I64, address, offset)
     }
@@ -134,7 +134,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
         self.builder.ins().load(value_type, memory(), address, offset)
     }
 
-    /// A load of four bytes, zero-extended.
+    /// Loads four bytes, zero-extended.
     fn load_u32(&mut self, address: Value, offset: i32) -> Value {
         let value = self.load_type(types::I32, address, offset);
         self.builder.ins().uextend(types::I64, value)
@@ -152,7 +152,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
         self.store(value, self.context, offset);
     }
 
-    /// A new block, in which emission goes on; the block that was current must have been ended.
+    /// Continues in a new block. The current block must have been ended.
     fn enter(&mut self, block: Block) {
         self.builder.switch_to_block(block);
     }
@@ -167,7 +167,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
 
     // ---- the agent ----
 
-    /// Calls a function of the agent; the context goes before the arguments.
+    /// Calls a function of the agent. The context precedes the arguments.
     fn call(&mut self, function: AgentFunction, arguments: &[Value]) {
         let callee = self.symbols.function(&mut self.builder, function, arguments.len() + 1);
         let mut all = vec![self.context];
@@ -175,13 +175,13 @@ impl<'a, 'b> Emitter<'a, 'b> {
         self.builder.ins().call(callee, &all);
     }
 
-    /// Calls a function that cannot fail, for its result.
+    /// Calls a function that cannot fail, and yields its result.
     fn call_for_result(&mut self, function: AgentFunction, arguments: &[Value]) -> Value {
         self.call(function, arguments);
         self.context_load(context::RESULT)
     }
 
-    /// Calls a function that may fail, for its result.
+    /// Calls a function that may fail, and yields its result.
     fn call_fallible(&mut self, function: AgentFunction, arguments: &[Value]) -> Value {
         self.call(function, arguments);
         self.check_fault();
@@ -190,13 +190,13 @@ impl<'a, 'b> Emitter<'a, 'b> {
 
     // ---- faults ----
 
-    /// Leaves for the fault block when an agent's function has failed.
+    /// Branches to the fault block if a function of the agent has failed.
     fn check_fault(&mut self) {
         let fault = self.context_load(context::FAULT);
         self.leave_if(fault);
     }
 
-    /// Stores a fault and leaves when the condition holds.
+    /// If the condition holds, stores a fault and branches to the fault block.
     fn fault_if(&mut self, condition: Value, fault: i64) {
         let failed = self.builder.create_block();
         self.builder.set_cold_block(failed);
@@ -207,13 +207,13 @@ impl<'a, 'b> Emitter<'a, 'b> {
         self.enter(on);
     }
 
-    /// Stores a fault and leaves: ends the current block.
+    /// Stores a fault and jumps to the fault block. This ends the current block.
     fn raise(&mut self, fault: i64) {
         let no_address = self.constant(0);
         self.raise_at(fault, no_address);
     }
 
-    /// The same with an address.
+    /// Raises a fault as [`Emitter::raise`] does, with the faulting address.
     fn raise_at(&mut self, fault: i64, address: Value) {
         let fault = self.constant(fault);
         self.context_store(fault, context::FAULT);
@@ -236,7 +236,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
     }
 }
 
-/// Memory of ours: always mapped. Whether it is aligned does not matter on this machine.
+/// Flags of our own memory, which is always mapped. Alignment does not matter on this machine.
 fn memory() -> MemFlagsData {
     MemFlagsData::new().with_notrap()
 }

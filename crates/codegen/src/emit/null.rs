@@ -1,8 +1,10 @@
-//! The string NULL: what was never assigned, and what `strchr( )` and its kin have not found.
+//! The string NULL: the value of a string that was never assigned, and of `strchr( )` and the like when
+//! nothing is found.
 //!
-//! In registers it is the address of one empty string of the handler's own, so that code that reads it without a check
-//! reads the empty string, as comparisons do. In a variable a word after the text marks it ([`Limits::string_mark`]).
-//! An element of an array that is NULL is not there. To the agent it is 0.
+//! In registers it is the address of one particular empty string in the handler's constants. So code
+//! that does not check for NULL reads the empty string, as comparisons do. In a variable a word after
+//! the text marks it ([`Limits::string_mark`]). An element that is NULL is absent from its array. To the
+//! agent NULL is 0.
 //!
 //! [`Limits::string_mark`]: nanoprobe_lang::layout::Limits::string_mark
 
@@ -15,20 +17,20 @@ use crate::contract::fault;
 use crate::error::Error;
 
 impl Emitter<'_, '_> {
-    /// NULL.
+    /// The address that stands for NULL.
     pub(super) fn null(&mut self) -> Value {
         let symbol = self.symbols.null(&mut self.builder);
         self.builder.ins().symbol_value(types::I64, symbol)
     }
 
-    /// A string of the agent, 0 or not.
+    /// A string from the agent, which may be 0.
     pub(super) fn or_null(&mut self, string: Value) -> Value {
         let null = self.null();
         self.builder.ins().select(string, string, null)
     }
 
-    /// The value of an expression that is recorded, part of a key or given to a subroutine: NULL is an address that
-    /// cannot be read.
+    /// The value of an expression that is recorded, part of a key, or passed to a subroutine. In these uses
+    /// NULL is a bad address.
     pub(super) fn present(&mut self, expression: &Expression) -> Result<Value, Error> {
         let value = self.value(expression)?;
         if may_be_null(expression) {
@@ -48,7 +50,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// Says of a string variable whether it is NULL: when it was given this value.
+    /// Marks a string variable that gets this value as NULL or not NULL.
     pub(super) fn mark_string(&mut self, address: Value, scope: Scope, value: Value) {
         let null = self.null();
         let differs = match scope {
@@ -60,7 +62,7 @@ impl Emitter<'_, '_> {
         self.store(mark, address, self.source.limits.string_mark() as i32);
     }
 
-    /// A string as the agent takes one that may be NULL, and as an address.
+    /// A string that may be NULL, as the agent expects it, and as an address: NULL becomes 0.
     pub(super) fn zero_if_null(&mut self, value: Value) -> Value {
         let is_null = self.is_null(value);
         let zero = self.constant(0);
@@ -90,7 +92,7 @@ pub(super) fn may_be_null(expression: &Expression) -> bool {
     }
 }
 
-/// Whether a subroutine looks for something, and yields NULL when it is not there.
+/// Whether a subroutine searches, and yields NULL if nothing is found.
 pub(super) fn yields_null(function: Function) -> bool {
     matches!(
         function,

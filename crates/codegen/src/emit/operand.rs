@@ -59,7 +59,7 @@ impl Emitter<'_, '_> {
     }
 }
 
-/// Where the detour's frame has a register.
+/// The offset of a register in the detour's frame.
 fn frame_offset(register: Register) -> i32 {
     match register.0 {
         0 => frame::RAX,

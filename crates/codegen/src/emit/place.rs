@@ -1,4 +1,4 @@
-//! Variables: scalars at fixed places in memory, elements of associative arrays by way of the agent.
+//! Variables: scalars at fixed places in memory, elements of associative arrays through the agent.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, Block, InstBuilder, Value, types};
@@ -15,13 +15,13 @@ use crate::contract::{THREAD_LOCAL_VARIABLE, context};
 use crate::error::Error;
 use crate::facts::literal;
 
-/// One element of a key, evaluated.
+/// An evaluated element of a key.
 pub(super) struct KeyValue {
     pub value: Value,
     pub is_string: bool,
 }
 
-/// A place whose parts are evaluated: it can be read and written without any side effect but its own.
+/// A place whose keys or address are evaluated. Reading and writing it has no further side effects.
 pub(super) struct Slot<'a> {
     value_type: &'a Type,
     location: Location,
@@ -29,7 +29,7 @@ pub(super) struct Slot<'a> {
 }
 
 enum Location {
-    /// The variable's address, and whose it is.
+    /// A variable in memory: its address, and its scope.
     Memory(Value, Scope),
     Element {
         variable: u32,
@@ -42,7 +42,7 @@ enum Location {
 }
 
 impl<'a> Emitter<'a, '_> {
-    /// Evaluates what a place needs: the address of a scalar, the keys of an element.
+    /// Evaluates the parts of a place: the address of a scalar, the keys of an element.
     pub(super) fn slot<'p>(&mut self, place: &'p Place, span: Span) -> Result<Slot<'p>, Error>
     where
         'a: 'p,
@@ -99,7 +99,7 @@ impl<'a> Emitter<'a, '_> {
         }
     }
 
-    /// An element of the table of dynamic variables, by its evaluated keys.
+    /// An element of the table of dynamic variables, with its keys evaluated.
     fn element<'p>(
         &mut self,
         scope: Scope,
@@ -114,7 +114,7 @@ impl<'a> Emitter<'a, '_> {
         let mut values = Vec::new();
         let mut id = variable.0;
         if scope == Scope::ThreadLocal {
-            // The number of the thread, or of the task, before the key makes one table do for all.
+            // The number of the thread, or of the task, precedes the key, so that one table serves all threads.
             id |= THREAD_LOCAL_VARIABLE;
             let value = match self.source.program.self_is_task {
                 true => self.task(),
@@ -158,7 +158,7 @@ impl<'a> Emitter<'a, '_> {
     pub(super) fn variable_address(&mut self, scope: Scope, variable: VariableId, span: Span) -> Result<Value, Error> {
         if scope == Scope::ThreadLocal && self.source.program.self_is_task {
             return Err(Error::Unsupported {
-                what: "an array or structure in self-> of goroutines: -x self=thread keeps it with the thread",
+                what: "an array or structure in self-> of goroutines; -x self=thread makes it belong to the thread",
                 span,
             });
         }
@@ -182,7 +182,7 @@ impl<'a> Emitter<'a, '_> {
         Ok(self.address_plus(base, offset))
     }
 
-    /// Faults with a bad address when an offset into a variable is larger than the last possible one.
+    /// Faults with a bad address if an offset into a variable is greater than `last`.
     fn check_offset(&mut self, offset: Value, last: i64) {
         let (failed, on) = (self.builder.create_block(), self.builder.create_block());
         self.builder.set_cold_block(failed);
@@ -222,14 +222,14 @@ impl<'a> Emitter<'a, '_> {
                 self.build_key(keys);
                 let (variable, bytes) = self.dynamic_identity(*variable, slot);
                 if *slot.value_type == Type::String {
-                    // Other threads may assign meanwhile: the agent hands out a copy in scratch memory.
+                    // Other threads may assign at the same time, so the agent returns a copy in scratch memory.
                     let address = self.call_fallible(AgentFunction::DynamicGet, &[variable, bytes]);
                     return Ok(self.or_null(address));
                 }
                 let address = self.call_for_result(AgentFunction::DynamicGet, &[variable, bytes]);
                 let (found, end) = (self.builder.create_block(), self.builder.create_block());
                 let result = self.builder.append_block_param(end, types::I64);
-                // What was never assigned is 0.
+                // An element that was never assigned is 0.
                 self.builder.ins().brif(address, found, &[], end, &[address.into()]);
                 self.enter(found);
                 let value = self.load(address, 0);
@@ -290,7 +290,7 @@ impl<'a> Emitter<'a, '_> {
         }
     }
 
-    /// Stores an integer of this type in memory of ours.
+    /// Stores an integer of this type in our memory.
     fn write_integer(&mut self, address: Value, value_type: &Type, value: Value) {
         let width = integer_width(integer_type(value_type));
         let narrow = if width == types::I64 {
@@ -301,8 +301,8 @@ impl<'a> Emitter<'a, '_> {
         self.store(narrow, address, 0);
     }
 
-    /// Stores at an address that lies in an array or a structure of D's own, and goes on at `done`; here where it lies
-    /// in none.
+    /// If an address lies in one of D's own arrays or structures, stores there and jumps to `done`. Otherwise, control
+    /// continues with the code that is emitted next.
     fn write_by_address(&mut self, address: Value, slot: &Slot<'_>, value: Value, done: Block) -> Result<(), Error> {
         let program = self.source.program;
         let wanted = u32::from(integer_type(slot.value_type).bytes);
@@ -385,10 +385,10 @@ impl<'a> Emitter<'a, '_> {
         Ok(if post { old } else { new })
     }
 
-    /// Puts evaluated key elements together in `context->key`. Nothing may be evaluated between this and the key's use:
-    /// there is one key buffer per thread.
+    /// Puts evaluated elements together as a key in `context->key`. There is one key buffer for each thread, so
+    /// nothing may be evaluated between this call and the use of the key.
     ///
-    /// Integers in front are stored here, after one look at the capacity; the agent appends the rest.
+    /// Leading integers are stored here, after one check of the capacity. The agent appends the rest.
     pub(super) fn build_key(&mut self, keys: &[KeyValue]) {
         let integers = keys.iter().take_while(|key| !key.is_string).count();
         let bytes = 8 * integers as i64;
@@ -416,7 +416,7 @@ impl<'a> Emitter<'a, '_> {
         }
     }
 
-    /// Copies bytes between two places of ours: eight at a time and a rest, in a loop when there are many.
+    /// Copies bytes within our memory: eight at a time and then the rest; in a loop if there are many.
     pub(super) fn copy_bytes(&mut self, to: Value, from: Value, bytes: u32) {
         const UNROLLED_WORDS: u32 = 8;
         let words = bytes / 8;
@@ -450,7 +450,7 @@ impl<'a> Emitter<'a, '_> {
     }
 }
 
-/// The machine's type of an integer.
+/// The machine's type for an integer.
 fn integer_width(integer: IntegerType) -> ir::Type {
     match integer.bytes {
         1 => types::I8,

@@ -1,4 +1,4 @@
-//! Records: room in the ring is reserved right after the predicate, fields are written in place.
+//! Records. Room in the ring is reserved right after the predicate, and fields are written in place.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -12,21 +12,22 @@ use crate::error::Error;
 
 /// The record being written.
 pub(super) struct Record {
-    /// The address of its header, in a value of its own: the agent's results overwrite each other.
+    /// The address of the record's header. It has a value of its own, because the agent's results overwrite each other.
     address: Value,
     layout: RecordLayout,
 }
 
-/// What an action does besides recording.
+/// What is left to do for an action after it has recorded.
 pub(super) enum Afterwards {
-    /// `exit()` with this status; when the record is published.
+    /// `exit()` with this status, to be done when the record is published.
     Exit(Value),
-    /// `commit()` or `discard()` of this number; before the record is published, so that the tracer finds it there.
+    /// `commit()` or `discard()` of this number. The speculation is ended before the record is published, so that the
+    /// record contains the result.
     EndSpeculation(Value, RecordField),
 }
 
 impl Emitter<'_, '_> {
-    /// Reserves the clause's record; without room the clause ends, as in DTrace.
+    /// Reserves the clause's record. If there is no room, the clause ends, as in DTrace.
     pub(super) fn reserve(&mut self) -> Result<Record, Error> {
         let layout = record_layout(self.source.clause, self.source.limits);
         let is_possible = layout.bytes <= i32::MAX as u32;
@@ -45,7 +46,7 @@ impl Emitter<'_, '_> {
         Ok(Record { address, layout })
     }
 
-    /// Writes the fields of one action; yields what is to be done when nothing can fail any more.
+    /// Writes the fields of one action. Yields what is left to do once nothing can fail any more.
     pub(super) fn record_action(
         &mut self,
         record: &Record,
@@ -71,7 +72,7 @@ impl Emitter<'_, '_> {
         }
         Ok(match (&action.kind, last) {
             (RecordKind::Speculate(_), Some(id)) => {
-                // No such speculation, or no room: the clause ends, and its record is not published.
+                // If there is no such speculation or no room, the clause ends, and its record is not published.
                 let bytes = self.constant(i64::from(record.layout.bytes));
                 let goes_on = self.call_for_result(AgentFunction::Speculate, &[id, bytes]);
                 let on = self.builder.create_block();
@@ -93,7 +94,7 @@ impl Emitter<'_, '_> {
         })
     }
 
-    /// Gives a speculation back. What is recorded of it is 0 where it was not taken: then the tracer has nothing to do.
+    /// Ends a speculation. If it was not taken, 0 is recorded, and the tracer has nothing to do.
     pub(super) fn end_speculation(&mut self, record: &Record, id: Value, field: &RecordField) {
         let ended = self.call_for_result(AgentFunction::EndSpeculation, &[id]);
         self.write_field(record, field, ended);

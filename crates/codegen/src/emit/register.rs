@@ -18,7 +18,7 @@ enum Source {
     Fixed(i64),
 }
 
-/// `R_R15` = 0 ... `R_GSBASE` = 27.
+/// The source of a register, from `R_R15` = 0 to `R_GSBASE` = 27.
 fn source(number: i64) -> Option<Source> {
     Some(match number {
         0 => Source::Frame(frame::R15),
@@ -36,16 +36,16 @@ fn source(number: i64) -> Option<Source> {
         12 => Source::Frame(frame::RDX),
         13 => Source::Frame(frame::RCX),
         14 => Source::Frame(frame::RAX),
-        // No trap has happened: number and error code are 0.
+        // No trap has happened, so its number and error code are 0.
         15 | 16 => Source::Fixed(0),
         17 => Source::Site,
-        // Linux's user code and stack segments; the data segments are null.
+        // These are Linux's code and stack segments for user space. The data segments are null.
         18 => Source::Fixed(0x33),
         19 => Source::Flags,
         20 => Source::Context(context::TARGET_RSP),
         21 => Source::Fixed(0x2b),
         22..=25 => Source::Fixed(0),
-        // The thread pointer; GS is not used in user space.
+        // FS holds the thread pointer. GS is not used in user space.
         26 => Source::Context(context::THREAD_KEY),
         27 => Source::Fixed(0),
         _ => return None,
@@ -65,7 +65,7 @@ impl Emitter<'_, '_> {
                 }
             });
         }
-        // A chain of comparisons, not a jump table: a rare construct is not worth data among the instructions.
+        // A chain of comparisons is enough: a rare construct is not worth a jump table among the instructions.
         let number = self.value(index)?;
         let end = self.builder.create_block();
         let result = self.builder.append_block_param(end, types::I64);
@@ -99,8 +99,8 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// The frame has `lahf` in ah (SF ZF AF PF CF, and bit 1, which is always set) and `seto` in al; with OF at bit 11
-    /// and IF, which is always set in user space, they make up rflags.
+    /// The flags register. The frame has `lahf` in ah (SF ZF AF PF CF, and bit 1, which is always set) and
+    /// `seto` in al. OF at bit 11, and IF, which is always set in user space, complete them.
     fn flags(&mut self) -> Value {
         let address = self.context_load(context::FRAME);
         let saved = self.load(address, frame::FLAGS);

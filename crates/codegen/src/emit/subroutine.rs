@@ -1,7 +1,8 @@
-//! Calls of subroutines: most are one call of the agent with the same arguments.
+//! Calls of subroutines. Most subroutines are one call of the agent with the same arguments.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
+use nanoprobe_arena::layout::ANCESTORS;
 use nanoprobe_lang::program::{Expression, ExpressionKind, Function, IntegerType, Place, Type};
 
 use super::Emitter;
@@ -11,7 +12,7 @@ use crate::contract::context;
 use crate::error::Error;
 
 impl Emitter<'_, '_> {
-    /// The value of a call; any value, where the subroutine has no result.
+    /// The value of a call; for a subroutine without a result, any value.
     pub(super) fn function_call(
         &mut self,
         function: Function,
@@ -24,6 +25,7 @@ impl Emitter<'_, '_> {
             let value = values.first().copied().unwrap_or(zero);
             return Ok(match function {
                 Function::ProgenyOf => self.is_progeny_of(value),
+                Function::UserFrame => self.user_frame(value),
                 _ => self.swapped(function, value),
             });
         };
@@ -58,7 +60,7 @@ impl Emitter<'_, '_> {
         let mut values = Vec::with_capacity(arguments.len() + 1);
         for (index, argument) in arguments.iter().enumerate() {
             values.push(match &argument.kind {
-                // The variable itself, whatever it holds.
+                // The argument is the variable itself, not its value.
                 ExpressionKind::Variable(Place::Scalar { scope, variable })
                     if (function, index) == (Function::StringToken, 0) =>
                 {
@@ -70,7 +72,8 @@ impl Emitter<'_, '_> {
         Ok(values)
     }
 
-    /// Whether a number is that of the process or of one of its ancestors, as they were when the session began.
+    /// Whether a number is that of the process or of one of its ancestors. Known are the ancestors at the beginning of
+    /// the session, and for a followed child the followed processes from which it descends.
     fn is_progeny_of(&mut self, pid: Value) -> Value {
         let mut found = self.constant(0);
         for ancestor in &self.source.arena.constants.ancestors {
@@ -78,10 +81,23 @@ impl Emitter<'_, '_> {
             let same = self.builder.ins().uextend(types::I64, same);
             found = self.builder.ins().bor(found, same);
         }
+        if !self.source.program.follows {
+            return found;
+        }
+        let ancestors = self.context_load(context::ANCESTORS);
+        for index in 0..ANCESTORS {
+            let ancestor = self.load_u32(ancestors, (index * size_of::<u32>()) as i32);
+            // The numbers of missing ancestors are 0.
+            let is_there = self.builder.ins().icmp_imm_s(IntCC::NotEqual, ancestor, 0);
+            let same = self.builder.ins().icmp(IntCC::Equal, pid, ancestor);
+            let same = self.builder.ins().band(is_there, same);
+            let same = self.builder.ins().uextend(types::I64, same);
+            found = self.builder.ins().bor(found, same);
+        }
         found
     }
 
-    /// The bytes of a number in the other order.
+    /// The bytes of a number in reverse order.
     fn swapped(&mut self, function: Function, value: Value) -> Value {
         let bits = match function {
             Function::Swap16 => 16,
@@ -89,14 +105,14 @@ impl Emitter<'_, '_> {
             _ => 64,
         };
         let swapped = self.builder.ins().bswap(value);
-        // The low bytes are the high ones now.
+        // After the swap the value is in the high bytes.
         let swapped = self.builder.ins().ushr_imm_u(swapped, 64 - bits);
         let bytes = (bits / 8) as u8;
         self.normalise(swapped, IntegerType { bytes, signed: false })
     }
 
-    /// Puts a NUL after bytes just copied in, and takes its place in scratch memory: their size is not part of their
-    /// type, so `stringof()` of them must find their end by itself. (There are 8 bytes after scratch memory.)
+    /// Appends a NUL to copied bytes and reserves its byte of scratch memory. The size of the bytes is not
+    /// part of their type, so `stringof()` finds their end by the NUL. (Scratch memory has 8 more bytes.)
     fn terminate(&mut self, copy: Value, bytes: Value) {
         let end = self.builder.ins().iadd(copy, bytes);
         let nul = self.builder.ins().iconst(types::I8, 0);
@@ -108,7 +124,7 @@ impl Emitter<'_, '_> {
         self.context_store(used, context::SCRATCH_USED);
     }
 
-    /// Bytes that a string may have, with its NUL.
+    /// The most bytes of a string, with its NUL.
     pub(super) fn string_limit(&self) -> u32 {
         self.source.limits.string_limit()
     }
@@ -117,10 +133,12 @@ impl Emitter<'_, '_> {
 /// `<sys/socket.h>`
 const AF_INET6: i64 = 10;
 
-/// The agent's function that carries a subroutine out. `None`: generated code does so by itself.
+/// The agent's function that carries a subroutine out. `None`: generated code carries it out.
 fn agent_function(function: Function) -> Option<AgentFunction> {
     Some(match function {
-        Function::Swap16 | Function::Swap32 | Function::Swap64 | Function::ProgenyOf => return None,
+        Function::Swap16 | Function::Swap32 | Function::Swap64 | Function::ProgenyOf | Function::UserFrame => {
+            return None;
+        }
         Function::CopyIn => AgentFunction::CopyIn,
         Function::CopyInString => AgentFunction::CopyInString,
         Function::StringLength => AgentFunction::StringLength,

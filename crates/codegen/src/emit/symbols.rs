@@ -1,4 +1,4 @@
-//! What the code refers to by absolute address: the agent's functions, and constants.
+//! The symbols that the code refers to by absolute address: functions of the agent, and constants.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::handler::RelocationTarget;
 /// The symbols of one function.
 #[derive(Default)]
 pub(crate) struct Symbols {
-    /// The constants' bytes.
+    /// The bytes of all constants.
     pub constants: Vec<u8>,
     functions: HashMap<AgentFunction, FuncRef>,
     strings: HashMap<Vec<u8>, GlobalValue>,
@@ -24,12 +24,12 @@ pub(crate) struct Symbols {
 }
 
 impl Symbols {
-    /// What a relocation's name stands for.
+    /// The target for which a relocation's name stands.
     pub(crate) fn target(&self, name: UserExternalNameRef) -> Option<RelocationTarget> {
         self.targets.get(&name).copied()
     }
 
-    /// A function of the agent with so many parameters, the context included.
+    /// A function of the agent with this many parameters, including the context.
     pub(super) fn function(
         &mut self,
         builder: &mut FunctionBuilder<'_>,
@@ -55,7 +55,7 @@ impl Symbols {
         found
     }
 
-    /// The address of a string constant; up to its first NUL, as everywhere.
+    /// The address of a string constant. As everywhere, a string ends at its first NUL.
     pub(super) fn string(&mut self, builder: &mut FunctionBuilder<'_>, text: &[u8]) -> GlobalValue {
         let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
         if let Some(known) = self.strings.get(text) {
@@ -66,7 +66,7 @@ impl Symbols {
         found
     }
 
-    /// The string NULL: an empty one that no other constant shares, known by its address.
+    /// The string NULL: an empty constant that no other string shares, recognised by its address.
     pub(super) fn null(&mut self, builder: &mut FunctionBuilder<'_>) -> GlobalValue {
         if let Some(known) = self.null {
             return known;
@@ -89,7 +89,7 @@ impl Symbols {
         })
     }
 
-    /// A name for a target; its number means nothing but that it is new.
+    /// A new name for a target. The number of the name has no other meaning.
     fn declare(&mut self, builder: &mut FunctionBuilder<'_>, target: RelocationTarget) -> ExternalName {
         let name = UserExternalName::new(0, self.targets.len() as u32);
         let reference = builder.func.declare_imported_user_function(name);

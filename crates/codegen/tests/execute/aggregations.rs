@@ -1,4 +1,4 @@
-//! Aggregations: static ones in place, keyed ones by way of the agent.
+//! Aggregations: static aggregations are updated in place, others through the agent.
 
 use crate::ARGUMENTS;
 use crate::support::agent::STATE;
@@ -48,7 +48,7 @@ fn static_aggregations_are_updated_in_place_without_a_call() {
     assert_eq!(slots(&machine).to_vec(), right(3, -6, -9, 8));
 }
 
-/// The tracer has raised the wanted epoch: the next value is taken as it is, and those after it are compared again.
+/// The tracer has raised the wanted epoch. Then the next value is stored in any case; later ones are compared again.
 #[test]
 fn an_extreme_begins_anew_with_its_epoch() {
     let statements = vec![aggregate(0, vec![], Some(arg(0)))];
@@ -150,7 +150,7 @@ fn distributions_are_updated_by_the_agent() {
             "stddev [a]",
         ]
     );
-    // The stub counts updates in the first word: so each went to its own place.
+    // The stub counts updates in the first word. So each aggregation was updated at its own place.
     let offsets = [0, 128 * 8, (128 + 12) * 8, handler.slot_bytes as usize - 4 * 8];
     assert_eq!(offsets.map(|offset| machine.slot(offset)), [1; 4]);
 }

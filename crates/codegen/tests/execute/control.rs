@@ -1,4 +1,5 @@
-//! What is evaluated at all: predicates, short circuits, clocks read once, clauses ended by a fault.
+//! Which parts of a clause are evaluated: predicates, short circuits, clocks that are read once, clauses that a fault
+//! ends.
 
 use crate::ARGUMENTS;
 use crate::support::build::*;
@@ -31,7 +32,7 @@ fn a_fault_in_the_predicate_is_reported_as_action_0() {
 }
 
 #[test]
-fn logic_is_evaluated_no_further_than_needed() {
+fn an_operand_that_cannot_change_the_result_is_not_evaluated() {
     // Each operand leaves a trace in its own variable.
     let mark = |variable: u32, value: i64| assignment(scalar(Scope::ClauseLocal, variable), long(value));
     let run = |value: Expression| {
@@ -92,7 +93,7 @@ fn a_clock_is_read_once_in_a_clause_whatever_the_path() {
 }
 
 #[test]
-fn a_clock_behind_logic_is_read_only_when_reached() {
+fn a_clock_in_a_skipped_operand_is_not_read() {
     let later = |operator| {
         let reached = binary(BinaryOperator::Greater, timestamp(), number(0, ULONG));
         let program = program(

@@ -1,6 +1,7 @@
-//! Handlers run: what they compute, write and call, and that the target's registers survive them.
+//! Handlers run: their results, stores and calls, and that the target's registers do not change.
 //!
-//! Each test compiles one clause, places it in memory, enters it with every register set, and looks at what changed.
+//! Each test compiles one clause, places it in memory, enters it with every register set, and checks
+//! what has changed.
 #![allow(clippy::unwrap_used)] // tests
 
 mod aggregations;
@@ -20,7 +21,7 @@ use support::machine::{Machine, agent, compile};
 
 const ARGUMENTS: [u64; 6] = [10, 20, 30, 40, 50, 60];
 
-/// The value of an expression at a probe of this kind, by way of `this->x = expression`.
+/// The value of an expression at a probe of this kind, found by `this->x = expression`.
 fn value_at(kind: ProbeKind, value: Expression, arguments: [u64; 6]) -> u64 {
     let value_type = value.value_type.clone();
     let program = program(None, vec![assign(scalar(Scope::ClauseLocal, 0), value)]).clause_local(value_type);
@@ -33,7 +34,7 @@ fn value(value: Expression) -> u64 {
     value_at(ProbeKind::Entry, value, ARGUMENTS)
 }
 
-/// The fault that an expression ends in: (enum np_fault, action, address).
+/// The fault of an expression: (enum np_fault, action, address).
 fn fault(value: Expression) -> (u64, u64, u64) {
     let value_type = value.value_type.clone();
     let statements = vec![assign(scalar(Scope::ClauseLocal, 0), value), trace(int(1))];

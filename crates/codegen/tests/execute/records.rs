@@ -1,4 +1,4 @@
-//! Records: their fields, their order of events, what happens without room; and which frame a clause needs.
+//! Records: their fields, the order of steps, the lack of room; and which frame a clause needs.
 
 use crate::ARGUMENTS;
 use crate::support::agent::STATE;

@@ -1,4 +1,4 @@
-//! What is not compiled, and that the compiler survives it.
+//! Programs that are refused, and the compiler's state afterwards.
 
 use crate::support::build::*;
 use crate::support::machine::{self, try_compile};
@@ -46,7 +46,7 @@ fn what_cannot_be_compiled_is_refused() {
         Err(Error::Malformed { .. })
     ));
 
-    // Values read from memory, all alive at once, need a word of stack each, once the registers are full.
+    // Values that are read from memory and all alive at once need a word of stack each, once the registers are full.
     let live = |count: i64| {
         let keys = (0..count)
             .map(|index| load(binary(BinaryOperator::Add, arg(0), long(8 * index)), LONG))
@@ -69,7 +69,7 @@ fn what_cannot_be_compiled_is_refused() {
 }
 
 #[test]
-fn a_compiler_is_as_good_as_new_after_an_error() {
+fn a_compiler_still_works_after_an_error() {
     let mut compiler = nanoprobe_codegen::Compiler::new().unwrap();
     let mut compile = |program: &Program| {
         let storage = nanoprobe_lang::layout::Storage::new(program, machine::LIMITS);
@@ -90,7 +90,7 @@ fn a_compiler_is_as_good_as_new_after_an_error() {
     assert_eq!(compile(&good).unwrap(), first);
 }
 
-/// The front end makes none of these; each would have a handler follow a number as an address.
+/// The front end makes none of these programs. In each, a handler would follow a number as an address.
 #[test]
 fn a_program_form_that_would_follow_wild_addresses_is_refused() {
     let bytes = |size| Type::Bytes { size: Some(size) };

@@ -96,7 +96,7 @@ fn memory_is_read_through_the_agent() {
 }
 
 #[test]
-fn what_is_not_there_is_zero_and_what_is_not_readable_an_error() {
+fn a_missing_argument_is_zero_and_an_unreadable_one_an_error() {
     let constant = Operand {
         location: Location::Constant(7),
         bytes: 8,
@@ -108,7 +108,7 @@ fn what_is_not_there_is_zero_and_what_is_not_readable_an_error() {
     assert_eq!(machine.clause_locals[0], 0);
     let error = try_compile(Err("it is in xmm0".to_owned()), 0).unwrap_err();
     assert_eq!(error.to_string(), "arg0 cannot be read here: it is in xmm0");
-    // Another argument of the same probe can be.
+    // Another argument of the same probe can be read.
     assert!(try_compile(Err("it is in xmm0".to_owned()), 1).is_ok());
 }
 
@@ -132,7 +132,7 @@ fn a_fault_ends_the_clause() {
 }
 
 #[test]
-fn a_full_frame_is_asked_for_where_it_is_needed() {
+fn a_full_frame_is_used_where_it_is_needed() {
     let full = |location| {
         let operand = Operand {
             location,
@@ -162,7 +162,7 @@ fn try_compile_go(kind: ProbeKind, index: u8) -> Result<Handler, Error> {
 }
 
 #[test]
-fn arguments_of_go_are_where_go_has_them() {
+fn arguments_of_go_are_in_the_registers_of_its_convention() {
     let value = |kind, index| {
         let mut machine = Machine::new(&try_compile_go(kind, index).unwrap());
         machine.run([10, 20, 30, 40, 50, 60]);

@@ -1,4 +1,4 @@
-//! What expressions are worth: arguments, registers, built-in variables, arithmetic, memory of the target.
+//! The values of expressions: arguments, registers, built-in variables, arithmetic, memory of the target.
 
 use crate::support::build;
 use crate::support::build::*;
@@ -220,13 +220,13 @@ fn scratch_memory_starts_empty_in_every_clause() {
 }
 
 #[test]
-fn bytes_of_unknown_size_end_where_they_end() {
-    // stringof(copyin(arg0, arg1)): the classical way to a buffer with a length.
+fn a_string_made_of_bytes_of_unknown_size_ends_with_them() {
+    // stringof(copyin(arg0, arg1)): the usual way to read a buffer with a length.
     let target = [0x41u8; 64];
     for (size, expected) in [(3, "AAA"), (8, "AAAAAAAA"), (0, "")] {
         let buffer = |size| call(Function::CopyIn, vec![arg(0), size], Type::Bytes { size: None });
         let statements = vec![
-            // The scratch memory after it is not zero.
+            // The scratch memory after the bytes is not zero.
             Statement::Expression(buffer(long(64))),
             assign(scalar(Scope::ClauseLocal, 0), buffer(arg(1))),
             assign(scalar(Scope::ClauseLocal, 1), buffer(long(16))),

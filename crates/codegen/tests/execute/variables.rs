@@ -1,4 +1,4 @@
-//! Variables: where they are stored, what they hold, elements of associative arrays.
+//! Variables: their places, their values, elements of associative arrays.
 
 use crate::support::build::*;
 use crate::support::machine::{Machine, TID, agent, calls, compile};
@@ -90,7 +90,7 @@ fn strings_are_copied_into_variables_and_compared() {
 }
 
 #[test]
-fn thread_locals_of_a_new_thread_are_asked_for() {
+fn thread_locals_are_checked_for_a_new_thread() {
     let place = || scalar(Scope::ThreadLocal, 0);
     let program = program(Some(read(place(), LONG)), vec![assign(place(), arg(0))]).thread_local(LONG);
     let mut machine = Machine::new(&compile(&program, ProbeKind::Entry));
@@ -175,7 +175,7 @@ fn string_elements_are_copied_and_null_deletes_them() {
 
 #[test]
 fn an_element_indexed_by_an_element_does_not_mix_up_their_keys() {
-    // x[x[1]] = x[2], with x[1] = 5 and x[2] = 6: there is one key buffer.
+    // x[x[1]] = x[2], with x[1] = 5 and x[2] = 6. There is only one key buffer.
     let place = |key| element(Scope::Global, 0, vec![key]);
     let statements = vec![
         assign(place(long(1)), long(5)),

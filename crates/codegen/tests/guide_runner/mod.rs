@@ -1,4 +1,4 @@
-//! Runs one program twice, by the interpreter and as machine code, and prints what it recorded.
+//! Runs a program in two ways, interpreted and as machine code, and prints its records.
 
 pub mod target;
 pub mod world;
@@ -25,7 +25,7 @@ impl Symbolizer for Addresses {
         }
     }
 
-    /// Functions `f0` to `f15` of 256 bytes.
+    /// Addresses belong to the functions `f0` to `f15` of 256 bytes each.
     fn start_of(&mut self, address: u64, kind: SymbolKind) -> u64 {
         match (address, kind) {
             (0x400000..0x401000, SymbolKind::Function) => address & !0xff,
@@ -35,7 +35,7 @@ impl Symbolizer for Addresses {
     }
 }
 
-/// What a program prints, its messages in lines of their own that begin with `! `; or why it is refused.
+/// The output of a program, with its messages on lines that begin with `! `; or why it is refused.
 pub fn run(text: &str, option_texts: &[String]) -> Result<String, Vec<Diagnostic>> {
     let mut macros = MacroValues {
         target: Some(1234),
@@ -76,7 +76,7 @@ struct Run<'a> {
     target: Target<'a>,
     aggregations: AggregateTable,
     out: Vec<u8>,
-    /// Both sides see the same only where the program does not ask for the time or for chance.
+    /// Whether the two ways are compared: not if the program uses the time or random numbers.
     compares: bool,
     speculations: Speculations<(u32, String, Vec<u8>)>,
     time: u64,
@@ -122,7 +122,7 @@ impl<'a> Run<'a> {
 
     fn fire(&mut self, event: &str, arguments: [u64; 6]) {
         for (index, clause) in self.program.clauses.iter().enumerate() {
-            // An exit() ends the firing; END comes all the same, and ERROR.
+            // An exit() ends the firing. END and ERROR fire nevertheless.
             let is_over = self.exited && !["END", "ERROR"].contains(&event);
             if !is_over && clause.probes.iter().any(|probe| probe.name == event) {
                 self.clause(index, clause, event, arguments);
@@ -132,7 +132,7 @@ impl<'a> Run<'a> {
 
     fn clause(&mut self, index: usize, clause: &Clause, event: &str, arguments: [u64; 6]) {
         let limits = self.options.limits();
-        // An ERROR clause may have run since the last one.
+        // An ERROR clause may have run since the previous clause, and changed the event.
         self.world.enter(event, arguments);
         self.world.epid = index as u32 + 1;
         let outcome = run_clause(clause, self.program, limits, &mut self.world);
@@ -166,11 +166,13 @@ impl<'a> Run<'a> {
             provider: names[0].to_owned(),
             module: names[1].to_owned(),
             function: names[2].to_owned(),
+            linked: names[2].to_owned(),
+            shown: names[2].to_owned(),
             name: names[3].to_owned(),
         }
     }
 
-    /// Prints a record, or keeps it.
+    /// Prints a record, or keeps it if it belongs to a speculation.
     fn record(&mut self, clause: &Clause, event: &str, payload: Vec<u8>) {
         let layout = record_layout(clause, self.options.limits());
         let record = [vec![0; 24], payload].concat();
@@ -216,7 +218,7 @@ impl<'a> Run<'a> {
             return;
         }
         let mut shown = fault;
-        // Addresses of the test's own memory differ from run to run.
+        // Addresses of the test's memory differ from run to run.
         shown.fault.value = world::relative(fault.fault.value);
         let message = error_message(self.world.epid, &self.name(event), &shown);
         self.out.extend_from_slice(format!("! {message}\n").as_bytes());
@@ -229,8 +231,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Both ways must have come to the same; a record's gaps are zero in both, a string's bytes after its NUL are not
-/// compared.
+/// Compares the records of both ways. The gaps between fields must be zero in both. The bytes after a string's NUL are
+/// not compared.
 fn same(
     clause: &Clause,
     limits: nanoprobe_lang::layout::Limits,

@@ -1,11 +1,11 @@
-//! Random D programs, as texts: every construct that has a value. They only have to be compiled, or refused, and to
-//! come to the same both ways; `guide_runner` compares each record and each fault.
+//! Random D programs, as texts, with every construct that has a value. Each is refused, or has the same
+//! effects interpreted and compiled; `guide_runner` compares each record and each fault.
 //!
-//! What a program asks of memory lies within the memory of `guide_runner/world.rs` or nowhere near it, since the
-//! interpreter sees nothing else of this process; no address of scratch memory becomes a number, since each side has
-//! its own.
+//! A program reads only addresses within the memory of `guide_runner/world.rs` or far away from it,
+//! because the interpreter sees nothing else of this process. No address of scratch memory becomes a
+//! number, because the two sides have different ones.
 
-/// Declarations that all programs have.
+/// The declarations that all programs share.
 const HEAD: &str = "
 struct rec { char c; int i; int low : 3; unsigned int high : 9; long l; char name[8]; };
 struct out { int oa; long ol; char text[8]; int two[2]; struct rec whole; };
@@ -21,7 +21,7 @@ self int a; self string t; this long u; this string v;
 long M[int, string]; string N[long]; self int K[string];
 ";
 
-/// Splitmix64.
+/// The generator Splitmix64.
 pub struct Random(pub u64);
 
 impl Random {
@@ -41,7 +41,7 @@ impl Random {
     }
 }
 
-/// A program; the same seed gives the same.
+/// A program. The same seed gives the same program.
 pub fn program(seed: u64) -> String {
     let mut writer = Writer {
         random: Random(seed),
@@ -68,14 +68,14 @@ pub fn program(seed: u64) -> String {
 
 struct Writer {
     random: Random,
-    /// The clause at hand has arguments and a target's memory.
+    /// Whether the current clause has arguments and the memory of a target.
     in_target: bool,
-    /// `this->p` is memory of the clause at hand: what `alloca` gave is gone with its clause, and with its part of an
-    /// `if`.
+    /// Whether `this->p` points to memory of the current clause. Memory from `alloca` is freed at the end of
+    /// its clause, and of its part of an `if`.
     has_memory: bool,
 }
 
-/// Memory for `this->p`.
+/// The statement that allocates memory for `this->p`.
 const MEMORY: &str = "this->p = (struct rec *)alloca(sizeof (struct rec));\n";
 
 impl Writer {
@@ -87,7 +87,7 @@ impl Writer {
         };
         self.has_memory = true;
         let count = 1 + self.random.below(6);
-        // What is NULL ends a clause: not too many.
+        // A NULL ends a clause, so there must not be too many.
         let filled = match self.random.below(4) {
             0 => "",
             _ => "self->t = self->t == NULL ? \"t\" : self->t; N[1] = N[1] == NULL ? \"n\" : N[1];\n",
@@ -253,7 +253,7 @@ impl Writer {
         }
     }
 
-    /// Of an array of four: one in eight lies outside.
+    /// The index of an array of four; one in eight lies outside.
     fn index(&mut self) -> String {
         let mask = if self.random.below(8) == 0 { 7 } else { 3 };
         format!("{} & {mask}", self.integer(1))

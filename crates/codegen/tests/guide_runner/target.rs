@@ -1,4 +1,4 @@
-//! The compiled clauses of a program, in a machine whose arena has all that the agent needs.
+//! The compiled clauses of a program, in a machine whose arena has all data that the agent needs.
 
 use core::mem::offset_of;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use super::world::names;
 use crate::support::machine::{GLOBALS_OFFSET, Machine, arena_layout};
 
 const ARENA_BYTES: usize = 1 << 20;
-/// After the globals.
+/// Offset of the speculations, after the globals.
 const SPECULATIONS: usize = 248 << 10;
 const DYNAMIC: usize = 256 << 10;
 const AGGREGATES: usize = 384 << 10;
@@ -34,7 +34,7 @@ pub struct Target<'a> {
     locals: Vec<u64>,
     clause_locals: Vec<u64>,
     key: Vec<u64>,
-    /// The thread table, whose slots exit() wipes.
+    /// The thread table, whose slots exit() clears.
     threads: Vec<u64>,
 }
 
@@ -60,6 +60,7 @@ impl<'a> Target<'a> {
     fn image(&self) -> Vec<u8> {
         image_with(ImageHeader {
             allow_syscalls: true,
+            control: self.arena.as_ptr() as u64,
             table: self.threads.as_ptr() as u64,
             ..ImageHeader::default()
         })
@@ -103,7 +104,7 @@ impl<'a> Target<'a> {
         machine
     }
 
-    /// Runs a clause; the payload of its record, `None` when it wrote none.
+    /// Runs a clause. Yields the payload of its record; `None`: it wrote no record.
     pub fn fire(
         &mut self,
         clause: usize,
@@ -133,7 +134,7 @@ impl<'a> Target<'a> {
             None => self.prepare(&handler),
         };
         if event == "END" {
-            // The tracer carries it out, whatever has been run before.
+            // This ends the speculation as the tracer would, whatever ran before.
             let (at, shift) = (
                 offset_of!(Control, exit_requested) / 8,
                 offset_of!(Control, exit_requested) % 8 * 8,
@@ -165,7 +166,7 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// A speculation was committed or discarded.
+    /// Frees a speculation after its commit or discard.
     pub fn free_speculation(&mut self, id: i64) {
         self.arena[SPECULATIONS / 8 + id as usize - 1] = 0;
     }

@@ -1,4 +1,4 @@
-//! What a guide program sees: variables in maps, and a piece of memory that is the target's.
+//! The world of a guide program: variables in maps, and a piece of memory that stands for the target's.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -46,7 +46,7 @@ pub fn arguments() -> [u64; 6] {
     [MEMORY.as_ptr() as u64, 1, 2, 3, 4, 5]
 }
 
-/// An address in [`MEMORY`] as its offset; others as they are.
+/// For an address in [`MEMORY`], its offset there; any other address unchanged.
 pub fn relative(address: u64) -> u64 {
     match address.checked_sub(MEMORY.as_ptr() as u64) {
         Some(offset) if offset <= 4096 => offset,
@@ -54,7 +54,7 @@ pub fn relative(address: u64) -> u64 {
     }
 }
 
-/// Provider, module, function and name of the probe of an event.
+/// The provider, module, function and name of the probe of an event.
 pub fn names(event: &str) -> [&str; 4] {
     match event {
         "entry" => ["pid1234", "a.out", "work", "entry"],
@@ -64,7 +64,7 @@ pub fn names(event: &str) -> [&str; 4] {
 
 type PlaceKey = (Scope, VariableId, Option<Vec<u8>>);
 
-/// What becomes of a number.
+/// The state of a speculation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speculation {
     Free,
@@ -77,7 +77,7 @@ pub struct GuideWorld<'a> {
     variables: HashMap<PlaceKey, Value>,
     pub aggregates: Snapshot,
     pub epid: u32,
-    /// Which are taken, and the bytes of their records.
+    /// The speculations that are taken, and the bytes of their records.
     pub speculations: Vec<Speculation>,
     speculation_bytes: u64,
     event: String,
@@ -135,9 +135,9 @@ impl World for GuideWorld<'_> {
             Builtin::Timestamp => number(1_000_000),
             Builtin::VirtualTimestamp => number(1000),
             Builtin::WallTimestamp => number(1_000_000_000_000_000_000),
-            // What runs there has no C library.
+            // The code of the machine has no C library.
             Builtin::Cpu | Builtin::UserCaller | Builtin::Errno | Builtin::Goroutine => number(0),
-            // What made the stack of the machine has no unwinding table.
+            // The stack of the machine has no unwinding table.
             Builtin::UserStackDepth => number(1),
             Builtin::UserStack(_) => number(0),
             Builtin::EnabledProbeId => number(i64::from(self.epid)),

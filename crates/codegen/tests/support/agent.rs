@@ -1,6 +1,8 @@
-//! The agent, in Rust: the contract's functions as handlers see them, simple enough to be right, with a log of calls.
+//! The agent's functions, written in Rust as the contract describes them for handlers. They are simple enough to be
+//! right, and log all calls.
 //!
-//! Each is reached through a stub that saves every register (the contract's "clobbers nothing").
+//! Each function is called through a stub that saves every register, because the contract says that the
+//! functions clobber nothing.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,7 +13,7 @@ use nanoprobe_codegen::AgentFunction;
 pub const BAD_BELOW: u64 = 0x1_0000;
 pub const STRSIZE: usize = 64;
 
-/// Offsets of `struct np_context`, written down once more: from the contract's text, not from the code under test.
+/// Offsets of `struct np_context`, written a second time: from the contract's text, not from the tested code.
 pub mod offset {
     pub const RESULT: usize = 40;
     pub const FAULT: usize = 48;
@@ -26,20 +28,20 @@ pub mod offset {
     pub const KEY_CAPACITY: usize = 136;
 }
 
-/// What the agent remembers between calls.
+/// The agent's state between calls.
 #[derive(Default)]
 pub struct State {
     pub log: Vec<String>,
     pub aggregates: BTreeMap<(u64, Vec<u8>), Box<[u64]>>,
     pub dynamic: BTreeMap<(u64, Vec<u8>), Box<[u64]>>,
-    /// The record being written, then those that were committed.
+    /// The record that is being written.
     pub reserved: Option<Box<[u64]>>,
     pub committed: Vec<Vec<u8>>,
     /// (fault, action, address)
     pub errors: Vec<(u64, u64, u64)>,
     pub exits: Vec<u64>,
     pub clock: u64,
-    /// No room in ring and tables.
+    /// Whether ring and tables have no room.
     pub full: bool,
 }
 
@@ -69,7 +71,7 @@ fn bytes(address: u64, count: usize) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(address as *const u8, count) }.to_vec()
 }
 
-/// A string of ours, without its NUL.
+/// One of our strings, without its NUL.
 pub fn string(address: u64) -> Vec<u8> {
     // SAFETY: strings are NUL-terminated buffers of tests and handlers.
     unsafe { std::ffi::CStr::from_ptr(address as *const std::ffi::c_char) }
@@ -142,7 +144,7 @@ extern "C" fn copyinstr(context: *mut u8, address: u64, limit: u64) {
     }
     let limit = if limit == 0 { STRSIZE } else { limit as usize };
     let mut text = Vec::new();
-    // Byte by byte: what follows the limit may not be memory at all.
+    // The loop goes byte by byte, because there may be no memory after the limit.
     while text.len() + 1 < limit {
         // SAFETY: tests pass addresses of memory that they own, NUL-terminated or at least `limit` bytes.
         match unsafe { ((address + text.len() as u64) as *const u8).read() } {
@@ -366,7 +368,7 @@ macro_rules! stub {
     }};
 }
 
-/// Where a function of the agent is.
+/// The address of a function of the agent.
 pub fn address(function: AgentFunction) -> u64 {
     match function {
         AgentFunction::ThreadChanged => stub!(thread_changed),
@@ -396,7 +398,7 @@ pub fn address(function: AgentFunction) -> u64 {
         AgentFunction::Cpu => stub!(cpu),
         AgentFunction::Error => stub!(error),
         AgentFunction::Exit => stub!(exit),
-        // No handler calls the others.
+        // No handler calls the other functions.
         _ => 0,
     }
 }

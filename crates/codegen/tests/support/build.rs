@@ -1,4 +1,4 @@
-//! The program form, built by hand: short constructors, so that a test reads like the D text it stands for.
+//! Programs built by hand. The constructors are short, so that a test reads like the D text for which it stands.
 
 use nanoprobe_lang::Span;
 use nanoprobe_lang::program::*;
@@ -198,7 +198,7 @@ pub fn record(kind: RecordKind) -> Statement {
     })
 }
 
-/// `@number[keys] = its function(value)`.
+/// `@number[keys] = function(value)`, with the function of that aggregation.
 pub fn aggregate(number: u32, keys: Vec<Expression>, value: Option<Expression>) -> Statement {
     aggregate_keys(
         number,
@@ -223,7 +223,7 @@ pub fn aggregate_keys(
     }
 }
 
-/// A program of one clause, to be filled.
+/// A program of one clause, to which declarations are added.
 pub fn program(predicate: Option<Expression>, statements: Vec<Statement>) -> Program {
     Program {
         clauses: vec![Clause {
@@ -236,7 +236,7 @@ pub fn program(predicate: Option<Expression>, statements: Vec<Statement>) -> Pro
     }
 }
 
-/// Programs grow by chaining.
+/// Adds declarations to a program, by chaining.
 pub trait Declare {
     fn global(self, value_type: Type) -> Self;
     fn global_array(self, value_type: Type, keys: Vec<Type>) -> Self;

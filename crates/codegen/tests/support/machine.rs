@@ -1,4 +1,4 @@
-//! A processor for one handler: executable memory, a thread's context, and a way in that checks every register.
+//! A machine for one handler: executable memory, a thread's context, and an entry that checks every register.
 
 use nanoprobe_codegen::{AgentFunction, ArenaLayout, Compiler, Handler, ProbeKind, ProgramStart, SessionConstants};
 use nanoprobe_lang::layout::{Limits, Storage};
@@ -12,17 +12,17 @@ pub const LIMITS: Limits = Limits {
     jstackframes: 20,
     maxframes: 2048,
 };
-/// After struct np_control.
+/// Offset of the global variables, after struct np_control.
 pub const GLOBALS_OFFSET: u32 = 2048;
 pub const TID: u32 = 4711;
-/// After struct np_context.
+/// Offset of the static slots in the context, after struct np_context.
 const SLOT_BASE: usize = 4096 + 64;
-/// Slots of tests that place counts by hand.
+/// The least number of bytes of static slots, for tests that place counts by hand.
 const SLOT_BYTES_MIN: usize = 4096;
-/// Must be there after each hit: a handler that writes past its slots writes into the heap.
+/// These words after the slots must not change at a hit. They show whether a handler writes past its slots.
 const CANARY: [u64; 8] = [0x5afe_c0de_5afe_c0de; 8];
 
-/// Compiles the first clause.
+/// Compiles the first clause of a program.
 pub fn compile(program: &Program, kind: ProbeKind) -> Handler {
     try_compile(program, kind).unwrap()
 }
@@ -65,7 +65,7 @@ pub fn arena_layout() -> ArenaLayout {
     }
 }
 
-/// Memory that a handler is placed in: written first, then executable, never both (I7).
+/// The memory in which a handler is placed: first writable, then executable, never both (I7).
 pub struct Code {
     address: *mut libc::c_void,
     bytes: usize,
@@ -73,7 +73,8 @@ pub struct Code {
 }
 
 impl Code {
-    /// An image (empty, or the agent's), and after it the handler, which calls what `agent` says.
+    /// Places an image (empty, or the agent's) and after it the handler. `agent` yields the addresses of the functions
+    /// that the handler calls.
     pub fn new(handler: &Handler, image: &[u8], agent: impl Fn(u64, AgentFunction) -> u64) -> Code {
         let handler_offset = image.len().next_multiple_of(64);
         let bytes = (handler_offset + handler.placed_bytes()).next_multiple_of(4096);
@@ -111,7 +112,7 @@ impl Drop for Code {
     }
 }
 
-/// Numbers of registers in [`Registers`], as the instruction set counts them.
+/// The indices of registers in [`Registers`], as the instruction set numbers them.
 pub const RAX: usize = 0;
 pub const RCX: usize = 1;
 pub const RDX: usize = 2;
@@ -124,7 +125,7 @@ pub const R8: usize = 8;
 pub const R9: usize = 9;
 pub const R15: usize = 15;
 
-/// What the handler is entered with, and what it leaves.
+/// The registers before and after the handler.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Registers {
@@ -134,7 +135,7 @@ struct Registers {
     simd_after: [[u64; 2]; 16],
 }
 
-/// `struct np_frame_below` and `struct np_frame`, the enabling, strings, storage: all that a handler can reach.
+/// All memory that a handler can reach: `struct np_frame_below` and `struct np_frame`, the enabling, strings, storage.
 pub struct Machine {
     code: Code,
     /// struct np_context, at [`SLOT_BASE`] the static slots of the handler, and [`CANARY`] after them.
@@ -146,21 +147,21 @@ pub struct Machine {
     pub enabling: Box<[u64; 9]>,
     pub stack: Box<[u64; 16]>,
     pub tid: Box<u32>,
-    /// 512 bytes, and the 8 after them.
+    /// 512 bytes, and 8 more that a string's NUL may take.
     scratch: Box<[u64; 65]>,
     key: Box<[u64; 32]>,
     names: Box<[[u8; STRSIZE]; 4]>,
 }
 
 impl Machine {
-    /// With the agent in Rust.
+    /// A machine with the agent in Rust.
     pub fn new(handler: &Handler) -> Machine {
         STATE.set(State::default());
         let code = Code::new(handler, &[], |_, function| agent::address(function));
         Machine::with_code(code, handler)
     }
 
-    /// With the agent's own image.
+    /// A machine with the agent's own image.
     pub fn with_agent_image(handler: &Handler, image: &[u8]) -> Machine {
         let code = Code::new(handler, image, |image, function| image + u64::from(function.offset()));
         Machine::with_code(code, handler)
@@ -196,14 +197,14 @@ impl Machine {
         machine.context[1] = &raw const machine.frame[13] as u64;
         machine.context[2] = machine.stack.as_ptr() as u64;
         machine.context[3] = machine.enabling.as_ptr() as u64;
-        machine.context[6] = 0x77; // a fault that some other clause left behind
+        machine.context[6] = 0x77; // a fault that another clause has left
         machine.context[8] = machine.arena.as_ptr() as u64;
         machine.context[9] = &raw const *machine.tid as u64;
         machine.context[10] = u64::from(TID);
         machine.context[11] = 0x7f00_0000_1000; // thread_key
         machine.context[12] = machine.scratch.as_ptr() as u64;
         machine.context[13] = 512;
-        machine.context[14] = 300; // what some other clause has used of it
+        machine.context[14] = 300; // the bytes that another clause has used
         machine.context[15] = machine.key.as_ptr() as u64;
         machine.context[16] = 24;
         machine.context[17] = 256;
@@ -214,7 +215,7 @@ impl Machine {
         machine
     }
 
-    /// Room for the handler's static slots, which may be more than the last one's.
+    /// Makes room for the handler's static slots. There may be more of them than for the previous handler.
     fn make_room(&mut self, handler: &Handler) {
         let words = (SLOT_BASE + handler.slot_bytes as usize).div_ceil(8);
         let before = self.context.len() - CANARY.len();
@@ -225,7 +226,7 @@ impl Machine {
         }
     }
 
-    /// Goes on with another handler, in the same arena and the same thread.
+    /// Continues with another handler, in the same arena and thread.
     pub fn load(&mut self, handler: &Handler, image: &[u8]) {
         self.code = Code::new(handler, image, |image, function| image + u64::from(function.offset()));
         self.make_room(handler);
@@ -239,7 +240,7 @@ impl Machine {
         }
     }
 
-    /// Fires the handler with these arguments; afterwards every register must be as before (I2).
+    /// Fires the handler with these arguments. Afterwards every register must have its former value (I2).
     pub fn run(&mut self, arguments: [u64; 6]) {
         let mut registers = Registers {
             before: std::array::from_fn(|index| 0x1111_1111_1111_1111 * index as u64),
@@ -277,7 +278,7 @@ impl Machine {
     }
 }
 
-/// What the agent has seen since the machine was built.
+/// What the agent has recorded since the machine was built.
 pub fn agent<R>(look: impl FnOnce(&State) -> R) -> R {
     STATE.with_borrow(look)
 }
@@ -287,7 +288,7 @@ pub fn calls() -> Vec<String> {
     agent(|state| state.log.clone())
 }
 
-/// Enters a handler with all registers set, and writes down what it leaves in them.
+/// Enters a handler with all registers set, and stores the values that it leaves.
 ///
 /// # Safety
 ///

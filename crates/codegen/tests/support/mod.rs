@@ -1,4 +1,4 @@
-//! What the tests of generated code share: programs built by hand, an agent in Rust, a processor to run handlers on.
+//! Shared parts of the tests of generated code: programs built by hand, an agent in Rust, a machine for handlers.
 #![allow(dead_code, clippy::unwrap_used)] // each test program uses a part of this
 
 pub mod agent;

@@ -18,7 +18,7 @@ use nanoprobe_lang::source::Span;
 pub const I8: Type = Type::Integer(IntegerType { bytes: 1, signed: true });
 pub const I16: Type = Type::Integer(IntegerType { bytes: 2, signed: true });
 pub const INTEGER_KEY: KeyType = KeyType::Integer(IntegerType { bytes: 8, signed: true });
-/// A stack of as many frames as the option says.
+/// A stack in a key, with as many frames as the option says.
 pub const STACK_KEY: KeyType = KeyType::UserStack { frames: 0 };
 pub const INT_KEY: KeyType = KeyType::Integer(IntegerType { bytes: 4, signed: true });
 
@@ -49,7 +49,7 @@ pub fn bytes(bytes: &[u8]) -> Value {
     }
 }
 
-/// Something recorded: its type and its value.
+/// A recorded value with its type.
 pub type Typed = (Type, Value);
 
 pub fn trace(value: Typed) -> (RecordKind, Vec<Value>) {
@@ -133,7 +133,7 @@ fn expression(value_type: Type) -> Expression {
     }
 }
 
-/// Addresses become `module`f+0x...` by a small table.
+/// Turns addresses into ``module`f+0x...`` by a small table.
 pub struct Names;
 
 impl Symbolizer for Names {
@@ -167,7 +167,7 @@ impl Symbolizer for Names {
     }
 }
 
-/// A program with made-up records and aggregations.
+/// A program with invented records and aggregations.
 pub struct Session {
     pub program: Program,
     pub options: Options,
@@ -205,7 +205,7 @@ impl Session {
         id
     }
 
-    /// `@id[key] = function(value)`, `weight` times.
+    /// Aggregates a value under a key, `weight` times.
     pub fn aggregate(&mut self, id: u32, key: &[Value], value: i64, weight: i64) {
         let key = key::key_bytes(key, self.limits().string_limit());
         assert!(
@@ -214,12 +214,12 @@ impl Session {
         );
     }
 
-    /// `@id[key] = function(...)` of many values.
+    /// Aggregates many values under a key.
     pub fn values(&mut self, id: u32, key: &[Value], values: &[i64]) {
         values.iter().for_each(|value| self.aggregate(id, key, *value, 1));
     }
 
-    /// A record of these actions.
+    /// Adds a record of these actions.
     pub fn record(&mut self, probe: (u32, &str, &str), actions: Vec<(RecordKind, Vec<Value>)>) {
         let (kinds, values): (Vec<RecordKind>, Vec<Vec<Value>>) = actions.into_iter().unzip();
         for (kind, values) in kinds.iter().zip(&values) {
@@ -253,6 +253,8 @@ impl Session {
             provider: "pid1".to_owned(),
             module: "a.out".to_owned(),
             function: function.to_owned(),
+            linked: function.to_owned(),
+            shown: function.to_owned(),
             name: name.to_owned(),
         };
         self.events.push((probe, clause, layout, record));
@@ -263,7 +265,7 @@ impl Session {
         self.written("text")
     }
 
-    /// The same as JSON lines.
+    /// The output as JSON lines.
     pub fn json(&mut self) -> String {
         self.written("json")
     }
@@ -299,7 +301,7 @@ impl Session {
     }
 }
 
-/// The key of a stack.
+/// The bytes of a key that is a stack.
 pub fn stack_key(frames: &[u64]) -> Vec<u8> {
     let mut bytes = Vec::new();
     key::push_stack(&mut bytes, frames);

@@ -82,7 +82,7 @@ impl Checker {
         }
     }
 
-    /// An argument that is an aggregation, without keys.
+    /// An argument that is a whole aggregation, without keys.
     pub(super) fn aggregation(&mut self, name: &str, node: &Node, index: usize) -> Checked<AggregationId> {
         let [_, wrong] = tags(name);
         let NodeKind::Aggregation(text) = &node.kind else {
@@ -107,8 +107,8 @@ impl Checker {
     }
 }
 
-/// The tags of the errors of an action on aggregations: wrong number of arguments, wrong
-/// kind of argument.
+/// The tags of an action on aggregations: for a wrong number of arguments, and for a wrong kind of
+/// argument.
 fn tags(name: &str) -> [&'static str; 2] {
     match name {
         "printa" => ["D_PRINTA_PROTO", "D_PRINTA_AGGARG"],

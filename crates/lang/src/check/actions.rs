@@ -4,11 +4,11 @@ use super::names::{self, Callable};
 use super::subroutines::{check_count, incompatible_argument};
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
-use crate::format::{Conversion, Format, FormatError, check_joined};
+use crate::format::{Format, FormatError, check_joined};
 use crate::layout::JSTACK_FRAMES;
-use crate::lower::{constant, convert, memory};
+use crate::lower::{constant, convert};
 use crate::program::{
-    Builtin, Expression, ExpressionKind, Foreign, Function, RecordAction, RecordKind, Statement, SymbolKind, Type,
+    Expression, ExpressionKind, Foreign, Function, RecordAction, RecordKind, Statement, SymbolKind, Type,
 };
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
@@ -169,108 +169,6 @@ impl Checker {
         Ok(RecordKind::Printf { format, arguments })
     }
 
-    /// A format and its arguments, of `printf` and the actions like it.
-    pub(super) fn formatted(
-        &mut self,
-        name: &'static str,
-        arguments: &[Node],
-        span: Span,
-    ) -> Checked<(Format, Vec<Expression>)> {
-        let [first, rest @ ..] = arguments else {
-            return Err(super::subroutines::count_mismatch(name, 0, "at least 1", span));
-        };
-        let mut format = match &first.kind {
-            // The one empty format that has a meaning: output goes back to standard output.
-            NodeKind::String(text) if text.is_empty() && name == "freopen" => Format {
-                text: String::new(),
-                pieces: Vec::new(),
-                names: Vec::new(),
-            },
-            NodeKind::String(_) => constant_format(name, first)?,
-            _ => {
-                let found = self.expression(first)?.value_type;
-                if found != Type::String {
-                    return Err(incompatible_argument(name, 0, "string", &found, first.span));
-                }
-                constant_format(name, first)?
-            }
-        };
-        let mut resolved = Vec::with_capacity(rest.len());
-        let mut types: Vec<Type> = Vec::with_capacity(rest.len());
-        for node in rest {
-            let refused = |what: &str| Err(Diagnostic::new("D_PRINTF_ARG_TYPE", node.span, what));
-            if let ("printf", Some((stack, frames))) = (name, stack_arguments(node)) {
-                let frames = self.stack_frames(stack, frames, node.span)?;
-                format.names.push(None);
-                types.push(Type::Void);
-                resolved.push(Expression {
-                    kind: ExpressionKind::Builtin(Builtin::UserStack(frames)),
-                    value_type: Type::Void,
-                    span: node.span,
-                });
-                continue;
-            }
-            if is_action(node) {
-                return refused("a void expression has no value to print");
-            }
-            if self.is_dynamic(node) {
-                return refused("an aggregation has no value to print: printa( ) prints aggregations");
-            }
-            if let NodeKind::Identifier(variable) = &node.kind
-                && let Some(of) = self.scope.floats.get(variable)
-            {
-                // Nothing is ever assigned to this variable: it is 0.
-                format.names.push(None);
-                types.push(Type::Foreign(of.clone()));
-                resolved.push(constant::integer(0, constant::UNSIGNED_LONG, node.span));
-                continue;
-            }
-            // As in DTrace, NULL is accepted where a number is expected.
-            if matches!(&node.kind, NodeKind::Identifier(variable) if variable == "NULL")
-                && format
-                    .conversions()
-                    .nth(resolved.len())
-                    .flatten()
-                    .is_some_and(Conversion::is_of_integers)
-            {
-                format.names.push(None);
-                types.push(Type::Integer(constant::LONG));
-                resolved.push(constant::integer(0, constant::LONG, node.span));
-                continue;
-            }
-            let found = self.operand(node)?;
-            let gathered = match found.value_type {
-                Type::Array { .. } => self.variables.gathered(&found)?,
-                _ => None,
-            };
-            let value = match gathered {
-                Some(bytes) => bytes,
-                None => memory::placed(found)?,
-            };
-            if let Some((bits, of)) = memory::floating_bits(&value) {
-                format.names.push(None);
-                types.push(Type::Foreign(of));
-                resolved.push(bits);
-                continue;
-            }
-            match value.value_type {
-                Type::Void => return refused("a void expression has no value to print"),
-                Type::Structure(_) => return refused("a structure has no conversion: print( ) prints structures"),
-                _ => {
-                    format.names.push(names_of(&value.value_type));
-                    let converted = memory::bytes_of(value.clone());
-                    types.push(match format.names.last() {
-                        Some(Some(_)) => value.value_type,
-                        _ => converted.value_type.clone(),
-                    });
-                    resolved.push(converted);
-                }
-            }
-        }
-        format.check(name, &types).map_err(|error| format_error(error, span))?;
-        Ok((format, resolved))
-    }
-
     /// `print(value)`: the value or its bytes are recorded; the type says how to show them.
     fn print(&mut self, arguments: &[Node], span: Span) -> Checked<RecordKind> {
         check_count("print", arguments, 1..=1, span)?;
@@ -286,7 +184,7 @@ impl Checker {
             return Err(Diagnostic::new("D_PRINT_VOID", node.span, message));
         }
         let (value, found) = self.shown_bytes(node)?;
-        if let Some((there, of)) = self.behind_pointer(node, &value)? {
+        if let Some((there, of)) = self.pointed_value(node, &value)? {
             let shown = self.shown_pointed(node, &of);
             let values = vec![value, there];
             return Ok(RecordKind::PrintAt { values, shown });
@@ -301,7 +199,7 @@ impl Checker {
             Type::Bytes { size: None } | Type::Structure(_) | Type::Array { .. } => Err(Diagnostic::new(
                 "D_PRINT_DYN",
                 node.span,
-                "print( ) may not be applied to what has no size",
+                "print( ) may not be applied to a value without a size",
             )),
             _ => Ok(RecordKind::Print { value, shown }),
         }
@@ -347,8 +245,8 @@ impl Checker {
         Ok(RecordKind::Printa { format, aggregations })
     }
 
-    /// The number of frames of `ustack([frames[, strsize]])`. 0 or [`JSTACK_FRAMES`]: the option
-    /// says how many.
+    /// The number of frames of `ustack([frames[, strsize]])`. 0 and [`JSTACK_FRAMES`] mean that an option
+    /// gives the number.
     pub(super) fn stack_frames(&mut self, name: &str, arguments: &[Node], span: Span) -> Checked<u32> {
         if arguments.len() > 2 {
             return Err(Diagnostic::new(
@@ -381,7 +279,7 @@ impl Checker {
         }
         if let Some(node) = arguments.get(1) {
             let value = self.expression(node)?;
-            // Room for the names of an interpreter's frames. They are never recorded here.
+            // The second argument is room for the names of an interpreter's frames, which are never recorded here.
             if constant::wide_value(&value).is_none_or(|value| value < 0) {
                 return Err(Diagnostic::new(
                     "D_USTACK_STRSIZE",
@@ -394,7 +292,7 @@ impl Checker {
     }
 }
 
-fn constant_format(name: &str, node: &Node) -> Checked<Format> {
+pub(super) fn constant_format(name: &str, node: &Node) -> Checked<Format> {
     let NodeKind::String(text) = &node.kind else {
         return Err(Diagnostic::new(
             "D_PRINTF_ARG_FMT",
@@ -412,12 +310,12 @@ fn constant_format(name: &str, node: &Node) -> Checked<Format> {
     Format::parse(&crate::bytes::text_of(text)).map_err(|error| format_error(error, node.span))
 }
 
-fn format_error(error: FormatError, span: Span) -> Diagnostic {
+pub(super) fn format_error(error: FormatError, span: Span) -> Diagnostic {
     Diagnostic::new(error.tag, span, error.message)
 }
 
-/// What an action prints of an address, if it is one of these actions. In DTrace `sym`, `func` and
-/// `mod` are for addresses of the kernel; here every address is one of the program.
+/// What an action prints for an address, if it is one of these actions. In DTrace `sym`, `func` and
+/// `mod` take addresses of the kernel; here every address is one of the program.
 fn symbol_kind(name: &str) -> Option<SymbolKind> {
     Some(match name {
         "uaddr" => SymbolKind::Address,
@@ -427,8 +325,8 @@ fn symbol_kind(name: &str) -> Option<SymbolKind> {
     })
 }
 
-/// The arguments of a node that calls `uaddr` or an action like it. In a key, that is an address
-/// that is printed as a name.
+/// The name and the arguments of a node that calls `uaddr` or an action like it. Such a call in a key
+/// is an address that is printed as a name.
 pub(super) fn symbol_arguments(node: &Node) -> Option<(&str, SymbolKind, &[Node])> {
     match &node.kind {
         NodeKind::Call { function, arguments } => match &function.kind {
@@ -439,8 +337,8 @@ pub(super) fn symbol_arguments(node: &Node) -> Option<(&str, SymbolKind, &[Node]
     }
 }
 
-/// The name and the arguments of a node that calls `ustack` or `jstack`. In a key, that is a stack
-/// and not a value.
+/// The name and the arguments of a node that calls `ustack` or `jstack`. Such a call in a key is a
+/// stack and not a value.
 pub(super) fn stack_arguments(node: &Node) -> Option<(&str, &[Node])> {
     match &node.kind {
         NodeKind::Call { function, arguments } => match &function.kind {
@@ -451,8 +349,8 @@ pub(super) fn stack_arguments(node: &Node) -> Option<(&str, &[Node])> {
     }
 }
 
-/// The names of a value's type, where it is an enumeration of the program's.
-fn names_of(of: &Type) -> Option<Foreign> {
+/// The type of a value, if it is one of the program's enumerations.
+pub(super) fn names_of(of: &Type) -> Option<Foreign> {
     match of {
         Type::Foreign(foreign) => foreign.integer().map(|_| foreign.clone()),
         _ => None,
@@ -460,7 +358,7 @@ fn names_of(of: &Type) -> Option<Foreign> {
 }
 
 /// Whether a node is a call of an action, which has no value.
-fn is_action(node: &Node) -> bool {
+pub(super) fn is_action(node: &Node) -> bool {
     action_call(node).is_some()
 }
 

@@ -24,7 +24,7 @@ pub(super) fn named(node: &Node) -> Option<&str> {
     }
 }
 
-/// The name, its place and the keys of `@name[keys]`; `None` of any other node.
+/// The name, its place and the keys of `@name[keys]`; `None` for any other node.
 pub(super) fn target(node: &Node) -> Checked<Option<(&str, Span, &[Node])>> {
     match &node.kind {
         NodeKind::Aggregation(name) => Ok(Some((name, node.span, &[]))),
@@ -85,7 +85,7 @@ impl Checker {
         })
     }
 
-    /// One element of the key, its type and its place.
+    /// One element of an aggregation's key, with its type and its place in the text.
     fn key(&mut self, name: &str, index: usize, node: &Node) -> Checked<(Vec<KeyExpression>, KeyType, Span)> {
         if let Some((name, arguments)) = stack_arguments(node) {
             let frames = self.stack_frames(name, arguments, node.span)?;
@@ -120,6 +120,7 @@ impl Checker {
         let value = memory::readable(memory::decayed(found))?;
         let (value, key_type) = match value.value_type {
             Type::Integer(integer) => (value, KeyType::Integer(integer)),
+            Type::String if value.is_function_name() => (value, KeyType::Function),
             Type::String => (value, KeyType::String),
             Type::Pointer(_) => (convert::to_address(value), KeyType::Integer(constant::UNSIGNED_LONG)),
             ref other => {
@@ -137,8 +138,8 @@ impl Checker {
         Ok((vec![KeyExpression::Value(value)], key_type, node.span))
     }
 
-    /// The aggregation of this name. It is new, or has the same function, parameters and kinds of
-    /// keys as before.
+    /// The aggregation of this name: a new one, or one that has the same function, parameters and kinds
+    /// of keys.
     fn same_aggregation(
         &mut self,
         name: &str,
@@ -176,7 +177,11 @@ impl Checker {
         for (index, (known_key, (_, key, key_span))) in aggregation.keys.iter_mut().zip(keys).enumerate() {
             match (known_key, key) {
                 (known, key) if *known == *key => {}
-                // A stack in a key says how many frames it has: stacks of several depths are keys of one aggregation.
+                (known @ (KeyType::String | KeyType::Function), KeyType::String | KeyType::Function) => {
+                    *known = KeyType::String;
+                }
+                // A recorded stack contains its number of frames, so stacks of several depths can be keys of one
+                // aggregation.
                 (KeyType::UserStack { .. }, KeyType::UserStack { .. }) => {}
                 (known, key) => {
                     // The key holds 64 bits. The type only says how they are printed, and must be
@@ -207,7 +212,7 @@ impl Checker {
         Ok(known.id)
     }
 
-    /// An aggregating function with its parameters, its value and its weight.
+    /// An aggregating function, with its parameters, its value and its weight.
     fn aggregating_function(
         &mut self,
         name: &str,
@@ -306,7 +311,11 @@ fn integer_of(of: &KeyType) -> Option<IntegerType> {
     match of {
         KeyType::Integer(integer) => Some(*integer),
         KeyType::Enumeration(of) => of.integer(),
-        KeyType::String | KeyType::Bytes { .. } | KeyType::UserStack { .. } | KeyType::Symbol(_) => None,
+        KeyType::String
+        | KeyType::Function
+        | KeyType::Bytes { .. }
+        | KeyType::UserStack { .. }
+        | KeyType::Symbol(_) => None,
     }
 }
 
@@ -314,7 +323,7 @@ fn type_of_key(of: &KeyType) -> Option<Type> {
     match of {
         KeyType::Integer(integer) => Some(Type::Integer(*integer)),
         KeyType::Enumeration(of) => Some(Type::Foreign(of.clone())),
-        KeyType::String => Some(Type::String),
+        KeyType::String | KeyType::Function => Some(Type::String),
         KeyType::Bytes { .. } | KeyType::UserStack { .. } | KeyType::Symbol(_) => None,
     }
 }
@@ -337,11 +346,33 @@ pub(crate) fn function_name(of: AggregatingFunction) -> &'static str {
 
 /// The error of an assignment with another function, or with other parameters.
 fn redefined(name: &str, before: AggregatingFunction, now: AggregatingFunction, span: Span) -> Diagnostic {
+    let parameters = changed_parameters(before, now);
+    let changed = parameters.iter().find(|(_, _, expected, found)| expected != found);
+    match changed.or(parameters.last()) {
+        Some(&(tag, text, expected, found)) => {
+            let message = format!("{text} doesn't match previous declaration: expected {expected}, found {found}");
+            Diagnostic::new(tag, span, message)
+        }
+        None => Diagnostic::new(
+            "D_AGG_REDEF",
+            span,
+            format!(
+                "aggregation redefined: {name} = {}( ), previously {name} = {}( )",
+                function_name(now),
+                function_name(before)
+            ),
+        ),
+    }
+}
+
+/// The parameters of two aggregations by the same function, in the order in which they are compared: the tag
+/// and the name of each, its previous and its new value. Empty if the functions differ.
+fn changed_parameters(
+    before: AggregatingFunction,
+    now: AggregatingFunction,
+) -> Vec<(&'static str, &'static str, i64, i64)> {
     use AggregatingFunction as F;
-    let parameter = |tag, text: &str, expected: i64, found: i64| {
-        let message = format!("{text} doesn't match previous declaration: expected {expected}, found {found}");
-        Diagnostic::new(tag, span, message)
-    };
+    let row = |tag, text, before: i64, now: i64| (tag, text, before, now);
     match (before, now) {
         (
             F::LinearQuantize { base, limit, step },
@@ -350,18 +381,26 @@ fn redefined(name: &str, before: AggregatingFunction, now: AggregatingFunction, 
                 limit: new_limit,
                 step: new_step,
             },
-        ) => {
-            if base != new_base {
-                let text = "lquantize( ) base (argument #1)";
-                parameter("D_LQUANT_MATCHBASE", text, base.into(), new_base.into())
-            } else if limit != new_limit {
-                let text = "lquantize( ) limit (argument #2)";
-                parameter("D_LQUANT_MATCHLIM", text, limit.into(), new_limit.into())
-            } else {
-                let text = "lquantize( ) step (argument #3)";
-                parameter("D_LQUANT_MATCHSTEP", text, step.into(), new_step.into())
-            }
-        }
+        ) => vec![
+            row(
+                "D_LQUANT_MATCHBASE",
+                "lquantize( ) base (argument #1)",
+                base.into(),
+                new_base.into(),
+            ),
+            row(
+                "D_LQUANT_MATCHLIM",
+                "lquantize( ) limit (argument #2)",
+                limit.into(),
+                new_limit.into(),
+            ),
+            row(
+                "D_LQUANT_MATCHSTEP",
+                "lquantize( ) step (argument #3)",
+                step.into(),
+                new_step.into(),
+            ),
+        ],
         (
             F::LogLinearQuantize {
                 factor,
@@ -375,47 +414,32 @@ fn redefined(name: &str, before: AggregatingFunction, now: AggregatingFunction, 
                 high: new_high,
                 steps: new_steps,
             },
-        ) => {
-            let candidates = [
-                (
-                    "D_LLQUANT_FACTORMATCH",
-                    "llquantize( ) factor (argument #1)",
-                    factor,
-                    new_factor,
-                ),
-                (
-                    "D_LLQUANT_LOWMATCH",
-                    "llquantize( ) low magnitude (argument #2)",
-                    low,
-                    new_low,
-                ),
-                (
-                    "D_LLQUANT_HIGHMATCH",
-                    "llquantize( ) high magnitude (argument #3)",
-                    high,
-                    new_high,
-                ),
-                (
-                    "D_LLQUANT_NSTEPMATCH",
-                    "llquantize( ) linear steps per magnitude (argument #4)",
-                    steps,
-                    new_steps,
-                ),
-            ];
-            let (tag, text, expected, found) = candidates
-                .into_iter()
-                .find(|(_, _, before, now)| before != now)
-                .unwrap_or(candidates[3]);
-            parameter(tag, text, expected.into(), found.into())
-        }
-        _ => Diagnostic::new(
-            "D_AGG_REDEF",
-            span,
-            format!(
-                "aggregation redefined: {name} = {}( ), previously {name} = {}( )",
-                function_name(now),
-                function_name(before)
+        ) => vec![
+            row(
+                "D_LLQUANT_FACTORMATCH",
+                "llquantize( ) factor (argument #1)",
+                factor.into(),
+                new_factor.into(),
             ),
-        ),
+            row(
+                "D_LLQUANT_LOWMATCH",
+                "llquantize( ) low magnitude (argument #2)",
+                low.into(),
+                new_low.into(),
+            ),
+            row(
+                "D_LLQUANT_HIGHMATCH",
+                "llquantize( ) high magnitude (argument #3)",
+                high.into(),
+                new_high.into(),
+            ),
+            row(
+                "D_LLQUANT_NSTEPMATCH",
+                "llquantize( ) linear steps per magnitude (argument #4)",
+                steps.into(),
+                new_steps.into(),
+            ),
+        ],
+        _ => Vec::new(),
     }
 }

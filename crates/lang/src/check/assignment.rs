@@ -6,7 +6,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::arithmetic::{incompatible, operand_type, symbol};
 use crate::lower::effects::has_effects;
 use crate::lower::pointers::scaled;
-use crate::lower::sequence::behind;
+use crate::lower::sequence::after;
 use crate::lower::store::Assignable;
 use crate::lower::structures::{Assigned, is_dynamic};
 use crate::lower::{coerce, constant, convert, memory, operators};
@@ -21,7 +21,7 @@ impl Checker {
         self.assignment(left, right, span).map(|(effect, _)| effect)
     }
 
-    /// The same; for a structure also the place where it then lies.
+    /// The assignment as an expression. For a structure also the place where the assigned structure lies.
     fn assignment(&mut self, left: &Node, right: &Node, span: Span) -> Checked<(Expression, Option<Expression>)> {
         if let Some(name) = super::aggregations::named(left) {
             return Err(Diagnostic::new(
@@ -62,7 +62,7 @@ impl Checker {
                 (assigned, None)
             }
         };
-        Ok((behind(before, effect, span), whole))
+        Ok((after(before, effect, span), whole))
     }
 
     /// The value to assign. `a = b = c` of structures is `b = c, a = b`.
@@ -107,15 +107,15 @@ impl Checker {
             return Ok((assigned.effect, Some(assigned.whole)));
         }
         let from = match of {
-            // Reported as what it is: an operand without a value.
+            // `placed` reports a structure as an operand without a value.
             Type::Structure(_) => memory::placed(from)?,
             _ => from,
         };
         Ok((self.variables.assign_place(place, to, from, span)?, None))
     }
 
-    /// `x = from` where `x` is a structure: `from` has the same type. 0 frees a thread's structure,
-    /// or one in an associative array.
+    /// `x = from` where `x` is a structure, and `from` has the same type. `x = 0` frees the structure of
+    /// a thread or of an element.
     fn assign_whole(&mut self, place: Place, to: Type, from: Expression, span: Span) -> Checked<Assigned> {
         let is_dynamic = is_dynamic(&place);
         let to = self.variables.operand(place, to, span);
@@ -150,7 +150,7 @@ impl Checker {
         let (value, (place, to)) = match target {
             Some(target) => {
                 self.check_assignable(&target)?;
-                // The variable is read, too, so it must exist.
+                // The operator also reads the variable, so the variable must exist.
                 if self.variables.known(target.scope, target.name).is_none() {
                     return Err(self.unassigned(&target));
                 }
@@ -170,6 +170,19 @@ impl Checker {
                 Assignable::Text(_) => return Err(not_assignable(&mark, left)),
             },
         };
+        self.operate(operator, left, (place, to), value, span)
+    }
+
+    /// `place operator= value`, where `left` names the place of the type `to`.
+    fn operate(
+        &mut self,
+        operator: BinaryOperator,
+        left: &Node,
+        (place, to): (Place, Type),
+        value: Expression,
+        span: Span,
+    ) -> Checked<Expression> {
+        let mark = format!("{}=", symbol(operator));
         let adds = matches!(operator, BinaryOperator::Add | BinaryOperator::Subtract);
         if adds
             && matches!(
@@ -180,8 +193,8 @@ impl Checker {
             let message = format!("operator {mark} requires operands of known size");
             return Err(Diagnostic::new("D_OP_VFPTR", span, message));
         }
-        // `i += i++` reads the left side first. The left side stays where it is when nothing on the
-        // right can change it.
+        // `i += i++` reads the left side first. If nothing on the right can change the left side, no copy of it is
+        // needed.
         let read = Expression {
             kind: ExpressionKind::Variable(place.clone()),
             value_type: to.clone(),
@@ -204,29 +217,7 @@ impl Checker {
             };
             return Ok(self.variables.as_named(assigned, &place));
         }
-        let value = match (&named, &value.value_type) {
-            (Type::Integer(place_type), Type::Integer(value_type)) => {
-                let shifts = matches!(operator, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
-                let of = if shifts {
-                    *value_type
-                } else {
-                    types::common(*place_type, *value_type)
-                };
-                convert::operand(value, of.signed)
-            }
-            (Type::Pointer(pointee), Type::Integer(_)) if adds => scaled(value, pointee.as_deref(), span)?,
-            (to, from) => {
-                let tag = match operator {
-                    BinaryOperator::Add | BinaryOperator::Subtract => "D_OP_INCOMPAT",
-                    BinaryOperator::Multiply | BinaryOperator::Divide => "D_OP_ARITH",
-                    _ => "D_OP_INT",
-                };
-                return Err(Diagnostic {
-                    tag,
-                    ..incompatible(&types::name(to), &mark, &types::name(from), span)
-                });
-            }
-        };
+        let value = operating(operator, &named, value, span)?;
         if matches!(operator, BinaryOperator::Divide | BinaryOperator::Remainder) && constant::value(&value) == Some(0)
         {
             return Err(Diagnostic::new(
@@ -282,7 +273,7 @@ impl Checker {
         Ok(self.variables.put_back(assigned, &place, span))
     }
 
-    /// Whether `base[index]` goes through a pointer variable rather than into an associative array.
+    /// Whether `base[index]` is memory to which a pointer variable points, and not an element of an associative array.
     fn is_pointer_element(&self, target: &Designator<'_>) -> bool {
         target.keys.is_some()
             && self
@@ -294,16 +285,15 @@ impl Checker {
                 })
     }
 
-    /// `*p`, `p[i]`: these can be assigned in scratch memory only. Whether they lie there is
-    /// checked at run time.
+    /// `*p`, `p[i]`: an assignment is only allowed in scratch memory. The address is checked at run time.
     fn memory(&mut self, mark: &str, left: &Node) -> Checked<Assignable> {
         let (part, bits) = self.assigned_part(mark, left)?;
         let assignable = self.variables.assignable(part, bits, left.span)?;
         assignable.ok_or_else(|| not_assignable(mark, left))
     }
 
-    /// A part of a structure or array, or what a pointer points to, where it lies. Of a bit-field:
-    /// its unit, and the bits in it.
+    /// A part of a structure or array, or the target of a pointer. For a bit-field: its unit, and the
+    /// bits of the field in the unit.
     fn assigned_part(&mut self, mark: &str, left: &Node) -> Checked<(Expression, Option<Bits>)> {
         match &left.kind {
             _ if super::aggregations::named(left).is_some() => Err(not_assignable(mark, left)),
@@ -316,6 +306,38 @@ impl Checker {
             _ => Err(not_assignable(mark, left)),
         }
     }
+}
+
+/// The right side of `place operator= value`, converted for the operation on a place of the type `to`.
+fn operating(operator: BinaryOperator, to: &Type, value: Expression, span: Span) -> Checked<Expression> {
+    Ok(match (to, &value.value_type) {
+        (Type::Integer(place_type), Type::Integer(value_type)) => {
+            let shifts = matches!(operator, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
+            let of = if shifts {
+                *value_type
+            } else {
+                types::common(*place_type, *value_type)
+            };
+            convert::operand(value, of.signed)
+        }
+        (Type::Pointer(pointee), Type::Integer(_))
+            if matches!(operator, BinaryOperator::Add | BinaryOperator::Subtract) =>
+        {
+            scaled(value, pointee.as_deref(), span)?
+        }
+        (to, from) => {
+            let tag = match operator {
+                BinaryOperator::Add | BinaryOperator::Subtract => "D_OP_INCOMPAT",
+                BinaryOperator::Multiply | BinaryOperator::Divide => "D_OP_ARITH",
+                _ => "D_OP_INT",
+            };
+            let mark = format!("{}=", symbol(operator));
+            return Err(Diagnostic {
+                tag,
+                ..incompatible(&types::name(to), &mark, &types::name(from), span)
+            });
+        }
+    })
 }
 
 fn not_assignable(mark: &str, left: &Node) -> Diagnostic {

@@ -8,13 +8,13 @@ use crate::program::{Foreign, ForeignKind, IntegerType, Type, alignment_of, size
 use crate::source::Span;
 use crate::syntax::{Attributes, BaseType, Derived};
 
-/// `aligned` without a number: the greatest alignment of the machine.
+/// The alignment that `aligned` without a number means: the greatest of the machine.
 const MOST: u64 = 16;
 /// The greatest alignment that is accepted.
 const ALIGNMENT_MAX: i128 = 1 << 16;
 
 impl Checker {
-    /// The greatest alignment that attributes ask for; 0 where they ask for none.
+    /// The greatest alignment that attributes ask for; 0 if they ask for none.
     pub(super) fn aligned(&mut self, attributes: &Attributes) -> Checked<u64> {
         let mut most = 0;
         for value in &attributes.aligned {
@@ -36,8 +36,8 @@ impl Checker {
         Ok(most)
     }
 
-    /// The alignment of the type that a declaration makes from another: a typedef may have
-    /// its own alignment.
+    /// The alignment of the type that a declaration makes from `base`, which may be a typedef with its
+    /// own alignment.
     pub(super) fn alignment(&self, base: &BaseType, derived: &[Derived], resolved: &Type) -> u64 {
         let is_array = |step: &Derived| matches!(step, Derived::Array(_) | Derived::ArrayOfUnknownSize);
         let own = match base {
@@ -47,7 +47,7 @@ impl Checker {
         own.unwrap_or_else(|| alignment_of(resolved))
     }
 
-    /// The type that attributes make of another.
+    /// The type `of` with the attributes `mode` and `vector_size` applied.
     pub(super) fn attributed(&mut self, of: Type, attributes: &Attributes, span: Span) -> Checked<Type> {
         let mut of = of;
         if let Some((mode, place)) = &attributes.mode {
@@ -95,7 +95,11 @@ pub(super) fn in_mode(of: &Type, mode: &str, span: Span) -> Checked<Type> {
     };
     match of {
         Type::Integer(IntegerType { signed, .. }) => Ok(Type::Integer(IntegerType { bytes, signed: *signed })),
-        _ => Err(unsupported("N_ATTRIBUTE", "a mode of what is no integer", span)),
+        _ => Err(unsupported(
+            "N_ATTRIBUTE",
+            "the attribute mode of a type that is not an integer",
+            span,
+        )),
     }
 }
 

@@ -10,7 +10,7 @@ pub(super) fn variable(name: &str) -> Option<&'static str> {
         "func" => "that is bpftrace's; in D it is probefunc",
         "probe" => "that is bpftrace's; in D: probeprov, probemod, probefunc, probename",
         "kstack" | "kaddr" => {
-            "that is bpftrace's; stacks of the program are ustack( ), those of the kernel are not there"
+            "that is bpftrace's; in D the program's stack is ustack( ), and the kernel's is not available"
         }
         _ => return None,
     })
@@ -23,14 +23,14 @@ pub(super) fn function(name: &str) -> Option<&'static str> {
         "lhist" => "that is bpftrace's; in D it is lquantize(value, base, limit, step)",
         "str" => "that is bpftrace's; in D it is copyinstr(address)",
         "buf" => "that is bpftrace's; in D: tracemem(address, size), or trace(copyin(address, size))",
-        "delete" => "that is bpftrace's; in D an element goes when 0 is assigned to it",
+        "delete" => "that is bpftrace's; in D, assigning 0 to an element deletes it",
         "time" | "strftime" => "that is bpftrace's; in D: printf(\"%Y\", walltimestamp)",
         "reg" => "that is bpftrace's; in D: uregs[R_RAX]",
         "ntop" => "that is bpftrace's; in D: inet_ntop(family, address)",
         "strncmp" | "strcontains" => "D has ==, strstr( ) and substr( )",
         "zero" => "that is bpftrace's; in D it is clear(@aggregation)",
         "stats" => "that is bpftrace's; in D: count( ), avg( ) and sum( ), an aggregation each",
-        "kstack" | "ksym" | "kaddr" => "that is bpftrace's; the kernel's stacks and symbols are not there",
+        "kstack" | "ksym" | "kaddr" => "that is bpftrace's; the kernel's stacks and symbols are not available",
         _ => return None,
     })
 }

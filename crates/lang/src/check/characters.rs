@@ -4,8 +4,8 @@
 //! them, and nothing after its end can be read:
 //!
 //! ```text
-//! s + i       substr(s, i)                      a string; "" behind the end
-//! s[i], *s    the byte at substr(s, i, 1)       a char; 0 behind the end
+//! s + i       substr(s, i)                      a string; "" after the end
+//! s[i], *s    the byte at substr(s, i, 1)       a char; 0 after the end
 //! s[i] = c    p = alloca(strsize), *(string *)p = s, p[i] = c, s = stringof(p)
 //! ```
 
@@ -13,7 +13,7 @@ use super::variables::{Designator, designator};
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::effects::has_effects;
-use crate::lower::sequence::{assigned_to, behind, reading};
+use crate::lower::sequence::{after, assigned_to, reading};
 use crate::lower::temporaries::Keep;
 use crate::lower::variables::Purpose;
 use crate::lower::{characters, constant, convert, operators, pointers};
@@ -41,8 +41,8 @@ impl Checker {
         Ok(characters::character_at(string, index, span))
     }
 
-    /// `string[index] = right` of a variable: the string is copied to scratch memory, changed
-    /// there, and copied back. `None`: the assignment is of another form.
+    /// `string[index] = right` of a variable: the string is copied to scratch memory, changed there, and
+    /// copied back. `None`: the assignment has another form.
     pub(super) fn assign_character(&mut self, left: &Node, right: &Node, span: Span) -> Option<Checked<Expression>> {
         let NodeKind::Index { base, indices } = &left.kind else {
             return None;
@@ -74,7 +74,7 @@ impl Checker {
         let index = self.expression(index)?;
         let string = reading(place.clone(), Type::String, span);
         let mut before = None;
-        // As in every assignment, the right side comes first.
+        // As in every assignment, the right side is evaluated first.
         let (value, string, index) = match has_effects(&value) || has_effects(&string) || has_effects(&index) {
             true => {
                 let value = self.variables.kept_operand(value, &mut before)?;
@@ -96,8 +96,8 @@ impl Checker {
         let changed = convert::to_string(start);
         let kept = self.variables.assign_part((string, None), changed, span)?;
         let all = [taken, copied, stored, kept].into_iter();
-        let all = all.fold(before, |before, next| Some(behind(before, next, span)));
-        Ok(behind(all, character, span))
+        let all = all.fold(before, |before, next| Some(after(before, next, span)));
+        Ok(after(all, character, span))
     }
 
     /// `alloca(strsize)`.

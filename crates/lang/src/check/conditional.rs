@@ -15,8 +15,8 @@
 //! probe /!this->%error && this->%condition_0/                           { this->%error = 1; e; this->%error = 0 }
 //! ```
 //!
-//! A fault ends only its own clause. `%error` then stays 1, so the rest of the statements is
-//! skipped, as it would be in one clause. These variables are temporaries: no text can name them.
+//! A fault ends only the clause in which it occurs. `%error` then stays 1, so the remaining statements are skipped,
+//! as they would be in one clause. These variables are temporaries: no text can name them.
 
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
@@ -37,7 +37,7 @@ const MAXIMUM_CONDITIONS: usize = 100;
 #[derive(Clone)]
 struct Guard {
     condition: Place,
-    /// Whether the condition must be non-zero.
+    /// Whether the condition must hold (be non-zero); otherwise it must be zero.
     holds: bool,
 }
 
@@ -77,7 +77,7 @@ impl Checker {
         }
     }
 
-    /// The statements of a block; `first`: nothing of the clause has been executed yet.
+    /// Splits the statements of a block. `first`: no part of the clause exists yet.
     fn block(&mut self, parts: &mut Parts<'_>, guards: &[Guard], body: &[syntax::Statement], mut first: bool) {
         let mut statements = Vec::new();
         for statement in body {
@@ -122,7 +122,7 @@ impl Checker {
         }
     }
 
-    /// One of the clauses; `guards` is `None` for the first.
+    /// Appends one of the clauses. `guards` is `None` for the first one.
     fn part(&mut self, parts: &Parts<'_>, guards: Option<&[Guard]>, mut statements: Vec<Statement>) {
         let span = parts.clause.span;
         statements.insert(0, set(&parts.error, constant::truth(true, span)));
@@ -185,7 +185,7 @@ impl Checker {
         Ok((set(&condition, truth), condition))
     }
 
-    /// Clauses share these variables: each clause writes them before it reads them.
+    /// A variable that all clauses share: each clause writes it before it reads it.
     fn hidden(&mut self, purpose: Purpose) -> Place {
         self.variables.shared(purpose, Type::I32)
     }

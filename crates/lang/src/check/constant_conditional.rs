@@ -1,8 +1,8 @@
-//! `?:` with a constant condition: only the chosen operand is compiled, and the other one is
-//! never looked at.
+//! `?:` with a constant condition: only the chosen operand is compiled, and the other one is not
+//! checked at all.
 //!
-//! DTrace does the same, and scripts that take options depend on it: otherwise an action can not
-//! be an operand.
+//! DTrace does the same, and scripts with options depend on it. In any other conditional, an action cannot be an
+//! operand.
 //!
 //! ```text
 //! inline int OPT_time = 0;
@@ -14,7 +14,7 @@ use crate::lower::constant;
 use crate::syntax::{Node, NodeKind, PrefixOperator};
 
 impl Checker {
-    /// What a node becomes when its condition is constant.
+    /// For a conditional with a constant condition, the operand that it chooses; any other node is returned unchanged.
     pub(super) fn chosen<'n>(&mut self, node: &'n Node) -> Checked<&'n Node> {
         let mut node = node;
         while let NodeKind::Conditional {

@@ -24,14 +24,14 @@ pub(super) struct KnownAggregation {
 #[derive(Default)]
 pub(super) struct Scope {
     pub(super) aggregations: HashMap<String, KnownAggregation>,
-    /// Declared variables of floating point. Nothing can be assigned to them.
+    /// Declared variables of floating point. Nothing can be assigned to such a variable, so its value is 0.
     pub(super) floats: HashMap<String, Foreign>,
-    /// The program's variables that `extern` declares, by their names without a backquote.
+    /// The program's variables that the text declares with `extern`, by their names without a backquote.
     pub(super) externals: HashMap<String, Type>,
     pub(super) enumerators: HashMap<String, i128>,
     pub(super) inlines: HashMap<String, Expression>,
     pub(super) inline_functions: HashMap<String, InlineFunction>,
-    /// Inlines that are translations: what they translate to and from.
+    /// Inlines that are translations: the output type, and the operand.
     pub(super) inline_translations: HashMap<String, (TypeName, Node)>,
     pub(super) translators: Vec<translators::Known>,
     /// The parameters of the inline, or the input of the translator, that is being evaluated.
@@ -42,7 +42,7 @@ pub(super) struct Scope {
 #[derive(Default)]
 pub(super) struct Types {
     pub(super) named: HashMap<String, Type>,
-    /// Typedefs that have their own alignment.
+    /// The alignments of typedefs that have their own.
     pub(super) alignments: HashMap<String, u64>,
     /// Typedefs of function types. In D these are void: only pointers to them are useful.
     pub(super) functions: HashSet<String>,
@@ -50,7 +50,7 @@ pub(super) struct Types {
     pub(super) enumerations: HashMap<String, IntegerType>,
     /// By keyword and tag: `struct s`.
     pub(super) structures: HashMap<String, Structure>,
-    /// For structures without a definition: why they are not known.
+    /// For a structure without a definition: why the traced program does not provide it.
     pub(super) unknown: HashMap<String, Unknown>,
     /// How `print()` shows the types that the text names.
     pub(super) shown: Shown,
@@ -59,13 +59,13 @@ pub(super) struct Types {
 /// The clause that is being checked; empty outside of clauses.
 #[derive(Default)]
 pub(super) struct ClauseContext {
-    /// Whether the tracer executes the clause, at every one of its probes.
+    /// Whether the tracer executes the clause at all of its probes.
     pub(super) in_tracer: bool,
     pub(super) probes: Vec<ProbeDescription>,
     /// The clause's `args[]`, once they have been looked up.
     pub(super) arguments: Option<Result<Vec<Argument>, Unknown>>,
-    /// Operands without a value where a value is wanted. They are reported when nothing else is
-    /// wrong with the clause (`void_operand`).
+    /// The error of an operand without a value. It is reported only if nothing else is wrong with the clause
+    /// (`void_operand`).
     pub(super) without_value: Option<Diagnostic>,
 }
 
@@ -97,7 +97,7 @@ impl Settings {
         }
     }
 
-    /// Options from outside of the text override those in it.
+    /// Options that were given outside of the text override options in the text.
     pub(super) fn given(&mut self, macros: &MacroValues) {
         self.string_bytes = macros.options.string_bytes.unwrap_or(self.string_bytes);
         self.scratch_bytes = macros.options.scratch_bytes.or(self.scratch_bytes);

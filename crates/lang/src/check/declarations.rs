@@ -45,8 +45,8 @@ impl Checker {
         Ok(())
     }
 
-    /// `extern type name;`: a variable of the program. It then needs neither a backquote nor debug
-    /// information. A function may be declared, too; D cannot call it.
+    /// `extern type name;`: declares a variable of the program, so that the name needs neither a
+    /// backquote nor debug information. A function may be declared, too; D cannot call it.
     fn external(&mut self, declaration: &Declaration) -> Checked<()> {
         let base = self.base(&declaration.base, declaration.span)?;
         if declaration.declarators.is_empty() {
@@ -62,13 +62,13 @@ impl Checker {
                     self.derive(base.clone(), rest, span)?;
                     continue;
                 }
-                // As many elements as the variable has in the program.
+                // The array has as many elements as the program's variable.
                 Some((Derived::ArrayOfUnknownSize, rest)) => Type::Array {
                     of: Box::new(self.derive(base.clone(), rest, span)?),
                     count: 0,
                 },
                 Some((Derived::Keys(_), _)) => {
-                    let message = format!("an associative array cannot be defined elsewhere: {name}");
+                    let message = format!("an associative array cannot be extern: {name}");
                     return Err(Diagnostic::new("D_DECL_BADCLASS", span, message));
                 }
                 _ => self.derive(base.clone(), &declarator.derived, span)?,
@@ -79,7 +79,7 @@ impl Checker {
                     return Err(Diagnostic::new("D_DECL_VOIDOBJ", span, message));
                 }
                 Type::String => {
-                    let message = format!("the program's variables are of C's types: {name}");
+                    let message = format!("an extern variable must have a type of C: {name}");
                     return Err(
                         Diagnostic::new("D_DECL_DYNOBJ", span, message).with_help("char *, or an array of char")
                     );
@@ -95,7 +95,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A global name that is not the name of something that D itself provides.
+    /// Refuses a global name that D itself uses.
     pub(super) fn check_new_name(&self, name: &str, span: Span) -> Checked<()> {
         let taken = names::is_variable(name)
             || self.is_function(name)
@@ -120,7 +120,7 @@ impl Checker {
         for declarator in &declaration.declarators {
             let name = &declarator.name;
             let defined = match declarator.derived.split_last() {
-                // Such a type can only be pointed to.
+                // A function type is only useful as the target of a pointer.
                 Some((Derived::Function, rest)) => {
                     self.derive(base.clone(), rest, declarator.span)?;
                     self.types.functions.insert(name.clone());
@@ -235,7 +235,7 @@ impl Checker {
         }
     }
 
-    /// Yields the names with their values, and the least and the greatest value.
+    /// The names with their values, and the range of the values.
     fn enumerators(
         &mut self,
         enumerators: &[(String, Option<Node>, Span)],
@@ -252,7 +252,7 @@ impl Checker {
                 next = value;
             }
             let fits = wide || i32::try_from(next).is_ok();
-            // A value of more than 63 bits is taken by its bits.
+            // A value of more than 63 bits is kept as the signed number with the same bit pattern.
             let value = i64::try_from(next)
                 .ok()
                 .or_else(|| u64::try_from(next).ok().map(|bits| bits as i64));
@@ -269,12 +269,12 @@ impl Checker {
         Ok((names, (least, most)))
     }
 
-    /// Whether this names a function type.
+    /// Whether the base type is a typedef of a function type.
     fn is_function_type(&self, base: &BaseType) -> bool {
         matches!(base, BaseType::Named(name) if self.types.functions.contains(name))
     }
 
-    /// As [`Checker::derive`], for a member or a typedef, which may be an array without elements.
+    /// As [`Checker::derive`], for a member or a typedef. These may be arrays without elements.
     pub(super) fn derive_member(&mut self, base: Type, derived: &[Derived], span: Span) -> Checked<Type> {
         let without = match derived.split_last() {
             Some((Derived::ArrayOfUnknownSize, rest)) => Some(rest),
@@ -294,7 +294,7 @@ impl Checker {
         }
     }
 
-    /// The type that stars and brackets make of another.
+    /// The type that stars and brackets make of the base type.
     pub(super) fn derive(&mut self, base: Type, derived: &[Derived], span: Span) -> Checked<Type> {
         let mut result = base;
         let mut steps = derived.iter().peekable();
@@ -335,7 +335,7 @@ impl Checker {
     }
 }
 
-/// The least value and the greatest.
+/// The least and the greatest value.
 type Range = (i128, i128);
 
 /// The type that holds the values of an enumeration: an `int`, unless a value needs more bits or
@@ -347,8 +347,8 @@ fn integer_of((least, most): Range, packed: bool) -> IntegerType {
     };
     let sizes: &[u8] = if packed { &[1, 2, 4, 8] } else { &[4, 8] };
     let of = |signed| move |bytes: &u8| IntegerType { bytes: *bytes, signed };
-    // D's enumerators are `int`s wherever that is possible. For a packed enumeration gcc prefers
-    // an unsigned type.
+    // D's enumerators are `int`s where all values fit. For a packed enumeration gcc prefers an
+    // unsigned type.
     let mut candidates = sizes.iter().flat_map(|bytes| [of(!packed)(bytes), of(packed)(bytes)]);
     candidates.find(holds).unwrap_or(IntegerType { bytes: 8, signed: true })
 }
@@ -371,7 +371,7 @@ pub(super) fn redeclared(name: &str, span: Span) -> Diagnostic {
     Diagnostic::new("D_DECL_IDRED", span, format!("identifier redeclared: {name}"))
 }
 
-/// A value of one of the program's enumerations, as an integer.
+/// A value of one of the program's enumerations becomes an integer; other types are unchanged.
 pub(super) fn as_integer(of: &Type) -> Type {
     match of {
         Type::Foreign(foreign) => foreign.integer().map_or_else(|| of.clone(), Type::Integer),

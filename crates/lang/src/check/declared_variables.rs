@@ -12,7 +12,7 @@ use crate::syntax::{Declarator, Derived, TypeName};
 use crate::types;
 
 impl Checker {
-    /// `base` is the type that the declaration begins with, and how that type is shown.
+    /// `base` is the type that begins the declaration, and the form in which `print()` shows that type.
     pub(super) fn declare(
         &mut self,
         scope: Scope,

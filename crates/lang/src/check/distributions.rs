@@ -14,7 +14,7 @@ impl Checker {
         Ok(constant::wide_value(&self.expression(node)?))
     }
 
-    /// Checks that a parameter is an integer, as DTrace's prototype says. This check comes
+    /// Checks that a parameter is an integer, as DTrace's prototype demands. DTrace makes this check
     /// before all others.
     pub(super) fn integer_parameter(&mut self, name: &str, arguments: &[Node], index: usize) -> Checked<()> {
         let Some(node) = arguments.get(index) else {
@@ -26,7 +26,7 @@ impl Checker {
         }
     }
 
-    /// `lquantize(value, base, limit[, step[, weight]])`. DTrace counts its parameters from the base.
+    /// `lquantize(value, base, limit[, step[, weight]])`. DTrace's messages count the arguments from the base.
     pub(super) fn linear(&mut self, arguments: &[Node], span: Span) -> Checked<AggregatingFunction> {
         let [_, base_node, limit_node, ..] = arguments else {
             return Err(count_mismatch("lquantize", arguments.len(), "at least 3", span));

@@ -18,10 +18,10 @@ impl Checker {
             "freopen" => {
                 let (format, values) = self.formatted("freopen", arguments, span)?;
                 if format.text == "." {
-                    // DTrace itself uses this name for the empty one.
+                    // DTrace itself uses "." for the empty name.
                     let message = "freopen( ) argument #1 cannot be \".\"";
                     return Err(Diagnostic::new("D_FREOPEN_INVALID", span, message)
-                        .with_help("\"\" is where the output went at first"));
+                        .with_help("\"\" restores the original output"));
                 }
                 let arguments = values;
                 Ok(RecordKind::Reopen { format, arguments })
@@ -55,7 +55,7 @@ impl Checker {
     }
 }
 
-/// The first thing in a program that needs the option `destructive`: its name and where it is.
+/// The first part of a program that needs the option `destructive`: its name and its place.
 #[must_use]
 pub fn destructive(program: &Program) -> Option<(&'static str, Span)> {
     let mut statements = program.clauses.iter().flat_map(|clause| &clause.statements);
@@ -66,7 +66,7 @@ pub fn destructive(program: &Program) -> Option<(&'static str, Span)> {
     })
 }
 
-/// The refusal of a program that needs the option `destructive` and does not set it.
+/// The error of a program that needs the option `destructive` but does not set it.
 #[must_use]
 pub fn not_permitted(name: &str, span: Span) -> Diagnostic {
     Diagnostic::new(

@@ -8,7 +8,7 @@ use crate::lower::refusals::unsupported;
 use crate::lower::{coerce, constant, convert, enumerations, memory, operators, pointers};
 use crate::program::{BinaryOperator, Expression, ExpressionKind, IntegerType, Scope, Type};
 use crate::source::Span;
-use crate::syntax::{IntegerLiteral, Node, NodeKind};
+use crate::syntax::{IntegerLiteral, Node, NodeKind, TypeName};
 use crate::types;
 
 impl Checker {
@@ -52,35 +52,8 @@ impl Checker {
                 left,
                 right,
             } => self.assign_operator(*operator, left, right, span),
-            NodeKind::Comma { first, second } => {
-                let (first, second) = (self.comma_operand(first)?, self.comma_operand(second)?);
-                let value_type = second.value_type.clone();
-                let kind = ExpressionKind::Comma {
-                    first: Box::new(first),
-                    second: Box::new(second),
-                };
-                Ok(Expression { kind, value_type, span })
-            }
-            NodeKind::Cast { to, operand } => {
-                let to = self.type_of(to)?;
-                if super::translators::is_translation(operand).is_some() {
-                    let message = format!("invalid cast expression: translated data to \"{}\"", types::name(&to));
-                    return Err(Diagnostic::new("D_CAST_INVAL", span, message));
-                }
-                let operand = self.placed_operand(operand)?;
-                // A value that already has the type stays where it lies.
-                if types::is_aggregate(&to) && operand.value_type == to {
-                    return Ok(operand);
-                }
-                let operand = memory::readable(memory::decayed(operand))?;
-                if let Type::Foreign(foreign) = &to
-                    && let Some(integer) = foreign.integer()
-                {
-                    let value = coerce::explicit(operand, &Type::Integer(integer), span)?;
-                    return Ok(enumerations::of_enumeration(value, foreign));
-                }
-                coerce::explicit(operand, &to, span)
-            }
+            NodeKind::Comma { first, second } => self.comma(first, second, span),
+            NodeKind::Cast { to, operand } => self.cast(to, operand, span),
             NodeKind::SizeofType(of) => {
                 let of = self.type_of(of)?;
                 self.sizeof(&of, span)
@@ -90,31 +63,8 @@ impl Checker {
                 let bytes = self.alignment(&of.base, &of.derived, &resolved);
                 Ok(constant::integer(bytes as i64, constant::UNSIGNED_LONG, span))
             }
-            NodeKind::Sizeof(operand) => {
-                if matches!(&operand.kind, NodeKind::Identifier(name) if name == "NULL") {
-                    // In DTrace the result is an `int`.
-                    return Ok(constant::integer(4, constant::UNSIGNED_LONG, span));
-                }
-                let operand = self.measured(operand, span)?;
-                if let ExpressionKind::String(text) = &operand.kind {
-                    return Ok(constant::integer(text.len() as i64 + 1, constant::UNSIGNED_LONG, span));
-                }
-                self.sizeof(&operand.value_type, span)
-            }
-            NodeKind::Stringof(operand) => {
-                let operand = self.expression(operand)?;
-                match operand.value_type {
-                    Type::Void => Err(Diagnostic::new(
-                        "D_STRINGOF_TYPE",
-                        span,
-                        "cannot apply stringof to a value of type void",
-                    )),
-                    _ => Ok(Expression {
-                        span,
-                        ..convert::to_string(operand)
-                    }),
-                }
-            }
+            NodeKind::Sizeof(operand) => self.sizeof_operand(operand, span),
+            NodeKind::Stringof(operand) => self.stringof(operand, span),
             NodeKind::Offsetof(of, member) => {
                 let of = self.type_of(of)?;
                 let offset = self.offset_of(&of, member, span)?;
@@ -124,68 +74,153 @@ impl Checker {
         }
     }
 
+    /// `first, second`.
+    fn comma(&mut self, first: &Node, second: &Node, span: Span) -> Checked<Expression> {
+        let (first, second) = (self.comma_operand(first)?, self.comma_operand(second)?);
+        let value_type = second.value_type.clone();
+        let kind = ExpressionKind::Comma {
+            first: Box::new(first),
+            second: Box::new(second),
+        };
+        Ok(Expression { kind, value_type, span })
+    }
+
+    /// `(to)operand`.
+    fn cast(&mut self, to: &TypeName, operand: &Node, span: Span) -> Checked<Expression> {
+        let to = self.type_of(to)?;
+        if super::translators::is_translation(operand).is_some() {
+            let message = format!("invalid cast expression: translated data to \"{}\"", types::name(&to));
+            return Err(Diagnostic::new("D_CAST_INVAL", span, message));
+        }
+        let operand = self.placed_operand(operand)?;
+        // A value that already has the type stays where it lies.
+        if types::is_aggregate(&to) && operand.value_type == to {
+            return Ok(operand);
+        }
+        let operand = memory::readable(memory::decayed(operand))?;
+        if let Type::Foreign(foreign) = &to
+            && let Some(integer) = foreign.integer()
+        {
+            let value = coerce::explicit(operand, &Type::Integer(integer), span)?;
+            return Ok(enumerations::of_enumeration(value, foreign));
+        }
+        coerce::explicit(operand, &to, span)
+    }
+
+    /// `sizeof operand`.
+    fn sizeof_operand(&mut self, operand: &Node, span: Span) -> Checked<Expression> {
+        if matches!(&operand.kind, NodeKind::Identifier(name) if name == "NULL") {
+            // In DTrace the result is an `int`.
+            return Ok(constant::integer(4, constant::UNSIGNED_LONG, span));
+        }
+        let operand = self.measured(operand, span)?;
+        if let ExpressionKind::String(text) = &operand.kind {
+            return Ok(constant::integer(text.len() as i64 + 1, constant::UNSIGNED_LONG, span));
+        }
+        self.sizeof(&operand.value_type, span)
+    }
+
+    /// `stringof operand`.
+    fn stringof(&mut self, operand: &Node, span: Span) -> Checked<Expression> {
+        let operand = self.expression(operand)?;
+        match operand.value_type {
+            Type::Void => Err(Diagnostic::new(
+                "D_STRINGOF_TYPE",
+                span,
+                "cannot apply stringof to a value of type void",
+            )),
+            _ => Ok(Expression {
+                span,
+                ..convert::to_string(operand)
+            }),
+        }
+    }
+
     /// A name. The user's variables come first, as in DTrace: they may hide later built-in names.
     fn identifier(&mut self, name: &str, node: &Node) -> Checked<Expression> {
+        if let Some(declared) = self.declared_name(name, node)? {
+            return Ok(declared);
+        }
+        if let Some(known) = self.known_name(name, node.span)? {
+            return Ok(known);
+        }
+        if name.contains('`') {
+            return self.symbol(name, node.span);
+        }
+        refuse_as_scalar(name, node.span)?;
+        // A name without any other meaning may be one of the program's enumerators.
+        let unknown = match self.variable_of(node) {
+            Err(unknown) if unknown.tag == "D_IDENT_UNDEF" => unknown,
+            found => return found,
+        };
+        match self.target().ok().and_then(|target| target.enumerator(name)) {
+            Some(value) => Ok(literal(IntegerLiteral::decimal(value), node.span)),
+            None => Err(unknown),
+        }
+    }
+
+    /// A name to which the text has given a meaning.
+    fn declared_name(&mut self, name: &str, node: &Node) -> Checked<Option<Expression>> {
         let span = node.span;
         if let Some((_, bound)) = self.scope.bound.iter().rev().find(|(parameter, _)| parameter == name) {
-            return Ok(Expression { span, ..bound.clone() });
+            return Ok(Some(Expression { span, ..bound.clone() }));
         }
         if self.variables.known(Scope::Global, name).is_some() {
-            return self.variable_of(node);
+            return self.variable_of(node).map(Some);
         }
         if self.scope.inline_functions.contains_key(name) {
             let message = format!("inline '{name}' may not be referenced as scalar");
             return Err(Diagnostic::new("D_IDENT_BADREF", span, message).with_help(format!("{name}[...]")));
         }
         if let Some(inline) = self.scope.inlines.get(name) {
-            return Ok(Expression { span, ..inline.clone() });
+            return Ok(Some(Expression { span, ..inline.clone() }));
         }
         if let Some((to, operand)) = self.scope.inline_translations.get(name).cloned() {
             return Err(self.untaken(&to, &operand, span));
         }
         if let Some(of) = self.scope.externals.get(name) {
-            return self.external_symbol(name, of, span);
+            return self.external_symbol(name, of, span).map(Some);
         }
         if self.scope.floats.contains_key(name) {
             return Err(float_as_value(name, span));
         }
         if let Some(value) = self.scope.enumerators.get(name) {
             let of = constant::narrowest(*value);
-            return Ok(constant::integer(*value as i64, of, span));
+            return Ok(Some(constant::integer(*value as i64, of, span)));
         }
+        Ok(None)
+    }
+
+    /// A name that every program knows: of a constant or a built-in variable.
+    fn known_name(&mut self, name: &str, span: Span) -> Checked<Option<Expression>> {
         if let Some(value) = self.constant_name(name) {
-            return Ok(constant::integer(value, constant::INT, span));
+            return Ok(Some(constant::integer(value, constant::INT, span)));
         }
         if let Some((builtin, value_type)) = names::builtin(name) {
             if builtin == crate::program::Builtin::Goroutine {
                 self.needs_goroutines(span)?;
             }
-            return Ok(Expression {
-                kind: ExpressionKind::Builtin(builtin),
-                value_type,
-                span,
-            });
+            let kind = ExpressionKind::Builtin(builtin);
+            return Ok(Some(Expression { kind, value_type, span }));
         }
         if let Some((function, argument)) = names::asked_for(name) {
             let argument = argument.map(|value| constant::integer(value, constant::LONG, span));
-            return Ok(Expression {
+            return Ok(Some(Expression {
                 kind: ExpressionKind::Call {
                     function,
                     arguments: argument.into_iter().collect(),
                 },
                 value_type: Type::String,
                 span,
-            });
+            }));
         }
-        // The statement is only executed where no interrupt is being served.
+        // A statement runs only while no interrupt is being served, so `ipl` is constant.
         if name == "ipl" {
-            return Ok(constant::integer(0, names::UNSIGNED, span));
+            return Ok(Some(constant::integer(0, names::UNSIGNED, span)));
         }
         if name == "NULL" {
-            return Ok(convert::cast(
-                constant::integer(0, constant::UNSIGNED_LONG, span),
-                Type::Pointer(None),
-            ));
+            let zero = constant::integer(0, constant::UNSIGNED_LONG, span);
+            return Ok(Some(convert::cast(zero, Type::Pointer(None))));
         }
         if let Some(instead) = names::missing_variable(name) {
             let diagnostic = unsupported("N_VARIABLE", &format!("the built-in variable {name}"), span);
@@ -195,38 +230,7 @@ impl Checker {
                 diagnostic.with_help(instead)
             });
         }
-        if name.contains('`') {
-            return self.symbol(name, span);
-        }
-        if name == "args" {
-            return Err(
-                Diagnostic::new("D_IDENT_BADREF", span, "array 'args' may not be referenced as scalar")
-                    .with_help("args[0], args[1], ..."),
-            );
-        }
-        if name == "uregs" {
-            return Err(
-                Diagnostic::new("D_IDENT_BADREF", span, "array 'uregs' may not be referenced as scalar")
-                    .with_help("uregs[R_RAX], uregs[R_RSP], ..."),
-            );
-        }
-        if names::callable(name).is_some() {
-            return Err(Diagnostic::new(
-                "D_IDENT_BADREF",
-                span,
-                format!("function '{name}' may not be referenced as scalar"),
-            )
-            .with_help(format!("call it: {name}(...)")));
-        }
-        // A name without any other meaning may be one of the program's enumerators.
-        let unknown = match self.variable_of(node) {
-            Err(unknown) if unknown.tag == "D_IDENT_UNDEF" => unknown,
-            found => return found,
-        };
-        match self.target().ok().and_then(|target| target.enumerator(name)) {
-            Some(value) => Ok(literal(IntegerLiteral::decimal(value), span)),
-            None => Err(unknown),
-        }
+        Ok(None)
     }
 
     fn variable_of(&mut self, node: &Node) -> Checked<Expression> {
@@ -236,7 +240,7 @@ impl Checker {
         }
     }
 
-    /// A name for a number: a register, a signal, a kind of fault, a family of addresses, a data model.
+    /// The value of a name for a number: a register, a signal, a kind of fault, a family of addresses, a data model.
     fn constant_name(&self, name: &str) -> Option<i64> {
         names::register(name)
             .or_else(|| names::signal(name))
@@ -349,8 +353,7 @@ impl Checker {
         })
     }
 
-    /// The size of a value of this type. The size of a string is the room that it has
-    /// in a variable.
+    /// The size of a value of this type. The size of a string is the room of a string variable.
     fn sizeof(&self, of: &Type, span: Span) -> Checked<Expression> {
         let size = match of {
             Type::String => Some(u64::from(self.settings.string_bytes)),
@@ -366,7 +369,7 @@ impl Checker {
         }
     }
 
-    /// What `sizeof` is applied to, which is no bit-field.
+    /// The operand of `sizeof`, which must not be a bit-field.
     fn measured(&mut self, operand: &Node, span: Span) -> Checked<Expression> {
         let NodeKind::Member { base, name, arrow } = &operand.kind else {
             return self.operand(operand);
@@ -398,6 +401,31 @@ impl Checker {
         }
         self.expression(node)
     }
+}
+
+/// Refuses the name of an array or a function in the place of a value.
+fn refuse_as_scalar(name: &str, span: Span) -> Checked<()> {
+    if name == "args" {
+        return Err(
+            Diagnostic::new("D_IDENT_BADREF", span, "array 'args' may not be referenced as scalar")
+                .with_help("args[0], args[1], ..."),
+        );
+    }
+    if name == "uregs" {
+        return Err(
+            Diagnostic::new("D_IDENT_BADREF", span, "array 'uregs' may not be referenced as scalar")
+                .with_help("uregs[R_RAX], uregs[R_RSP], ..."),
+        );
+    }
+    if names::callable(name).is_some() {
+        return Err(Diagnostic::new(
+            "D_IDENT_BADREF",
+            span,
+            format!("function '{name}' may not be referenced as scalar"),
+        )
+        .with_help(format!("call it: {name}(...)")));
+    }
+    Ok(())
 }
 
 /// A constant, of the type that C gives it.

@@ -1,9 +1,9 @@
-//! What the traced program provides: `args[]`, its types by name, its variables, its enumerators.
+//! What the traced program provides: `args[]`, types by name, variables, enumerators.
 //!
 //! All of it comes from [`crate::target::Target`], and only when the text names it. A structure
 //! passed by value lies where the ABI puts it. In memory it has an address like any other
-//! ([`super::memory`]). In registers it has no address, and a member is cut out of the word
-//! that holds it:
+//! ([`super::memory`]). In registers it has no address: a member is cut out of the word that holds
+//! the member:
 //!
 //! ```text
 //! struct pair { int a; int b; long c; } by value     arg0 = b:a, arg1 = c
@@ -48,7 +48,7 @@ impl Checker {
             let message = "args[ ] may not be referenced outside of a probe clause";
             return Err(Diagnostic::new("D_ARGS_NONE", span, message));
         }
-        // As in DTrace, the arguments of these providers' probes have no types.
+        // As in DTrace, the probes of these providers have no typed arguments.
         if self.clause_at_hand.in_tracer {
             let message = format!(
                 "index {number} is out of range for args[ ]: this clause runs in the tracer, not in a thread of the target"
@@ -78,7 +78,7 @@ impl Checker {
         typed_value(argument, span)
     }
 
-    /// A structure of the program, when the text does not define one of this name.
+    /// A structure of the traced program, for a name that the text does not define.
     pub(super) fn foreign_structure(&mut self, keyword: &str, tag: &str, name: &str) -> Option<Structure> {
         if tag.is_empty() || self.later.defines(name) {
             return None;
@@ -104,14 +104,14 @@ impl Checker {
         }
     }
 
-    /// `enum tag`, when the text does not define it.
+    /// `enum tag` of the traced program, for a tag that the text does not define.
     pub(super) fn foreign_enumeration(&self, tag: &str) -> Type {
         let found = self.target().and_then(|target| target.tagged("enum", tag));
         // As in C, a value of an unknown enumeration is an int.
         found.unwrap_or(Type::I32)
     }
 
-    /// A type by its name, when D does not know it.
+    /// A type of the traced program, for a name that D does not know.
     pub(super) fn foreign_type(&self, name: &str, span: Span) -> Checked<Type> {
         let found = self.target().and_then(|target| target.named(name));
         found.map_err(|unknown| Diagnostic::from((unknown, span)))

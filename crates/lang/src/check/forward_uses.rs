@@ -1,5 +1,5 @@
-//! Where each name is first assigned. The only use: to say, of a use before the first assignment,
-//! that there is a later one.
+//! Where each name is first assigned. This serves one hint: for a use before the first assignment,
+//! it names the later assignment.
 
 use crate::source::Span;
 use crate::syntax::{BaseType, Item, LocalScope, Node, NodeKind, Statement};
@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 #[derive(Debug, Default)]
 pub(super) struct Later {
     first: HashMap<String, Span>,
-    /// `struct tag`, `enum tag` of the types that the text defines.
+    /// The types `struct tag` and `enum tag` that the text defines.
     defined: HashSet<String>,
 }
 
@@ -66,8 +66,8 @@ impl Later {
         }
     }
 
-    /// Finds assignments that are statements, or operands of such statements: these are
-    /// the common ones.
+    /// Finds assignments that are statements, or operands of such statements. Other assignments are
+    /// rare, and only cost a hint.
     fn expression(&mut self, node: &Node) {
         match &node.kind {
             NodeKind::Assign { left, right, .. } => {

@@ -1,7 +1,7 @@
 //! `goid`, and `self->` of goroutines.
 //!
 //! A goroutine moves from thread to thread, so its `self->` variables are found by its number. The
-//! traced program is only asked when a text has `goid` or `self->` in it.
+//! front end looks into the traced program only when a text has `goid` or `self->` in it.
 
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
@@ -21,7 +21,7 @@ impl Checker {
         }
     }
 
-    /// Makes sure that `goid` has a meaning in this clause.
+    /// Looks up the program's goroutines for `goid`. Refuses `goid` in a clause in which it has no meaning.
     pub(super) fn needs_goroutines(&mut self, span: Span) -> Checked<()> {
         let is_sampled = |probe: &ProbeDescription| probe.name.starts_with("profile-");
         if self.clause_at_hand.in_tracer && self.clause_at_hand.probes.iter().any(is_sampled) {
@@ -49,7 +49,7 @@ impl Checker {
         };
         let clauses = self.program.clauses.iter();
         let probes: Vec<ProbeDescription> = clauses.flat_map(|clause| clause.probes.iter().cloned()).collect();
-        const HELP: &str = "-x self=thread keeps them with the thread";
+        const HELP: &str = "-x self=thread makes them belong to the thread";
         match self.goroutines(&probes) {
             Ok(None) => {}
             Ok(found) => {

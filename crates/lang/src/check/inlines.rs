@@ -8,8 +8,8 @@ use crate::source::Span;
 use crate::syntax::{Derived, Inline, Node};
 use crate::types;
 
-/// The most nodes that an inline may expand to: with inlines of inlines, the size could double
-/// with every line.
+/// The most nodes that an inline may expand to. Without a limit, inlines of inlines could double the
+/// size with every line.
 pub(super) const MAXIMUM_INLINE: usize = 256;
 
 impl Checker {
@@ -55,7 +55,7 @@ impl Checker {
             return Ok(());
         }
         let value = if types::is_aggregate(&to) {
-            // The operand stays where it lies.
+            // A structure or an array is not copied: the operand stays where it lies.
             let value = self.operand(&inline.value)?;
             if value.value_type != to {
                 let from = types::name(&value.value_type);
@@ -83,7 +83,7 @@ impl Checker {
         Ok(value)
     }
 
-    /// The value of an inline, with these typed expressions in the place of its parameters.
+    /// The value of an inline, with these typed expressions in place of its parameters.
     fn expand(
         &mut self,
         name: &str,
@@ -149,8 +149,8 @@ pub(super) struct InlineFunction {
     value: Node,
 }
 
-/// The value of a parameter while the inline is only declared: it has the parameter's type, and
-/// is not constant.
+/// The value of a parameter while only the inline is checked: it has the parameter's type, and is
+/// not constant.
 fn placeholder(of: &Type, span: Span) -> Expression {
     let builtin = match of {
         Type::String => Builtin::ExecName,

@@ -1,8 +1,8 @@
 //! Internet addresses that D knows without any program's types: `struct in6_addr`, `in6_addr_t`,
 //! and the families.
 //!
-//! Elsewhere D takes these types from the kernel, and each system names the bytes differently. Here
-//! all the names are there, as unions:
+//! In DTrace these types come from the kernel, and each system names the bytes differently. Here all
+//! the names exist, as unions:
 //!
 //! ```text
 //! in6_u.u6_addr8     DTrace for Linux        __in6_u.__u6_addr8   the C library
@@ -16,7 +16,7 @@ use crate::program::{Declared, IntegerType, Packing, Structure, Type, alignment_
 /// The tag of the structure that `inet_ntoa6( )` takes.
 pub(super) const ADDRESS: &str = "struct in6_addr";
 
-/// The name of its typedef.
+/// The typedef of `struct in6_addr`.
 pub(crate) const ADDRESS_NAME: &str = "in6_addr_t";
 
 /// The names of the unions, and of their members of one, two and four bytes.
@@ -61,7 +61,7 @@ fn member(name: &str, member_type: Type) -> Declared {
     }
 }
 
-/// The families of `inet_ntop( )` and the types of `link_ntop( )`, as on Linux.
+/// The families that `inet_ntop( )` takes and the types that `link_ntop( )` takes, as on Linux.
 pub(super) fn family(name: &str) -> Option<i64> {
     match name {
         "AF_INET" => Some(2),

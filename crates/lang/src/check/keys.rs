@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! int x[struct s, int];    x[s, 1]     the element [word 0 of s, word 1 of s, 1]
-//! @[s] = count()                       the key of two words, printed as so many bytes
+//! @[s] = count()                       the key of two words, printed as the bytes of s
 //! ```
 //!
 //! As in DTrace all bytes count, including those between the members. Where the size is not a
@@ -13,7 +13,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::effects::has_effects;
 use crate::lower::refusals::refuse_whole;
 use crate::lower::refusals::unsupported;
-use crate::lower::sequence::behind;
+use crate::lower::sequence::after;
 use crate::lower::unions::gathered_word;
 use crate::lower::{convert, memory};
 use crate::program::{Expression, Type, size_of};
@@ -28,16 +28,16 @@ const BYTES_MAX: u64 = 128;
 pub(super) enum KeyElement {
     /// An integer, a pointer or a string; for an enumeration of the program, with its type.
     Value(Expression),
-    /// A structure, or an array: its words, its size in bytes, and its type.
+    /// A structure or an array: its words, its size in bytes, and its type.
     Words(Vec<Expression>, u32, Type),
 }
 
 impl Checker {
-    /// The values that a key consists of.
+    /// The values that one written key consists of.
     pub(super) fn key_element(&mut self, node: &Node) -> Checked<KeyElement> {
         let found = self.operand(node)?;
         match &found.value_type {
-            // An array of characters is taken as its text.
+            // An array of characters is taken as a string.
             Type::Array { of, .. } if size_of(of) == Some(1) && !matches!(of.as_ref(), Type::Structure(_)) => {
                 let text = match self.variables.gathered(&found)? {
                     Some(bytes) => bytes,
@@ -73,13 +73,13 @@ impl Checker {
             .map(|start| gathered_word(&whole, start, (size - start).min(8), span))
             .collect::<Checked<Vec<_>>>()?;
         if let Some(first) = words.first_mut() {
-            *first = behind(before, first.clone(), span);
+            *first = after(before, first.clone(), span);
         }
         Ok(KeyElement::Words(words, u32::try_from(size).unwrap_or(0), of))
     }
 
-    /// A structure whose parts can be read one by one: where it lies, or a copy that is
-    /// made after `before`.
+    /// A structure whose parts can be read one by one: the operand's own place, or a copy that is made after
+    /// `before`.
     fn repeatable(&mut self, found: Expression, before: &mut Option<Expression>) -> Checked<Expression> {
         let of = found.value_type.clone();
         let bytes = match self.variables.gathered(&found)? {
@@ -95,8 +95,8 @@ impl Checker {
         Ok(self.variables.copied(bytes, &of, before))
     }
 
-    /// The keys of an element. If the array exists: with the types of its keys and the place where
-    /// they were fixed. The last results are the types of the keys as written.
+    /// The keys of an element, and the types of the keys as written. `prototype`: the types of the keys
+    /// of an array that exists, and the place that fixed them.
     pub(super) fn keys(
         &mut self,
         name: &str,
@@ -126,8 +126,7 @@ impl Checker {
                 }
             };
             if let Some((wanted, first)) = wanted {
-                // An integer key is its 64 bits, whatever its width: a key is never cut to the
-                // width of the first use.
+                // An integer key has 64 bits, whatever its type. So a key is never cut to the width of the first use.
                 let is_right = match (&of, wanted) {
                     (Type::Integer(_), Type::Integer(_) | Type::Pointer(_)) => true,
                     (of, wanted) => of == wanted,

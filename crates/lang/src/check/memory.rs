@@ -24,13 +24,12 @@ use crate::syntax::{Node, NodeKind};
 use crate::types;
 
 impl Checker {
-    /// The value of an expression; an array is the address of its first element.
+    /// The value of an expression; for an array, the address of its first element.
     pub(super) fn expression(&mut self, node: &Node) -> Checked<Expression> {
         readable(decayed(self.placed_operand(node)?))
     }
 
-    /// A node, with the place where it lies. An array in an associative array has no place: a
-    /// copy is made.
+    /// An operand that has a place. An array in an associative array has no place, so a copy is made.
     pub(super) fn placed_operand(&mut self, node: &Node) -> Checked<Expression> {
         let found = self.operand(node)?;
         self.variables.placed(found)
@@ -41,7 +40,7 @@ impl Checker {
         Ok(self.shown_bytes(node)?.0)
     }
 
-    /// The same, with the type that it had.
+    /// As [`Checker::bytes`], with the type of the expression before the conversion.
     pub(super) fn shown_bytes(&mut self, node: &Node) -> Checked<(Expression, Type)> {
         let found = self.operand(node)?;
         let shown = found.value_type.clone();
@@ -54,7 +53,7 @@ impl Checker {
         Ok(value_of(part, bits, span))
     }
 
-    /// A member. Of a bit-field: its unit, and where in the unit the field lies.
+    /// A member. For a bit-field: its unit, and the position of the field in the unit.
     pub(super) fn member_in_unit(
         &mut self,
         base: &Node,
@@ -62,37 +61,8 @@ impl Checker {
         arrow: bool,
         span: Span,
     ) -> Checked<(Expression, Option<Bits>)> {
-        if let Some(translation) = super::translators::is_translation(base) {
-            return Ok((self.translated(translation, name, arrow, span)?, None));
-        }
-        if let NodeKind::Identifier(inline) = &base.kind
-            && let Some((to, operand)) = self.scope.inline_translations.get(inline).cloned()
-        {
-            return Ok((self.translated((&to, &operand), name, arrow, span)?, None));
-        }
-        if let NodeKind::Identifier(variable) = &base.kind
-            && (variable.as_str(), name, arrow) == ("curpsinfo", "pr_dmodel", true)
-            && !self.is_declared(variable)
-        {
-            let of = IntegerType { bytes: 1, signed: true };
-            return Ok((constant::integer(names::LP64, of, span), None));
-        }
-        if let NodeKind::Identifier(variable) = &base.kind
-            && let Some(found) = names::information(variable, name).filter(|_| arrow && !self.is_declared(variable))
-        {
-            let Some((builtin, value_type)) = found else {
-                let message = format!("translator does not define conversion for member: {name}");
-                let help = names::missing_variable(variable).unwrap_or_default();
-                return Err(Diagnostic::new("D_XLATE_NOCONV", span, message).with_help(help));
-            };
-            let kind = ExpressionKind::Builtin(builtin);
-            return Ok((Expression { kind, value_type, span }, None));
-        }
-        if let NodeKind::Index { base: files, indices } = &base.kind
-            && matches!(&files.kind, NodeKind::Identifier(files) if files == "fds" && !self.is_declared(files))
-            && !arrow
-        {
-            return Ok((self.file(indices, name, span)?, None));
+        if let Some(found) = self.special_member(base, name, arrow, span)? {
+            return Ok((found, None));
         }
         let mark = if arrow { "->" } else { "." };
         let base = if arrow {
@@ -142,7 +112,44 @@ impl Checker {
         self.variables.member(base, name, &found, span)
     }
 
-    /// Whether the text has given a name its own meaning.
+    /// A member of a translation, of one of DTrace's structures, or of `fds[n]`. `None`: the base is none of these.
+    fn special_member(&mut self, base: &Node, name: &str, arrow: bool, span: Span) -> Checked<Option<Expression>> {
+        if let Some(translation) = super::translators::is_translation(base) {
+            return self.translated(translation, name, arrow, span).map(Some);
+        }
+        if let NodeKind::Identifier(inline) = &base.kind
+            && let Some((to, operand)) = self.scope.inline_translations.get(inline).cloned()
+        {
+            return self.translated((&to, &operand), name, arrow, span).map(Some);
+        }
+        if let NodeKind::Identifier(variable) = &base.kind
+            && (variable.as_str(), name, arrow) == ("curpsinfo", "pr_dmodel", true)
+            && !self.is_declared(variable)
+        {
+            let of = IntegerType { bytes: 1, signed: true };
+            return Ok(Some(constant::integer(names::LP64, of, span)));
+        }
+        if let NodeKind::Identifier(variable) = &base.kind
+            && let Some(found) = names::information(variable, name).filter(|_| arrow && !self.is_declared(variable))
+        {
+            let Some((builtin, value_type)) = found else {
+                let message = format!("translator does not define conversion for member: {name}");
+                let help = names::missing_variable(variable).unwrap_or_default();
+                return Err(Diagnostic::new("D_XLATE_NOCONV", span, message).with_help(help));
+            };
+            let kind = ExpressionKind::Builtin(builtin);
+            return Ok(Some(Expression { kind, value_type, span }));
+        }
+        if let NodeKind::Index { base: files, indices } = &base.kind
+            && matches!(&files.kind, NodeKind::Identifier(files) if files == "fds" && !self.is_declared(files))
+            && !arrow
+        {
+            return self.file(indices, name, span).map(Some);
+        }
+        Ok(None)
+    }
+
+    /// Whether the text declares this name itself.
     pub(super) fn is_declared(&self, name: &str) -> bool {
         self.variables.known(Scope::Global, name).is_some()
             || self.scope.inlines.contains_key(name)
@@ -153,7 +160,7 @@ impl Checker {
     /// `base[index]` of an array.
     pub(super) fn element(&mut self, base: Expression, indices: &[Node], span: Span) -> Checked<Expression> {
         let Type::Array { count, .. } = base.value_type else {
-            return Err(Diagnostic::new("D_ARR_BADREF", span, "this has no elements"));
+            return Err(Diagnostic::new("D_ARR_BADREF", span, "this operand has no elements"));
         };
         let [index] = indices else {
             return Err(Diagnostic::new(

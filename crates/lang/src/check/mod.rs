@@ -1,5 +1,5 @@
-//! From the syntax tree to typed operands: names become variables, everything gets a type, mistakes
-//! are found. [`crate::lower`] knows what an operation on these operands becomes in the program.
+//! From the syntax tree to typed operands. Names become variables, every expression gets a type, and
+//! mistakes are found. [`crate::lower`] makes the program's form of each operation on these operands.
 //!
 //! The checker goes through the text once, in order, and names get their meanings in that order,
 //! as in DTrace. A variable exists from its first assignment or declaration on, and its type is
@@ -11,10 +11,10 @@
 //! | `declarations`, `declared_variables`, `structures`, `attributes` | `int x;`, `typedef`, `enum`, `struct` |
 //! | `inlines` | `inline` |
 //! | `statements` | clauses and statements; `conditional` takes `if` apart |
-//! | `actions`, `aggregations`, `effects`, `speculations` | what only a statement can be |
+//! | `actions`, `formatted`, `aggregations`, `effects`, `speculations` | what only a statement can be |
 //! | `expressions`, `operators`, `assignment`, `subroutines` | values |
 //! | `subroutine_table` | a row for each subroutine |
-//! | `constant_conditional` | `?:` with a constant before it |
+//! | `constant_conditional` | `?:` with a constant condition |
 //! | `variables` | places that can be read and assigned |
 //! | `keys` | structures and arrays as keys |
 //! | `memory`, `pointers`, `characters` | members and elements; addresses; characters of strings |
@@ -22,16 +22,17 @@
 //! | `files` | `fds[ ]` |
 //! | `translators`, `translated` | `translator`, `xlate`; translations that are assigned |
 //! | `foreign` | `args[]`, types and variables of the traced program |
-//! | `void_operand` | actions and aggregations where a value is wanted |
-//! | `names` | the names every program knows |
-//! | `forward_uses`, `bpftrace_hints` | what to do about a name that is not known |
+//! | `void_operand` | actions and aggregations where a value is required |
+//! | `names` | the names that every program knows |
+//! | `forward_uses`, `bpftrace_hints` | hints for unknown names |
 //!
 //! [`context`] holds what is known so far. Every function that checks returns the first error. The
-//! statements of a clause are checked independently, so each one can report an error.
+//! statements of a clause are checked one by one, so each one can report an error.
 
 mod action_arguments;
 mod actions;
 mod aggregations;
+mod argument_text;
 mod assignment;
 mod attributes;
 mod bpftrace_hints;
@@ -46,6 +47,7 @@ pub mod effects;
 mod expressions;
 mod files;
 mod foreign;
+mod formatted;
 mod forward_uses;
 mod goroutines;
 mod inlines;
@@ -87,8 +89,7 @@ type Checked<T> = Result<T, Diagnostic>;
 
 /// Checks the items of all sources, in order.
 ///
-/// `macros`: includes the options that were given outside of the text. They override those
-/// in the text.
+/// `macros` includes the options of the command line. They override those in the text.
 ///
 /// # Errors
 /// All errors found.
@@ -156,9 +157,9 @@ struct Checker {
     types: Types,
     clause_at_hand: ClauseContext,
     settings: Settings,
-    /// What is assigned further on in the text.
+    /// The assignments further on in the text.
     later: Later,
-    /// Answers questions about the traced program.
+    /// The traced program, which answers questions about its types.
     program_traced: Option<Rc<dyn Target>>,
 }
 

@@ -1,5 +1,5 @@
-//! The names that every program knows: variables, registers, functions. Also the names that D has
-//! and nanoprobe has not yet.
+//! The names that every program knows: variables, registers, functions. Also the names of D that
+//! nanoprobe does not support yet.
 
 use super::subroutine_table::{subroutine, subroutine_names};
 use crate::program::{
@@ -16,16 +16,16 @@ pub(super) fn builtin(name: &str) -> Option<(Builtin, Type)> {
     if let Some(digit) = name.strip_prefix("arg").and_then(|rest| rest.parse::<u8>().ok()) {
         return (digit <= 9 && name.len() == 4).then_some((Builtin::Argument(digit), Type::I64));
     }
-    // Members of structures are looked up with these.
+    // Names with an arrow have rows, too, but they are looked up by `information`.
     let row = builtin_row(name).filter(|_| !name.contains("->"))?;
     Some((row.builtin, row.value_type()))
 }
 
-/// `PR_MODEL_LP64`.
+/// The value of `PR_MODEL_LP64`.
 pub(super) const LP64: i64 = 2;
 
-/// What a member of one of DTrace's structures about the process, the thread or the CPU is here:
-/// `curpsinfo->pr_fname`. `None`: there is no such member.
+/// The variable that is a member of one of DTrace's structures about the process, the thread or the
+/// CPU, such as `curpsinfo->pr_fname`. `None`: there is no such structure; `Some(None)`: no such member.
 pub(super) fn information(variable: &str, member: &str) -> Option<Option<(Builtin, Type)>> {
     if !matches!(variable, "curpsinfo" | "curlwpsinfo" | "curcpu") {
         return None;
@@ -44,7 +44,7 @@ pub(super) fn data_model(name: &str) -> Option<i64> {
     })
 }
 
-/// A variable whose value is a string from the kernel: what to ask for, and with which argument.
+/// For a variable whose value is a string from the kernel: the function that gets it, and the function's argument.
 pub(super) fn asked_for(name: &str) -> Option<(Function, Option<i64>)> {
     Some(match name {
         "cwd" => (Function::Path, Some(CURRENT_FOLDER)),
@@ -54,7 +54,7 @@ pub(super) fn asked_for(name: &str) -> Option<(Function, Option<i64>)> {
     })
 }
 
-/// Which part of the file's path a member of `fds[n]` is; `None`: all of it.
+/// For a member of `fds[n]`: the function that takes this part of the path; `Some(None)`: the whole path.
 pub(super) fn of_file(member: &str) -> Option<Option<Function>> {
     Some(match member {
         "fi_pathname" => None,
@@ -73,11 +73,11 @@ pub(super) fn is_variable(name: &str) -> bool {
 pub(super) fn missing_variable(name: &str) -> Option<&'static str> {
     Some(match name {
         "curthread" => "use pid, tid, execname, uid, gid, cpu",
-        "curpsinfo" => "its members are there: curpsinfo->pr_psargs, pr_fname, pr_pid, pr_ppid, pr_uid, pr_euid, ...",
-        "curlwpsinfo" | "curcpu" => "of its members there are curlwpsinfo->pr_lwpid and pr_onpro, curcpu->cpu_id",
+        "curpsinfo" => "use its members: curpsinfo->pr_psargs, pr_fname, pr_pid, pr_ppid, pr_uid, pr_euid, ...",
+        "curlwpsinfo" | "curcpu" => "these members exist: curlwpsinfo->pr_lwpid and pr_onpro, curcpu->cpu_id",
         "caller" => "use ucaller",
-        "stackdepth" => "use ustackdepth: the kernel's stacks are not there",
-        "fds" => "of its members there are fds[n].fi_pathname, fi_name and fi_dirname",
+        "stackdepth" => "use ustackdepth: the kernel's stacks are not available",
+        "fds" => "these members exist: fds[n].fi_pathname, fi_name and fi_dirname",
         "usermode" => "in a profile- clause arg1 is not 0 when the thread was in the program",
         "vmregs" => "the program's registers are uregs[R_RAX], ...",
         "zonename" | "jid" | "jailname" => "there are no zones and no jails here",
@@ -86,9 +86,9 @@ pub(super) fn missing_variable(name: &str) -> Option<&'static str> {
     })
 }
 
-/// `R_...`: the index of a register in `uregs[]`, numbered as in DTrace on x86-64 (sys/regset.h),
-/// with its names for the program counter, the stack pointer and so on. As in DTrace, the names of
-/// 32 bits mean the whole registers.
+/// `R_...`: the index of a register in `uregs[]`, numbered as in DTrace on x86-64 (sys/regset.h). The
+/// names for the program counter, the stack pointer and so on exist, too. As in DTrace, a name of a
+/// 32-bit register means the whole register.
 pub(super) fn register(name: &str) -> Option<i64> {
     let name = name.strip_prefix("R_")?;
     const REGISTERS: [&str; 28] = [
@@ -162,7 +162,7 @@ pub(super) enum Callable {
     Action,
     /// An aggregating function: `@a = f(...)`.
     Aggregating,
-    /// A function that D has and nanoprobe has not yet; what kind of function it is in D.
+    /// A function of D that nanoprobe does not support yet, with its kind in D.
     Missing(&'static str),
 }
 
@@ -248,14 +248,14 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
     })
 }
 
-/// What to use in the place of a function of D that does not exist for user programs.
+/// What to use instead of a function of D that does not exist for user programs.
 pub(super) fn instead_of(name: &str) -> Option<&'static str> {
     Some(match name {
-        "stack" => "the kernel's stacks are not there; the program's is ustack( )",
+        "stack" => "the kernel's stacks are not available; the program's is ustack( )",
         "printm" | "memref" | "memstr" => "D has tracemem(address, size) and print(*(type *)address)",
         "printt" | "typeref" => "D has print(*(type *)address)",
-        "getf" => "descriptors are the kernel's; what open( ) and socket( ) return is seen at their return probes",
-        "return" => "it answers in the place of a function of the kernel's; a program's functions always run",
+        "getf" => "descriptors are the kernel's; the return probes of open( ) and socket( ) show them",
+        "return" => "it replaces the result of a kernel function; a program's functions always run",
         "chill" | "panic" | "breakpoint" => {
             "it stops the machine's kernel; for the process there are stop( ) and raise(signal)"
         }
@@ -265,7 +265,7 @@ pub(super) fn instead_of(name: &str) -> Option<&'static str> {
         | "mutex_type_spin"
         | "rw_iswriter"
         | "rw_read_held"
-        | "rw_write_held" => "it is about locks of the kernel; the program's are in its memory: *(int *)arg0",
+        | "rw_write_held" => "it is about locks of the kernel; the program's locks are in its memory: *(int *)arg0",
         _ => return None,
     })
 }

@@ -1,10 +1,10 @@
-//! Operators without effects: the operands that they take, and their results.
+//! Operators without effects: which operands they accept, and their results.
 
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::arithmetic::{operand_type, unary};
 use crate::lower::{coerce, constant, convert, pointers};
-use crate::program::{Expression, ExpressionKind, LogicalOperator, Type, UnaryOperator};
+use crate::program::{Expression, ExpressionKind, IntegerType, LogicalOperator, Type, UnaryOperator};
 use crate::source::Span;
 use crate::syntax::{Node, PrefixOperator};
 use crate::types;
@@ -122,47 +122,7 @@ impl Checker {
             return Err(Diagnostic::new("D_OP_ACT", span, message).with_help("use if and else"));
         }
         let (then, otherwise) = (self.expression(then)?, self.expression(otherwise)?);
-        let incompatible = Diagnostic::new(
-            "D_OP_INCOMPAT",
-            span,
-            format!(
-                "operator ?: operands must have compatible types: \"{}\" and \"{}\"",
-                types::name(&then.value_type),
-                types::name(&otherwise.value_type)
-            ),
-        );
-        let mut common = None;
-        let (then, otherwise) = match (&then.value_type, &otherwise.value_type) {
-            (Type::Void, _) | (_, Type::Void) => return Err(incompatible),
-            (Type::Integer(a), Type::Integer(b)) => {
-                let to = types::common(*a, *b);
-                common = Some(to);
-                (
-                    convert::operand(then, to.signed),
-                    convert::operand(otherwise, to.signed),
-                )
-            }
-            (a, b) if a == b && !matches!(a, Type::Bytes { .. }) => (then, otherwise),
-            (Type::String, _) => (then, coerce::assign(otherwise, &Type::String).ok_or(incompatible)?),
-            (_, Type::String) => (coerce::assign(then, &Type::String).ok_or(incompatible)?, otherwise),
-            (Type::Integer(_), to @ Type::Pointer(_)) => {
-                (coerce::assign(then, &to.clone()).ok_or(incompatible)?, otherwise)
-            }
-            (to @ Type::Pointer(_), Type::Integer(_)) => {
-                let to = to.clone();
-                (then, coerce::assign(otherwise, &to).ok_or(incompatible)?)
-            }
-            (Type::Pointer(_) | Type::Bytes { .. }, Type::Pointer(_) | Type::Bytes { .. }) => {
-                // As in DTrace, a pointer to void takes the type of the other operand.
-                let to = match (&then.value_type, &otherwise.value_type) {
-                    (known @ Type::Pointer(Some(_)), Type::Pointer(None) | Type::Bytes { .. })
-                    | (Type::Pointer(None) | Type::Bytes { .. }, known @ Type::Pointer(Some(_))) => known.clone(),
-                    _ => Type::Pointer(None),
-                };
-                (convert::cast(then, to.clone()), convert::cast(otherwise, to))
-            }
-            _ => return Err(incompatible),
-        };
+        let (then, otherwise, common) = alike(then, otherwise, span)?;
         let narrow = |chosen: Expression| match common {
             Some(to) if constant::value(&chosen).is_some() => convert::to_integer(chosen, to),
             Some(to) => convert::narrow(chosen, to),
@@ -180,4 +140,54 @@ impl Checker {
         };
         Ok(narrow(Expression { kind, value_type, span }))
     }
+}
+
+/// The operands of `?:` with the same type. For integers also their common type, to which the result is cut.
+fn alike(
+    then: Expression,
+    otherwise: Expression,
+    span: Span,
+) -> Checked<(Expression, Expression, Option<IntegerType>)> {
+    let incompatible = Diagnostic::new(
+        "D_OP_INCOMPAT",
+        span,
+        format!(
+            "operator ?: operands must have compatible types: \"{}\" and \"{}\"",
+            types::name(&then.value_type),
+            types::name(&otherwise.value_type)
+        ),
+    );
+    let mut common = None;
+    let (then, otherwise) = match (&then.value_type, &otherwise.value_type) {
+        (Type::Void, _) | (_, Type::Void) => return Err(incompatible),
+        (Type::Integer(a), Type::Integer(b)) => {
+            let to = types::common(*a, *b);
+            common = Some(to);
+            (
+                convert::operand(then, to.signed),
+                convert::operand(otherwise, to.signed),
+            )
+        }
+        (a, b) if a == b && !matches!(a, Type::Bytes { .. }) => (then, otherwise),
+        (Type::String, _) => (then, coerce::assign(otherwise, &Type::String).ok_or(incompatible)?),
+        (_, Type::String) => (coerce::assign(then, &Type::String).ok_or(incompatible)?, otherwise),
+        (Type::Integer(_), to @ Type::Pointer(_)) => {
+            (coerce::assign(then, &to.clone()).ok_or(incompatible)?, otherwise)
+        }
+        (to @ Type::Pointer(_), Type::Integer(_)) => {
+            let to = to.clone();
+            (then, coerce::assign(otherwise, &to).ok_or(incompatible)?)
+        }
+        (Type::Pointer(_) | Type::Bytes { .. }, Type::Pointer(_) | Type::Bytes { .. }) => {
+            // As in DTrace, a pointer to void takes the type of the other operand.
+            let to = match (&then.value_type, &otherwise.value_type) {
+                (known @ Type::Pointer(Some(_)), Type::Pointer(None) | Type::Bytes { .. })
+                | (Type::Pointer(None) | Type::Bytes { .. }, known @ Type::Pointer(Some(_))) => known.clone(),
+                _ => Type::Pointer(None),
+            };
+            (convert::cast(then, to.clone()), convert::cast(otherwise, to))
+        }
+        _ => return Err(incompatible),
+    };
+    Ok((then, otherwise, common))
 }

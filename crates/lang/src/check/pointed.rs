@@ -7,8 +7,9 @@ use crate::program::{Expression, Type, size_of};
 use crate::syntax::{Node, NodeKind};
 
 impl Checker {
-    /// The value that a pointer points to, and its type, if that type has a size.
-    pub(super) fn behind_pointer(&mut self, node: &Node, pointer: &Expression) -> Checked<Option<(Expression, Type)>> {
+    /// The value that a pointer points to, and its type. `None`: the type has no size, or
+    /// the pointer has effects or is not a plain expression.
+    pub(super) fn pointed_value(&mut self, node: &Node, pointer: &Expression) -> Checked<Option<(Expression, Type)>> {
         const BYTES_MAX: u64 = 64 << 10;
         let Type::Pointer(Some(to)) = &pointer.value_type else {
             return Ok(None);

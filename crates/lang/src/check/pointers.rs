@@ -10,8 +10,8 @@ use crate::syntax::{Node, NodeKind};
 use crate::types;
 
 impl Checker {
-    /// `&a[n]` of an array of n elements: its end, as in C. Nothing can be read there.
-    fn behind_the_last(&mut self, element: &Node, span: Span) -> Checked<Option<Expression>> {
+    /// `&a[n]` of an array of n elements: the address of the array's end, as in C. Nothing can be read at this address.
+    fn end_of_array(&mut self, element: &Node, span: Span) -> Checked<Option<Expression>> {
         let NodeKind::Index { base, indices } = &element.kind else {
             return Ok(None);
         };
@@ -29,8 +29,8 @@ impl Checker {
         pointer_arithmetic(BinaryOperator::Add, first, index, span).map(Some)
     }
 
-    /// `&*pointer`, `&pointer[index]`, and elements and members of D's own arrays and structures:
-    /// nothing else in D has an address.
+    /// `&*pointer`, `&pointer[index]`, and the address of an element or a member of D's own arrays and
+    /// structures. Nothing else in D has an address.
     pub(super) fn address_of(&mut self, operand: &Node, span: Span) -> Checked<Expression> {
         if super::aggregations::named(operand).is_some() {
             return Err(Diagnostic::new(
@@ -47,7 +47,7 @@ impl Checker {
         }
         let is_part = matches!(operand.kind, NodeKind::Index { .. } | NodeKind::Member { .. });
         let operand = match self.addressed(operand, span) {
-            Err(error) if error.tag == "D_ARR_BOUNDS" => return self.behind_the_last(operand, span)?.ok_or(error),
+            Err(error) if error.tag == "D_ARR_BOUNDS" => return self.end_of_array(operand, span)?.ok_or(error),
             operand => operand?,
         };
         let to = operand.value_type.clone();
@@ -60,7 +60,7 @@ impl Checker {
             return Ok(convert::cast(address, Type::Pointer(Some(Box::new(to)))));
         }
         if matches!(operand.kind, ExpressionKind::Builtin(_)) && types::is_aggregate(&to) {
-            let message = "this lies in registers: it has no address";
+            let message = "this operand lies in registers and has no address";
             return Err(Diagnostic::new("D_ADDROF_VAR", span, message));
         }
         if types::is_aggregate(&to) && matches!(operand.kind, ExpressionKind::Load(_)) {
@@ -68,7 +68,7 @@ impl Checker {
             return Ok(convert::cast(address, Type::Pointer(Some(Box::new(to)))));
         }
         let inner = match convert::uncut(operand).kind {
-            // A pointer is loaded as a number and then converted to a pointer.
+            // A pointer is loaded as a number and then cast to a pointer; the address is under that cast.
             ExpressionKind::Cast(inner) if matches!(inner.kind, ExpressionKind::Load(_)) => inner.kind,
             kind => kind,
         };

@@ -17,12 +17,12 @@ use crate::source::Span;
 use crate::syntax::{BaseType, Derived, LocalScope, Node, NodeKind, PrefixOperator, TypeName};
 use crate::types;
 
-/// Types of the text whose shown form differs from the type itself.
+/// For types of the text whose form for `print()` differs from the type itself: that form.
 #[derive(Default)]
 pub(super) struct Shown {
     /// Typedefs of enumerations.
     pub typedefs: HashMap<String, Type>,
-    /// Enumerations by their tags; the last one without a tag is under "".
+    /// Enumerations by their tags; "" is the last enumeration without a tag.
     enumerations: HashMap<String, Type>,
     /// The enumerations by their enumerators.
     enumerators: HashMap<String, Type>,
@@ -31,7 +31,7 @@ pub(super) struct Shown {
 }
 
 impl Checker {
-    /// The type at the begin of a declaration or a cast; `resolved` is the type itself.
+    /// The shown type at the beginning of a declaration or a cast; `resolved` is the type itself.
     pub(super) fn shown_base(&self, base: &BaseType, resolved: &Type) -> Type {
         match base {
             BaseType::Integer(integer) => Foreign::named(in_c(*integer), resolved.clone()),
@@ -52,18 +52,18 @@ impl Checker {
         }
     }
 
-    /// The type that stars and brackets make of another; `resolved` is the type itself.
+    /// The shown type that stars and brackets make of `base`; `resolved` is the type itself.
     pub(super) fn shown_derived(&mut self, base: Type, derived: &[Derived], resolved: &Type) -> Type {
         if let [rest @ .., Derived::Function, Derived::Pointer] = derived {
             let result = self.shown_derived(base, rest, &Type::Void);
             return Foreign::named(format!("{} (*)()", types::shown_name(&result)), resolved.clone());
         }
-        // Errors in it were found when the type itself was made.
+        // The same steps have made the type itself, and have reported their errors then.
         self.derive_member(base, derived, Span::default())
             .unwrap_or_else(|_| resolved.clone())
     }
 
-    /// A type name; `resolved` is the type itself.
+    /// The shown type of a type name; `resolved` is the type itself.
     fn shown_type_name(&mut self, name: &TypeName, resolved: &Type) -> Type {
         let Ok(base) = self.base(&name.base, name.span) else {
             return resolved.clone();
@@ -72,7 +72,7 @@ impl Checker {
         self.shown_derived(base, &name.derived, resolved)
     }
 
-    /// An enumeration of the text, with its enumerators: a type that is shown, and has no value.
+    /// Remembers an enumeration of the text, with its enumerators, for `print()`. No value has this type.
     pub(super) fn show_enumeration(&mut self, tag: &str, integer: IntegerType, names: Vec<(String, i64)>) {
         let name = if tag.is_empty() {
             "enum".to_owned()
@@ -90,8 +90,7 @@ impl Checker {
     /// The shown type of an expression; `resolved` is the type itself.
     pub(super) fn shown_type(&mut self, node: &Node, resolved: &Type) -> Type {
         let found = self.shown_node(node, resolved);
-        // An expression without a name for its type, or without a certain one, shows
-        // the type itself.
+        // If no other form was found, or the form has another size, the type itself is shown.
         found
             .filter(|found| size_of(found) == size_of(resolved))
             .unwrap_or_else(|| resolved.clone())
@@ -160,7 +159,7 @@ impl Checker {
     }
 }
 
-/// An integer type by its name in C.
+/// The name of an integer type in C.
 const fn in_c(of: IntegerType) -> &'static str {
     match (of.bytes, of.signed) {
         (1, true) => "char",
@@ -174,8 +173,7 @@ const fn in_c(of: IntegerType) -> &'static str {
     }
 }
 
-/// The name that DTrace has for the type of a built-in variable, where it is not the name
-/// of its bits.
+/// DTrace's name for the type of a built-in variable, if it differs from the name of the integer type.
 fn of_builtin(name: &str) -> Option<&'static str> {
     Some(match name {
         "pid" | "ppid" => "pid_t",

@@ -24,7 +24,7 @@ impl Checker {
     }
 }
 
-/// What has been seen of a clause.
+/// Which kinds of statements the clause has had so far.
 #[derive(Default)]
 struct Seen {
     speculate: bool,

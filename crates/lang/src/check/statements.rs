@@ -10,8 +10,8 @@ use crate::syntax::{self, Node, NodeKind};
 use crate::types;
 
 impl Checker {
-    /// A library's clause is never enabled, but its errors are reported, as in DTrace. What depends
-    /// on the traced program is not checked.
+    /// A library's clause is never enabled, but its errors are reported, as in DTrace. Names that depend
+    /// on the traced program are not checked.
     pub(super) fn clause_of_library(&mut self, clause: &syntax::Clause) {
         let (clauses, diagnostics) = (self.program.clauses.len(), self.diagnostics.len());
         self.clause(clause);
@@ -44,9 +44,9 @@ impl Checker {
             statements: Vec::new(),
             span: clause.span,
         };
-        // Variables that the statements assign are known to the predicate (`/i < 10/ { i++; }`). If
-        // the statements then lack a variable, those that the predicate makes are known to them
-        // (`/i++ < 10/ { trace(i); }`). DTrace does the same.
+        // Variables that the statements assign are known to the predicate (`/i < 10/ { i++; }`), so the
+        // statements are checked first. If they then lack a variable, they are checked again after the
+        // predicate, which may make it (`/i++ < 10/ { trace(i); }`). DTrace does the same.
         let before = self.diagnostics.len();
         let mut statements = self.statements(&clause.body);
         let mut errors = self.diagnostics.split_off(before);
@@ -69,7 +69,7 @@ impl Checker {
         self.program.clauses.push(resolved);
     }
 
-    /// The statements that can be resolved; the errors of the others are reported.
+    /// The statements without errors. The errors of the others are reported.
     fn statements(&mut self, body: &[syntax::Statement]) -> Vec<Statement> {
         let mut statements = Vec::with_capacity(body.len());
         for statement in body {
@@ -86,7 +86,7 @@ impl Checker {
     pub(super) fn predicate(&mut self, node: &Node) -> Checked<crate::program::Expression> {
         let predicate = self.predicate_value(node);
         let predicate = match predicate {
-            // Here the error is in the type.
+            // A void predicate is refused below for its type, which replaces the error set aside.
             Ok(value) if value.value_type != crate::program::Type::Void => self.settled(Ok(value))?,
             other => {
                 self.clause_at_hand.without_value = None;
@@ -108,7 +108,7 @@ impl Checker {
 
     fn predicate_value(&mut self, node: &Node) -> Checked<crate::program::Expression> {
         let found = self.placed_operand(node)?;
-        // The address of an array would be no condition.
+        // The address of an array is never zero, so it is no condition.
         if matches!(found.value_type, crate::program::Type::Array { .. }) {
             return Ok(found);
         }
@@ -170,8 +170,7 @@ fn fires_in_tracer(probe: &ProbeDescription) -> bool {
     }
 }
 
-/// A name with blanks, or with one `:` too many, was refused earlier. An empty
-/// description is possible.
+/// Names with blanks, or with a `:` too many, were refused earlier. A description may be empty.
 fn check_probe(probe: &ProbeDescription) -> Checked<()> {
     let fields = [&probe.provider, &probe.module, &probe.function, &probe.name];
     if fields.iter().all(|field| field.is_empty()) {

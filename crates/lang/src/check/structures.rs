@@ -96,7 +96,7 @@ impl Checker {
                     let message = format!("cannot have void member: {name}");
                     return Err(Diagnostic::new("D_DECL_VOIDOBJ", declarator.span, message));
                 }
-                // `sizeof` refuses it, but it takes room in a structure.
+                // `sizeof` refuses a string, but as a member it takes room.
                 Type::String => {}
                 _ => complete(&member_type, name, declarator.span)?,
             }

@@ -9,7 +9,7 @@ mod rows;
 use crate::program::{Function, IntegerType, Type};
 use rows::SUBROUTINES;
 
-/// What a subroutine takes, as in DTrace's prototypes.
+/// The kind of a subroutine's parameter, as in DTrace's prototypes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// `uintptr_t`; a pointer is accepted.
@@ -20,18 +20,18 @@ pub(super) enum Kind {
     Text,
     /// An integer, cut to this type.
     Integer(IntegerType),
-    /// A pointer to anything, or to something of so many bytes.
+    /// A pointer to anything, or to something of this many bytes.
     Pointer(Option<u64>),
 }
 
 /// The result of a subroutine.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Yields {
-    /// Nothing, or bytes; the arguments say how many.
+    /// Nothing, or bytes whose number the arguments decide.
     Nothing,
     String,
     Integer(IntegerType),
-    /// A pointer to memory that has no type.
+    /// A pointer to memory without a type.
     Pointer,
 }
 
@@ -46,14 +46,14 @@ impl Yields {
     }
 }
 
-/// A line of the reference.
+/// Where the reference describes a subroutine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// What the subroutine does.
+    /// On its own line, with this text.
     Own(&'static str),
-    /// The line of the subroutine of this name.
+    /// On the line of the subroutine of this name.
     Of(&'static str),
-    /// It stands among the actions that change something.
+    /// In the reference's part on actions that change something.
     Elsewhere,
 }
 
@@ -61,9 +61,9 @@ pub(super) enum Line {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subroutine {
     pub(super) name: &'static str,
-    /// How it is called, as the reference shows it.
+    /// The form of a call, as the reference shows it.
     pub(super) shown: &'static str,
-    /// What the reference says of it.
+    /// The line of the reference.
     pub(super) line: Line,
     pub(super) function: Function,
     pub(super) parameters: &'static [Kind],
@@ -95,7 +95,7 @@ impl Subroutine {
         }
     }
 
-    /// It shares the line of another.
+    /// The subroutine shares the line of another.
     const fn line_of(self, name: &'static str) -> Self {
         Subroutine {
             line: Line::Of(name),
@@ -120,7 +120,7 @@ impl Subroutine {
     }
 }
 
-/// The lines of the reference: the subroutines of a line as they are called, and what they do.
+/// The lines of the reference: the forms of call on a line, and what the subroutines do.
 pub fn subroutine_lines() -> impl Iterator<Item = (Vec<&'static str>, &'static str)> {
     SUBROUTINES.iter().filter_map(|row| {
         let Line::Own(meaning) = row.line else { return None };
@@ -130,7 +130,7 @@ pub fn subroutine_lines() -> impl Iterator<Item = (Vec<&'static str>, &'static s
     })
 }
 
-/// The names of all.
+/// The names of all subroutines.
 pub(super) fn subroutine_names() -> impl Iterator<Item = &'static str> {
     SUBROUTINES.iter().map(|row| row.name)
 }

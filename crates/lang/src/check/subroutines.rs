@@ -90,7 +90,7 @@ impl Checker {
         Ok(self.finish_call(name, signature, resolved, span))
     }
 
-    /// Refuses a call of an action where a value is wanted: in DTrace its type is void.
+    /// Refuses a call of an action where a value is required: in DTrace its type is void.
     fn no_action(&mut self, name: &str, arguments: &[Node], index: usize) -> Checked<()> {
         if let Some(node) = arguments.get(index)
             && let NodeKind::Call { function, arguments } = &node.kind
@@ -103,8 +103,8 @@ impl Checker {
         Ok(())
     }
 
-    /// A number of bytes of scratch memory, rounded up as scratch memory is. The option
-    /// `scratchsize` grants at most `limit`. A constant above the limit is refused at once;
+    /// Checks a number of bytes of scratch memory, rounded up to a multiple of 8. The option
+    /// `scratchsize` grants at most `limit` bytes. A constant above the limit is refused at once;
     /// otherwise the call fails at run time.
     pub(super) fn within_scratch(&mut self, name: &str, size: Expression, limit: u64) -> Checked<Expression> {
         let (span, limit) = (size.span, limit.next_multiple_of(8));
@@ -141,7 +141,7 @@ impl Checker {
         ))
     }
 
-    /// The operation of a call whose arguments are known to fit.
+    /// The operation of a call whose arguments have the right types.
     fn finish_call(
         &mut self,
         name: &str,
@@ -158,8 +158,8 @@ impl Checker {
             ("rindex", 2) => arguments.push(number(i64::from(i32::MAX))),
             ("index", 2) => arguments.push(number(0)),
             ("inet_ntoa", _) => arguments.insert(0, number(2)),
-            // If the second argument is not 0, an IPv4 address in an IPv6 one is written as
-            // inet_ntop( ) does.
+            // If the second argument is not 0, an IPv4 address within an IPv6 address is written in the form of
+            // inet_ntop( ).
             ("inet_ntoa6", 2) if arguments.pop().as_ref().and_then(constant::value) != Some(0) => {
                 function = Function::AddressToString;
                 arguments.insert(0, number(10));
@@ -172,6 +172,11 @@ impl Checker {
                 };
             }
             ("strtok", _) => return self.token(arguments, span),
+            ("argtext", _) => return self.argument_text(&arguments, span),
+            ("returntext", _) => {
+                let word = arguments.pop().unwrap_or_else(|| number(0));
+                return self.result_text(&word, span);
+            }
             _ => {}
         }
         Expression {
@@ -181,12 +186,12 @@ impl Checker {
         }
     }
 
-    /// `strtok(string, separators)`. A hidden variable holds the string; this call and the calls
-    /// with NULL take their tokens off it. The variable lives as long as clause-local ones, as
-    /// DTrace's position in the string does.
+    /// `strtok(string, separators)`. A hidden variable holds the string. This call, and later calls with
+    /// NULL, take their tokens off it. The variable lives as long as a clause-local one, like DTrace's
+    /// position in the string.
     fn token(&mut self, arguments: Vec<Expression>, span: Span) -> Expression {
         let place = self.variables.shared(Purpose::Token, Type::String);
-        // Remembers that a string was given: without one there are no tokens.
+        // This variable says whether a string was passed: without a string there are no tokens.
         let given = self.variables.shared(Purpose::TokenGiven, Type::I64);
         let string = |kind| Expression {
             kind,
@@ -261,7 +266,7 @@ impl Checker {
             // The constant 0 is accepted as a pointer to anything.
             (Kind::Pointer(_), Type::Integer(_)) if convert::is_null(&argument) => Some(convert::to_address(argument)),
             (Kind::Pointer(None), Type::Pointer(_) | Type::Bytes { .. }) => Some(convert::to_address(argument)),
-            // For reading only: a string is not memory that could be written.
+            // A string is accepted only where the subroutine reads: a string must not be written.
             (Kind::Pointer(None), Type::String) if (name, index) == ("bcopy", 0) => Some(characters::address(argument)),
             (Kind::Pointer(None), Type::String) if (name, index) == ("copyout", 0) => {
                 Some(characters::address(characters::copied(argument)))

@@ -11,7 +11,7 @@ use super::{Checked, Checker};
 use crate::lower::arithmetic::incompatible;
 use crate::lower::constant;
 use crate::lower::effects::has_effects;
-use crate::lower::sequence::behind;
+use crate::lower::sequence::after;
 use crate::lower::structures::Assigned;
 use crate::lower::temporaries::Keep;
 use crate::program::{Expression, Type};
@@ -31,7 +31,7 @@ impl Checker {
         let (known, mut input, pointed) = self.translation(to, operand, span)?;
         let mut before = None;
         let whole = match has_effects(&held) {
-            // As in every assignment, the right side comes first.
+            // As in every assignment, the right side is evaluated first.
             true => {
                 input = self.variables.kept_operand(input, &mut before)?;
                 self.variables.repeatable(held, Keep::All, &mut before)
@@ -51,20 +51,20 @@ impl Checker {
             );
             let value = match is_kept {
                 true => self.variables.kept_operand(value, &mut before)?,
-                // An array is read where it lies.
+                // An array is read from its place when it is assigned.
                 false => value,
             };
             given.push((name, value));
         }
         let is_given = |name: &str| given.iter().any(|(member, _)| member == name);
         if let Some(zeros) = self.variables.assign_nothing_but(&whole, &is_given, span)? {
-            before = Some(behind(before, zeros, span));
+            before = Some(after(before, zeros, span));
         }
         for (name, value) in given {
             let assigned = self.variables.assign_member(&whole, &name, value, span)?;
-            before = Some(behind(before, assigned, span));
+            before = Some(after(before, assigned, span));
         }
-        // A structure without members.
+        // A structure without members needs no assignment.
         let effect: Expression = before.unwrap_or_else(|| constant::integer(0, constant::INT, span));
         Ok(Assigned { effect, whole })
     }

@@ -11,8 +11,8 @@
 //! v = xlate <struct out>(p)       v.a = p->x + 1, and every other member 0
 //! ```
 //!
-//! So the input is evaluated once for each use of it in the chosen members, as with
-//! an inline's parameters.
+//! So the input is evaluated once for each use in the chosen members, like the parameter of an
+//! inline.
 
 use super::inlines::{MAXIMUM_INLINE, nodes};
 use super::{Checked, Checker};
@@ -123,7 +123,7 @@ impl Checker {
         coerce::assign(value, &found.member_type).ok_or_else(incompatible)
     }
 
-    /// `xlate <to>(operand)->member`, or with a dot.
+    /// `xlate <to>(operand)->member`, or `xlate <to>(operand).member`.
     pub(super) fn translated(
         &mut self,
         (to, operand): (&TypeName, &Node),
@@ -164,7 +164,7 @@ impl Checker {
         }
         let mut values: Vec<(String, Expression)> = Vec::new();
         for (name, value) in &known.members {
-            // If a member is given twice, the first one counts.
+            // If a translator gives a member twice, the first value counts.
             if values.iter().all(|(given, _)| given != name) {
                 values.push((name.clone(), self.conversion(known, name, value, input.clone(), span)?));
             }
@@ -177,7 +177,7 @@ impl Checker {
         self.translation(to, operand, span).map(|_| ())
     }
 
-    /// The error of `xlate <to>(operand)` that neither takes a member nor assigns a structure.
+    /// The error of an `xlate <to>(operand)` of which no member is taken and which is not assigned to a structure.
     pub(super) fn untaken(&mut self, to: &TypeName, operand: &Node, span: Span) -> Diagnostic {
         self.translation(to, operand, span).err().unwrap_or_else(|| whole(span))
     }
@@ -220,7 +220,7 @@ impl Checker {
     }
 }
 
-/// `xlate` that neither takes a member nor assigns a structure.
+/// The error of an `xlate` of which no member is taken and which is not assigned to a structure.
 fn whole(span: Span) -> Diagnostic {
     Diagnostic::new(
         "D_CG_DYN",
@@ -243,7 +243,7 @@ fn not_a_structure(name: &str, span: Span) -> Diagnostic {
     Diagnostic::new("D_XLATE_SOU", span, message)
 }
 
-/// The input while the translator is only declared: it has the input's type, and is not constant.
+/// Stands for the input while only the translator is checked. It has the input's type, and is not constant.
 fn stand_in(of: &Type, span: Span) -> Expression {
     let argument = |value_type: Type| Expression {
         kind: ExpressionKind::Builtin(if value_type == Type::String {

@@ -1,5 +1,5 @@
-//! Variables: global, `self->`, `this->`; scalars and associative arrays; and which
-//! can be assigned.
+//! Variables: global, `self->`, `this->`; scalars and associative arrays; which of them can be
+//! assigned.
 
 use super::forward_uses::name_of;
 use super::{Checked, Checker, names};
@@ -7,24 +7,24 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::constant;
 use crate::lower::scalarize::is_by_member;
 use crate::lower::{implicit_width, memory};
-use crate::program::{Expression, Place, Scope, Type, Variable};
+use crate::program::{Expression, Place, Scope, Type, Variable, VariableId};
 use crate::source::Span;
 use crate::spelling;
 use crate::syntax::{LocalScope, Node, NodeKind};
 
-/// An operand that can stand on the left of an assignment, before it is known whether it exists.
+/// An operand in the form of a variable or an element. Whether the variable exists is not known yet.
 pub(super) struct Designator<'n> {
     pub(super) scope: Scope,
     pub(super) name: &'n str,
-    /// Of an element of an associative array.
+    /// The keys of an element of an associative array.
     pub(super) keys: Option<&'n [Node]>,
-    /// Of the variable, without its keys.
+    /// The place of the variable, without its keys, in the text.
     pub(super) span: Span,
-    /// As written: `self->x`.
+    /// The variable as written: `self->x`.
     pub(super) text: String,
 }
 
-/// The variable that a node names, if it is of the form of one: `x`, `self->x[key]`.
+/// The variable that a node names, if it has the form of a variable: `x`, `self->x[key]`.
 pub(super) fn designator(node: &Node) -> Option<Designator<'_>> {
     let (base, keys) = match &node.kind {
         NodeKind::Index { base, indices } => (base.as_ref(), Some(indices.as_slice())),
@@ -89,7 +89,7 @@ impl Checker {
         }
     }
 
-    /// The place that a designator names. A variable that does not exist is made, with this type.
+    /// The place that a designator names. If there is no such variable, it is made with this type.
     pub(super) fn place_or_new(&mut self, designator: &Designator<'_>, value_type: &Type) -> Checked<(Place, Type)> {
         self.check_assignable(designator)?;
         if let Some(found) = self.place(designator)? {
@@ -97,20 +97,12 @@ impl Checker {
         }
         let by_member = is_by_member(value_type, designator.keys.is_some(), designator.span)?;
         if !by_member && let Some(bytes) = memory::bytes_for(value_type, designator.span)? {
-            let variable = Variable {
-                name: designator.name.to_owned(),
-                value_type: bytes.clone(),
-                keys: None,
-            };
-            let scope = designator.scope;
-            let id = self.variables.define(scope, variable, designator.span);
-            self.variables.hold((scope, id), value_type.clone());
-            return Ok((Place::Scalar { scope, variable: id }, bytes));
+            return Ok((self.new_aggregate(designator, value_type, &bytes), bytes));
         }
-        let mut value_type = match value_type {
+        let value_type = match value_type {
             Type::Void => {
-                if let Some(told) = self.clause_at_hand.without_value.take() {
-                    return Err(told);
+                if let Some(refusal) = self.clause_at_hand.without_value.take() {
+                    return Err(refusal);
                 }
                 return Err(Diagnostic::new(
                     "D_OP_INCOMPAT",
@@ -140,27 +132,14 @@ impl Checker {
                 (Some(keys), Some(types))
             }
         };
-        let id = if by_member {
-            self.variables
-                .define_by_member(scope, designator.name, (&value_type, types), designator.span)
+        let (id, value_type) = if by_member {
+            let of = (&value_type, types);
+            let id = self
+                .variables
+                .define_by_member(scope, designator.name, of, designator.span);
+            (id, Type::Bytes { size: None })
         } else {
-            let held = implicit_width::held(&value_type);
-            let variable = Variable {
-                name: designator.name.to_owned(),
-                value_type: held.as_ref().map_or(&value_type, |(held, _)| held).clone(),
-                keys: types,
-            };
-            let id = self.variables.define(scope, variable, designator.span);
-            if let Some((held, named)) = held {
-                self.variables.widen((scope, id), named);
-                value_type = held;
-            }
-            id
-        };
-        let value_type = if by_member {
-            Type::Bytes { size: None }
-        } else {
-            value_type
+            self.new_variable(designator, value_type, types)
         };
         let place = match keys {
             None => Place::Scalar { scope, variable: id },
@@ -171,6 +150,43 @@ impl Checker {
             },
         };
         Ok((place, value_type))
+    }
+
+    /// A new variable that holds a structure or an array, which has the form of `bytes`.
+    fn new_aggregate(&mut self, designator: &Designator<'_>, of: &Type, bytes: &Type) -> Place {
+        let variable = Variable {
+            name: designator.name.to_owned(),
+            value_type: bytes.clone(),
+            keys: None,
+        };
+        let scope = designator.scope;
+        let id = self.variables.define(scope, variable, designator.span);
+        self.variables.hold((scope, id), of.clone());
+        Place::Scalar { scope, variable: id }
+    }
+
+    /// Makes a variable or an associative array. Yields also the type in which its values are held
+    /// ([`implicit_width`]).
+    fn new_variable(
+        &mut self,
+        designator: &Designator<'_>,
+        value_type: Type,
+        keys: Option<Vec<Type>>,
+    ) -> (VariableId, Type) {
+        let held = implicit_width::held(&value_type);
+        let variable = Variable {
+            name: designator.name.to_owned(),
+            value_type: held.as_ref().map_or(&value_type, |(held, _)| held).clone(),
+            keys,
+        };
+        let id = self.variables.define(designator.scope, variable, designator.span);
+        match held {
+            Some((held, named)) => {
+                self.variables.widen((designator.scope, id), named);
+                (id, held)
+            }
+            None => (id, value_type),
+        }
     }
 
     /// Whether a name is that of a function in the version of D that the text selects.
@@ -187,7 +203,7 @@ impl Checker {
         if self.scope.floats.contains_key(name) {
             return Err(super::expressions::float_as_value(name, designator.span));
         }
-        // As in DTrace, an inline of a constant is that constant.
+        // As in DTrace, an inline of a constant is a constant, and cannot be assigned.
         let is_constant = self
             .scope
             .inlines
@@ -245,7 +261,7 @@ impl Checker {
         self.hint(Diagnostic::new("D_VAR_UNDEF", designator.span, message), designator)
     }
 
-    /// The hint for an unknown variable: that it is assigned later, or else that the name may be misspelt.
+    /// Adds the hint for an unknown variable: that it is assigned later, or that its name may be misspelt.
     fn hint(&self, diagnostic: Diagnostic, designator: &Designator<'_>) -> Diagnostic {
         let Some(assigned) = self.later.first(&designator.text) else {
             return match super::bpftrace_hints::variable(designator.name).filter(|_| designator.scope == Scope::Global)

@@ -1,10 +1,9 @@
-//! Operands without a value where a value is wanted: actions, aggregating functions, aggregations.
+//! Operands without a value where a value is required: actions, aggregating functions, aggregations.
 //!
-//! To DTrace these are ordinary expressions, of the type `void` or of none ("dynamic"). So the
-//! place where they stand decides the error: as a key `D_KEY_TYPE`, as an argument `D_PROTO_ARG`,
-//! in a predicate `D_PRED_SCALAR`. Here a call of an action therefore resolves to an expression of
-//! the type `void`, and its own error is set aside. That error is reported only when the rest of
-//! the statement holds no other error.
+//! In DTrace these are ordinary expressions whose type is `void`, or which have no type ("dynamic"). So the position
+//! of such an operand decides the error: as a key `D_KEY_TYPE`, as an argument `D_PROTO_ARG`, in a predicate
+//! `D_PRED_SCALAR`. Here a call of an action therefore becomes an expression of the type `void`, and its own error is
+//! set aside. That error is reported only if the rest of the statement has no other error.
 
 use super::names::{self, Callable};
 use super::{Checked, Checker, aggregations};
@@ -15,7 +14,8 @@ use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 
 impl Checker {
-    /// A result, or the error that was set aside for an operand without a value.
+    /// If an error was set aside for an operand without a value, it replaces the result, unless the result is an
+    /// error.
     pub(super) fn settled<T>(&mut self, result: Checked<T>) -> Checked<T> {
         let kept = self.clause_at_hand.without_value.take();
         let value = result?;
@@ -44,7 +44,7 @@ impl Checker {
         Ok(self.nothing(Diagnostic::new("D_OP_DYN", span, message).with_help(help)))
     }
 
-    /// An aggregation that is not assigned before this. DTrace calls it an unknown name.
+    /// The error of an aggregation that is used before its first assignment. DTrace calls it an unknown name.
     pub(super) fn unknown_aggregation(&self, name: &str, span: Span) -> Diagnostic {
         let diagnostic = Diagnostic::new(
             "D_IDENT_UNDEF",
@@ -77,7 +77,7 @@ impl Checker {
         }
     }
 
-    /// An expression of the type void; the first one is reported.
+    /// An expression of the type void. Of several errors that are set aside, the first is reported.
     fn nothing(&mut self, refusal: Diagnostic) -> Expression {
         let span = refusal.span;
         self.clause_at_hand.without_value.get_or_insert(refusal);

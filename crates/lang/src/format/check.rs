@@ -152,13 +152,13 @@ pub fn check_joined(aggregations: &[&Aggregation]) -> Result<(), FormatError> {
 #[derive(Clone, Copy)]
 enum Argument {
     Integer(IntegerType),
-    /// An integer, perhaps of an enumeration that gives it a name.
+    /// An integer of an enumeration, which may give the value a name.
     Enumeration(IntegerType),
     Pointer,
     String,
     Bytes,
     Stack,
-    /// Floating point, of so many bytes.
+    /// Floating point, with this number of bytes.
     Float(u32),
     /// A value that cannot be printed.
     Other,
@@ -185,14 +185,14 @@ impl Argument {
         match key {
             KeyType::Integer(integer) => Argument::Integer(*integer),
             KeyType::Enumeration(of) => of.integer().map_or(Argument::Other, Argument::Enumeration),
-            KeyType::String => Argument::String,
+            KeyType::String | KeyType::Function => Argument::String,
             KeyType::Bytes { .. } => Argument::Other,
             KeyType::UserStack { .. } => Argument::Stack,
             KeyType::Symbol(_) => Argument::Pointer,
         }
     }
 
-    /// The kind of the value without its names.
+    /// The kind of value, where an enumeration counts as an integer.
     fn kind(self) -> Argument {
         match self {
             Argument::Enumeration(integer) => Argument::Integer(integer),
@@ -202,7 +202,7 @@ impl Argument {
 
     fn fits(self, directive: &Directive) -> bool {
         match (self, directive.conversion) {
-            (Argument::Enumeration(_), Conversion::String | Conversion::EscapedString) => true,
+            (Argument::Enumeration(_), Conversion::String | Conversion::EscapedString | Conversion::Value) => true,
             _ => self.kind().is_converted(directive),
         }
     }
@@ -226,6 +226,10 @@ impl Argument {
             Conversion::Date | Conversion::MailDate => matches!(self, Argument::Integer(integer) if integer.bytes == 8),
             Conversion::String | Conversion::EscapedString => matches!(self, Argument::String | Argument::Bytes),
             Conversion::WideString => matches!(self, Argument::Bytes),
+            Conversion::Value => matches!(
+                self,
+                Argument::Integer(_) | Argument::Pointer | Argument::String | Argument::Bytes
+            ),
             Conversion::Stack => matches!(self, Argument::Stack),
             Conversion::Float => match (self, directive.size) {
                 (Argument::Float(bytes), Size::LongDouble) => bytes > 8,
@@ -272,6 +276,7 @@ fn prototype(directive: &Directive) -> &'static str {
         (Conversion::Address | Conversion::Pointer, _) => "pointer or integer",
         (Conversion::Character | Conversion::EscapedCharacter, _) => "char, short, or int",
         (Conversion::WideCharacter, _) => "int",
+        (Conversion::Value, _) => "integer, enumeration, pointer, or string",
         (Conversion::Float, Size::LongDouble) => "long double",
         (Conversion::Float, _) => "float, double, or long double",
         (Conversion::Stack, _) => "stack",

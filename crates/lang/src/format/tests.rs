@@ -198,6 +198,19 @@ fn messages_say_which_argument_and_what_was_expected() {
 }
 
 #[test]
+fn a_value_of_any_type_has_a_conversion() {
+    let check = |value_type: Type| {
+        let format = Format::parse("%-8v").unwrap();
+        format.check("printf", &[value_type]).map_err(|error| error.tag)
+    };
+    for value_type in [Type::I32, Type::U64, Type::String, Type::Pointer(None)] {
+        assert_eq!(check(value_type.clone()), Ok(()), "{value_type:?}");
+    }
+    assert_eq!(check(Type::Void), Err("D_PRINTF_ARG_TYPE"));
+    assert_eq!(Format::parse("%lv").map_err(|error| error.tag), Err("D_SYNTAX"));
+}
+
+#[test]
 fn printa_takes_keys_and_values() {
     let aggregation = |name: &str, keys: &[KeyType]| Aggregation {
         name: name.to_owned(),

@@ -1,11 +1,11 @@
-//! Addresses of variables: of D's own structures and arrays.
+//! Addresses of variables: D's own structures and arrays.
 //!
 //! In the target a variable lies in the arena, and has its address there. The tracer's own
 //! thread-local and clause-local variables have no memory. They appear from [`VARIABLES_ADDRESS`]
 //! on, where no program on x86-64 can have memory. Each scope has its own range:
 //!
 //! ```text
-//! VARIABLES_ADDRESS  + 0            global variables, where the world says of no other place
+//! VARIABLES_ADDRESS  + 0            global variables, unless the world gives them an address
 //!                    + SCOPE_BYTES  self->
 //!                    + 2 * ...      this->
 //! ```
@@ -18,9 +18,9 @@ use super::{Fault, FaultKind, Value, World};
 use crate::layout::{NO_OFFSET, Storage, value_bytes};
 use crate::program::{Scope, Type, VariableId};
 
-/// Where variables without memory of their own appear to lie.
+/// The address at which variables without memory of their own appear to lie.
 pub const VARIABLES_ADDRESS: u64 = 0x4e51_0000_0000_0000;
-/// More bytes than any scope has.
+/// An upper bound for the bytes of a scope.
 const SCOPE_BYTES: u64 = 1 << 33;
 const SCOPES: [Scope; 3] = [Scope::Global, Scope::ThreadLocal, Scope::ClauseLocal];
 
@@ -33,13 +33,13 @@ impl<W: World + ?Sized> Evaluator<'_, W> {
         Ok(self.base(scope) + u64::from(offset))
     }
 
-    /// So many bytes at an address, if variables lie there.
+    /// The given number of bytes at an address, if variables lie there.
     pub(super) fn variables_at(&mut self, address: u64, bytes: usize) -> Option<Vec<u8>> {
         let (scope, start) = SCOPES.into_iter().find_map(|scope| {
             let base = self.base(scope);
             let room = match base {
                 VARIABLES_ADDRESS.. if base < VARIABLES_ADDRESS + 3 * SCOPE_BYTES => SCOPE_BYTES,
-                // What follows the variables is the target's.
+                // After the global variables comes memory of the target.
                 _ => u64::from(self.storage().globals_bytes),
             };
             let start = address.checked_sub(base).filter(|start| *start < room)?;
@@ -77,7 +77,7 @@ impl<W: World + ?Sized> Evaluator<'_, W> {
         Some(found)
     }
 
-    /// Stores bytes at an address within an array or a structure; false: no such variable has the address.
+    /// Stores bytes at an address within an array or a structure; `false`: no such variable lies at the address.
     pub(super) fn store_in_variable(&mut self, address: u64, bytes: &[u8]) -> bool {
         for scope in SCOPES {
             let Some(start) = address.checked_sub(self.base(scope)) else {

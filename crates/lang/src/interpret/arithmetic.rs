@@ -10,7 +10,7 @@ const ADDRESS: IntegerType = IntegerType {
     signed: false,
 };
 
-/// The integer that a value of this type is; for all types but integers, an address.
+/// The integer type of a value; for all types but integers, that of an address.
 pub(super) fn integer_type(value_type: &Type) -> IntegerType {
     match value_type {
         Type::Integer(integer) => *integer,
@@ -31,7 +31,7 @@ pub fn normalise(value: i64, to: IntegerType) -> i64 {
     }
 }
 
-/// The type of 64 bits with the same sign: what operators work on.
+/// The 64-bit type with the same sign, in which operators compute.
 pub fn wide(integer: IntegerType) -> IntegerType {
     IntegerType { bytes: 8, ..integer }
 }
@@ -58,8 +58,8 @@ pub(super) fn holds(operator: BinaryOperator, order: Ordering) -> bool {
     }
 }
 
-/// `left operator right`: operands of type `operands` (the right one of a shift may have any type),
-/// a result of type `result`.
+/// `left operator right`, with a result of type `result`. Both operands have the type `operands`; in
+/// a shift the right one may have any type.
 ///
 /// # Errors
 /// [`FaultKind::Divide`].

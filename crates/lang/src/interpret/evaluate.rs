@@ -13,18 +13,18 @@ use crate::types;
 /// The string NULL.
 pub(super) const NULL: Value = Value::Integer(0);
 
-/// One run of a clause.
+/// The state of one run of a clause.
 pub(super) struct Evaluator<'a, W: ?Sized> {
     pub(super) program: &'a Program,
     pub(super) limits: Limits,
     pub(super) world: &'a mut W,
     /// Scratch memory used so far; it appears at [`SCRATCH_ADDRESS`].
     pub(super) scratch: Vec<u8>,
-    /// Where variables lie, once this was asked for.
+    /// Where the variables lie. This is computed at the first use.
     pub(super) storage: std::cell::OnceCell<Storage>,
 }
 
-/// A place whose parts are evaluated.
+/// A place whose keys or address are already evaluated.
 pub(super) struct Slot<'a> {
     value_type: &'a Type,
     location: Location,
@@ -38,7 +38,7 @@ enum Location {
     },
     /// An integer at an address.
     Memory(u64),
-    /// An integer in a variable, at this byte.
+    /// An integer within a variable, at this offset in bytes.
     Field {
         scope: Scope,
         variable: VariableId,
@@ -246,7 +246,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         })
     }
 
-    /// The bytes of a variable, and where in them an integer lies.
+    /// The bytes of a variable, and the range of these bytes that holds an integer.
     fn field(
         &mut self,
         scope: Scope,
@@ -284,8 +284,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         }
     }
 
-    /// The value of a string that is recorded, part of a key or given to a subroutine. There NULL
-    /// is an unreadable address.
+    /// The value of a string that is recorded, part of a key, or passed to a subroutine. In these uses
+    /// NULL is a bad address.
     pub(super) fn present(&mut self, expression: &Expression) -> Result<Value, Fault> {
         match self.value(expression)? {
             Value::Integer(_) if expression.value_type == Type::String => Err(Fault::bad_address(0)),
@@ -293,7 +293,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         }
     }
 
-    /// A variable that was never assigned is 0 or empty. An element, or a thread's string, is NULL.
+    /// The value of a place. A variable that was never assigned is 0 or empty. An element, or a thread's
+    /// string, that was never assigned is NULL.
     pub(super) fn read(&mut self, slot: &Slot<'_>) -> Result<Value, Fault> {
         let value = match &slot.location {
             Location::Variable { scope, variable, key } => self.world.get(*scope, *variable, key.as_deref()),
@@ -377,8 +378,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         Ok(value)
     }
 
-    /// The part of a string that a variable or a record keeps, and that comparisons and lengths
-    /// look at: one byte is left for the NUL.
+    /// The part of a string that a variable or a record keeps, and that comparisons and lengths take into
+    /// account. One byte is left for the NUL.
     pub(super) fn kept<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let text = until_nul(text);
         text.get(..self.limits.string_limit() as usize - 1).unwrap_or(text)
@@ -415,7 +416,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         value: Option<&Expression>,
         weight: Option<&Expression>,
     ) -> Result<(), Fault> {
-        // A stack is taken when the key is put together, after everything else is evaluated.
+        // The stack is walked last, after all other elements are evaluated.
         let mut elements = Vec::new();
         for key in keys {
             elements.push(match key {

@@ -1,17 +1,17 @@
 //! `json(text, path)`: the part of a JSON text that a path names, as illumos' `dtrace_json` finds it.
 //!
 //! ```text
-//! path     name of a member, number of an element in an array; separated by `.`, `[`, `]`:   a.b[2].c
-//! result   a string without its quotes, its escapes as they stand; of all else the text itself
+//! path     names of members and numbers of elements, separated by `.`, `[`, `]`:   a.b[2].c
+//! result   a string without its quotes and with its escapes unchanged; anything else as it is written
 //! ```
 //!
-//! The result is the string NULL where the path leads nowhere, or where the text is found not to be
-//! JSON. The text after the wanted part is not looked at. Numbers are decimal, words are `true`,
-//! `false` and `null`, and `\u` has four digits. One pass. `agent/json.c` does the same.
+//! The result is the string NULL if the path leads nowhere, or if the text proves not to be JSON. The
+//! text after the wanted part is not read. Numbers are decimal, words are `true`, `false` and `null`,
+//! and `\u` has four digits. There is one pass over the text. `agent/json.c` does the same.
 
 use std::ops::Range;
 
-/// See the module's description.
+/// The part of `text` that `path` names. See the module's description.
 #[must_use]
 pub fn find<'t>(text: &'t [u8], path: &[u8]) -> Option<&'t [u8]> {
     let mut reader = Reader { text, at: 0 };
@@ -38,7 +38,7 @@ impl Reader<'_> {
         if found { self.value() } else { None }
     }
 
-    /// The text after the colon of a member.
+    /// Moves to the value of a member: after its colon.
     fn member(&mut self, name: &[u8]) -> Option<()> {
         loop {
             self.take(b'"')?;
@@ -53,7 +53,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The text before an element of an array.
+    /// Moves to the start of an element of an array.
     fn element(&mut self, number: &[u8]) -> Option<()> {
         let blanks = number.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
         let number = number.get(blanks..).unwrap_or_default();
@@ -106,8 +106,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The rest of a number after its first byte. Something must follow the number: a text that
-    /// ends there is cut off.
+    /// The rest of a number after its first byte. Something must follow the number: if the text ends
+    /// there, the number may be cut off.
     fn number(&mut self, start: usize) -> Option<Range<usize>> {
         let (mut in_fraction, mut in_exponent) = (false, false);
         loop {
@@ -193,7 +193,7 @@ mod tests {
             b"",
             b"[",
             b"{\"b\": [1, \"a\": 2}",
-            // Malformed numbers and words, and those at the end of the text.
+            // Malformed numbers and words, and numbers and words at the end of the text.
             b"{\"a\": 0x10}",
             b"{\"a\": 1-2}",
             b"{\"a\": 1.5+2}",

@@ -3,7 +3,7 @@
 //! ```text
 //! integer   8 bytes, extended by its type
 //! string    its bytes, a NUL, zeros up to a multiple of 8
-//! bytes     of a structure, zeros up to a multiple of 8
+//! bytes     the bytes of a structure, zeros up to a multiple of 8
 //! stack     u64 number of frames, then the frames, innermost first
 //! ```
 //!
@@ -62,7 +62,7 @@ pub fn read_key(types: &[KeyType], key: &[u8]) -> Option<Vec<Value>> {
                 (Value::Integer(of.normalised(value)), 8)
             }
             KeyType::Symbol(_) => (Value::Integer(words(rest).next()? as i64), 8),
-            KeyType::String => {
+            KeyType::String | KeyType::Function => {
                 let end = rest.iter().position(|byte| *byte == 0)?;
                 (Value::String(rest.get(..end)?.to_vec()), (end + 1).next_multiple_of(8))
             }

@@ -7,7 +7,7 @@ use super::{Fault, FaultKind, SCRATCH_ADDRESS, Value, World};
 use crate::program::IntegerType;
 
 impl<'a, W: World + ?Sized> Evaluator<'a, W> {
-    /// Reserves so many bytes of scratch memory.
+    /// Checks that scratch memory has this many bytes left.
     pub(super) fn room(&self, bytes: u64) -> Result<usize, Fault> {
         let taken = self.scratch.len().next_multiple_of(8);
         let left = self.world.scratch_bytes().saturating_sub(taken);
@@ -15,9 +15,9 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         fits.ok_or(Fault::new(FaultKind::Scratch))
     }
 
-    /// Puts bytes into scratch memory.
+    /// Appends bytes to scratch memory. The value has their address.
     pub(super) fn in_scratch(&mut self, bytes: Vec<u8>) -> Value {
-        // It may end within a word: see `store`.
+        // The last reservation may end within a word: see `store`.
         self.scratch.resize(self.scratch.len().next_multiple_of(8), 0);
         let address = SCRATCH_ADDRESS + self.scratch.len() as u64;
         self.scratch.extend_from_slice(&bytes);
@@ -25,13 +25,13 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         Value::Bytes { address, bytes }
     }
 
-    /// The scratch memory from an address on, if it lies there.
+    /// The scratch memory from an address on; `None`: the address does not lie in it.
     fn scratch_at(&self, address: u64) -> Option<&[u8]> {
         let offset = usize::try_from(address.checked_sub(SCRATCH_ADDRESS)?).ok()?;
         (offset < self.world.scratch_bytes()).then(|| self.scratch.get(offset..).unwrap_or_default())
     }
 
-    /// The offset of an address in scratch memory. The clause must have reserved `bytes` bytes from there on.
+    /// The range of offsets in scratch memory that begins at an address. The clause must have reserved these bytes.
     pub(super) fn scratch_place(&self, address: u64, bytes: u64) -> Result<std::ops::Range<usize>, Fault> {
         let start = address.checked_sub(SCRATCH_ADDRESS);
         let end = start.and_then(|start| start.checked_add(bytes));
@@ -41,9 +41,9 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         }
     }
 
-    /// One byte right after the last reservation may be stored, too: a NUL after the result of
-    /// `copyin` (`s[n] = 0`). The reservation then ends within a word, and no further byte after it
-    /// may be stored.
+    /// Stores bytes in scratch memory. One byte right after the last reservation may be stored, too: a
+    /// NUL after the result of `copyin` (`s[n] = 0`). The reservation then ends within a word, and no
+    /// further byte after it may be stored.
     pub(super) fn store(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
         let end = self.scratch.len();
         let is_next = address == SCRATCH_ADDRESS + end as u64 && end.is_multiple_of(8);

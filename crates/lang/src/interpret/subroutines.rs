@@ -1,9 +1,9 @@
-//! Calls of subroutines: evaluates their arguments and fetches their memory; [`super::text`]
+//! Calls of subroutines. This file evaluates the arguments and reads their memory; [`super::text`]
 //! computes the results.
 
 use super::evaluate::{Evaluator, NULL};
 use super::{Fault, FaultKind, Value, World, json, text};
-use crate::program::{Expression, ExpressionKind, Function};
+use crate::program::{Expression, ExpressionKind, Function, USER_FRAMES_MAX};
 
 const ILLEGAL: Fault = Fault {
     kind: FaultKind::Illegal,
@@ -30,10 +30,93 @@ impl<W: World + ?Sized> Arguments<'_, '_, W> {
         Ok(self.value()?.as_integer())
     }
 
-    /// The bytes of a string, which is not NULL.
+    fn address(&mut self) -> Result<u64, Fault> {
+        Ok(self.number()? as u64)
+    }
+
+    /// The bytes of a string argument, which must not be NULL.
     fn text(&mut self) -> Result<Vec<u8>, Fault> {
         let value = self.evaluator.present(self.left.next().ok_or(ILLEGAL)?)?;
         Ok(self.evaluator.kept(value.as_bytes()).to_vec())
+    }
+
+    fn copy_in(&mut self) -> Result<Value, Fault> {
+        let (address, bytes) = (self.address()?, self.address()?);
+        let copy = self.evaluator.copied(address, bytes)?;
+        Ok(self.evaluator.in_scratch(copy))
+    }
+
+    fn copy_in_string(&mut self) -> Result<Value, Fault> {
+        let address = self.address()?;
+        // A limit of 0 means strsize; the NUL counts.
+        let limit = match self.left.len() {
+            0 => 0,
+            _ => self.address()?,
+        };
+        let strsize = self.evaluator.string_limit() as u64;
+        let limit = self.evaluator.room(if limit == 0 { strsize } else { limit })?;
+        let text = self.evaluator.read_string(address, limit.saturating_sub(1))?;
+        Ok(Value::String(text))
+    }
+
+    fn allocate(&mut self) -> Result<Value, Fault> {
+        let bytes = self.address()?;
+        let bytes = self.evaluator.room(bytes)?;
+        Ok(Value::Integer(self.evaluator.in_scratch(vec![0; bytes]).as_integer()))
+    }
+
+    fn copy_in_to(&mut self) -> Result<Value, Fault> {
+        let (address, bytes, destination) = (self.address()?, self.address()?, self.address()?);
+        self.evaluator.scratch_place(destination, bytes)?;
+        let copy = self.evaluator.copied(address, bytes)?;
+        self.evaluator.store(destination, &copy)?;
+        Ok(Value::Integer(destination as i64))
+    }
+
+    fn copy_out(&mut self) -> Result<Value, Fault> {
+        let (buffer, address, bytes) = (self.address()?, self.address()?, self.address()?);
+        let place = self.evaluator.scratch_place(buffer, bytes)?;
+        self.evaluator.copy_out(place, address)
+    }
+
+    fn copy_out_string(&mut self) -> Result<Value, Fault> {
+        let (mut text, address, bytes) = (self.text()?, self.address()?, self.address()?);
+        text.push(0);
+        text.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.evaluator.world().write(address, &text)?;
+        Ok(Value::Integer(0))
+    }
+
+    fn join(&mut self) -> Result<Value, Fault> {
+        let joined = [self.text()?, self.text()?].concat();
+        if joined.len() >= self.evaluator.string_limit() {
+            return Err(Fault::new(FaultKind::Scratch));
+        }
+        Ok(Value::String(joined))
+    }
+
+    fn token(&mut self) -> Result<Value, Fault> {
+        let state = self.left.next().ok_or(ILLEGAL)?;
+        let separators = self.text()?;
+        self.evaluator.token(state, &separators)
+    }
+
+    fn internet_address(&mut self) -> Result<Value, Fault> {
+        let (family, address) = (self.number()?, self.address()?);
+        match family {
+            AF_INET => Ok(Value::String(text::ipv4(self.evaluator.fetched(address)?))),
+            AF_INET6 => Ok(Value::String(text::ipv6(self.evaluator.fetched(address)?, false))),
+            _ => Err(ILLEGAL),
+        }
+    }
+
+    fn link_address(&mut self) -> Result<Value, Fault> {
+        let (kind, address) = (self.number()?, self.address()?);
+        match kind {
+            ARPHRD_ETHER => Ok(Value::String(text::link(&self.evaluator.fetched::<6>(address)?))),
+            ARPHRD_INFINIBAND => Ok(Value::String(text::link(&self.evaluator.fetched::<20>(address)?))),
+            _ => Err(ILLEGAL),
+        }
     }
 }
 
@@ -44,74 +127,28 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             left: arguments.iter(),
             evaluator: self,
         };
+        let integer = |value: i64| Ok(Value::Integer(value));
         let string = |text: &[u8]| Ok(Value::String(text.to_vec()));
         let found = |text: Option<&[u8]>| Ok(text.map_or(NULL, |text| Value::String(text.to_vec())));
         match function {
-            Function::CopyIn => {
-                let (address, bytes) = (take.number()? as u64, take.number()? as u64);
-                let copy = self.copied(address, bytes)?;
-                Ok(self.in_scratch(copy))
-            }
-            Function::CopyInString => {
-                let address = take.number()? as u64;
-                // 0 means strsize; the NUL counts.
-                let limit = match arguments.get(1) {
-                    Some(_) => take.number()? as u64,
-                    None => 0,
-                };
-                let limit = if limit == 0 { strsize as u64 } else { limit };
-                let limit = self.room(limit)?;
-                Ok(Value::String(self.read_string(address, limit.saturating_sub(1))?))
-            }
-            Function::StringLength => {
-                let value = self.present(arguments.first().ok_or(ILLEGAL)?)?;
-                Ok(Value::Integer(self.kept(value.as_bytes()).len() as i64))
-            }
-            Function::Allocate => {
-                let bytes = take.number()? as u64;
-                let bytes = self.room(bytes)?;
-                Ok(Value::Integer(self.in_scratch(vec![0; bytes]).as_integer()))
-            }
-            Function::CopyInTo => {
-                let (address, bytes) = (take.number()? as u64, take.number()? as u64);
-                let destination = take.number()? as u64;
-                self.scratch_place(destination, bytes)?;
-                let copy = self.copied(address, bytes)?;
-                self.store(destination, &copy)?;
-                Ok(Value::Integer(destination as i64))
-            }
-            Function::StringJoin => {
-                let joined = [take.text()?, take.text()?].concat();
-                if joined.len() >= strsize {
-                    return Err(Fault::new(FaultKind::Scratch));
-                }
-                Ok(Value::String(joined))
-            }
-            Function::StringCharacter | Function::StringLastCharacter => {
-                let (whole, wanted) = (take.text()?, take.number()?);
-                let last = function == Function::StringLastCharacter;
-                found(text::character(&whole, wanted as u8, last))
-            }
+            Function::CopyIn => take.copy_in(),
+            Function::CopyInString => take.copy_in_string(),
+            Function::CopyInTo => take.copy_in_to(),
+            Function::CopyOut => take.copy_out(),
+            Function::CopyOutString => take.copy_out_string(),
+            Function::Allocate => take.allocate(),
+            Function::StringLength => integer(take.text()?.len() as i64),
+            Function::StringJoin => take.join(),
+            Function::StringCharacter => found(text::character(&take.text()?, take.number()? as u8, false)),
+            Function::StringLastCharacter => found(text::character(&take.text()?, take.number()? as u8, true)),
             Function::StringSearch => found(text::search(&take.text()?, &take.text()?)),
-            Function::StringToken => {
-                let separators = {
-                    take.left.next();
-                    take.text()?
-                };
-                self.token(arguments.first().ok_or(ILLEGAL)?, &separators)
-            }
+            Function::StringToken => take.token(),
             Function::Substring => {
                 let (whole, index, count) = (take.text()?, take.number()?, take.number()?);
                 string(text::substring(&whole, index, count, strsize as i64))
             }
-            Function::Index => {
-                let (whole, wanted) = (take.text()?, take.text()?);
-                Ok(Value::Integer(text::index(&whole, &wanted, take.number()?)))
-            }
-            Function::LastIndex => {
-                let (whole, wanted) = (take.text()?, take.text()?);
-                Ok(Value::Integer(text::last_index(&whole, &wanted, take.number()?)))
-            }
+            Function::Index => integer(text::index(&take.text()?, &take.text()?, take.number()?)),
+            Function::LastIndex => integer(text::last_index(&take.text()?, &take.text()?, take.number()?)),
             Function::UpperCase => string(&take.text()?.to_ascii_uppercase()),
             Function::LowerCase => string(&take.text()?.to_ascii_lowercase()),
             Function::BaseName => string(text::path_part(&take.text()?, true)),
@@ -126,59 +163,36 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             }
             Function::StringToNumber => {
                 let (digits, base) = (take.text()?, base(take.number()?)?);
-                Ok(Value::Integer(text::to_number(&digits, base)))
+                integer(text::to_number(&digits, base))
             }
-            Function::AddressToString => {
-                let (family, address) = (take.number()?, take.number()? as u64);
-                match family {
-                    AF_INET => Ok(Value::String(text::ipv4(self.fetched(address)?))),
-                    AF_INET6 => Ok(Value::String(text::ipv6(self.fetched(address)?, false))),
-                    _ => Err(ILLEGAL),
-                }
-            }
+            Function::AddressToString => take.internet_address(),
             Function::AddressToString6 => {
-                let address = take.number()? as u64;
+                let address = take.address()?;
                 Ok(Value::String(text::ipv6(self.fetched(address)?, true)))
             }
-            Function::LinkToString => {
-                let (kind, address) = (take.number()?, take.number()? as u64);
-                match kind {
-                    ARPHRD_ETHER => Ok(Value::String(text::link(&self.fetched::<6>(address)?))),
-                    ARPHRD_INFINIBAND => Ok(Value::String(text::link(&self.fetched::<20>(address)?))),
-                    _ => Err(ILLEGAL),
-                }
-            }
-            Function::Swap16 => Ok(Value::Integer(i64::from((take.number()? as u16).swap_bytes()))),
-            Function::Swap32 => Ok(Value::Integer(i64::from((take.number()? as u32).swap_bytes()))),
-            Function::Swap64 => Ok(Value::Integer(take.number()?.swap_bytes())),
-            Function::Random => Ok(Value::Integer(self.random())),
-            Function::Json => {
-                let (whole, path) = (take.text()?, take.text()?);
-                found(json::find(&whole, &path))
+            Function::LinkToString => take.link_address(),
+            Function::Swap16 => integer(i64::from((take.number()? as u16).swap_bytes())),
+            Function::Swap32 => integer(i64::from((take.number()? as u32).swap_bytes())),
+            Function::Swap64 => integer(take.number()?.swap_bytes()),
+            Function::Random => integer(self.random()),
+            Function::Json => found(json::find(&take.text()?, &take.text()?)),
+            Function::UserFrame => {
+                let number = u32::try_from(take.number()?)
+                    .ok()
+                    .filter(|number| *number < USER_FRAMES_MAX);
+                let frame = number.and_then(|number| self.world().stack(number + 1).get(number as usize).copied());
+                integer(frame.unwrap_or(0) as i64)
             }
             Function::ProgenyOf => {
                 let pid = take.number()?;
-                Ok(Value::Integer(i64::from(self.world().is_progeny_of(pid))))
+                integer(i64::from(self.world().is_progeny_of(pid)))
             }
             Function::Path => {
                 let descriptor = take.number()?;
                 self.world().path(descriptor).map(Value::String)
             }
             Function::ThreadName => self.world().thread_name().map(Value::String),
-            Function::Speculation => Ok(Value::Integer(self.world().speculation())),
-            Function::CopyOut => {
-                let (buffer, address, bytes) = (take.number()? as u64, take.number()? as u64, take.number()? as u64);
-                let place = self.scratch_place(buffer, bytes)?;
-                self.copy_out(place, address)
-            }
-            Function::CopyOutString => {
-                let (text, address, bytes) = (take.text()?, take.number()? as u64, take.number()? as u64);
-                let mut text = text;
-                text.push(0);
-                text.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
-                self.world().write(address, &text)?;
-                Ok(Value::Integer(0))
-            }
+            Function::Speculation => integer(self.world().speculation()),
         }
     }
 

@@ -55,7 +55,7 @@ pub fn last_index(text: &[u8], wanted: &[u8], position: i64) -> i64 {
     found.map_or(-1, |index| index as i64)
 }
 
-/// `strtok`: the token at the front (empty: there is none), and the text after it, with its separator.
+/// `strtok`: the token at the front (empty: there is none), and the rest of the text, with the separator.
 pub fn token<'t>(text: &'t [u8], separators: &[u8]) -> (&'t [u8], &'t [u8]) {
     let is_separator = |byte: &u8| separators.contains(byte);
     let start = text.iter().position(|byte| !is_separator(byte)).unwrap_or(text.len());
@@ -63,10 +63,10 @@ pub fn token<'t>(text: &'t [u8], separators: &[u8]) -> (&'t [u8], &'t [u8]) {
     text.split_at(text.iter().position(is_separator).unwrap_or(text.len()))
 }
 
-/// The count of a `substr` without one: `strsize`.
+/// Stands for an omitted count in `substr`, which means `strsize`.
 pub const ALL: i64 = i64::MIN;
 
-/// `substr`: a negative index counts from the end; a negative count leaves off as many characters at the end.
+/// `substr`: a negative index counts from the end; a negative count omits as many characters at the end.
 pub fn substring(text: &[u8], index: i64, count: i64, strsize: i64) -> &[u8] {
     let length = text.len() as i64;
     let (mut start, mut remaining) = (index, if count == ALL { strsize } else { count });
@@ -116,9 +116,9 @@ pub fn path_part(path: &[u8], base: bool) -> &[u8] {
     }
 }
 
-/// `cleanpath`: the path without empty components, `.` and `..`, step for step as DTrace goes
-/// through the text. A relative path with `..` is treated as in DTrace for Linux: a `..` that leads
-/// out of the path's first directory stays.
+/// `cleanpath`: the path without empty components, `.` and `..`, in the same steps as DTrace. A
+/// relative path with `..` is treated as in DTrace for Linux: a `..` that leads out of the path's
+/// first directory stays.
 pub fn clean_path(path: &[u8], strsize: usize) -> Vec<u8> {
     if !path.first().is_some_and(is_slash) && path.split(is_slash).any(|component| component == b"..") {
         return clean_relative(path);
@@ -167,8 +167,8 @@ pub fn clean_path(path: &[u8], strsize: usize) -> Vec<u8> {
             next(true);
             let slash = clean.iter().rposition(is_slash).unwrap_or(0);
             if byte == 0 {
-                // The character that it goes back to stays, be it a slash or not; at the front of
-                // the text, a slash stays.
+                // The character to which the text is cut stays, whether it is a slash or not. An empty
+                // text becomes a slash.
                 clean.truncate(slash + 1);
                 if clean.is_empty() {
                     clean.push(b'/');
@@ -185,7 +185,7 @@ pub fn clean_path(path: &[u8], strsize: usize) -> Vec<u8> {
     clean
 }
 
-/// Component by component.
+/// Cleans a relative path, component by component.
 fn clean_relative(path: &[u8]) -> Vec<u8> {
     let mut kept: Vec<&[u8]> = Vec::new();
     for component in path.split(is_slash) {
@@ -260,11 +260,11 @@ pub fn ipv4(address: [u8; 4]) -> Vec<u8> {
     Ipv4Addr::from(address).to_string().into_bytes()
 }
 
-/// `inet_ntop` of 16 bytes; with `short`, `inet_ntoa6`, which writes only the IPv4 address in it.
+/// `inet_ntop` of 16 bytes. With `short` it is `inet_ntoa6`: if the address holds an IPv4 address,
+/// only that is written.
 ///
-/// RFC 1884, convention 2, with the oddities of DTrace: a single zero word is compressed,
-/// but not the last one. Where the address holds an IPv4 address, zeros that reach into
-/// that are not compressed.
+/// RFC 1884, convention 2, with two oddities of DTrace. A single zero word is compressed, but not the
+/// last one. If the address holds an IPv4 address, zeros that reach into that are not compressed.
 pub fn ipv6(address: [u8; 16], short: bool) -> Vec<u8> {
     let (mut first, mut candidate, mut count, mut end) = (-1_i32, None::<i32>, 1_i32, 14_i32);
     for (at, byte) in (0_i32..).zip(address) {

@@ -12,7 +12,7 @@ pub enum Value {
     String(Vec<u8>),
     /// Bytes in scratch memory.
     Bytes {
-        /// Where they lie.
+        /// Address of the bytes.
         address: u64,
         bytes: Vec<u8>,
     },
@@ -21,7 +21,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The integer; for bytes their address; 0 if there is no address.
+    /// The integer, or the address of bytes; 0 for other values.
     pub fn as_integer(&self) -> i64 {
         match self {
             Value::Integer(value) => *value,

@@ -1,6 +1,6 @@
 //! Lines that begin with `#`: `#!`, `#pragma`, and the line markers of a preprocessor.
 //!
-//! `#pragma D option` and `depends_on` are kept for the caller. The attributes and bindings of the
+//! `#pragma D option` and `depends_on` are returned to the caller. The attributes and bindings of the
 //! manual's chapter on stability do not change a program, and are skipped. Everything else is
 //! refused by name.
 
@@ -64,7 +64,7 @@ impl Lexer<'_> {
             ["D", name @ ("attributes" | "binding"), ..] => Err(Diagnostic::new(
                 "D_PRAGMA_MALFORM",
                 span,
-                format!("malformed #pragma {name}: expected two words behind it"),
+                format!("malformed #pragma {name}: expected two words after it"),
             )),
             ["D", "depends_on", class, name, ..] => {
                 let (class, name) = ((*class).to_owned(), (*name).to_owned());
@@ -93,7 +93,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// One or several options on a line.
+    /// `#pragma D option`: one or several options.
     fn options(&mut self, options: &[&str], span: Span) -> Result<(), Diagnostic> {
         if options.is_empty() {
             return Err(Diagnostic::new(

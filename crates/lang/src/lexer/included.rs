@@ -1,32 +1,31 @@
-//! What the preprocessor has included: which text comes from headers, and what the headers ask
-//! of the compiler.
+//! The effects of the preprocessor's lines: which text comes from headers, and the `#pragma pack` of
+//! headers.
 //!
-//! `# 12 "file.h" 1` enters a file, `# 34 "script.d" 2` returns from one. The parser may
-//! read a text twice ([`Lexer::rewind`]), so each line's effect is remembered by its place
-//! and applied once.
+//! `# 12 "file.h" 1` enters a file, `# 34 "script.d" 2` returns from one. The parser may read a text
+//! twice ([`Lexer::rewind`]). So the effect of each line is stored with its place, and applied once.
 
 use super::{Lexer, is_blank};
 use crate::source::Span;
 
-/// The state from a place of the text on.
+/// The state that holds from a place of the text on.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     from: usize,
-    /// The files that include this one.
+    /// How many files include the current file, directly or indirectly.
     depth: u32,
     /// `#pragma pack(n)`.
     pack: Option<u32>,
 }
 
-/// See the module's description.
+/// The states of a text, by their places. See the module's description.
 #[derive(Debug, Default)]
 pub(super) struct Included {
     states: Vec<State>,
-    /// `#pragma pack(push)`.
+    /// The stack of `#pragma pack(push)`.
     packs: Vec<Option<u32>>,
 }
 
-/// The most `#pragma pack(push)` that are remembered.
+/// The maximal number of entries of the stack of `#pragma pack(push)`.
 const PACKS_MAX: usize = 1000;
 
 impl Included {
@@ -36,7 +35,7 @@ impl Included {
         found.copied().unwrap_or_default()
     }
 
-    /// Begins another state here, unless this line was read before.
+    /// Begins another state at this line, unless the line was already applied.
     fn change(&mut self, from: usize, change: impl FnOnce(&mut State, &mut Vec<Option<u32>>)) {
         let last = self.states.last().copied().unwrap_or_default();
         if last.from < from || self.states.is_empty() {
@@ -92,7 +91,7 @@ impl Lexer<'_> {
                 Ok(_) => return false,
                 Err(_) if word == "push" => push = true,
                 Err(_) if word == "pop" => pop = true,
-                // A name for the pushed value.
+                // `pack(push, name)` gives the pushed value a name.
                 Err(_) if push => {}
                 Err(_) => return false,
             }
@@ -166,7 +165,7 @@ impl Lexer<'_> {
             Some(b'/') if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
             Some(b'/') if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
             Some(b'#') if self.at_start_of_line() => {
-                // The `#` line takes effect here, too; errors in it are ignored.
+                // The `#` line takes effect although it is skipped; errors in it are ignored.
                 let _passed_over = self.directive();
                 return;
             }

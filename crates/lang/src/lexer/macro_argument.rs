@@ -9,7 +9,7 @@ use crate::macros::MacroValues;
 use crate::source::Span;
 use crate::syntax::IntegerLiteral;
 
-/// The macro arguments of a program, and which of them were used.
+/// The macro arguments of a program, and a note which of them were used.
 #[derive(Debug)]
 pub struct MacroState {
     values: MacroValues,
@@ -17,7 +17,7 @@ pub struct MacroState {
 }
 
 impl MacroState {
-    /// Nothing used yet.
+    /// The state in which no argument is used yet.
     #[must_use]
     pub fn new(values: &MacroValues) -> MacroState {
         MacroState {
@@ -46,7 +46,7 @@ impl MacroState {
         Some((index + 1, self.values.arguments.get(index)?))
     }
 
-    /// The text of `$digits`; `None`: there is no such argument.
+    /// The text of the argument `$digits`, such as `$1`; `None`: there is no such argument.
     fn positional(&mut self, digits: &str) -> Option<&str> {
         let index: usize = digits.parse().ok()?;
         let Some(index) = index.checked_sub(1) else {
@@ -148,7 +148,7 @@ fn name_length(text: &str) -> usize {
     }
 }
 
-/// The token that the text of an argument is.
+/// The token that the text of an argument becomes.
 fn argument(value: &str, span: Span) -> Result<TokenKind, Diagnostic> {
     let unsigned = value.strip_prefix(['-', '+']).unwrap_or(value);
     if unsigned.starts_with(|c: char| c.is_ascii_digit()) {

@@ -1,9 +1,9 @@
 //! Text to tokens.
 //!
-//! D has two token languages. Outside of clauses, probe descriptions are single words in which `-`,
-//! `*`, `:` and more are letters ([`Mode::Outer`]). In predicates, bodies and declarations the
-//! tokens are C's ([`Mode::Clause`]). Only the parser knows which one holds, so it asks for one
-//! token at a time and names the mode.
+//! D has two token languages. Outside of clauses, a probe description is a single word in which `-`,
+//! `*`, `:` and more are letters ([`Mode::Outer`]). In predicates, bodies and declarations the tokens
+//! are C's ([`Mode::Clause`]). Only the parser knows which language applies. So it asks for one token
+//! at a time and names the mode.
 //!
 //! As in DTrace, the lexer handles comments, `#` lines (see [`directive`]) and macro arguments (see
 //! [`macro_argument`]). On every error the position moves on by at least one byte, so a parser that
@@ -23,10 +23,10 @@ use crate::program::Pragma;
 use crate::source::Span;
 use crate::syntax::IntegerLiteral;
 
-/// Which token language holds.
+/// The token language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Between clauses: probe descriptions.
+    /// Outside of clauses: probe descriptions.
     Outer,
     /// In predicates, bodies and declarations.
     Clause,
@@ -80,7 +80,7 @@ impl TokenKind {
     }
 }
 
-/// See [`Lexer::next`].
+/// A word of GNU C that [`Lexer::next`] skips.
 const EXTENSION: &str = "__extension__";
 
 /// Words that cannot be names in a clause.
@@ -133,7 +133,7 @@ const KEYWORDS: &[&str] = &[
     "xlate",
 ];
 
-/// Operators and marks of clauses, longer before shorter.
+/// Operators and other marks of clauses, longer ones before shorter ones.
 const PUNCTUATORS: &[&str] = &[
     "<<=", ">>=", "...", "&&", "^^", "||", "==", "!=", "<=", ">=", "<<", ">>", "+=", "-=", "*=", "/=", "%=", "&=",
     "^=", "|=", "++", "--", "->", "|", "^", "&", "<", ">", "+", "-", "*", "%", "~", "!", "?", ":", ".", "=", ",", ";",
@@ -167,8 +167,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The character directly after a token.
-    pub fn behind(&self, token: Span) -> Option<char> {
+    /// The character right after a token.
+    pub fn character_after(&self, token: Span) -> Option<char> {
         self.text.get(token.end as usize..)?.chars().next()
     }
 
@@ -352,7 +352,7 @@ impl<'a> Lexer<'a> {
         self.rest().chars().next()
     }
 
-    /// From `start` to the current position.
+    /// The span from `start` to the current position.
     fn span(&self, start: usize) -> Span {
         self.span_of(start, self.position)
     }
@@ -374,25 +374,24 @@ impl<'a> Lexer<'a> {
 fn after_blank(text: &str) -> &str {
     let mut rest = text.trim_start_matches(is_blank);
     loop {
-        let behind = if let Some(comment) = rest.strip_prefix("/*") {
+        let after = if let Some(comment) = rest.strip_prefix("/*") {
             comment.find("*/").map_or("", |end| &comment[end + 2..])
         } else if is_line_comment(rest) {
             rest.find('\n').map_or("", |end| &rest[end..])
         } else {
             return rest;
         };
-        rest = behind.trim_start_matches(is_blank);
+        rest = after.trim_start_matches(is_blank);
     }
 }
 
-/// Whether a comment up to the end of the line begins here. In `/x//* why */` the first `/`
-/// ends the predicate.
+/// Whether a comment up to the end of the line begins here. In `/x//* why */` the first `/` ends the
+/// predicate, and `/*` begins the comment.
 fn is_line_comment(text: &str) -> bool {
     text.starts_with("//") && !text.starts_with("//*")
 }
 
-/// A keyword, or else a name. For the sake of headers, GNU C's other spellings of C's keywords
-/// are known, too.
+/// A keyword or a name. For headers, GNU C's other spellings of C's keywords are known, too.
 fn word(text: &str) -> TokenKind {
     let text = match text {
         "__const" | "__const__" => "const",
@@ -434,8 +433,8 @@ fn identifier_length(text: &str) -> usize {
     }
 }
 
-/// The same for a name that may have a module before it: ``libc.so.6`environ``. A module's name
-/// may have dots.
+/// The length of a name that may have a module before it: ``libc.so.6`environ``. A module's name may
+/// have dots.
 fn scoped_identifier_length(text: &str) -> usize {
     let run = text
         .bytes()

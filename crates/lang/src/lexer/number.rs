@@ -7,9 +7,9 @@ use crate::syntax::IntegerLiteral;
 /// Why a text is not an integer constant.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NumberError {
-    /// A character that is neither a digit of the base nor a suffix.
+    /// The text has a character that is neither a digit of the base nor a suffix.
     Digit(char),
-    /// More than 64 bits.
+    /// The value has more than 64 bits.
     Overflow,
 }
 

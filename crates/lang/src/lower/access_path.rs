@@ -2,13 +2,13 @@
 
 use crate::program::{Structure, Type};
 
-/// The most values of a structure that is assigned as a whole.
+/// The most values of a structure that can be assigned as a whole.
 const MAXIMUM_ASSIGNED: usize = 256;
 
-/// How deep the search in members without names goes.
+/// How deep the search descends into members without names.
 const DEPTH_MAX: u32 = 32;
 
-/// One step from a structure to a part of it.
+/// One step from a structure to one of its parts.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Member(String),
@@ -23,14 +23,14 @@ pub(crate) enum Part {
     Member(String),
     /// A union without a name, by its offset.
     Nameless(u64),
-    /// The elements of an array, by their index.
+    /// All elements of an array; their index becomes a key.
     Elements,
-    /// The words of a union, by their index.
+    /// All words of a union; their index becomes a key.
     Words,
 }
 
 impl Part {
-    /// The name of its variable, for people who read the program. No text can spell it.
+    /// The name of the part's variable in a printed program. No text can spell it.
     pub(super) fn name_in(&self, outer: &str) -> String {
         match self {
             Part::Member(name) => format!("{outer}.{name}"),
@@ -41,7 +41,7 @@ impl Part {
     }
 }
 
-/// Whether the same bytes can be reached by several names.
+/// Whether a type is a union of several members, which share their bytes.
 pub(crate) fn is_union(of: &Type) -> bool {
     match of {
         Type::Structure(structure) => {
@@ -51,12 +51,12 @@ pub(crate) fn is_union(of: &Type) -> bool {
     }
 }
 
-/// The union without a name that begins at an offset.
+/// The union without a name that begins at the offset `at`.
 pub(super) fn nameless_at(of: &Type, at: u64) -> Option<Type> {
     nameless(of, 0, DEPTH_MAX, &|offset, _| offset == at).map(|(_, of)| of)
 }
 
-/// The union without a name that a member of a structure is in, and where it begins.
+/// The union without a name to which a member of a structure belongs, and the offset of the union.
 pub(super) fn nameless_with(of: &Type, name: &str) -> Option<(u64, Type)> {
     nameless(of, 0, DEPTH_MAX, &|_, found: &Structure| found.member(name).is_some())
 }
@@ -82,7 +82,7 @@ pub(crate) fn paths(of: &Type) -> Option<Vec<Vec<Step>>> {
     collect(of, 0, &mut Vec::new(), &mut found).then_some(found)
 }
 
-/// Those in `of`, which begins so many bytes after the start of the structure that has a name.
+/// Collects the paths in `of`. `start` is the offset of `of` in the innermost structure with a name.
 fn collect(of: &Type, start: u64, way: &mut Vec<Step>, found: &mut Vec<Vec<Step>>) -> bool {
     match of {
         Type::Structure(structure) if !is_union(of) => {

@@ -3,10 +3,10 @@
 //! ```text
 //! p->field = value      extract(unit = value << shift & ones | unit & ~ones)       ones: the field's bits
 //! p->field += value     the same with extract(unit) + value
-//! p->field++            likewise; the old value is the new one less 1, cut to the field's bits
+//! p->field++            as above; the old value is the new one less 1, cut to the field's bits
 //! ```
 //!
-//! The unit is named twice. Where the path to it has effects, a variable of the clause keeps it:
+//! The unit occurs twice. If the path to it has effects, a variable of the clause keeps its address:
 //!
 //! ```text
 //! p++->field = value    this->v = value, this->w = (address) p++, and then as above, of this->w
@@ -14,7 +14,7 @@
 
 use super::arithmetic::incompatible;
 use super::memory::extract;
-use super::sequence::{assigned_to, behind};
+use super::sequence::{after, assigned_to};
 use super::temporaries::Keep;
 use super::variables::Variables;
 use super::{Lowered, constant, convert};
@@ -31,12 +31,12 @@ pub(crate) struct BitField {
     value: Expression,
     unit_type: IntegerType,
     bits: Bits,
-    /// Computes the path to the unit, if a variable keeps the path.
+    /// Computes the path to the unit into a variable, if a variable keeps the path.
     way: Option<Expression>,
 }
 
 impl BitField {
-    /// The value it has.
+    /// The value of the field.
     pub(crate) fn read(&self, span: Span) -> Expression {
         extract(self.value.clone(), self.bits, span)
     }
@@ -47,7 +47,7 @@ impl Variables {
     pub(crate) fn bit_field(&mut self, part: Expression, bits: Bits, span: Span) -> Lowered<BitField> {
         let Expression { kind, value_type, .. } = part;
         let Type::Integer(unit_type) = value_type else {
-            return Err(Diagnostic::new("D_OP_LVAL", span, "this cannot be assigned"));
+            return Err(Diagnostic::new("D_OP_LVAL", span, "this operand cannot be assigned"));
         };
         let mut way = None;
         let (unit, kind) = match kind {
@@ -63,7 +63,7 @@ impl Variables {
                 let unit = self.repeatable_place(&place, Keep::Effects, &mut way);
                 (unit.clone(), ExpressionKind::Variable(unit))
             }
-            _ => return Err(Diagnostic::new("D_OP_LVAL", span, "this cannot be assigned")),
+            _ => return Err(Diagnostic::new("D_OP_LVAL", span, "this operand cannot be assigned")),
         };
         Ok(BitField {
             unit,
@@ -82,8 +82,8 @@ impl Variables {
         };
         let mut before = None;
         let value = self.kept(value, &mut before);
-        let before = behind(before, way, span);
-        Ok(behind(Some(before), self.store_bits(field, value, "=", span)?, span))
+        let before = after(before, way, span);
+        Ok(after(Some(before), self.store_bits(field, value, "=", span)?, span))
     }
 
     /// `field mark value`, where `value` may be computed from the field's old value.
@@ -125,7 +125,7 @@ impl Variables {
         let assigned = self.put_back(assigned, &field.unit, span);
         Ok(match way {
             None => assigned,
-            Some(way) => behind(Some(way), assigned, span),
+            Some(way) => after(Some(way), assigned, span),
         })
     }
 

@@ -9,14 +9,14 @@ use crate::program::{Expression, ExpressionKind, Function, Type};
 use crate::source::Span;
 
 impl Variables {
-    /// The call, with its arguments converted. The arguments are computed in their order, which
-    /// matters where they have effects.
+    /// The call, with its arguments converted. The arguments are computed in the written order, which
+    /// matters if they have effects.
     ///
-    /// A string is first copied to scratch memory, after what `alloca` reserved. The destination is
-    /// checked before that: afterwards the end of the reserved memory could not be found.
+    /// A string is first copied to scratch memory, after the memory that `alloca` reserved. The
+    /// destination is checked before that, because afterwards the end of the reserved memory is unknown.
     pub(crate) fn block_copy(&mut self, arguments: Vec<Expression>, span: Span) -> Expression {
         let Ok([source, destination, size]) = <[Expression; 3]>::try_from(arguments) else {
-            // The signature has three.
+            // This cannot happen: the signature ensures that there are three arguments.
             return constant::integer(0, constant::LONG, span);
         };
         let text = matches!(&source.kind, ExpressionKind::Cast(inner) if inner.value_type == Type::String);
@@ -38,7 +38,7 @@ impl Variables {
         let destination = self.held(Purpose::CopyDestination, Type::U64, destination, &mut steps);
         let size = self.held(Purpose::CopySize, Type::I64, size, &mut steps);
         if text {
-            // A copy onto itself changes nothing, but the place must be scratch memory.
+            // A copy onto itself changes nothing, but fails unless the place is in scratch memory.
             steps.push(copy([destination.clone(), size.clone(), destination.clone()], span));
         }
         let last = copy([source, size, destination], span);

@@ -57,9 +57,9 @@ pub(crate) fn wide_value(of: &Expression) -> Option<i128> {
     }
 }
 
-/// The result of an operator on two constants. It is computed in 64 bits, each operand extended by
-/// its own type, whatever their common type is (as in dt_node_op2). `to` is that common type, for
-/// shifts the type of `left`; it decides the sign. `None`: division by zero.
+/// The result of an operator on two constants; `None`: division by zero. It is computed in 64 bits, and each operand
+/// is extended by its own type, whatever the common type is (as in dt_node_op2). `to` is that common type (for shifts
+/// the type of `left`), and decides the sign.
 pub(crate) fn binary(
     operator: BinaryOperator,
     left: i64,

@@ -5,7 +5,7 @@ use crate::program::{Expression, ExpressionKind, Function, IntegerType, Type};
 use crate::source::Span;
 use crate::types;
 
-/// The value of an operation before it is cut to its C type; any other value unchanged.
+/// The 64-bit result of an operation, before it is cut to its C type; any other value unchanged.
 pub(crate) fn uncut(expression: Expression) -> Expression {
     match expression.kind {
         ExpressionKind::Narrow(inner) => *inner,
@@ -120,7 +120,7 @@ pub(crate) fn null_string(span: Span) -> Expression {
 /// `stringof(expression)`, for a type that has one.
 pub(crate) fn to_string(expression: Expression) -> Expression {
     match expression.value_type {
-        // An integer is taken for an address, so it is made as wide as one first.
+        // An integer counts as an address, so it is first extended to the width of an address.
         Type::Integer(_) => cast(to_address(expression), Type::String),
         _ => cast(expression, Type::String),
     }
@@ -141,7 +141,7 @@ pub(crate) fn load(address: Expression, of: &Type, span: Span) -> Expression {
     cast(loaded, of.clone())
 }
 
-/// The source address, if `address` is that of a copy of constant size that holds the whole value.
+/// The address of the original, if `address` is that of a `copyin` of constant size that holds the whole value.
 fn without_copyin(address: Expression, of: &Type) -> Expression {
     let wanted = types::size_of(of).unwrap_or(u64::MAX);
     match address {

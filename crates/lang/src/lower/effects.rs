@@ -2,7 +2,7 @@
 
 use crate::program::{Expression, ExpressionKind, Function, Place, UnaryOperator};
 
-/// Whether computing an expression changes anything, or yields another result the second time.
+/// Whether computing an expression changes anything, or may yield another result the second time.
 pub(crate) fn has_effects(of: &Expression) -> bool {
     match &of.kind {
         ExpressionKind::Integer(_) | ExpressionKind::String(_) | ExpressionKind::Builtin(_) => false,

@@ -2,8 +2,8 @@
 
 use crate::program::{Expression, Foreign, Type};
 
-/// An integer as a value of an enumeration, for `print()`. Operators take it as an
-/// integer again ([`decayed`]).
+/// Turns an integer into a value of an enumeration, for `print()`. [`decayed`] turns it back into an
+/// integer for operators.
 pub(crate) fn of_enumeration(value: Expression, foreign: &Foreign) -> Expression {
     Expression {
         value_type: Type::Foreign(foreign.clone()),

@@ -1,4 +1,4 @@
-//! Structures and arrays by the place where they lie: in the target's memory, in registers, or in a variable.
+//! Structures and arrays, represented by their place: in the target's memory, in registers, or in a variable.
 //!
 //! A structure or an array is not a value. While an expression is checked, it is represented by the
 //! place where it lies:
@@ -11,7 +11,7 @@
 use super::enumerations::of_enumeration;
 use super::refusals::{complete, refuse_whole, too_many_bytes, unsupported};
 use super::registers::in_words;
-use super::sequence::behind;
+use super::sequence::after;
 use super::{Lowered, constant, convert};
 use crate::diagnostic::Diagnostic;
 use crate::program::{
@@ -103,7 +103,7 @@ pub(crate) fn in_memory(address: Expression, of: Type, span: Span) -> Expression
     }
 }
 
-/// The most bytes of a variable that is a structure or an array: each thread, or each firing, has its own.
+/// The most bytes of a variable that is a structure or an array. Each thread, or each firing, has its own copy.
 const MAXIMUM_VARIABLE_BYTES: u64 = 64 << 10;
 
 /// The program form of a variable that holds a structure or an array: bytes. `None` for other types.
@@ -149,7 +149,7 @@ pub(crate) fn part(whole: Expression, offset: Expression, of: &Type, span: Span)
             None => Err(Diagnostic::new(
                 "D_ARR_BADREF",
                 span,
-                "an array in registers has constant indices only",
+                "an array in registers can only have constant indices",
             )),
         },
         ExpressionKind::Variable(Place::Field {
@@ -174,12 +174,12 @@ pub(crate) fn part(whole: Expression, offset: Expression, of: &Type, span: Span)
         _ => Err(Diagnostic::new(
             "D_OP_LVAL",
             span,
-            "this has no members that can be named",
+            "this operand has no members that can be named",
         )),
     }
 }
 
-/// The type in which a variable of D holds a value.
+/// The type of the values that a variable of D holds.
 pub(crate) fn held(of: &Type) -> Type {
     match of {
         Type::Foreign(foreign) => foreign.integer().map_or_else(|| of.clone(), Type::Integer),
@@ -187,7 +187,7 @@ pub(crate) fn held(of: &Type) -> Type {
     }
 }
 
-/// The sum of an address, or an offset, and an offset, all `uint64_t`.
+/// The sum of an address or offset and an offset, all `uint64_t`.
 pub(crate) fn add(left: Expression, right: Expression, span: Span) -> Expression {
     match (constant::value(&left), constant::value(&right)) {
         (_, Some(0)) => left,
@@ -205,7 +205,7 @@ pub(crate) fn add(left: Expression, right: Expression, span: Span) -> Expression
     }
 }
 
-/// The address of a structure or array: an `uint64_t`. A variable's own memory has an address, too.
+/// The address of a structure or array, as an `uint64_t`. A variable's own memory has an address, too.
 pub(crate) fn address_of(whole: Expression) -> Expression {
     let span = whole.span;
     match whole.kind {
@@ -223,9 +223,9 @@ pub(crate) fn address_of(whole: Expression) -> Expression {
             };
             add(convert::cast(start, Type::U64), *offset, span)
         }
-        // A copy, after the expression that makes it.
+        // An expression that makes a copy, followed by the copy.
         ExpressionKind::Comma { first, second } if types::is_aggregate(&second.value_type) => {
-            behind(Some(*first), address_of(*second), span)
+            after(Some(*first), address_of(*second), span)
         }
         kind => convert::cast(Expression { kind, ..whole }, Type::U64),
     }
@@ -271,8 +271,8 @@ pub(crate) fn bytes_of(whole: Expression) -> Expression {
     }
 }
 
-/// The value of a bit-field in its unit: shifted up until its highest bit is that of the register,
-/// and down again.
+/// The value of a bit-field in its unit. The field is shifted up until its highest bit is the highest
+/// of the register, and down again.
 pub(crate) fn extract(unit: Expression, bits: Bits, span: Span) -> Expression {
     let Type::Integer(of) = unit.value_type else {
         return unit;
@@ -295,7 +295,7 @@ pub(crate) fn extract(unit: Expression, bits: Bits, span: Span) -> Expression {
 /// The value at an address of the target, if D can express it.
 pub(crate) fn at_address(address: Expression, of: &Type, span: Span) -> Lowered<Expression> {
     match of {
-        // A member of a structure: the text at that address.
+        // A string member of a structure: the text at that address.
         Type::String => Ok(Expression {
             span,
             ..convert::to_string(convert::cast(address, Type::Pointer(None)))

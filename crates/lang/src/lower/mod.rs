@@ -1,8 +1,8 @@
 //! Operations on operands whose types are known, in the program form.
 //!
 //! [`crate::check`] finds the meaning of a text, and asks this module for each operation. Nothing
-//! here knows the syntax. An operand is an expression of the program; a structure or an array is an
-//! expression that says where it lies ([`memory`]).
+//! here knows the syntax. An operand is an expression of the program. For a structure or an array,
+//! the expression gives its place ([`memory`]).
 //!
 //! | file | holds |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | `variables`, `temporaries`, `implicit_width` | the program's variables, and values that are computed once |
 //! | `store`, `bit_fields`, `block_copy` | assignments |
 //! | `structures`, `access_path` | members, elements; structures that are assigned |
-//! | `scalarize`, `unions` | structures in associative arrays, and with strings in them; their unions |
+//! | `scalarize`, `unions` | structures in associative arrays, structures that hold strings, and their unions |
 //! | `sequence`, `effects` | one expression after another; what may be computed twice |
 //! | `refusals` | what several operations refuse |
 

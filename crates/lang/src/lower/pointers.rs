@@ -11,7 +11,7 @@ use crate::types;
 /// `*pointer`.
 pub(crate) fn dereference(pointer: Expression, span: Span) -> Lowered<Expression> {
     let to = match &pointer.value_type {
-        // The text that is there.
+        // The text at that address.
         Type::Pointer(Some(to)) if **to == Type::String => return Ok(convert::to_string(pointer)),
         Type::Pointer(Some(to)) => to.as_ref().clone(),
         Type::String => return Ok(characters::first_character(pointer, span)),

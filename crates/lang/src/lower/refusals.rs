@@ -6,7 +6,7 @@ use crate::program::{Expression, ExpressionKind, Found, Place, Structure, Type, 
 use crate::source::Span;
 use crate::types;
 
-/// A part of D that nanoprobe does not have yet.
+/// The error of a part of D that nanoprobe does not support yet.
 pub(crate) fn unsupported(tag: &'static str, what: &str, span: Span) -> Diagnostic {
     Diagnostic::new(tag, span, format!("{what} is not supported yet"))
 }
@@ -19,7 +19,7 @@ pub(crate) fn refuse_whole(found: &Expression) -> Lowered<()> {
         {
             Err(unsupported(
                 "N_STRUCT",
-                "a structure or array of an associative array, or with strings, as a value,",
+                "the value of a structure or array that is in an associative array or holds strings",
                 found.span,
             )
             .with_help("name its members"))
@@ -36,13 +36,13 @@ pub(crate) fn too_large(span: Span) -> Diagnostic {
 pub(crate) fn twice(span: Span) -> Diagnostic {
     unsupported(
         "N_STRUCT",
-        "a structure, or an index of its array, by way of an expression with effects,",
+        "this use of a structure, or of its array, that is reached through an expression with effects",
         span,
     )
     .with_help("assign the key or the index to a variable first")
 }
 
-/// A member, which must be there.
+/// A member of this name, which must exist.
 pub(crate) fn find_member(structure: &Structure, member: &str, span: Span) -> Lowered<Found> {
     let Some(body) = structure.body() else {
         let message = format!(
@@ -70,8 +70,8 @@ pub(crate) fn complete(of: &Type, what: &str, span: Span) -> Lowered<()> {
     }
 }
 
-/// Refuses a type with too many bytes.
+/// The error of a type with too many bytes.
 pub(crate) fn too_many_bytes(what: &str, span: Span) -> Diagnostic {
     Diagnostic::new("N_SIZE", span, format!("{what} is too large"))
-        .with_help("a structure or array may have 1 MiB, a variable that is one 64 KiB")
+        .with_help("a structure or array may have 1 MiB; a variable of such a type, 64 KiB")
 }

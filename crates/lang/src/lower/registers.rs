@@ -6,7 +6,7 @@ use crate::program::{BinaryOperator, Builtin, Expression, ExpressionKind, Intege
 use crate::source::Span;
 use crate::types;
 
-/// A member of a structure that lies in registers, from the word at which the structure begins.
+/// A member of a structure that lies in registers; `first` is the word at which the structure begins.
 pub(crate) fn in_words(first: u8, offset: u64, of: &Type, span: Span) -> Lowered<Expression> {
     let word = u8::try_from(offset / 8).ok().and_then(|skip| first.checked_add(skip));
     let shift = 8 * (offset % 8);

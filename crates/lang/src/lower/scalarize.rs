@@ -7,13 +7,13 @@
 //! struct { int row[4]; } b[int];           b[k].row[i] is the element [k, i] of the variable b.row[]
 //! ```
 //!
-//! The variable `a` itself holds nothing, and no operation uses its type. Its parts are found by
-//! their path ([`Part`]), not by a name. Such a structure has no bytes as a whole. Where its bytes
-//! are wanted (`print()`, `trace()`), they are gathered in a temporary.
+//! The variable `a` itself holds nothing, and no operation uses its type. Its parts are found by their
+//! path ([`Part`]), not by a name. Such a structure has no bytes as a whole. Where its bytes are
+//! required (`print()`, `trace()`), they are gathered in a temporary.
 
 use super::access_path::{Part, is_union};
 use super::refusals::unsupported;
-use super::sequence::{behind, reading};
+use super::sequence::{after, reading};
 use super::variables::Variables;
 use super::{Lowered, constant, convert, memory};
 use crate::diagnostic::Diagnostic;
@@ -22,7 +22,7 @@ use crate::program::{
 };
 use crate::source::Span;
 
-/// How deep, and for how many members, structures are searched for unions.
+/// The limit for the depth, and for the number of members, of the search for unions.
 const NESTING_MAX: u32 = 32;
 const STRUCTURES_MAX: u32 = 4096;
 
@@ -75,7 +75,7 @@ impl Variables {
         self.part(whole, Part::Elements, Some(index), of, span)
     }
 
-    /// A part of an operand that is stored member by member: the variable that holds it.
+    /// The variable that holds a part of an operand that is stored member by member.
     pub(super) fn part(
         &mut self,
         whole: &Place,
@@ -91,7 +91,7 @@ impl Variables {
         };
         if let Some(index) = index {
             if scope == Scope::ClauseLocal {
-                let what = "an array beside a string, in a this-> variable,";
+                let what = "a this-> variable with an array and a string in one structure";
                 return Err(unsupported("N_STRUCT", what, span));
             }
             keys.get_or_insert_default().push(index);
@@ -132,7 +132,7 @@ impl Variables {
         Some(id)
     }
 
-    /// An index; it is a bad address if the array has no such element.
+    /// An index. If the array has no such element, computing it faults as a bad address.
     fn within(&mut self, index: Expression, count: u32, span: Span) -> Expression {
         if constant::value(&index).is_some() {
             return index;
@@ -162,16 +162,16 @@ impl Variables {
             value_type: Type::I64,
             span,
         };
-        behind(before, chosen, span)
+        after(before, chosen, span)
     }
 
-    /// The bytes, gathered in a temporary, of a structure or an array that is stored member by
-    /// member. `None`: it is not stored so.
+    /// The bytes of a structure or an array that is stored member by member, gathered in a temporary. `None`: it is not
+    /// stored member by member.
     pub(crate) fn gathered(&mut self, found: &Expression) -> Lowered<Option<Expression>> {
         let (of, span) = (&found.value_type, found.span);
         if let ExpressionKind::Comma { first, second } = &found.kind {
             let gathered = self.gathered(second)?;
-            return Ok(gathered.map(|gathered| behind(Some((**first).clone()), gathered, span)));
+            return Ok(gathered.map(|gathered| after(Some((**first).clone()), gathered, span)));
         }
         if !self.is_held_by_member(found) || holds_strings(of) {
             return Ok(None);
@@ -186,7 +186,7 @@ impl Variables {
         let to = memory::start_of((scope, variable), of.clone(), span);
         let filled = self.assign_members(&to, Some(&from), of, span)?;
         let whole = reading(Place::Scalar { scope, variable }, bytes, span);
-        Ok(Some(behind(Some(behind(before, filled, span)), whole, span)))
+        Ok(Some(after(Some(after(before, filled, span)), whole, span)))
     }
 
     /// The bytes of a structure or an array; otherwise the value.
@@ -197,8 +197,7 @@ impl Variables {
         }
     }
 
-    /// An operand, with the place where it lies. An array that is stored member by member has no
-    /// place: a copy is made.
+    /// The operand, as one that has a place. An array that is stored member by member has no place, so it is copied.
     pub(crate) fn placed(&mut self, found: Expression) -> Lowered<Expression> {
         if matches!(found.value_type, Type::Array { .. })
             && let Some(gathered) = self.gathered(&found)?
@@ -206,7 +205,7 @@ impl Variables {
             let mut before = None;
             let span = found.span;
             let copy = self.copied(gathered, &found.value_type, &mut before);
-            return Ok(behind(before, copy, span));
+            return Ok(after(before, copy, span));
         }
         memory::placed(found)
     }
@@ -221,7 +220,7 @@ fn is_simple(index: &Expression) -> bool {
     }
 }
 
-/// Whether it holds unions without words. The types of a damaged program may be circular.
+/// Whether a type holds unions that contain strings. The types of a damaged program may be circular.
 fn holds_unions_of_strings(of: &Type, depth: u32, left: &mut u32) -> bool {
     match of {
         Type::Array { of, .. } => holds_unions_of_strings(of, depth, left),
@@ -243,5 +242,5 @@ fn holds_unions_of_strings(of: &Type, depth: u32, left: &mut u32) -> bool {
 }
 
 pub(super) fn no_members(span: Span) -> Diagnostic {
-    Diagnostic::new("D_OP_LVAL", span, "this has no members that can be named")
+    Diagnostic::new("D_OP_LVAL", span, "this operand has no members that can be named")
 }

@@ -3,8 +3,8 @@
 use crate::program::{Expression, ExpressionKind, Place, Type};
 use crate::source::Span;
 
-/// An assignment after others; the sequence has its value.
-pub(crate) fn behind(others: Option<Expression>, last: Expression, span: Span) -> Expression {
+/// `last` after `others`. The value of the sequence is that of `last`.
+pub(crate) fn after(others: Option<Expression>, last: Expression, span: Span) -> Expression {
     match others {
         None => last,
         Some(others) => Expression {

@@ -2,7 +2,7 @@
 
 use super::arithmetic::incompatible;
 use super::bit_fields::BitField;
-use super::sequence::{assigned_to, behind, reading};
+use super::sequence::{after, assigned_to, reading};
 use super::variables::{Home, Purpose, Variables};
 use super::{Lowered, characters, coerce, constant, convert, memory};
 use crate::diagnostic::Diagnostic;
@@ -19,8 +19,8 @@ pub(crate) enum Assignable {
 }
 
 impl Variables {
-    /// The place that an operand, or a bit-field in it, is. Whether memory may be written is known
-    /// at run time. `None`: the operand is only a value.
+    /// The place that an operand names, or the bit-field in it. Whether memory may be written is known
+    /// only at run time. `None`: the operand is a value without a place.
     pub(crate) fn assignable(
         &mut self,
         found: Expression,
@@ -39,7 +39,7 @@ impl Variables {
             return Ok(Some(Assignable::Text(convert::to_address((**pointer).clone()))));
         }
         let loaded = match found.kind {
-            // A pointer is loaded as a number and then converted to a pointer.
+            // A pointer is loaded as a number and then cast to a pointer; the place is under that cast.
             ExpressionKind::Cast(inner) if matches!(inner.kind, ExpressionKind::Load(_)) => inner.kind,
             kind => kind,
         };
@@ -71,7 +71,7 @@ impl Variables {
         Ok(Some(Assignable::Place(place, value_type)))
     }
 
-    /// `part = value`, of an operand or a bit-field in it.
+    /// `part = value`, where `part` is an operand or a bit-field in it.
     pub(crate) fn assign_part(
         &mut self,
         (part, bits): (Expression, Option<Bits>),
@@ -128,16 +128,16 @@ impl Variables {
             function: Function::CopyInTo,
             arguments: vec![characters::address(text.clone()), of(bytes, Type::U64), address],
         };
-        let copied = behind(Some(of(copy, Type::Void)), text, span);
+        let copied = after(Some(of(copy, Type::Void)), text, span);
         let keep = Expression {
             value_type: Type::String,
             ..assigned_to(place, value, span)
         };
-        Ok(behind(Some(keep), copied, span))
+        Ok(after(Some(keep), copied, span))
     }
 }
 
-/// The variable of D in whose bytes an address lies, and the offset there.
+/// If an address lies in a variable of D: the variable, and the offset in it.
 fn own(address: &Expression) -> Option<(Home, Expression)> {
     match &address.kind {
         ExpressionKind::Cast(inner) => match (&inner.kind, &inner.value_type) {

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! a[k] = s        a.n[k] = s.n, a.row[][k, 0] = s.row[0], ...
-//! a[i++] = s      t = i++, and then as above, of a[t]
+//! a[i++] = s      t = i++, and then as above, for a[t]
 //! ```
 
 use super::access_path::{Part, Step, is_union, nameless_at, nameless_with, paths};
@@ -13,7 +13,7 @@ use super::arithmetic::incompatible;
 use super::effects::has_effects;
 use super::refusals::{find_member, too_large};
 use super::scalarize::no_members;
-use super::sequence::{assigned_to, behind};
+use super::sequence::{after, assigned_to};
 use super::temporaries::Keep;
 use super::variables::Variables;
 use super::{Lowered, characters, constant, memory, pointers};
@@ -31,7 +31,7 @@ pub(crate) struct Assigned {
 }
 
 impl Variables {
-    /// A member in the type of a structure. Of a bit-field: its unit, and where in the unit the field lies.
+    /// A member of a structure. For a bit-field: its unit, and the position of the field in the unit.
     pub(crate) fn member(
         &mut self,
         whole: Expression,
@@ -64,7 +64,7 @@ impl Variables {
         Ok((memory::part(whole, offset, &found.member_type, span)?, found.bits))
     }
 
-    /// A union without a name, by its offset in a structure.
+    /// A union without a name, found by its offset in a structure.
     fn nameless(&mut self, whole: Expression, at: u64, span: Span) -> Lowered<Expression> {
         let Some(of) = nameless_at(&whole.value_type, at) else {
             return Err(no_members(span));
@@ -85,7 +85,7 @@ impl Variables {
     /// An element of an array.
     pub(crate) fn element(&mut self, array: Expression, index: Expression, span: Span) -> Lowered<Expression> {
         let Type::Array { of, count } = array.value_type.clone() else {
-            return Err(Diagnostic::new("D_ARR_BADREF", span, "this has no elements"));
+            return Err(Diagnostic::new("D_ARR_BADREF", span, "this operand has no elements"));
         };
         if let ExpressionKind::Variable(place) = &array.kind
             && self.held_by_member(place).is_some()
@@ -96,7 +96,8 @@ impl Variables {
         memory::part(array, offset, &of, span)
     }
 
-    /// The part of a structure that a path leads to; for a string in the place of an array, its characters.
+    /// The part of a structure that a path leads to. If the structure has a string where the path expects an array,
+    /// the part is a character of the string.
     fn along(&mut self, whole: &Expression, way: &[Step], span: Span) -> Lowered<(Expression, Option<Bits>)> {
         let mut found = (whole.clone(), None);
         for step in way {
@@ -116,7 +117,7 @@ impl Variables {
         Ok(found)
     }
 
-    /// The same operand, by a path that leads to the same place while members are assigned one by one.
+    /// The operand by another path, which leads to the same place even after members were assigned.
     pub(crate) fn steady(&mut self, found: Expression, before: &mut Option<Expression>) -> Expression {
         let keep = match self.is_steady(&found) {
             true => Keep::Effects,
@@ -139,13 +140,13 @@ impl Variables {
         let mut all = None;
         for way in ways {
             let assigned = self.assign_along(to, from, &way, span)?;
-            all = Some(behind(all, assigned, span));
+            all = Some(after(all, assigned, span));
         }
-        // A structure without members.
+        // A structure without members needs no assignment.
         Ok(all.unwrap_or_else(|| constant::integer(0, constant::INT, span)))
     }
 
-    /// The same, for the part that a path leads to.
+    /// `to = from`, or `to = 0`, for the part at the end of a path.
     fn assign_along(
         &mut self,
         to: &Expression,
@@ -165,7 +166,7 @@ impl Variables {
         self.assign_part(part, value, span)
     }
 
-    /// Zeros for a whole structure except some of its members and strings without a character.
+    /// Zeros for a whole structure, except for some of its members. Strings become empty.
     pub(crate) fn assign_nothing_but(
         &mut self,
         to: &Expression,
@@ -193,7 +194,7 @@ impl Variables {
                 }
                 _ => self.assign_part((part, bits), constant::integer(0, constant::INT, span), span)?,
             };
-            all = Some(behind(all, assigned, span));
+            all = Some(after(all, assigned, span));
         }
         Ok(all)
     }
@@ -218,8 +219,7 @@ impl Variables {
         }
     }
 
-    /// `to = from` of structures. Both paths are evaluated before anything is assigned, the
-    /// right side's first.
+    /// `to = from` of structures. Both paths are evaluated before anything is assigned; the right side comes first.
     pub(crate) fn assign_structure(&mut self, to: Expression, from: Expression, span: Span) -> Lowered<Assigned> {
         if to.value_type != from.value_type {
             let (to, from) = (types::name(&to.value_type), types::name(&from.value_type));
@@ -237,16 +237,16 @@ impl Variables {
                 (self.steady(to, &mut before), from)
             }
         };
-        let effect = behind(before, self.assign_members(&to, Some(&from), &of, span)?, span);
+        let effect = after(before, self.assign_members(&to, Some(&from), &of, span)?, span);
         Ok(Assigned { effect, whole: to })
     }
 
-    /// `to = 0` of a structure with memory of its own: this frees the memory.
+    /// `to = 0` of a structure that has its own memory: the assignment frees this memory.
     pub(crate) fn assign_nothing(&mut self, to: Expression, span: Span) -> Lowered<Assigned> {
         let mut before = None;
         let to = self.steady(to, &mut before);
         let of = to.value_type.clone();
-        let effect = behind(before, self.assign_members(&to, None, &of, span)?, span);
+        let effect = after(before, self.assign_members(&to, None, &of, span)?, span);
         Ok(Assigned { effect, whole: to })
     }
 

@@ -1,21 +1,21 @@
 //! Temporaries: values that are computed once and named several times.
 //!
 //! ```text
-//! x[i++] = y      of structures member by member:    t = i++, x[t].a = y.a, x[t].b = y.b
-//! s[i++] = f(i)   of a character:                    u = f(i), t = i++, s[t] = u
+//! x[i++] = y      for structures member by member:    t = i++, x[t].a = y.a, x[t].b = y.b
+//! s[i++] = f(i)   for a character:                    u = f(i), t = i++, s[t] = u
 //! ```
 //!
-//! In the program they are variables of the clause. They have no name in a text, and nothing looks
-//! them up by name.
+//! In the program they are variables of the clause. No text can name them, and nothing looks them up
+//! by name.
 
 use super::effects::has_effects;
-use super::sequence::{assigned_to, behind, reading};
+use super::sequence::{after, assigned_to, reading};
 use super::variables::{Purpose, Variables};
 use super::{Lowered, constant, memory};
 use crate::program::{Expression, ExpressionKind, Place, Scope, Type, Variable, VariableId};
 
 impl Purpose {
-    /// A name for people who read the program. No text can spell it.
+    /// A name in the printed program. No text can spell it.
     fn name(self) -> String {
         match self {
             Purpose::Error => "%error".to_owned(),
@@ -33,17 +33,17 @@ impl Purpose {
     }
 }
 
-/// How much of a path a temporary keeps.
+/// Which parts of a path temporaries keep.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// What has effects.
+    /// Parts that have effects.
     Effects,
     /// All parts that are not constant: they may change while the path is followed several times.
     All,
 }
 
 impl Variables {
-    /// The temporary that all uses for one purpose share.
+    /// The temporary that all uses with this purpose share.
     pub(crate) fn shared(&mut self, purpose: Purpose, value_type: Type) -> Place {
         let variable = match self.shared.get(&purpose) {
             Some(known) => *known,
@@ -72,14 +72,14 @@ impl Variables {
         self.add(Scope::ClauseLocal, variable)
     }
 
-    /// A new temporary that holds a structure or an array, in so many bytes.
+    /// A new temporary that holds a structure or an array, in this many bytes.
     pub(super) fn temporary_structure(&mut self, of: &Type, bytes: Type) -> VariableId {
         let id = self.temporary(bytes);
         self.hold((Scope::ClauseLocal, id), of.clone());
         id
     }
 
-    /// A value that is computed once, after `before`, and can be read several times. A constant
+    /// A value that is computed once, after `before`, so that it can be read several times. A constant
     /// stays a constant.
     pub(crate) fn kept(&mut self, value: Expression, before: &mut Option<Expression>) -> Expression {
         if constant::value(&value).is_some() || matches!(value.kind, ExpressionKind::String(_)) {
@@ -88,11 +88,11 @@ impl Variables {
         let (value_type, span) = (value.value_type.clone(), value.span);
         let (scope, variable) = (Scope::ClauseLocal, self.temporary(value_type.clone()));
         let place = Place::Scalar { scope, variable };
-        *before = Some(behind(before.take(), assigned_to(place.clone(), value, span), span));
+        *before = Some(after(before.take(), assigned_to(place.clone(), value, span), span));
         reading(place, value_type, span)
     }
 
-    /// The same, but only where computing the value has effects.
+    /// As [`Variables::kept`], but only if computing the value has effects.
     pub(super) fn kept_if_effects(&mut self, value: Expression, before: &mut Option<Expression>) -> Expression {
         match has_effects(&value) {
             true => self.kept(value, before),
@@ -100,7 +100,7 @@ impl Variables {
         }
     }
 
-    /// An operand as it is now: a value, or a copy of a structure. An array stays where it lies.
+    /// An operand with its present value: a value, or a copy of a structure. An array stays where it lies.
     pub(crate) fn kept_operand(&mut self, found: Expression, before: &mut Option<Expression>) -> Lowered<Expression> {
         if matches!(found.value_type, Type::Structure(_)) {
             let of = found.value_type.clone();
@@ -121,11 +121,11 @@ impl Variables {
         let variable = self.temporary_structure(of, bytes.value_type.clone());
         self.copies.insert(variable);
         let copied = assigned_to(Place::Scalar { scope, variable }, bytes, span);
-        *before = Some(behind(before.take(), copied, span));
+        *before = Some(after(before.take(), copied, span));
         memory::start_of((scope, variable), of.clone(), span)
     }
 
-    /// Whether an address is that of a copy.
+    /// Whether an address lies in a copy of a structure.
     pub(super) fn is_of_copy(&self, address: &Expression) -> bool {
         match &address.kind {
             ExpressionKind::Cast(inner) | ExpressionKind::Comma { second: inner, .. } => self.is_of_copy(inner),
@@ -137,14 +137,14 @@ impl Variables {
         }
     }
 
-    /// The same operand, by a path that can be followed several times: the parts that it keeps are
+    /// The same operand, by a path that can be followed several times. The kept parts of the path are
     /// computed after `before`.
     pub(crate) fn repeatable(&mut self, found: Expression, keep: Keep, before: &mut Option<Expression>) -> Expression {
         let kind = match found.kind {
             ExpressionKind::Variable(place) => ExpressionKind::Variable(self.repeatable_place(&place, keep, before)),
             ExpressionKind::Load(address) => ExpressionKind::Load(Box::new(self.kept_way(*address, keep, before))),
             ExpressionKind::Comma { first, second } => {
-                *before = Some(behind(before.take(), *first, found.span));
+                *before = Some(after(before.take(), *first, found.span));
                 return self.repeatable(*second, keep, before);
             }
             other => other,
@@ -152,13 +152,13 @@ impl Variables {
         Expression { kind, ..found }
     }
 
-    /// The same for a place.
+    /// As [`Variables::repeatable`], for a place.
     pub(crate) fn repeatable_place(&mut self, place: &Place, keep: Keep, before: &mut Option<Expression>) -> Place {
         let mut place = place.clone();
         match &mut place {
             Place::Scalar { .. } => {}
             Place::Element { keys, .. } => {
-                // In their order: a later one may change one that has no effects itself.
+                // Either all keys are kept or none: a later key may change an earlier one.
                 let any = keep == Keep::All || keys.iter().any(has_effects);
                 for key in keys.iter_mut().filter(|_| any) {
                     *key = self.kept(key.clone(), before);

@@ -9,12 +9,12 @@
 //! x[k].c[3] = 'a'    the same, u.c[3] = 'a', and the words back
 //! ```
 //!
-//! The copy is made where the place is evaluated, just before the offset in it: after the assigned value.
+//! The copy is made where the place is evaluated: after the assigned value, and just before the offset in the copy.
 
 use super::access_path::Part;
 use super::arithmetic::operation;
 use super::refusals::{twice, unsupported};
-use super::sequence::{assigned_to as assign, behind, reading as read};
+use super::sequence::{after, assigned_to as assign, reading as read};
 use super::temporaries::Keep;
 use super::variables::Variables;
 use super::{Lowered, constant, convert, memory};
@@ -23,7 +23,7 @@ use crate::program::{
 };
 use crate::source::Span;
 
-/// The most words of such a union.
+/// The most words of a union that is stored member by member.
 const WORDS_MAX: u64 = 16;
 
 impl Variables {
@@ -37,14 +37,14 @@ impl Variables {
         for (word, place) in (0..).zip(&words) {
             let value = read(place.clone(), Type::U64, span);
             let assigned = assign(in_copy(id, number(8 * word, span), Type::U64), value, span);
-            copied = Some(behind(copied, assigned, span));
+            copied = Some(after(copied, assigned, span));
         }
         self.union_copies.insert(id, words);
-        let start = behind(copied, number(0, span), span);
+        let start = after(copied, number(0, span), span);
         Ok(read(in_copy(id, start, of.clone()), of.clone(), span))
     }
 
-    /// Whether a place is in such a copy. A copy has no address, and its words must be stored back
+    /// Whether a place is in a copy of a union. A copy has no address, and its words must be stored back
     /// after an assignment.
     pub(crate) fn is_in_union_copy(&self, place: &Place) -> bool {
         match place {
@@ -55,8 +55,8 @@ impl Variables {
         }
     }
 
-    /// An expression that has assigned something in a copy. After it the words are stored back. Its
-    /// value stays the same.
+    /// An expression that carries out an assignment in a copy, and then stores the copy's words back. Its value is that
+    /// of the assignment.
     pub(crate) fn put_back(&mut self, assigned: Expression, place: &Place, span: Span) -> Expression {
         let Place::Field {
             scope: Scope::ClauseLocal,
@@ -75,13 +75,13 @@ impl Variables {
         let mut all = assign(kept.clone(), assigned, span);
         for (word, to) in (0..).zip(words) {
             let value = read(in_copy(*variable, number(8 * word, span), Type::U64), Type::U64, span);
-            all = behind(Some(all), assign(to, value, span), span);
+            all = after(Some(all), assign(to, value, span), span);
         }
-        behind(Some(all), read(kept, value_type, span), span)
+        after(Some(all), read(kept, value_type, span), span)
     }
 
-    /// `to = from` of unions, of which any may be stored member by member; without `from`, all
-    /// zeros. Both paths have no effects.
+    /// `to = from` of unions, each of which may be stored member by member. Without `from`, `to` becomes
+    /// zero. Neither path has effects.
     pub(super) fn assign_union(&mut self, to: Expression, from: Option<Expression>, span: Span) -> Lowered<Expression> {
         let of = to.value_type.clone();
         let to_words = self.words_if_held(&to, &of, span)?;
@@ -103,7 +103,7 @@ impl Variables {
                 (Some(from), None) => gathered_word(from, 8 * word, bytes, span)?,
             };
             if let Some(place) = to_words.as_ref().and_then(|words| words.get(index)) {
-                all = Some(behind(all, assign(place.clone(), value, span), span));
+                all = Some(after(all, assign(place.clone(), value, span), span));
                 continue;
             }
             for (offset, piece) in pieces(bytes) {
@@ -118,7 +118,7 @@ impl Variables {
                 };
                 let shifted = shift(BinaryOperator::ShiftRight, value.clone(), 8 * offset);
                 let value = convert::to_integer(shifted, piece);
-                all = Some(behind(all, assign(place, value, span), span));
+                all = Some(after(all, assign(place, value, span), span));
             }
         }
         Ok(all.unwrap_or_else(|| number(0, span)))
@@ -143,7 +143,7 @@ impl Variables {
         };
         let count = size_of(of).unwrap_or(u64::MAX).div_ceil(8);
         if scope == Scope::ClauseLocal || count > WORDS_MAX {
-            let what = "a union beside a string in a this-> variable, or one of more than 128 bytes,";
+            let what = "a union in a this-> variable that holds a string, or a union of more than 128 bytes,";
             return Err(unsupported("N_STRUCT", what, span));
         }
         let Some(variable) = self.part_variable((scope, outer), Part::Words, &Type::U64) else {
@@ -158,7 +158,7 @@ impl Variables {
     }
 }
 
-/// Splits so many bytes into pieces of at most 8: sizes and offsets.
+/// Splits a number of bytes into pieces of at most 8. Yields the offset and the type of each.
 fn pieces(bytes: u64) -> Vec<(u64, IntegerType)> {
     let mut found = Vec::new();
     let mut offset = 0;
@@ -177,7 +177,7 @@ fn pieces(bytes: u64) -> Vec<(u64, IntegerType)> {
     found
 }
 
-/// So many bytes in memory, or in a variable, as a word.
+/// Up to 8 bytes in memory, or in a variable, as a word.
 pub(crate) fn gathered_word(from: &Expression, start: u64, bytes: u64, span: Span) -> Lowered<Expression> {
     let mut word = None;
     for (offset, piece) in pieces(bytes) {

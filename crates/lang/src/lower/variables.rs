@@ -12,18 +12,18 @@ use std::collections::{HashMap, HashSet};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub(crate) id: VariableId,
-    /// Where it was declared or first assigned.
+    /// Where the variable was declared or first assigned.
     pub(crate) span: Span,
 }
 
-/// A variable of the program's.
+/// The scope and the index of a variable.
 pub(crate) type Home = (Scope, VariableId);
 
-/// The purpose of a shared temporary. Each use reads it before the next use assigns it, or every
-/// use assigns the same value.
+/// The purpose of a shared temporary. Each use reads the temporary before the next use assigns it, or
+/// every use assigns the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
-    /// One of the clauses that an `if` was split into has begun and not ended.
+    /// Not 0: one of the clauses that an `if` was split into has begun and not ended.
     Error,
     /// The condition of this number in a clause.
     Condition(usize),
@@ -31,9 +31,9 @@ pub(crate) enum Purpose {
     Text,
     /// A number of bytes to reserve in scratch memory.
     Size,
-    /// The string that `strtok( )` is working on, and whether there is one.
+    /// The string that `strtok( )` works on.
     Token,
-    /// Whether there is one.
+    /// Whether `strtok( )` has a string.
     TokenGiven,
     /// The scratch memory in which a character of a string is changed.
     Characters,
@@ -47,7 +47,7 @@ pub(crate) enum Purpose {
 /// The variables of one scope.
 #[derive(Default)]
 struct Scoped {
-    /// All of them; those without a name are parts of others, or temporaries.
+    /// All variables of the scope. Variables without a name are parts of other variables, or temporaries.
     all: Vec<Variable>,
     names: HashMap<String, Known>,
 }
@@ -58,22 +58,23 @@ pub(crate) struct Variables {
     globals: Scoped,
     thread_locals: Scoped,
     clause_locals: Scoped,
-    /// Those that hold a structure or an array: in the program form these are bytes.
+    /// Variables that hold a structure or an array: in the program's form these are bytes.
     aggregates: HashMap<Home, Type>,
-    /// Those whose structures are stored member by member, in further variables ([`super::scalarize`]).
+    /// Variables whose structures are stored member by member, each member in a variable of its own
+    /// ([`super::scalarize`]).
     pub(super) by_member: HashMap<Home, Type>,
-    /// These further variables.
+    /// The variable of each such member, by the variable of the structure and the member.
     pub(super) parts: HashMap<(Home, Part), VariableId>,
     pub(super) is_part: HashSet<Home>,
-    /// Those that are held in 64 bits, and the type of their first assignment ([`implicit_width`]).
+    /// Variables that are held in 64 bits, and the type of their first assignment ([`implicit_width`]).
     implicit_widths: HashMap<Home, IntegerType>,
-    /// Those that hold values of one of the program's enumerations: in the program form these are integers.
+    /// Variables whose values belong to one of the program's enumerations: in the program's form these are integers.
     enumerations: HashMap<Home, Foreign>,
     /// Temporaries that all uses for one purpose share.
     pub(super) shared: HashMap<Purpose, VariableId>,
     /// Temporaries that hold copies of structures. A store into such a copy would be lost.
     pub(super) copies: HashSet<VariableId>,
-    /// Temporaries that hold copies of unions stored member by member, and the variables of their words.
+    /// Temporaries that hold copies of unions stored member by member, and the variables of the unions' words.
     pub(super) union_copies: HashMap<VariableId, Vec<Place>>,
 }
 
@@ -94,12 +95,12 @@ impl Variables {
         }
     }
 
-    /// The variable that a text knows by a name.
+    /// The variable that the text knows by this name.
     pub(crate) fn known(&self, scope: Scope, name: &str) -> Option<Known> {
         self.scoped(scope).names.get(name).copied()
     }
 
-    /// The names of the global ones that the text knows by now, in order.
+    /// The names of the global variables that the text knows so far, in order.
     pub(crate) fn globals(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.globals.names.keys().map(String::as_str).collect();
         names.sort_unstable();
@@ -123,7 +124,7 @@ impl Variables {
         id
     }
 
-    /// Adds a variable without a name in the text. Its own name is for people who read the program.
+    /// Adds a variable without a name in the text. Its own name is only for people who read the program.
     pub(super) fn add(&mut self, scope: Scope, variable: Variable) -> VariableId {
         let all = &mut self.scoped_mut(scope).all;
         let id = VariableId(u32::try_from(all.len()).unwrap_or(u32::MAX));
@@ -131,7 +132,7 @@ impl Variables {
         id
     }
 
-    /// Where the first thread-local variable is.
+    /// The place in the text of the first thread-local variable.
     pub(crate) fn first_thread_local(&self) -> Option<Span> {
         let spans = self.thread_locals.names.values().map(|known| known.span);
         spans.min_by_key(|span| (span.source, span.start))
@@ -227,7 +228,7 @@ impl Variables {
     }
 }
 
-/// The variable of a place, or the array that it is an element of; none for a part of a variable.
+/// The variable of a place, or the array that the place is an element of; `None` for a part of a variable.
 fn home_of(place: &Place) -> Option<Home> {
     match place {
         Place::Scalar { scope, variable } | Place::Element { scope, variable, .. } => Some((*scope, *variable)),

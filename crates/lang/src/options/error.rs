@@ -1,19 +1,19 @@
-//! Why an option was not set, in DTrace's words, with a remedy. The caller adds which option it was.
+//! Why an option was not set, in DTrace's words, with a remedy. The caller adds the name of the option.
 
 /// Why an option was not set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// No such option.
+    /// No option has this name.
     #[error("Invalid option name{}", .nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default())]
     Unknown {
         name: String,
-        /// What was probably meant.
+        /// The name of the option that was probably meant.
         nearest: Option<&'static str>,
     },
     /// DTrace has the option, but it has no meaning here.
-    #[error("Option is not there: {reason}")]
+    #[error("Option is not supported: {reason}")]
     NotHere { name: String, reason: &'static str },
-    /// It needs a value.
+    /// The option needs a value.
     #[error("Invalid value for specified option: it needs one: {expected}")]
     Missing { name: String, expected: String },
     /// The value is malformed.
@@ -28,15 +28,15 @@ pub enum OptionError {
     OutOfRange {
         name: String,
         value: String,
-        /// The smallest possible.
+        /// The smallest possible value.
         minimum: u64,
-        /// The largest possible.
+        /// The largest possible value.
         maximum: u64,
     },
 }
 
 impl OptionError {
-    /// DTrace's tag for an option that a `#pragma` could not set.
+    /// DTrace's tag for this error in a `#pragma`.
     pub fn tag(&self) -> &'static str {
         "D_PRAGMA_OPTSET"
     }

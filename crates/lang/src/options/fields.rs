@@ -1,20 +1,22 @@
-//! The fields of the options, in the groups of their table.
+//! The fields of the options, grouped as in the table.
 
-use super::{BufferPolicy, Demangle, Encoding, EvaluationTime, ReturnForm, SelfScope, StopPolicy};
+use super::{
+    BufferPolicy, Demangle, Encoding, EvaluationTime, Follow, ReturnForm, SeccompPolicy, SelfScope, StopPolicy,
+};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// The default of `printsize`.
 pub(super) const PRINT_BYTES: u64 = 8192;
 
-/// How results are printed.
+/// The options for how results are printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Printing {
-    /// No header and no columns: only the program's own output (`-q`).
+    /// `-q`: no header and no columns, only the program's own output.
     pub quiet: bool,
-    /// Entries and returns indented (`-F`).
+    /// `-F`: entries and returns are indented.
     pub flow_indent: bool,
-    /// Always dump bytes, even when they look like a string.
+    /// Bytes are always dumped, even when they look like a string.
     pub raw_bytes: bool,
     /// Error messages carry their tags.
     pub error_tags: bool,
@@ -38,9 +40,9 @@ pub struct Printing {
     pub packed_lines: bool,
     /// `aggpercpu`: aggregations are also printed for each processor.
     pub by_processor: bool,
-    /// The number of processors of the machine, for `aggpercpu`. It is not an option.
+    /// The number of processors of the machine, which `aggpercpu` needs. It is not an option.
     pub processors: u32,
-    /// `noresolve`: stacks are addresses.
+    /// `noresolve`: stacks are printed as addresses.
     pub no_names: bool,
     /// `printsize`: how many bytes `print()` shows of what a pointer points to.
     pub print_bytes: u64,
@@ -79,41 +81,41 @@ impl Default for Printing {
     }
 }
 
-/// What is recorded, and the memory for it.
+/// The options for what is recorded, and for the memory that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recording {
-    /// The size of a thread's ring.
+    /// The size of a thread's ring, in bytes.
     pub buffer_bytes: u64,
     /// What to do when the ring is full.
     pub buffer_policy: BufferPolicy,
     /// Records of all threads are sorted by time. If false, no record carries a time.
     pub temporal: bool,
-    /// The size of a thread's table of aggregations.
+    /// The size of a thread's table of aggregations, in bytes.
     pub aggregation_bytes: u64,
-    /// Bytes for associative arrays.
+    /// Bytes for associative arrays and `self->` arrays.
     pub dynamic_bytes: u64,
     /// The size of a string with its NUL.
     pub string_bytes: u32,
-    /// Frames of a `ustack()`.
+    /// The number of frames of a `ustack()`.
     pub stack_frames: u32,
-    /// `jstackframes`.
+    /// `jstackframes`: the number of frames of a `jstack()`.
     pub jstack_frames: u32,
     /// `maxframes`: the most frames of any stack.
     pub stack_frames_max: u32,
-    /// `scratchsize`: the bytes that a clause may take by `alloca`, `copyin` and `copyinstr` at a
-    /// time. `None`: all of the scratch memory.
+    /// `scratchsize`: the most bytes that a clause may have reserved with `alloca`, `copyin` and
+    /// `copyinstr`. `None`: all of the scratch memory.
     pub scratch_bytes: Option<u64>,
     /// The period at which records are read, in ns.
     pub switch_ns: u64,
     /// The period at which aggregations are read, in ns.
     pub aggregation_ns: u64,
-    /// The period at which drops are looked for, in ns.
+    /// The period at which drops are checked, in ns.
     pub status_ns: u64,
     /// Accepted and ignored: dynamic variables need no cleaning here, and speculations are cleaned at once.
     pub clean_ns: u64,
-    /// How many speculations there may be at a time.
+    /// The number of speculations that can be active at a time.
     pub speculations: u64,
-    /// The size of the records of one speculation.
+    /// The size of the records of one speculation, in bytes.
     pub speculation_bytes: u64,
     /// `cpu`: only what happens on this processor is traced.
     pub processor: Option<u32>,
@@ -143,16 +145,16 @@ impl Default for Recording {
     }
 }
 
-/// What the program may do, and how its probes are placed.
+/// The options for what the D program may do, and how its probes are placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracing {
-    /// Destructive actions allowed (`-w`).
+    /// `-w`: destructive actions are allowed.
     pub destructive: bool,
-    /// Probe descriptions without a match are not an error (`-Z`).
+    /// `-Z`: probe descriptions without a match are not an error.
     pub allow_unmatched: bool,
     /// Missing macro arguments are 0 or "".
     pub default_arguments: bool,
-    /// When a started program is instrumented.
+    /// The moment at which a started program is instrumented.
     pub evaluation_time: EvaluationTime,
     /// The name of the patching tactic that is forced; `patch` knows the names.
     pub tactic: Option<String>,
@@ -160,15 +162,21 @@ pub struct Tracing {
     pub stop: StopPolicy,
     /// How return probes detect that a function returns.
     pub return_form: ReturnForm,
-    /// Whose `self->` variables are.
+    /// Whether `self->` variables belong to goroutines or to threads.
     pub self_scope: SelfScope,
     /// The most calls of one thread whose return addresses are replaced at the same time.
     pub active_calls: u32,
+    /// Which children are traced, too.
+    pub follow: Follow,
     /// The name of the form of the tactic `trap` that is forced; `patch` knows the names.
     pub trap: Option<String>,
     /// The share of one processor's time, in hundredths of a percent, that all probes together may
     /// take. Probes above it are turned off.
     pub max_cost: Option<u32>,
+    /// What is done with a process whose seccomp filters cannot be read.
+    pub seccomp: SeccompPolicy,
+    /// `top`: whether the aggregations are shown on a screen, if there is a terminal. `None`: only tools show them.
+    pub top: Option<bool>,
 }
 
 impl Default for Tracing {
@@ -183,8 +191,11 @@ impl Default for Tracing {
             return_form: ReturnForm::Auto,
             self_scope: SelfScope::Task,
             active_calls: 4096,
+            follow: Follow::No,
             trap: None,
             max_cost: None,
+            seccomp: SeccompPolicy::Check,
+            top: None,
         }
     }
 }

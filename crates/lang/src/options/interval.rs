@@ -1,4 +1,4 @@
-//! Periods: the rates of options, and the names of the profile provider's probes.
+//! Periods, as used by the rates of options and by the names of the profile provider's probes.
 //!
 //! Both are digits and a unit. `tick-5s` fires every five seconds on one CPU, `profile-97` 97 times a second; without a
 //! unit the number is a frequency. Manual: "profile Provider".
@@ -9,9 +9,9 @@ pub const PERIOD_MIN_NS: u64 = 200_000;
 /// The two kinds of probes of the profile provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IntervalKind {
-    /// `profile-N`: once for every CPU in DTrace; here always in the tracer.
+    /// `profile-N`: on every CPU in DTrace; here always in the tracer.
     Profile,
-    /// `tick-N`: once.
+    /// `tick-N`: the probe fires on one CPU.
     Tick,
 }
 
@@ -19,12 +19,12 @@ pub enum IntervalKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Interval {
     pub kind: IntervalKind,
-    /// How often, in ns.
+    /// The period in ns.
     pub period_ns: u64,
 }
 
 /// The meaning of the name of a probe of the profile provider: `tick-100ms`, `profile-97`. `None`:
-/// any other name, a period of 0 or below [`PERIOD_MIN_NS`], or one that does not fit.
+/// another name, or a period that is 0, below [`PERIOD_MIN_NS`] or too long.
 pub fn parse_interval(name: &str) -> Option<Interval> {
     let (kind, period) = match name.strip_prefix("tick-") {
         Some(period) => (IntervalKind::Tick, period),

@@ -1,4 +1,4 @@
-//! The table of options, one row each. Reading, setting, the messages and the reference follow
+//! The table of options, one row each. Reading, setting, the messages and the reference are derived
 //! from these rows.
 //!
 //! ```text
@@ -17,18 +17,18 @@ use super::{OptionError, Options};
 use crate::spelling;
 
 pub struct Row {
-    /// As it is written.
+    /// The name as written.
     pub name: &'static str,
-    /// Its default, as the reference says it.
+    /// The default, as the reference shows it.
     pub default: &'static str,
-    /// Its meaning: a line of the reference.
+    /// The meaning: a line of the reference.
     pub line: &'static str,
     /// Whether `setopt()` may change it during tracing.
     pub is_changeable: bool,
     kind: Kind,
 }
 
-/// A word, and the value that it sets.
+/// A word, and a function that sets its value.
 type Word = (&'static str, fn(&mut Options));
 
 /// A kind of value: its bounds, and how it is set.
@@ -36,15 +36,15 @@ enum Kind {
     Switch(fn(&mut Options, bool)),
     Number(u64, u64, fn(&mut Options, u64)),
     Size(u64, u64, fn(&mut Options, u64)),
-    /// The size of a buffer.
+    /// The size of a buffer, in bytes.
     Room(fn(&mut Options, u64)),
     /// A period in ns.
     Rate(fn(&mut Options, u64)),
-    /// In hundredths.
+    /// A percentage, in hundredths.
     Percent(fn(&mut Options, u32)),
     /// One of a few words.
     Word(&'static [Word]),
-    /// A name that another part of nanoprobe knows.
+    /// A name that another part of nanoprobe checks.
     Name(&'static str, fn(&mut Options, String)),
     Version,
     SizeOrUnlimited,
@@ -67,7 +67,7 @@ impl Row {
         self
     }
 
-    /// The accepted values, as the reference says it.
+    /// The accepted values, as the reference shows them.
     #[must_use]
     pub fn values(&self) -> String {
         match &self.kind {
@@ -112,7 +112,7 @@ impl Row {
     }
 }
 
-/// A size as an option takes it.
+/// A size, in the form that an option accepts.
 fn size(bytes: u64) -> String {
     let units = [(30, "g"), (20, "m"), (10, "k")];
     let unit = units

@@ -5,7 +5,7 @@ use super::{OptionError, interval};
 /// The largest buffer.
 pub(super) const ROOM_MAX: u64 = 4 << 30;
 
-/// An option as it was given.
+/// An option and its value as they were given.
 pub(super) struct Given<'a> {
     pub(super) name: &'a str,
     pub(super) value: Option<&'a str>,
@@ -22,7 +22,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// A version of D; it must not be later than ours.
+    /// Checks a version of D; it must not be later than ours.
     pub(super) fn version(&self) -> Result<(), OptionError> {
         const EXPECTED: &str = "a version of D: up to 1.13, or 2.0";
         let parts: Option<Vec<u32>> = self
@@ -31,7 +31,7 @@ impl<'a> Given<'a> {
             .map(|part| part.parse().ok())
             .collect();
         match parts.as_deref() {
-            // 2.0 is the name in DTrace for Linux, since it runs on BPF, for what was 1.6.
+            // DTrace for Linux calls 1.6 "2.0" since it runs on BPF.
             Some([major, minor] | [major, minor, _]) if (*major, *minor) <= (1, 13) || (*major, *minor) == (2, 0) => {
                 Ok(())
             }
@@ -85,13 +85,13 @@ impl<'a> Given<'a> {
         self.in_range(value, minimum, maximum)
     }
 
-    /// The size of a buffer. It is at least a page: nothing fits into less.
+    /// The size of a buffer: at least a page, because nothing fits into less.
     pub(super) fn room(&self) -> Result<u64, OptionError> {
         const PAGE: u64 = 4096;
         Ok(self.size(1, ROOM_MAX)?.max(PAGE))
     }
 
-    /// A period in ns, however short or long, as in DTrace (`statusrate=1nsec`).
+    /// A period in ns without bounds, as in DTrace (`statusrate=1nsec`).
     pub(super) fn rate(&self) -> Result<u64, OptionError> {
         let expected = "a time with ns, us, ms, s, m, h or d, or a frequency in hz";
         interval::parse_period(self.required(expected)?).ok_or_else(|| self.invalid(expected))
@@ -109,7 +109,7 @@ impl<'a> Given<'a> {
         }
         let hundredths = format!("{whole}{part:0<2}");
         let value = hundredths.parse().map_err(|_| self.invalid(expected))?;
-        // A hundred processors: more is no limit.
+        // The maximum is a hundred processors: more would limit nothing.
         Ok(self.in_range(value, 1, 1_000_000)? as u32)
     }
 

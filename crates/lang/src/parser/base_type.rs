@@ -1,5 +1,5 @@
-//! The begin of a declaration: the words of a type in any order, structures, unions, enumerations.
-//! Also whether a word can begin a type.
+//! The beginning of a declaration: the words of a type in any order, structures, unions, enumerations.
+//! This file also decides whether a word can begin a type.
 
 use super::{Parse, Parser, declaration, gnu};
 use crate::diagnostic::Diagnostic;
@@ -23,10 +23,27 @@ struct Specifiers {
     short: u8,
     long: u8,
     base: Option<BaseType>,
-    /// `char` or `int`; the other words modify it.
+    /// `char` or `int`, if one of them was given. The other words modify it.
     integer: Option<&'static str>,
     complex: bool,
     any: bool,
+}
+
+/// Whether a keyword is a word of an arithmetic type, `void` or `string`.
+fn is_arithmetic(word: &str) -> bool {
+    matches!(
+        word,
+        "char" | "double" | "float" | "int" | "long" | "short" | "signed" | "string" | "unsigned" | "void"
+    )
+}
+
+/// The error of a token in the place of a type.
+fn no_type(kind: &TokenKind, span: Span) -> Diagnostic {
+    let message = match kind {
+        TokenKind::Identifier(name) => format!("the type `{name}` is not known"),
+        kind => format!("expected a type, found {}", kind.describe()),
+    };
+    Diagnostic::new("D_SYNTAX", span, message)
 }
 
 impl Parser<'_> {
@@ -36,8 +53,8 @@ impl Parser<'_> {
         types::named(word).is_some() || self.types.contains(word) || word == crate::check::ADDRESS_NAME
     }
 
-    /// Whether the traced program has a type of this name. Only asked where an identifier can
-    /// be nothing else.
+    /// Whether the traced program has a type of this name. The program is asked only where an identifier
+    /// can be nothing else.
     pub(super) fn is_foreign_type(&self, word: &str) -> bool {
         self.target.named(unscoped(word)).is_ok()
     }
@@ -107,7 +124,7 @@ impl Parser<'_> {
         self.specifiers(&mut Attributes::default(), None)
     }
 
-    /// The begin of a declaration: a type, and among its words attributes and, if allowed, a storage class.
+    /// The beginning of a declaration: a type. Attributes and, if allowed, a storage class may be among its words.
     pub(super) fn specifiers(
         &mut self,
         attributes: &mut Attributes,
@@ -124,51 +141,20 @@ impl Parser<'_> {
                     if let Some(storage) = storage.as_deref_mut() {
                         *storage = Some((word, token.span));
                     }
-                    self.take()?;
-                    continue;
                 }
-                // A keyword of D can be a name in C: `unsigned string`.
+                // A keyword of D can be a name in a header of C: `unsigned string`.
                 kind if included && found.has_type() && gnu::own_keyword(&kind).is_some() => break,
-                TokenKind::Keyword("inline") if included => {
-                    self.take()?;
-                    continue;
-                }
+                TokenKind::Keyword("inline") if included => {}
                 TokenKind::Identifier(ref name) if matches!(name.as_str(), "__thread" | "_Thread_local") => {
                     if let Some(storage) = storage.as_deref_mut() {
                         *storage = Some(("static", token.span));
                     }
-                    self.take()?;
-                    continue;
                 }
                 TokenKind::Identifier(ref name) if matches!(name.as_str(), "_Complex" | "__complex__") => {
                     found.complex = true;
                 }
-                TokenKind::Keyword("const" | "volatile" | "restrict" | "userland") => {
-                    self.take()?;
-                    found.any = true;
-                    continue;
-                }
-                TokenKind::Keyword("signed") if !found.signed => found.signed = true,
-                TokenKind::Keyword("unsigned") if !found.unsigned => found.unsigned = true,
-                // As in DTrace, a word may occur once; C allows more.
-                TokenKind::Keyword("signed" | "unsigned") if !included => return Err(combination(token.span)),
-                TokenKind::Keyword("signed" | "unsigned") => {}
-                TokenKind::Keyword("short") => found.short += 1,
-                TokenKind::Keyword("long") => found.long = found.long.saturating_add(1),
-                TokenKind::Keyword(word @ ("int" | "char")) if found.integer.is_none() && found.base.is_none() => {
-                    found.integer = Some(word);
-                }
-                TokenKind::Keyword(word @ ("void" | "float" | "double" | "string" | "int" | "char")) => {
-                    let base = match word {
-                        "void" => BaseType::Void,
-                        "string" => BaseType::String,
-                        "float" => BaseType::Floating(4),
-                        _ => BaseType::Floating(8),
-                    };
-                    if found.base.replace(base).is_some() || found.integer.is_some() {
-                        return Err(combination(token.span));
-                    }
-                }
+                TokenKind::Keyword("const" | "volatile" | "restrict" | "userland") => found.any = true,
+                TokenKind::Keyword(word) if is_arithmetic(word) => found.add(word, included, token.span)?,
                 TokenKind::Keyword(word @ ("struct" | "union")) if found.base.is_none() => {
                     found.base = Some(self.struct_or_union(word)?);
                     continue;
@@ -186,28 +172,14 @@ impl Parser<'_> {
                 TokenKind::Identifier(name) if self.in_provider && !found.has_type() => {
                     found.base = Some(BaseType::Named(name));
                 }
-                // A type has begun already, so the declaration before lacks its semicolon:
+                // A type has begun already, so the previous declaration lacks its semicolon:
                 // `struct a { ... } struct b`.
                 TokenKind::Keyword("struct" | "union" | "enum") => return Err(combination(token.span)),
-                _ if found.has_type() => break,
-                _ if found.any => break,
+                _ if found.has_type() || found.any => break,
                 TokenKind::Identifier(name) if self.is_foreign_type(&name) => {
                     found.base = Some(BaseType::Named(unscoped(&name).to_owned()));
                 }
-                TokenKind::Identifier(name) => {
-                    return Err(Diagnostic::new(
-                        "D_SYNTAX",
-                        token.span,
-                        format!("the type `{name}` is not known"),
-                    ));
-                }
-                kind => {
-                    return Err(Diagnostic::new(
-                        "D_SYNTAX",
-                        token.span,
-                        format!("expected a type, found {}", kind.describe()),
-                    ));
-                }
+                kind => return Err(no_type(&kind, token.span)),
             }
             self.take()?;
         }
@@ -266,7 +238,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The tag of a structure, union or enumeration; empty: there is none.
+    /// The tag of a structure, union or enumeration; empty if there is none.
     fn tag(&mut self) -> Parse<String> {
         let kind = self.peek()?.kind;
         let tag = match (&kind, gnu::own_keyword(&kind)) {
@@ -358,6 +330,32 @@ impl Parser<'_> {
 }
 
 impl Specifiers {
+    /// Adds a word of an arithmetic type, `void` or `string`.
+    fn add(&mut self, word: &'static str, included: bool, span: Span) -> Parse<()> {
+        match word {
+            "signed" if !self.signed => self.signed = true,
+            "unsigned" if !self.unsigned => self.unsigned = true,
+            // As in DTrace, a word may occur once; C allows more.
+            "signed" | "unsigned" if !included => return Err(combination(span)),
+            "signed" | "unsigned" => {}
+            "short" => self.short += 1,
+            "long" => self.long = self.long.saturating_add(1),
+            "int" | "char" if self.integer.is_none() && self.base.is_none() => self.integer = Some(word),
+            _ => {
+                let base = match word {
+                    "void" => BaseType::Void,
+                    "string" => BaseType::String,
+                    "float" => BaseType::Floating(4),
+                    _ => BaseType::Floating(8),
+                };
+                if self.base.replace(base).is_some() || self.integer.is_some() {
+                    return Err(combination(span));
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn has_type(&self) -> bool {
         self.base.is_some() || self.integer.is_some() || self.signed || self.unsigned || self.short > 0 || self.long > 0
     }
@@ -375,7 +373,7 @@ impl Specifiers {
         let modified = self.signed || self.unsigned || self.short > 0 || self.long > 0;
         if let Some(base) = self.base {
             return match base {
-                // GNU C's integers of 128 bits, with a sign or without.
+                // GNU C's integers of 128 bits, signed or unsigned.
                 BaseType::Named(ref name) if name == "__int128" && self.short == 0 && self.long == 0 => Ok(base),
                 BaseType::Floating(8) if self.long == 1 && !self.signed && !self.unsigned && self.short == 0 => {
                     Ok(BaseType::Floating(16))
@@ -423,8 +421,8 @@ impl Specifiers {
     }
 }
 
-/// The name of a type of the text, or of C, which may have ``D` `` or ``C` `` before it, as if
-/// these were modules. The same for a type of the traced program, with ``pid` ``.
+/// The name of a type of the text or of C without ``D` `` or ``C` ``, which may precede it as if they were modules.
+/// The same for a type of the traced program and ``pid` ``.
 fn unscoped(name: &str) -> &str {
     ["D`", "C`", "pid`"]
         .into_iter()

@@ -106,8 +106,8 @@ impl Parser<'_> {
             self.specifiers(&mut attributes, Some(&mut storage))?
         };
         let mut declarators = Vec::new();
-        // Declarations of a header that D cannot use: functions and variables of its own, and names
-        // that a macro of the header replaces.
+        // These declarations of a header are useless in D: functions and variables of the header itself, and names for
+        // which the header has a macro.
         let is_own = |storage: Option<(&str, Span)>| included && matches!(storage, Some(("static", _)));
         let mut passed_over = false;
         if !self.at(";")? {
@@ -151,7 +151,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// Whether this `inline` is C's, as headers have it, and not D's: no value follows the declared name.
+    /// Whether this `inline` is C's, as in headers, and not D's: no value follows the declared name.
     fn at_function_of_header(&mut self, start: Span) -> Parse<bool> {
         if !self.lexer.is_included(start) {
             return Ok(false);

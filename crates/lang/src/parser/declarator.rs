@@ -1,4 +1,4 @@
-//! The marks around a declared name: `*`, `[ ]` with a size or with the types of keys, `( )`. They
+//! The marks around a declared name: `*`, `( )`, and `[ ]` with a size or with the types of keys. They
 //! are read from the inside out, as in C.
 
 use super::{Parse, Parser, gnu};
@@ -8,7 +8,7 @@ use crate::source::Span;
 use crate::syntax::{Attributes, BaseType, Declarator, Derived};
 
 impl Parser<'_> {
-    /// `*` and names and `[ ]` and `( )`; `named`: whether there must be a name or must be none.
+    /// A declarator: `*`, a name, `[ ]` and `( )`. `named`: whether the name is required or forbidden.
     pub(super) fn declarator(&mut self, named: bool) -> Parse<Declarator> {
         self.nested(|parser| {
             let start = parser.peek()?.span;
@@ -20,7 +20,7 @@ impl Parser<'_> {
                 while let TokenKind::Keyword("const" | "volatile" | "restrict") = parser.peek()?.kind {
                     parser.take()?;
                 }
-                // Of the pointer itself.
+                // Attributes of the pointer itself.
                 parser.attributes(&mut Attributes::default())?;
             }
             let mut name = String::new();
@@ -91,7 +91,7 @@ impl Parser<'_> {
         self.braces > 0 || self.in_parameters || self.lexer.is_included(place)
     }
 
-    /// In a type without a name: whether `(` opens a declarator such as `(*)`; the `(` is then consumed.
+    /// In a type without a name: whether `(` opens a declarator such as `(*)`. The `(` is then consumed.
     fn opens_declarator(&mut self) -> Parse<bool> {
         let open = self.take()?;
         if matches!(self.peek()?.kind, TokenKind::Punctuator("*" | "[" | "(")) {
@@ -102,9 +102,9 @@ impl Parser<'_> {
         Ok(false)
     }
 
-    /// The text between brackets, and the closing one.
+    /// The text between brackets, and the closing bracket.
     fn dimension(&mut self) -> Parse<Derived> {
-        // `[static 4]`, `[restrict]`: only parameters have these.
+        // `[static 4]` and `[restrict]` occur only in parameters.
         while matches!(
             self.peek()?.kind,
             TokenKind::Keyword("static" | "const" | "restrict" | "volatile")
@@ -203,8 +203,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether a parameter's declarator has a name: `char *const argv[]`, `void (*done)(int)`. The
-    /// name of a type after a parenthesis is not one: as in C, `int (size_t)` is a function.
+    /// Whether a parameter's declarator has a name: `char *const argv[]`, `void (*done)(int)`. The name of a type after
+    /// a parenthesis does not count: as in C, `int (size_t)` is a function.
     pub(super) fn parameter_has_name(&mut self) -> Parse<bool> {
         let start = self.peek()?.span;
         let mut behind_parenthesis = false;

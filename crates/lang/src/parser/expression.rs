@@ -44,7 +44,7 @@ fn infix(mark: &str) -> Option<(u8, Infix)> {
     })
 }
 
-/// The operation of an assignment operator; `Some(None)` of `=`.
+/// The operation of an assignment operator; `Some(None)` for `=`.
 fn assignment(mark: &str) -> Option<Option<BinaryOperator>> {
     use BinaryOperator as B;
     Some(match mark {
@@ -293,7 +293,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The text after an opening parenthesis that opened no cast, and the postfix operators after it.
+    /// The expression after an opening parenthesis that is not a cast, and the postfix operators after it.
     fn parenthesised(&mut self, open: crate::source::Span) -> Parse<Node> {
         let mut inner = self.expression()?;
         let end = self.expect(")", "to close the parenthesis")?;
@@ -436,7 +436,7 @@ impl Parser<'_> {
                 };
                 return self.node(NodeKind::Local { scope, name }, token.span.to(end));
             }
-            // An action of DTrace for Linux; it has a meaning only when it is called.
+            // `return` is an action of DTrace for Linux, which has a meaning only when it is called.
             TokenKind::Keyword("return") if self.at("(")? => NodeKind::Identifier("return".to_owned()),
             TokenKind::Keyword(word @ ("for" | "while" | "do" | "goto" | "switch" | "break" | "continue")) => {
                 return Err(Diagnostic::new("D_SYNTAX", token.span, format!("D has no `{word}`"))
@@ -455,8 +455,8 @@ impl Parser<'_> {
         self.node(kind, token.span)
     }
 
-    /// A closing brace in the place of an operand has ended the clause: recovery must not look
-    /// for another one.
+    /// Records that a closing brace in place of an operand has ended the clause, so that recovery does not look for
+    /// another brace.
     fn braces_of_unexpected(&mut self, kind: &TokenKind) {
         if let TokenKind::Punctuator("}") = kind {
             self.braces += 1;

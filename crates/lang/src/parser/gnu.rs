@@ -1,5 +1,5 @@
-//! C and GNU C that only headers have: attributes, `_Alignas`, names for the assembler,
-//! functions with bodies, values of variables. What changes the layout of types is kept;
+//! The parts of C and GNU C that only headers have: attributes, `_Alignas`, names for the assembler,
+//! functions with bodies, values of variables. Those that change the layout of types are kept;
 //! everything else is skipped.
 
 use super::{Parse, Parser};
@@ -8,8 +8,8 @@ use crate::lexer::TokenKind;
 use crate::source::Span;
 use crate::syntax::{Attributes, BaseType, Declaration, Item, Node, NodeKind};
 
-/// D's keywords that C headers may use as names. (`string` begins a type in D, `inline` is a
-/// keyword of C, too.)
+/// D's keywords that are ordinary names in C headers. (`string` is missing because it begins a type in D, and
+/// `inline` because it is a keyword of C, too.)
 const OWN_KEYWORDS: &[&str] = &[
     "counter",
     "import",
@@ -75,7 +75,7 @@ pub(super) fn is_errno(operand: &Node) -> bool {
     arguments.is_empty() && matches!(&function.kind, NodeKind::Identifier(name) if name == "__errno_location")
 }
 
-/// A name that the C library's headers replace by a macro.
+/// The usual name of a function that the C library's headers replace by a macro; any other name unchanged.
 pub(super) fn of_macro(name: String) -> String {
     match name.as_str() {
         "__xpg_basename" => "basename".to_owned(),
@@ -119,7 +119,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The attributes themselves, and the first closing bracket.
+    /// The attributes between the brackets, and the first closing bracket.
     fn attribute_list(&mut self, attributes: &mut Attributes) -> Parse<()> {
         loop {
             if self.accept(")")? {
@@ -158,7 +158,8 @@ impl Parser<'_> {
                     self.expect(")", "after the value of an attribute")?;
                 }
                 "ms_struct" | "scalar_storage_order" => {
-                    let message = format!("members are not laid out by the attribute {name} here");
+                    let message =
+                        format!("the attribute {name}, which changes the layout of members, is not supported");
                     return Err(Diagnostic::new("N_ATTRIBUTE", token.span, message));
                 }
                 _ if has_value => self.pass_over()?,
@@ -167,7 +168,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `__asm__ ("name")` after a declared name; yields whether it is there.
+    /// Skips `__asm__ ("name")` after a declared name. Yields whether there was one.
     pub(super) fn assembler_name(&mut self) -> Parse<bool> {
         let TokenKind::Identifier(word) = self.peek()?.kind else {
             return Ok(false);
@@ -184,7 +185,7 @@ impl Parser<'_> {
         Ok(true)
     }
 
-    /// The text in the brackets that open here.
+    /// Skips a bracket that opens here, up to the bracket that closes it.
     pub(super) fn pass_over(&mut self) -> Parse<()> {
         let open = self.peek()?;
         if !matches!(open.kind, TokenKind::Punctuator("(" | "{")) {
@@ -198,15 +199,15 @@ impl Parser<'_> {
         }
     }
 
-    /// The value that a header gives to what it declares.
+    /// Skips the value that a header gives to a declared name.
     pub(super) fn pass_over_value(&mut self) -> Parse<()> {
-        self.expect("=", "in front of a value")?;
+        self.expect("=", "before a value")?;
         self.peeked = None;
         self.lexer.pass_over_value();
         Ok(())
     }
 
-    /// `_Static_assert(...);`; yields whether it is there.
+    /// Skips `_Static_assert(...);`. Yields whether there was one.
     pub(super) fn assertion(&mut self) -> Parse<bool> {
         let TokenKind::Identifier(word) = self.peek()?.kind else {
             return Ok(false);
@@ -220,7 +221,7 @@ impl Parser<'_> {
         Ok(true)
     }
 
-    /// The part of a header's declaration that D can use: the type, if it was defined there.
+    /// The part of a header's declaration that is useful in D: the type, if the declaration defines one.
     pub(super) fn type_alone(base: BaseType, span: Span) -> Item {
         let defines = match &base {
             BaseType::Aggregate { tag, members, .. } => !tag.is_empty() && members.is_some(),

@@ -7,11 +7,11 @@
 //! statement    = [ expression ] | "if" "(" expression ")" block [ "else" block ]
 //! ```
 //!
-//! The parser decides which token language the lexer speaks ([`Mode`]). [`MAXIMUM_NESTING`] bounds
-//! the depth, so that no input can exhaust the stack, here or in code that walks the tree later.
+//! The parser decides which token language the lexer uses ([`Mode`]). [`MAXIMUM_NESTING`] bounds the
+//! depth, so that no input can exhaust the stack, here or in code that walks the tree later.
 //!
-//! After an error everything up to the end of the clause or declaration is skipped. So the first
-//! error of each is reported precisely, without its consequences.
+//! After an error, everything up to the end of the clause or declaration is skipped. So only the first
+//! error of each is reported, and none of its consequences.
 
 mod base_type;
 mod declaration;
@@ -35,16 +35,16 @@ use std::collections::HashSet;
 /// of several functions.
 pub const MAXIMUM_NESTING: u16 = 100;
 
-/// The most recursions of the parser: a parenthesis takes two (an expression in it, an operand around it).
+/// The most recursions of the parser. A parenthesis takes two: an operand, and the expression in it.
 const MAXIMUM_RECURSION: u16 = 2 * MAXIMUM_NESTING;
 
-/// After so many errors the rest of a source is skipped.
+/// The number of errors after which the rest of a source is skipped.
 const MAXIMUM_ERRORS: usize = 20;
 
-/// What a source says.
+/// The content of a source.
 #[derive(Debug, Default)]
 pub struct Parsed {
-    /// The items in order, without those that had errors.
+    /// The items in order; items with errors are missing.
     pub items: Vec<Item>,
     pub pragmas: Vec<Pragma>,
     /// The requirements of the text (`depends_on`).
@@ -53,9 +53,8 @@ pub struct Parsed {
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Parses one source. `types` has the names of typedefs: at first those of earlier sources,
-/// afterwards also those of this one. `target` is asked about a name that must be a type and is
-/// not in `types`.
+/// Parses one source. `types` has the names of typedefs: at first the typedefs of earlier sources, afterwards also
+/// those of this source. If a name must be a type and is not in `types`, the parser asks `target`.
 pub fn parse(
     text: &str,
     source: u32,
@@ -104,15 +103,15 @@ struct Parser<'a> {
     types: &'a mut HashSet<String>,
     target: &'a dyn Target,
     peeked: Option<(Mode, Token)>,
-    /// The token taken last.
+    /// The token that was taken last.
     last: Span,
-    /// Braces open.
+    /// The number of open braces.
     braces: u32,
     /// The current level of nesting.
     depth: u16,
-    /// Whether it is among the parameters of a function.
+    /// Whether the position is among the parameters of a function.
     in_parameters: bool,
-    /// Whether it is in a provider's definition, where the names of types are the program's.
+    /// Whether the position is in a provider's definition, where the names of types are the program's.
     in_provider: bool,
 }
 
@@ -127,7 +126,7 @@ impl Parser<'_> {
         let included = self.lexer.is_included(token.span);
         match &token.kind {
             TokenKind::End => Ok(None),
-            // C allows it anywhere.
+            // In a header a `;` may be anywhere, as in C.
             TokenKind::Punctuator(";") if included => {
                 self.take_in(Mode::Outer)?;
                 Ok(Some(Item::PassedOver))
@@ -151,8 +150,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether a word outside of clauses begins a declaration. It is a keyword of declarations, or
-    /// the name of a type up to a `*` as in `int*x;`, without a colon.
+    /// Whether a word outside of clauses begins a declaration. Such a word is a keyword of declarations,
+    /// or the name of a type without a colon, up to a `*` as in `int*x;`.
     fn begins_declaration(&self, text: &str, span: Span) -> bool {
         const KEYWORDS: &[&str] = &[
             "auto",
@@ -184,7 +183,7 @@ impl Parser<'_> {
             "void",
             "volatile",
         ];
-        // The text of a macro argument is part of a description.
+        // The text of a macro argument belongs to a description.
         if text.contains(':') || (span.end - span.start) as usize != text.len() {
             return false;
         }
@@ -198,7 +197,7 @@ impl Parser<'_> {
             let token = self.take_in(Mode::Outer)?;
             match token.kind {
                 TokenKind::Probe(text) => {
-                    if let Some(sign @ ('<' | '(' | '&' | '>')) = self.lexer.behind(token.span) {
+                    if let Some(sign @ ('<' | '(' | '&' | '>')) = self.lexer.character_after(token.span) {
                         return Err(probes::ended_by(sign, &text, token.span));
                     }
                     probes.push(probes::parse(&text, token.span)?);
@@ -281,7 +280,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips the rest of the clause or declaration with an error.
+    /// After an error, skips the rest of the clause or declaration.
     fn recover(&mut self) {
         let mut braces = self.braces;
         loop {
@@ -291,7 +290,7 @@ impl Parser<'_> {
                 Ok(TokenKind::Punctuator("}")) if braces <= 1 => return,
                 Ok(TokenKind::Punctuator("}")) => braces -= 1,
                 Ok(TokenKind::Punctuator(";")) if braces == 0 => return,
-                // Any other token, or an error: the lexer has moved on.
+                // After another token, and after an error, the lexer has moved on.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -384,7 +383,8 @@ impl Parser<'_> {
             format!("expected {expected}, found {}", kind.describe()),
         );
         match kind {
-            TokenKind::EndOfPredicate => diagnostic.with_help("D has no // comments; write /* ... */"),
+            TokenKind::EndOfPredicate => diagnostic
+                .with_help("before `;`, `{`, `/` or the end of the text, a `/` ends a predicate and does not divide"),
             TokenKind::End => diagnostic.with_help("the clause is not closed"),
             _ => diagnostic,
         }
@@ -402,8 +402,8 @@ impl Parser<'_> {
         result
     }
 
-    /// A node, unless it is nested too deeply (a chain of operators nests to the left, and the
-    /// parser does not count these).
+    /// A node. It is refused if it is nested too deeply: a chain of operators nests to the left, and the
+    /// recursion of the parser does not count these levels.
     fn node(&self, kind: NodeKind, span: Span) -> Parse<Node> {
         let node = Node::new(kind, span);
         if node.depth > MAXIMUM_NESTING {

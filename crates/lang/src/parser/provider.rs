@@ -5,8 +5,8 @@
 //! probe        = "probe" name "(" [ parameters ] ")" [ ":" "(" [ parameters ] ")" ] ";"
 //! ```
 //!
-//! The types are the program's: an unknown name is taken for one of them. Manual: "Statically
-//! Defined Tracing for User Applications".
+//! The types are the program's, so an unknown name is accepted as a type. Manual: "Statically Defined
+//! Tracing for User Applications".
 
 use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
@@ -31,15 +31,15 @@ impl Parser<'_> {
         if name.ends_with(|last: char| last.is_ascii_digit()) {
             let message = format!("provider name may not end with a digit: {name}");
             return Err(Diagnostic::new("D_PROV_BADNAME", span, message)
-                .with_help("behind it stands the number of the process"));
+                .with_help("the number of the process follows the name"));
         }
-        self.expect("{", "in front of the provider's probes")?;
+        self.expect("{", "before the provider's probes")?;
         let mut probes = Vec::new();
         while !self.accept("}")? {
             probes.push(self.declared_probe()?);
         }
         let mut end = self.last;
-        // Files written for another tool may lack it.
+        // Files written for another tool may lack the semicolon.
         if self.peek()?.kind != TokenKind::End && !self.at_keyword("provider")? {
             end = self.expect(";", "after the provider")?;
         }
@@ -80,9 +80,9 @@ impl Parser<'_> {
             );
             return Err(Diagnostic::new("D_PROV_PRARGLEN", token.span, message));
         }
-        // The types that a tracer sees for the arguments: the program itself does not need them.
+        // After the colon: the types of the arguments for tracers. The program itself does not need them.
         if self.accept(":")? {
-            self.expect("(", "in front of the probe's translated arguments")?;
+            self.expect("(", "before the probe's translated arguments")?;
             self.probe_parameters()?;
         }
         self.expect(";", "after the probe")?;

@@ -11,11 +11,11 @@ pub enum Statement {
     /// `@a[keys] = f(value[, weight])`.
     Aggregate {
         aggregation: AggregationId,
-        /// As many as the aggregation has.
+        /// The keys, as many as the aggregation has.
         keys: Vec<KeyExpression>,
-        /// The integer to aggregate; none for `count`.
+        /// The integer to aggregate; `None` for `count`.
         value: Option<Expression>,
-        /// An `int64_t`, for the three quantizing functions; none means 1.
+        /// An `int64_t`, for the three quantizing functions; `None` means 1.
         weight: Option<Expression>,
         span: Span,
     },
@@ -30,12 +30,12 @@ pub enum KeyExpression {
     Value(Expression),
     /// The stack of the thread.
     UserStack {
-        /// At most so many frames; 0: as many as the option says.
+        /// The most frames; 0: the option decides.
         frames: u32,
     },
 }
 
-/// An action that records. [`crate::layout`] says what each puts into the record.
+/// An action that records. [`crate::layout`] says what each action puts into the record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordAction {
     pub kind: RecordKind,
@@ -47,14 +47,14 @@ pub struct RecordAction {
 pub enum RecordKind {
     /// `trace(e)`.
     Trace(Expression),
-    /// `trace(e)` of a value of one of the program's enumerations: printed by name.
+    /// `trace(e)` of a value of one of the program's enumerations, which is printed by name.
     TraceName {
         value: Expression,
-        /// What has the names.
+        /// The enumeration, which has the names.
         of: Foreign,
     },
-    /// `tracemem(address, size[, shown])`: bytes, always printed as a dump. The third argument says
-    /// how many of them to print; all, when it is negative or too large.
+    /// `tracemem(address, size[, shown])`: bytes that are always printed as a dump. The third argument
+    /// is the number of bytes to print. If it is negative or too large, all are printed.
     TraceMemory(Vec<Expression>),
     /// `printf(format, ...)`: the format is parsed and checked against the arguments.
     Printf {
@@ -63,21 +63,21 @@ pub enum RecordKind {
     },
     /// `printa([format,] @a, ...)`: only the request is recorded; the consumer prints the aggregations.
     Printa {
-        /// None: the default output.
+        /// The format; `None`: the default output.
         format: Option<crate::format::Format>,
-        /// At least one; all have the same kinds of keys.
+        /// The aggregations, at least one. All have the same kinds of keys.
         aggregations: Vec<AggregationId>,
     },
-    /// `ustack([frames[, strsize]])`; frames 0: the option.
+    /// `ustack([frames[, strsize]])`.
     UserStack {
-        /// At most so many; 0: as the option says.
+        /// The most frames; 0: the option decides.
         frames: u32,
     },
     /// `uaddr(address)`, `usym(address)`, `ufunc(address)`, `umod(address)`: the tracer looks the
     /// name up when it prints.
     Symbol {
         kind: SymbolKind,
-        /// An `uint64_t`.
+        /// The address, an `uint64_t`.
         address: Expression,
     },
     /// `exit(status)`.
@@ -87,7 +87,7 @@ pub enum RecordKind {
     /// `trunc(@a[, count])`.
     Truncate {
         aggregation: AggregationId,
-        /// How many keys stay, an `int64_t`: the largest, or if negative the smallest; none: no key stays.
+        /// How many keys stay, an `int64_t`: the largest, or if negative the smallest. `None`: no key stays.
         count: Option<Expression>,
     },
     /// `normalize(@a, factor)`: divides the printed values.
@@ -96,7 +96,7 @@ pub enum RecordKind {
         /// The divisor, an `int64_t`.
         factor: Expression,
     },
-    /// `denormalize(@a)`: undoes that.
+    /// `denormalize(@a)`: undoes `normalize`.
     Denormalize(AggregationId),
     /// `print(value)`: the value with its type, a structure member by member.
     Print {
@@ -105,11 +105,11 @@ pub enum RecordKind {
         /// The type to print.
         shown: Type,
     },
-    /// `print(pointer)`: the address, and the value there.
+    /// `print(pointer)`: the address, and the value at that address.
     PrintAt {
         /// The pointer, then the value that it points to.
         values: Vec<Expression>,
-        /// The type of that.
+        /// The type of the value.
         shown: Type,
     },
     /// `system(format, ...)`: a command for the shell.
@@ -117,7 +117,7 @@ pub enum RecordKind {
         format: crate::format::Format,
         arguments: Vec<Expression>,
     },
-    /// `freopen(format, ...)`: redirects the output to a file; an empty name means standard output again.
+    /// `freopen(format, ...)`: redirects the output to a file. An empty name restores standard output.
     Reopen {
         format: crate::format::Format,
         arguments: Vec<Expression>,
@@ -128,10 +128,10 @@ pub enum RecordKind {
     SetOption(Vec<Expression>),
     /// `stop()`: the tracer stops the process when it reads the record.
     Stop,
-    /// `raise(signal)`: likewise.
+    /// `raise(signal)`: the tracer sends the signal when it reads the record.
     Raise(Expression),
-    /// `speculate(id)`: the record is kept until a `commit`. The clause ends here when there is
-    /// no such speculation.
+    /// `speculate(id)`: the record is kept until a `commit`. If there is no such speculation, the clause
+    /// ends here.
     Speculate(Expression),
     /// `commit(id)`.
     CommitSpeculation(Expression),
@@ -140,7 +140,7 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    /// Its name in D, if it is an action that needs the option `destructive`.
+    /// The name in D, if the action needs the option `destructive`.
     #[must_use]
     pub fn destructive(&self) -> Option<&'static str> {
         match self {

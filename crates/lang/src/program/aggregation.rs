@@ -5,15 +5,14 @@ use super::{Foreign, IntegerType};
 /// An aggregation: its function and the types of its keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Aggregation {
-    /// With its `@`; the one without a name is `@`.
+    /// The name with its `@`. The aggregation without a name is `@`.
     pub name: String,
-    /// The same function at every assignment.
+    /// The aggregating function, the same at every assignment.
     pub function: AggregatingFunction,
-    /// The kinds of its key's elements. The type of an integer is the narrowest one that
-    /// prints the keys of all assignments. The keys themselves have 64 bits and are extended
-    /// by their own types.
+    /// The kinds of the key's elements. The type of an integer is the narrowest one that prints the keys
+    /// of all assignments. The keys themselves have 64 bits and are extended by their own types.
     pub keys: Vec<KeyType>,
-    /// Whether the last element is the processor, which the text does not name (`aggpercpu`).
+    /// Whether the last element of the key is the processor, which the text does not name (`aggpercpu`).
     pub by_processor: bool,
 }
 
@@ -45,13 +44,13 @@ pub enum AggregatingFunction {
     StandardDeviation,
     /// `quantize(value[, weight])`: buckets are powers of two.
     Quantize,
-    /// Buckets [base, limit) by step.
+    /// `lquantize(value, base, limit[, step[, weight]])`: buckets of `step` values from `base` up to `limit`.
     LinearQuantize {
-        /// Lowest value.
+        /// The least value that does not belong to the underflow bucket.
         base: i32,
-        /// First value above.
+        /// The least value in the overflow bucket.
         limit: i32,
-        /// Width of a bucket.
+        /// The width of a bucket.
         step: u16,
     },
     /// `llquantize(value, factor, low, high, steps[, weight])`: every power of `factor` from `low`
@@ -63,19 +62,19 @@ pub enum AggregatingFunction {
         low: u16,
         /// The highest magnitude.
         high: u16,
-        /// Buckets in a magnitude.
+        /// The number of buckets in a magnitude.
         steps: u16,
     },
 }
 
-/// The facts about an aggregating function for the language and the reference: a row for each.
+/// What the language and the reference know about an aggregating function: a row for each.
 #[derive(Clone, Copy, Debug)]
 pub struct AggregatingRow {
-    /// Its name in D.
+    /// The name in D.
     pub name: &'static str,
-    /// Its parameters, as the reference has them.
+    /// The parameters of the function, as the reference shows them.
     pub parameters: &'static str,
-    /// Its result: a line of the reference.
+    /// The result: a line of the reference.
     pub line: &'static str,
 }
 
@@ -83,24 +82,24 @@ const fn row(name: &'static str, parameters: &'static str, line: &'static str) -
     AggregatingRow { name, parameters, line }
 }
 
-/// All of them, in the order of [`AggregatingFunction`].
+/// All functions, in the order of [`AggregatingFunction`].
 pub const AGGREGATING: [AggregatingRow; 9] = [
     row("count", "", "number of calls"),
-    row("sum", "n", "signed, 64 bits"),
-    row("avg", "n", "the same; a whole number"),
-    row("min", "n", "the same"),
-    row("max", "n", "the same"),
-    row("stddev", "n", "the same; a whole number"),
+    row("sum", "n", "the sum, as a signed number of 64 bits"),
+    row("avg", "n", "the average, as a whole number"),
+    row("min", "n", "the least value"),
+    row("max", "n", "the greatest value"),
+    row("stddev", "n", "the standard deviation, as a whole number"),
     row("quantize", "n[, weight]", "frequencies in powers of two"),
     row(
         "lquantize",
         "n, base, limit[, step[, weight]]",
-        "linear; constants; `step` 1 by default",
+        "frequencies in linear steps; the parameters are constants, and `step` is 1 by default",
     ),
     row(
         "llquantize",
         "n, factor, low, high, steps[, weight]",
-        "linear within each power of `factor`; the same for negative values",
+        "frequencies in linear steps within each power of `factor`; the same for negative values",
     ),
 ];
 
@@ -121,9 +120,9 @@ impl AggregatingFunction {
         AGGREGATING[index]
     }
 
-    /// The parameters packed as in DTrace, for `np_lquantize` and `np_llquantize`: step << 48
-    /// | levels << 32 | base (as u32); factor << 48 | low << 32 | high << 16 | steps. 0 for
-    /// the other functions.
+    /// The parameters packed as in DTrace, for `np_lquantize` and `np_llquantize`; 0 for the other
+    /// functions. `lquantize`: step << 48 | levels << 32 | base (as u32). `llquantize`:
+    /// factor << 48 | low << 32 | high << 16 | steps.
     pub fn packed_parameters(self) -> u64 {
         match self {
             Self::LinearQuantize { base, step, .. } => {
@@ -158,13 +157,15 @@ pub enum KeyType {
     /// A value of one of the program's enumerations, printed by name.
     Enumeration(Foreign),
     String,
-    /// A structure: its words; the last one is filled with zeros.
+    /// `probefunc` itself: a string that people see as the source has it.
+    Function,
+    /// The words of a structure; the last one is filled up with zeros.
     Bytes {
         size: u32,
     },
-    /// `ustack(frames)`; frames 0: the option `ustackframes`.
+    /// `ustack(frames)`.
     UserStack {
-        /// At most so many; 0: as the option says.
+        /// The most frames; 0: the option `ustackframes` decides.
         frames: u32,
     },
     /// `uaddr(address)`, `usym(address)`, `umod(address)`: an address that is printed as a name.
@@ -172,7 +173,7 @@ pub enum KeyType {
 }
 
 impl KeyType {
-    /// A structure. As in DTrace, one of the size of an integer is printed as an integer.
+    /// The key of a structure of this size. As in DTrace, a size of 1, 2, 4 or 8 is printed as an integer.
     pub(crate) fn of_bytes(size: u32) -> KeyType {
         match size {
             1 | 2 | 4 | 8 => KeyType::Integer(IntegerType {
@@ -183,18 +184,18 @@ impl KeyType {
         }
     }
 
-    /// How many words an element takes; `None`: the element itself says how many.
+    /// The number of words that an element takes; `None`: the element itself has its length.
     #[must_use]
     pub fn words(&self) -> Option<u32> {
         match self {
             KeyType::Integer(_) | KeyType::Enumeration(_) | KeyType::Symbol(_) => Some(1),
             KeyType::Bytes { size } => Some(size.div_ceil(8)),
-            KeyType::String | KeyType::UserStack { .. } => None,
+            KeyType::String | KeyType::Function | KeyType::UserStack { .. } => None,
         }
     }
 }
 
-/// What is printed of an address. Addresses with the same text are one key.
+/// What is printed for an address. Addresses with the same text are one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SymbolKind {
     /// `uaddr`: module, function and offset.

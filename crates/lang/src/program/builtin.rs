@@ -1,5 +1,5 @@
-//! The variables that the tracer provides, one row each. The checker, the dump of a program, the hints for misspelt
-//! names and the table of the reference follow from these rows.
+//! The variables that the tracer provides, one row each. The checker, the dump of a program, the hints
+//! for misspelt names and the table of the reference are derived from these rows.
 //!
 //! A new variable has its row here, its value in the interpreter and in the code generator, and a test.
 
@@ -10,13 +10,13 @@ use super::value_type::{IntegerType, Type};
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltinRow {
     pub builtin: Builtin,
-    /// Its names: the one by which it is known, and others of the same value.
+    /// The names: first the usual one, then others for the same value.
     pub names: &'static [&'static str],
-    /// As D has it. `None`: a string.
+    /// The type in D; `None`: a string.
     pub integer: Option<IntegerType>,
-    /// The name of its type in the reference.
+    /// The name of the type in the reference.
     pub shown_type: &'static str,
-    /// What it is: its line in the reference.
+    /// The meaning: a line of the reference.
     pub line: &'static str,
 }
 
@@ -67,7 +67,7 @@ const fn row(
     }
 }
 
-/// All of them but `arg0` to `arg9`, which are [`Builtin::Argument`], in the order of the reference.
+/// All variables except `arg0` to `arg9`, which are [`Builtin::Argument`], in the order of the reference.
 pub const BUILTINS: &[BuiltinRow] = &[
     int(
         Builtin::Pid,
@@ -124,7 +124,7 @@ pub const BUILTINS: &[BuiltinRow] = &[
     unsigned_long(
         Builtin::StartArguments,
         &["curpsinfo->pr_argv"],
-        "the address of the pointers to them: `copyinstr(*(uintptr_t *)copyin(curpsinfo->pr_argv, 8))` is the first; the \
+        "the address of the pointers to these arguments: `copyinstr(*(uintptr_t *)copyin(curpsinfo->pr_argv, 8))` is the first; the \
          target's in any clause",
     ),
     unsigned_long(
@@ -158,7 +158,11 @@ pub const BUILTINS: &[BuiltinRow] = &[
         &["epid"],
         "number of the probe and the clause together",
     ),
-    unsigned_long(Builtin::UserCaller, &["ucaller"], "where the function returns to"),
+    unsigned_long(
+        Builtin::UserCaller,
+        &["ucaller"],
+        "the address that the function returns to",
+    ),
     long(
         Builtin::Goroutine,
         &["goid"],
@@ -168,7 +172,7 @@ pub const BUILTINS: &[BuiltinRow] = &[
     int(
         Builtin::Errno,
         &["errno"],
-        "the thread's, in its C library at that moment, as the last failed call left it; 0 in a clause that the tracer runs",
+        "the thread's present value in its C library, left by the last failed call; 0 in a clause that the tracer runs",
     ),
     unsigned(
         Builtin::UserStackDepth,

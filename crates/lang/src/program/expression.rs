@@ -1,6 +1,6 @@
 //! Expressions: what a clause computes, and the places where it keeps it.
 //!
-//! Each node has the type of its value. The head of [`super`] has the rules of the operators.
+//! Each node has the type of its value. The head of [`super`] describes the rules of the operators.
 
 use super::{BinaryOperator, LogicalOperator, Type, UnaryOperator, VariableId};
 use crate::source::Span;
@@ -19,7 +19,7 @@ pub struct Expression {
 pub enum ExpressionKind {
     /// A constant, normalised to its type. A 0 of type string is the string NULL.
     Integer(i64),
-    /// A constant string, without NUL.
+    /// A constant string, without its NUL.
     String(Vec<u8>),
     /// A variable that the tracer provides.
     Builtin(Builtin),
@@ -54,40 +54,39 @@ pub enum ExpressionKind {
         /// The value when it is zero.
         otherwise: Box<Expression>,
     },
-    /// Integer to integer (truncate, then extend by the new type); pointer to and from integer; or
-    /// `Bytes`/pointer to `String` (`stringof`: the scratch bytes themselves for `Bytes`, and as
-    /// `copyinstr` for a pointer or integer). `String` to `uint64_t` is the address of its bytes,
-    /// valid until the clause ends.
+    /// Integer to integer: truncates, then extends by the new type. Pointer to and from integer. `Bytes`
+    /// or pointer to `String` (`stringof`): for `Bytes` the scratch bytes themselves, and for a pointer or
+    /// integer as `copyinstr`. `String` to `uint64_t`: the address of its bytes, valid until the clause ends.
     Cast(Box<Expression>),
     /// The result of an operation, computed in 64 bits, as a value of its C type: cut and extended
     /// as by a cast. Operators use their operands before this cut.
     Narrow(Box<Expression>),
     /// Stores `value` (already of the place's type) and yields it.
     Assign { place: Place, value: Box<Expression> },
-    /// `place op= value`: reads, computes in 64 bits, converts back, stores, yields the new value.
-    /// The operation is signed if the common type of both sides is, or for a shift if the type of
+    /// `place op= value`: reads, computes in 64 bits, converts back, stores, and yields the new value.
+    /// The operation is signed if the common type of both sides is signed; for a shift, if the type of
     /// the place is. For a pointer the value is an `uint64_t`, already in bytes.
     AssignOperator {
         place: Place,
         operator: BinaryOperator,
         value: Box<Expression>,
     },
-    /// `++`/`--`: adds `delta` (pointer steps included); yields the new value, or the old one when `post`.
+    /// `++`/`--`: adds `delta` (for a pointer already in bytes). Yields the new value, or the old one with `post`.
     Increment {
         place: Place,
-        /// What is added.
+        /// The number that is added.
         delta: i64,
         /// Whether the result is the old value.
         post: bool,
     },
     /// `a, b`.
     Comma {
-        /// Evaluated for its effects.
+        /// The expression that is evaluated only for its effects.
         first: Box<Expression>,
         second: Box<Expression>,
     },
-    /// A subroutine. Its arguments already have the types of its parameters: addresses and
-    /// sizes are `uint64_t`.
+    /// A call of a subroutine. Its arguments already have the types of its parameters: addresses and sizes
+    /// are `uint64_t`.
     Call {
         function: Function,
         arguments: Vec<Expression>,
@@ -107,25 +106,25 @@ pub enum Place {
     Element {
         scope: Scope,
         variable: VariableId,
-        /// As many as the array has: integers and strings. A structure is its words.
+        /// As many keys as the array has: integers and strings. A structure counts as its words.
         keys: Vec<Expression>,
     },
     /// An integer within a scalar variable of type `Bytes`: a member of a structure, an element of an array.
     Field {
         scope: Scope,
         variable: VariableId,
-        /// From the variable's start, in bytes: an `uint64_t`. An offset after its end is a bad
-        /// address, at run time.
+        /// The offset in bytes from the variable's start, an `uint64_t`. At run time, an offset after the
+        /// variable's end is a bad address.
         offset: Box<Expression>,
-        /// The type there: an integer or a pointer.
+        /// The type at that offset: an integer or a pointer.
         value_type: Type,
     },
-    /// An integer in scratch memory (`*p = value` where `p` comes from `alloca`). A store anywhere
-    /// else is a bad address, at run time.
+    /// An integer in scratch memory (`*p = value` where `p` comes from `alloca`). At run time, a store
+    /// anywhere else is a bad address.
     Memory {
-        /// An `uint64_t`.
+        /// The address, an `uint64_t`.
         address: Box<Expression>,
-        /// The type there: an integer or a pointer.
+        /// The type at that address: an integer or a pointer.
         value_type: Type,
     },
 }
@@ -146,15 +145,15 @@ pub enum Builtin {
     /// `arg0` .. `arg9`: at an entry the function's integer arguments; at a return `arg0` is the
     /// offset of the exit and `arg1` the value returned. Type: int64_t.
     Argument(u8),
-    /// `pid`: of the target.
+    /// `pid`: the number of the target.
     Pid,
-    /// `tid`: of the thread.
+    /// `tid`: the number of the thread.
     Tid,
     /// `ppid`: the number of the target's parent.
     Ppid,
-    /// `uid`: real.
+    /// `uid`: the real user.
     Uid,
-    /// `gid`: real.
+    /// `gid`: the real group.
     Gid,
     /// `curpsinfo->pr_euid`: the effective user.
     EffectiveUid,
@@ -170,9 +169,9 @@ pub enum Builtin {
     ProcessArguments,
     /// `curpsinfo->pr_argc`: how many arguments the program was started with.
     StartArgumentCount,
-    /// `curpsinfo->pr_argv`: the address of the pointers to them.
+    /// `curpsinfo->pr_argv`: the address of the pointers to these arguments.
     StartArguments,
-    /// `curpsinfo->pr_envp`: the address of the pointers to the environment that it was started with.
+    /// `curpsinfo->pr_envp`: the address of the pointers to the environment that the program was started with.
     StartEnvironment,
     /// `cpu`: the number of the CPU.
     Cpu,
@@ -184,7 +183,7 @@ pub enum Builtin {
     ProbeFunction,
     /// `probename`.
     ProbeName,
-    /// `timestamp`: ns since some point.
+    /// `timestamp`: ns since boot.
     Timestamp,
     /// `vtimestamp`: ns that the thread has run.
     VirtualTimestamp,
@@ -192,30 +191,30 @@ pub enum Builtin {
     WallTimestamp,
     /// `ucaller`: the address that the function returns to.
     UserCaller,
-    /// `errno`: the thread's, as its C library has it at that moment.
+    /// `errno`: the thread's present value in its C library.
     Errno,
-    /// `goid`: the number of the goroutine that the thread runs; 0: none.
+    /// `goid`: the number of the goroutine that the thread runs; 0: it runs none.
     Goroutine,
     /// `ustackdepth`: how many frames the thread's stack has.
     UserStackDepth,
-    /// `ustack(frames)` as an argument of `printf`: the only expression without a value that is
-    /// recorded. It is recorded as a stack. No frames given: 0.
+    /// `ustack(frames)` as an argument of `printf`, recorded as a stack; 0: no number of frames was
+    /// given. It is the only expression without a value that is recorded.
     UserStack(u32),
-    /// The id of the enabled probe; the id of the probe.
+    /// `epid`: the number of the probe and the clause together.
     EnabledProbeId,
-    /// `id`.
+    /// `id`: the number of the probe.
     ProbeId,
-    /// `$target`, if it is not a constant yet.
+    /// `$target`, where the process is not known at compile time.
     TargetPid,
 }
 
 /// A subroutine that yields a value. Strings are `String`, numbers `int64_t`, addresses and sizes
-/// `uint64_t`. Optional arguments that D lets a program omit are filled in.
+/// `uint64_t`. The front end fills in the optional arguments that a program omits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Function {
     /// `copyin(address, size)` -> `Bytes`.
     CopyIn,
-    /// `copyinstr(address[, size])` -> `String`; here the size may be absent.
+    /// `copyinstr(address[, size])` -> `String`; only here may the size be absent.
     CopyInString,
     /// `strlen(string)` -> size_t.
     StringLength,
@@ -254,7 +253,7 @@ pub enum Function {
     NumberToString,
     /// `strtoll(string, base)` -> int64_t.
     StringToNumber,
-    /// `inet_ntop(family, address)` -> `String`; `inet_ntoa` is this with a constant family.
+    /// `inet_ntop(family, address)` -> `String`; `inet_ntoa` is the same with a constant family.
     AddressToString,
     /// `inet_ntoa6(address)` -> `String`.
     AddressToString6,
@@ -270,9 +269,11 @@ pub enum Function {
     Random,
     /// `json(text, path)` -> `String`.
     Json,
+    /// `uframe(number)` -> uint64_t: the address of a frame of the thread's stack; 0: there is none.
+    UserFrame,
     /// `progenyof(pid)` -> int: whether the process or one of its ancestors has this number.
     ProgenyOf,
-    /// `fds[descriptor].fi_pathname` -> `String`: [`CURRENT_FOLDER`] is `cwd`, [`ROOT_FOLDER`] is `root`.
+    /// `fds[descriptor].fi_pathname` -> `String`: [`CURRENT_FOLDER`] means `cwd`, [`ROOT_FOLDER`] means `root`.
     Path,
     /// `threadname` -> `String`.
     ThreadName,
@@ -284,13 +285,22 @@ pub enum Function {
     CopyOutString,
 }
 
-/// The descriptor by which [`Function::Path`] means the current directory: `AT_FDCWD`.
+/// How many frames `uframe()` can name.
+pub const USER_FRAMES_MAX: u32 = 16;
+
+/// The descriptor that means the current directory in [`Function::Path`]: `AT_FDCWD`.
 pub const CURRENT_FOLDER: i64 = -100;
-/// And the root folder.
+/// The descriptor that means the root directory.
 pub const ROOT_FOLDER: i64 = -101;
 
 impl Expression {
-    /// The operands, and those of the place.
+    /// Whether the expression is `probefunc` itself, whose value is the name of a function.
+    #[must_use]
+    pub fn is_function_name(&self) -> bool {
+        matches!(self.kind, ExpressionKind::Builtin(Builtin::ProbeFunction))
+    }
+
+    /// The operands of the expression, and those of its place.
     #[must_use]
     pub fn operands(&self) -> Vec<&Expression> {
         let mut found: Vec<&Expression> = Vec::new();
@@ -338,7 +348,7 @@ impl Expression {
 }
 
 impl Place {
-    /// The keys of an element; for a place in memory, its address or offset.
+    /// The keys of an element; for a place in memory or in a variable, its address or offset.
     #[must_use]
     pub fn operands(&self) -> &[Expression] {
         match self {
@@ -350,13 +360,13 @@ impl Place {
 }
 
 impl Function {
-    /// Whether it changes the target.
+    /// Whether the subroutine changes the target.
     #[must_use]
     pub fn is_destructive(self) -> bool {
         matches!(self, Function::CopyOut | Function::CopyOutString)
     }
 
-    /// Its name in D; the first one, if several names share it.
+    /// The name in D; the first one, if several names share the subroutine.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -388,6 +398,7 @@ impl Function {
             Function::Swap64 => "htonll",
             Function::Random => "rand",
             Function::Json => "json",
+            Function::UserFrame => "uframe",
             Function::ProgenyOf => "progenyof",
             Function::Path => "fds[]",
             Function::ThreadName => "threadname",
@@ -397,7 +408,7 @@ impl Function {
         }
     }
 
-    /// The types of the arguments, and how many there must be.
+    /// The types of the parameters, and how many of them are required.
     #[must_use]
     pub fn parameters(self) -> (&'static [Parameter], usize) {
         use Parameter::{Address, Number, Text};
@@ -406,7 +417,7 @@ impl Function {
             Function::CopyInString => return (&[Address, Address], 1),
             Function::CopyInTo | Function::CopyOut => &[Address, Address, Address],
             Function::CopyOutString => &[Text, Address, Address],
-            Function::ProgenyOf | Function::Path => &[Number],
+            Function::UserFrame | Function::ProgenyOf | Function::Path => &[Number],
             Function::Allocate => &[Address],
             Function::StringJoin | Function::StringSearch | Function::StringToken | Function::Json => &[Text, Text],
             Function::StringCharacter | Function::StringLastCharacter => &[Text, Number],
@@ -428,7 +439,7 @@ impl Function {
         (all, all.len())
     }
 
-    /// Whether it yields a string.
+    /// Whether the subroutine yields a string.
     #[must_use]
     pub fn yields_string(self) -> bool {
         matches!(

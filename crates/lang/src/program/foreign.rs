@@ -1,17 +1,17 @@
 //! Types of the traced program that D's own types cannot express: enumerations with their names,
 //! floating point, and types known only by their size.
 //!
-//! An operation on a value of an enumeration takes it as an integer. Its names serve what prints
-//! it: `trace()`, `print()`, `%s`, keys of aggregations. The other foreign types have no values:
-//! they have a place in structures, and bytes that can be printed.
+//! An operation on a value of an enumeration takes the value as an integer. Actions that print use the
+//! names: `trace()`, `print()`, `%s`, keys of aggregations. The other foreign types have no values,
+//! only a place in structures, and bytes that can be printed.
 //!
-//! [`ForeignKind::Named`] is only for `print()`: a type by its name in the source. No value has it.
+//! [`ForeignKind::Named`] is only for `print()`: a type under its name in the source. No value has this type.
 
 use std::sync::Arc;
 
 use super::{IntegerType, Type, size_of};
 
-/// See the module's description.
+/// A foreign type. See the module's description.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Foreign(Arc<Definition>);
 
@@ -25,16 +25,16 @@ struct Definition {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ForeignKind {
     Enumeration {
-        /// What its values are.
+        /// The integer type of the enumeration's values.
         integer: IntegerType,
-        /// Its enumerators, in the order of the source.
+        /// The enumerators, in the order of the source.
         names: Vec<(String, i64)>,
     },
     /// `float`, `double`, `long double`: the size in bytes.
     Floating(u32),
-    /// Another type of so many bytes.
+    /// Another type, with its size in bytes.
     Opaque(u32),
-    /// A type with another name: a typedef, `unsigned long`.
+    /// A type under another name: a typedef, `unsigned long`.
     Named(Box<Type>),
 }
 
@@ -45,7 +45,7 @@ impl Foreign {
         Foreign(Arc::new(Definition { name, kind }))
     }
 
-    /// `enum color`, `double`.
+    /// The type's name: `enum color`, `double`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
@@ -56,13 +56,13 @@ impl Foreign {
         &self.0.kind
     }
 
-    /// A type by a name, for printing.
+    /// A type under another name, for printing.
     #[must_use]
     pub fn named(name: impl Into<String>, of: Type) -> Type {
         Type::Foreign(Foreign::new(name.into(), ForeignKind::Named(Box::new(of))))
     }
 
-    /// The type of the integers that are its values, if it is an enumeration.
+    /// The type of the values, if this is an enumeration.
     #[must_use]
     pub fn integer(&self) -> Option<IntegerType> {
         match self.0.kind {
@@ -71,7 +71,7 @@ impl Foreign {
         }
     }
 
-    /// The same enumeration, held in integers of another size, as in a bit-field.
+    /// This enumeration with values of another size, as in a bit-field.
     #[must_use]
     pub fn held_in(&self, integer: IntegerType) -> Option<Foreign> {
         match &self.0.kind {

@@ -6,7 +6,7 @@ pub enum UnaryOperator {
     Negate,
     /// `~`
     Complement,
-    /// `!`: int 0 or 1; of a string: whether it is empty.
+    /// `!`: int 0 or 1; for a string, whether it is empty.
     Not,
 }
 
@@ -28,7 +28,7 @@ pub enum BinaryOperator {
     Xor,
     /// `<<`
     ShiftLeft,
-    /// Arithmetic for signed left operands, logical otherwise.
+    /// `>>`: arithmetic for signed left operands, logical otherwise.
     ShiftRight,
     /// `==`
     Equal,

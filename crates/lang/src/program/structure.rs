@@ -9,9 +9,9 @@
 //!       +-------+-----+---------------+-------------------------------+---------------+-------+
 //! ```
 //!
-//! A bit-field lies within one unit of its type, and begins a new unit when it would not fit. A tag
-//! may be named before its members are known (`struct list { struct list *next; }`). So a structure
-//! is a handle, and its members are filled in later, once.
+//! A bit-field lies within one unit of its type, and begins a new unit if it would not fit. A tag may
+//! be named before its members are known (`struct list { struct list *next; }`). So a structure is a
+//! handle, and its members are filled in later, once.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -21,64 +21,64 @@ use super::{IntegerType, Type};
 
 /// A structure or union. Its identity counts: two with the same members are different types.
 ///
-/// The text may have named it by a typedef: only `print()` uses that name. One structure by two
-/// names is one type.
+/// The second field is the typedef by which the text named it. Only `print()` uses that name, and it
+/// does not make another type.
 #[derive(Clone)]
 pub struct Structure(Arc<Definition>, Option<Arc<str>>);
 
 struct Definition {
-    /// `struct tag`, or the keyword alone.
+    /// `struct tag`, or only the keyword.
     name: String,
     body: OnceLock<Body>,
-    /// Whether a string is part of it, once its members are known.
+    /// Whether the structure contains a string. This is computed when the members are known.
     strings: OnceLock<bool>,
-    /// For a structure of the traced program: looks up its members when they are needed. It looks
-    /// up no other structure.
+    /// For a structure of the traced program: a function that looks up its members when they are needed. The function
+    /// looks up no other structure.
     source: Option<Source>,
 }
 
-/// Yields the members and the size of a structure, or nothing where they are not known.
+/// Yields the members and the size of a structure; `None`: they are not known.
 pub type Source = Box<dyn Fn() -> Option<Body> + Send + Sync>;
 
-/// How deep, and for how many members, the search in members without names goes: the types of a
-/// damaged program may be circular.
+/// The limit for the depth, and for the number of members, of the search in members without names. The
+/// types of a damaged program may be circular.
 const NESTING_MAX: u32 = 32;
 const NAMELESS_MAX: u32 = 4096;
-/// The size of a string member of a structure: as in DTrace, whatever the option `strsize` says.
+/// The size of a string member. As in DTrace, it does not depend on the option `strsize`.
 const STRING_BYTES: u64 = 256;
 
 /// The members and the size of a structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body {
-    /// In the order of the text.
+    /// The members in the order of the text.
     pub members: Vec<Member>,
     /// The size with the padding at the end.
     pub bytes: u64,
-    /// A power of two.
+    /// The alignment in bytes, a power of two.
     pub alignment: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Empty for a structure or union whose members can be named as if they were members of the outer one.
+    /// The name. It is empty for a structure or union whose members are named as if they were members of the outer one.
     pub name: String,
-    /// Of a bit-field, the type of its unit.
+    /// The member's type. For a bit-field: the type of its unit.
     pub member_type: Type,
-    /// From the start of the structure; of a bit-field, of its unit.
+    /// Offset from the start of the structure. For a bit-field: the offset of its unit.
     pub offset: u64,
-    /// Of a bit-field.
+    /// The position of a bit-field in its unit; `None`: not a bit-field.
     pub bits: Option<Bits>,
-    /// Its type as written, for `print()`: with the names that
-    /// [`ForeignKind::Named`](super::ForeignKind) keeps. None: `member_type`.
+    /// The type as written, for `print()`, with the type names that [`ForeignKind::Named`](super::ForeignKind) keeps.
+    /// `None`: `member_type`.
     pub shown: Option<Type>,
 }
 
-/// Where a bit-field lies in its unit.
+/// The position of a bit-field in its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits {
-    /// From the least significant bit.
+    /// The number of bits below the field.
     pub shift: u32,
-    /// From 1 to the bits of the unit.
+    /// The number of bits of the field, from 1 to the bits of the unit.
     pub width: u32,
 }
 
@@ -86,25 +86,25 @@ pub struct Bits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub member_type: Type,
-    /// From the start of the outermost structure.
+    /// Offset from the start of the outermost structure.
     pub offset: u64,
-    /// Of a bit-field.
+    /// As in [`Member`].
     pub bits: Option<Bits>,
     /// As in [`Member`].
     pub shown: Option<Type>,
 }
 
-/// A member to be given its place.
+/// A member before its place is known.
 #[derive(Clone, Debug)]
 pub struct Declared {
-    /// May be empty.
+    /// The name, which may be empty.
     pub name: String,
     pub member_type: Type,
-    /// Width of a bit-field; 0, without a name, ends the unit.
+    /// The width of a bit-field. A width of 0, without a name, ends the unit.
     pub width: Option<u32>,
     /// As in [`Member`].
     pub shown: Option<Type>,
-    /// `__attribute__((packed))` of its own.
+    /// Whether the member has its own `__attribute__((packed))`.
     pub packed: bool,
     /// The alignment that its own `__attribute__((aligned(n)))` asks for; 0: none.
     pub aligned: u64,
@@ -148,44 +148,44 @@ impl Structure {
         Structure(definition, None)
     }
 
-    /// The same structure, by the name of a typedef.
+    /// This structure, under the name of a typedef.
     #[must_use]
     pub fn called(self, name: &str) -> Structure {
         Structure(self.0, Some(Arc::from(name)))
     }
 
-    /// The typedef by which it was named, if it was one.
+    /// The typedef by which the text named the structure, if it used one.
     #[must_use]
     pub fn alias(&self) -> Option<&str> {
         self.1.as_deref()
     }
 
-    /// `struct tag`, or the keyword alone.
+    /// `struct tag`, or only the keyword.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Its members and size, if they are known.
+    /// The members and the size, if they are known.
     #[must_use]
     pub fn body(&self) -> Option<&Body> {
         if let (None, Some(source)) = (self.0.body.get(), &self.0.source)
             && let Some(body) = source()
         {
-            // Another thread may have filled it in first, with the same.
+            // If another thread was faster, it stored the same body.
             let _known = self.0.body.set(body);
         }
         self.0.body.get()
     }
 
-    /// Lays the members out; yields whether they were not known before. `union`: all begin at offset 0.
+    /// Lays the members out; yields whether they were unknown before. `union`: all members begin at offset 0.
     pub fn define(&self, declared: Vec<Declared>, union: bool, packing: Packing) -> bool {
         let strings = declared.iter().any(|member| holds_strings(&member.member_type));
         let is_new = self.body().is_none() && self.0.body.set(laid_out(declared, union, packing)).is_ok();
         is_new && self.0.strings.set(strings).is_ok()
     }
 
-    /// Whether a string is part of it.
+    /// Whether the structure contains a string.
     #[must_use]
     pub fn has_strings(&self) -> bool {
         self.0.strings.get().copied().unwrap_or(false)
@@ -225,10 +225,10 @@ impl Structure {
     }
 }
 
-/// Lays members out as gcc does.
+/// The layout that gcc gives to these members.
 fn laid_out(declared: Vec<Declared>, union: bool, packing: Packing) -> Body {
     let mut places = Vec::with_capacity(declared.len());
-    // In bits, because a bit-field begins where the last one ended.
+    // All positions are in bits, because a bit-field begins where the last one ended.
     let (mut end, mut largest, mut alignment) = (0_u64, 0_u64, packing.aligned.max(1));
     for member in declared {
         let bits = 8 * match member.member_type {
@@ -242,7 +242,7 @@ fn laid_out(declared: Vec<Declared>, union: bool, packing: Packing) -> Body {
             end = 0;
         }
         let start = match member.width {
-            // Even in a packed structure, the unit ends here and takes room.
+            // A width of 0 ends the unit. Even in a packed structure this takes room.
             Some(0) => {
                 end = end.next_multiple_of(8 * own);
                 largest = largest.max(end);
@@ -253,9 +253,9 @@ fn laid_out(declared: Vec<Declared>, union: bool, packing: Packing) -> Body {
                     0 => end,
                     aligned => end.next_multiple_of(8 * aligned),
                 };
-                // A bit-field without a name takes room and asks for no alignment.
+                // A bit-field without a name takes room, but does not affect the alignment.
                 if !member.name.is_empty() {
-                    // Under a `#pragma pack` gcc ignores its attribute.
+                    // Under a `#pragma pack` gcc ignores the member's own attribute.
                     let asked = if packed && packing.pack.is_none() { 1 } else { own };
                     alignment = alignment.max(cut(asked)).max(cut(member.aligned));
                 }
@@ -292,7 +292,7 @@ fn laid_out(declared: Vec<Declared>, union: bool, packing: Packing) -> Body {
     }
 }
 
-/// A member with its place; none for a bit-field that fits in no unit.
+/// A member with its place; `None`: no unit holds the bit-field.
 fn placed(member: Declared, start: u64, size: u64) -> Option<Member> {
     let (mut member_type, mut offset, mut bits) = (member.member_type, start / 8, None);
     if let Some(width) = member.width {
@@ -316,13 +316,13 @@ fn placed(member: Declared, start: u64, size: u64) -> Option<Member> {
     })
 }
 
-/// The unit of a bit-field that begins at the bit `first` of a structure of `size` bytes and was
-/// declared in a type of so many bytes. Yields the unit's size, its offset, and the field's first
+/// The unit of a bit-field that begins at the bit `first` of a structure of `size` bytes. `declared` is
+/// the size in bytes of its declared type. Yields the unit's size, its offset, and the field's first
 /// bit in the unit.
 ///
 /// Usually the unit is that of the declared type, which decides how the value is shown. A packed
-/// field may lie across two such units, or its unit may reach beyond the structure. Then the unit
-/// is the smallest that holds the field, or one that begins at the field's first byte. A field that
+/// field may lie across two such units, or its unit may reach beyond the structure. Then the unit is
+/// the smallest that holds the field, or one that begins at the field's first byte. A field that
 /// touches nine bytes has no unit.
 #[must_use]
 pub fn unit_of(first: u64, width: u64, declared: u64, size: u64) -> Option<(u8, u64, u32)> {
@@ -343,7 +343,7 @@ pub fn unit_of(first: u64, width: u64, declared: u64, size: u64) -> Option<(u8, 
     Some((bytes as u8, start, (first - 8 * start) as u32))
 }
 
-/// Whether a string is part of it. Structures of the traced program have none.
+/// Whether a string is part of the type. Structures of the traced program hold no strings.
 #[must_use]
 pub fn holds_strings(of: &Type) -> bool {
     match of {
@@ -354,7 +354,7 @@ pub fn holds_strings(of: &Type) -> bool {
     }
 }
 
-/// Bytes of a value in C, where it has a fixed size.
+/// The size in bytes of a value in C; `None`: the type has no fixed size.
 #[must_use]
 pub fn size_of(of: &Type) -> Option<u64> {
     match of {
@@ -368,7 +368,7 @@ pub fn size_of(of: &Type) -> Option<u64> {
     }
 }
 
-/// As [`size_of`], for the step of a pointer: a string is as long as in a structure.
+/// As [`size_of`], for the step of a pointer. A string counts as long as a string member.
 #[must_use]
 pub fn step_of(of: &Type) -> Option<u64> {
     match of {
@@ -404,7 +404,7 @@ impl Hash for Structure {
     }
 }
 
-/// Only the name: a structure may point to itself.
+/// Prints only the name, because a structure may point to itself.
 impl fmt::Debug for Structure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -420,7 +420,7 @@ mod tests {
         Type::Integer(IntegerType { bytes, signed: true })
     }
 
-    /// Offset, and shift and width of a bit-field.
+    /// The offset; for a bit-field also its shift and its width.
     type Place = (u64, Option<(u32, u32)>);
 
     fn places(members: &[(&str, u8, Option<u32>)], union: bool) -> (Vec<Place>, u64) {
@@ -447,7 +447,7 @@ mod tests {
         (places, body.bytes)
     }
 
-    /// The layouts that gcc gives the same declarations.
+    /// The expected layouts are those of gcc for the same declarations.
     #[test]
     fn members_lie_where_the_abi_has_them() {
         assert_eq!(

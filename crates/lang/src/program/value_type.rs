@@ -5,9 +5,9 @@ use super::{Foreign, Structure};
 /// A type of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IntegerType {
-    /// 1, 2, 4 or 8.
+    /// The size in bytes: 1, 2, 4 or 8.
     pub bytes: u8,
-    /// Whether it has negative values.
+    /// Whether the type has negative values.
     pub signed: bool,
 }
 
@@ -19,11 +19,11 @@ pub enum Type {
     Integer(IntegerType),
     /// A D string: at most `strsize` bytes with its NUL.
     String,
-    /// An address in the target, with the type that it points to (`None`: void).
+    /// An address in the target; the type is the one that it points to (`None`: void).
     Pointer(Option<Box<Type>>),
-    /// The address of bytes in scratch memory, as `copyin` yields it; with the size if it is constant.
+    /// The address of bytes in scratch memory, as `copyin` yields it.
     Bytes {
-        /// The size of the bytes, if the text says it.
+        /// The number of bytes, if it is constant.
         size: Option<u32>,
     },
     /// A structure or union. Only members, and what pointers point to, have this type: the values

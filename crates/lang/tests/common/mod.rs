@@ -1,5 +1,5 @@
-//! What holds for every program that the front end accepts, whatever the text was. The users of
-//! programs rely on it without checking again.
+//! The properties of every program that the front end accepts, whatever the text was. The users of
+//! programs rely on these properties and do not check them.
 
 use nanoprobe_lang::program::*;
 
@@ -41,6 +41,7 @@ fn statement(program: &Program, of: &Statement) {
                             }
                             (Type::Integer(integer), KeyType::Symbol(_)) => assert_eq!(integer.bytes, 8),
                             (Type::String, KeyType::String) => {}
+                            (Type::String, KeyType::Function) => assert!(value.is_function_name()),
                             other => panic!("key {other:?}"),
                         }
                     }
@@ -144,7 +145,7 @@ fn expression(program: &Program, of: &Expression) {
             assert_eq!((to, &index.value_type), (&Type::U64, &Type::I64));
             expression(program, index);
         }
-        // The type of a variable's address does not give the size of the memory there.
+        // The type of a variable does not limit what may be read at its address.
         ExpressionKind::Variable(target) => {
             let held = place(program, target);
             assert!(
@@ -203,7 +204,7 @@ fn expression(program: &Program, of: &Expression) {
         ExpressionKind::Cast(operand) => {
             let from = &operand.value_type;
             match to {
-                // The address of a string's bytes.
+                // The cast of a string to an integer is the address of its bytes.
                 Type::Integer(_) if *from == Type::String => assert_eq!(*to, Type::U64, "{of:?}"),
                 Type::Integer(_) | Type::Pointer(_) => assert!(!matches!(from, Type::String | Type::Void), "{of:?}"),
                 Type::String => assert!(!matches!(from, Type::Void), "{of:?}"),

@@ -1,4 +1,4 @@
-//! A program to trace, for scripts with a line `/* typed target */`. It has the types that
+//! A traced program for scripts with a line `/* typed target */`. It has the types that
 //! `tests/programs/typed.c` has in DWARF.
 
 use nanoprobe_lang::program::{
@@ -73,7 +73,7 @@ impl Default for Typed {
                 member("second", integer(4, true), 4),
             ]
         });
-        // A list: the structure points to itself, by its declaration.
+        // A list: the structure points to itself through its declaration.
         let next = structure("struct request", 64, {
             let nameless = nameless.clone();
             move || vec![member("", Type::Structure(nameless.clone()), 40)]

@@ -12,9 +12,9 @@ use crate::engine::{Demand, Kind, Member, Spot, engine, engine_to_change, engine
 use crate::error::{Error, answer};
 use crate::hit::{self, np_hook_hit};
 
-/// By function.
+/// The hooks, by the function's address.
 pub(crate) static HOOKS: Mutex<Hooks> = Mutex::new(None);
-/// The same.
+/// The hooks, by the function's address; `None` until there is a first hook.
 pub(crate) type Hooks = Option<HashMap<u64, Spot>>;
 
 /// `*original` is written before any thread reaches the replacement. Other threads call the function all the time,
@@ -36,7 +36,7 @@ unsafe fn hook(function: u64, replacement: *mut c_void, original: *mut *mut c_vo
     }
     let mut engine = engine_to_register()?;
     let address = engine.resolve(function, None, 0)?;
-    // Until it has a replacement, the hook lets every call go on.
+    // Until the hook has a replacement, every call runs the function itself.
     let member = Member::new(Kind::Hook, null_mut(), Some(np_hook_hit), null_mut());
     let spots = engine.register(vec![(address, member, Demand::Any)])?;
     let spot = *spots.first().ok_or(Error::NotRegistered)?;
@@ -47,7 +47,7 @@ unsafe fn hook(function: u64, replacement: *mut c_void, original: *mut *mut c_vo
     };
     hooks.insert(function, spot);
     if !original.is_null() {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller promises that `original` is NULL or may be written.
         unsafe { AtomicPtr::from_ptr(original) }.store(code.0 as *mut c_void, Ordering::Release);
     }
     let hook = std::ptr::from_ref(hook).cast_mut();
@@ -55,7 +55,7 @@ unsafe fn hook(function: u64, replacement: *mut c_void, original: *mut *mut c_vo
     Ok(())
 }
 
-/// A handler may have interrupted this very thread while it holds the lock.
+/// The calling code may be a handler that has interrupted this very thread while the thread held the lock.
 fn lock() -> Result<MutexGuard<'static, Hooks>, Error> {
     if hit::in_handler() {
         return Err(Error::InHandler);
@@ -68,7 +68,7 @@ fn unhook(function: u64) -> Result<(), Error> {
     let mut hooks = lock()?;
     let spot = hooks.as_mut().and_then(|hooks| hooks.remove(&function));
     let spot = spot.ok_or(Error::NotRegistered)?;
-    // Does not wait, since handlers of other probes may take long.
+    // The withdrawal does not wait here, since handlers of other probes may take long.
     let mut withdrawn = engine()?.withdraw(&[spot], false);
     drop(hooks);
     withdrawn.wait();
@@ -83,7 +83,7 @@ fn unhook(function: u64) -> Result<(), Error> {
 /// The replacement takes and returns what the function does. `original` is NULL or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_hook(function: *mut c_void, replacement: *mut c_void, original: *mut *mut c_void) -> c_int {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises what `hook` asks for.
     answer(unsafe { hook(function as u64, replacement, original) })
 }
 

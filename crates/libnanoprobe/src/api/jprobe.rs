@@ -10,11 +10,12 @@ use crate::error::{Error, answer};
 use crate::hit::{np_jprobe_end, np_jprobe_hit, np_jprobe_leave};
 
 /// # Safety
-/// As `np_register_jprobe`, each.
+///
+/// Each structure is as [`np_register_jprobe`] demands it.
 unsafe fn register(probes: &[*mut JumperProbe]) -> Result<(), Error> {
     let plain: Vec<*mut Probe> = probes.iter().map(|probe| probe.cast()).collect();
     let mut adapt = |probe: *mut Probe, member: &mut Member| {
-        // SAFETY: the caller's word: each of them is a `struct np_jprobe`, which begins with its probe.
+        // SAFETY: the caller promises that each is a `struct np_jprobe`, which begins with its probe.
         let mirror = unsafe { (*probe.cast::<JumperProbe>()).entry };
         if mirror.is_null() {
             return Err(Error::Argument("a jumper probe without its function"));
@@ -26,7 +27,7 @@ unsafe fn register(probes: &[*mut JumperProbe]) -> Result<(), Error> {
         member.entry.post = None;
         Ok(())
     };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises that the structures are whole.
     unsafe { register_as(&plain, &mut adapt) }
 }
 
@@ -36,17 +37,17 @@ unsafe fn register(probes: &[*mut JumperProbe]) -> Result<(), Error> {
 /// What `nanoprobe.h` says of the structure and its function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_register_jprobe(probe: *mut JumperProbe) -> c_int {
-    // SAFETY: one pointer at `&probe`; of the structure the caller's word.
+    // SAFETY: there is one pointer at `&probe`, and the caller promises that the structure is whole.
     answer(unsafe { array(&probe, 1).and_then(|probes| register(probes)) })
 }
 
 /// `np_register_jprobes`.
 ///
 /// # Safety
-/// `count` pointers, and of each what `nanoprobe.h` says.
+/// There are `count` pointers. Each structure is as `nanoprobe.h` demands it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_register_jprobes(probes: *const *mut JumperProbe, count: usize) -> c_int {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises `count` pointers to whole structures.
     answer(unsafe { array(probes, count).and_then(|probes| register(probes)) })
 }
 
@@ -59,23 +60,23 @@ pub extern "C" fn np_unregister_jprobe(probe: *mut JumperProbe) -> c_int {
 /// `np_unregister_jprobes`.
 ///
 /// # Safety
-/// `count` pointers.
+/// There are `count` pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_unregister_jprobes(probes: *const *mut JumperProbe, count: usize) -> c_int {
-    // SAFETY: the caller's word; a jumper probe begins with its probe.
+    // SAFETY: the caller promises `count` pointers, and a jumper probe begins with its probe.
     answer(unsafe { array(probes.cast::<*mut Probe>(), count) }.and_then(unregister))
 }
 
 /// `np_jprobe_return`.
 #[unsafe(no_mangle)]
 pub extern "C" fn np_jprobe_return() -> ! {
-    // SAFETY: it reads the calling thread's own block.
+    // SAFETY: the function reads only the calling thread's own block.
     let left = unsafe { np_jprobe_end() };
     if left != 0 {
-        // SAFETY: the stack pointer that the mirror's caller has left. It is a jump and no call, since
+        // SAFETY: `left` is the stack pointer that np_jprobe_call has stored. This is a jump, not a call, since
         // `np_jprobe_leave` is only fast when the processor's count of calls and returns matches.
         unsafe { std::arch::asm!("jmp {leave}", leave = sym np_jprobe_leave, in("rdi") left, options(noreturn)) };
     }
-    // Not called in a mirror, so there is nothing to return to.
+    // No jumper probe's mirror runs in this thread, so there is no function to go back to.
     std::process::abort()
 }

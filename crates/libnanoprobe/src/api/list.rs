@@ -1,4 +1,4 @@
-//! `np_list`: everything that is registered.
+//! `np_list`: lists all registered probes and watchpoints.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
@@ -29,10 +29,10 @@ pub struct Info {
     pub offset: usize,
 }
 
-/// What `np_list` calls.
+/// The function that `np_list` calls for each row.
 pub type Visit = unsafe extern "C" fn(info: *const Info, user: *mut c_void) -> c_int;
 
-/// What a row shows, before it is turned into pointers.
+/// The contents of a row, before its texts are turned into pointers.
 struct Found {
     address: u64,
     kind: c_int,
@@ -44,11 +44,11 @@ struct Found {
     offset: u64,
 }
 
-/// Hits and missed.
+/// Where the counts of hits and missed hits come from.
 enum Counts {
-    /// The index of the counters, which are read when the row is shown.
+    /// From the counters with this index, when the row is shown.
     Index(u32),
-    /// Known.
+    /// The counts are known already: hits, missed.
     Known(u64, u64),
 }
 
@@ -101,7 +101,7 @@ fn all(engine: &Engine) -> Vec<Found> {
 /// `np_list`.
 ///
 /// # Safety
-/// `visit` takes each structure and `user`.
+/// `visit` may be called with each structure and `user`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_list(visit: Visit, user: *mut c_void) -> c_int {
     let found = match engine() {
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn np_list(visit: Visit, user: *mut c_void) -> c_int {
             symbol: one.symbol.as_ptr(),
             offset: one.offset as usize,
         };
-        // SAFETY: the caller's word.
+        // SAFETY: the caller promises that `visit` takes these arguments.
         let result = unsafe { visit(&info, user) };
         if result != 0 {
             return result;

@@ -35,7 +35,7 @@ unsafe fn name<'a>(text: *const c_char) -> Result<Option<&'a str>, Error> {
     if text.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises a string, and `text` is not NULL here.
     let text = unsafe { CStr::from_ptr(text) };
     let text = text
         .to_str()
@@ -64,9 +64,10 @@ unsafe fn check_rest<T>(structure: *const T, size: usize) -> Result<(), Error> {
     }
 }
 
-/// The structures of an array of pointers.
+/// The structures whose addresses are in an array.
 ///
 /// # Safety
+///
 /// There are `count` pointers at `array`, and no thread writes them meanwhile.
 unsafe fn array<'a, T>(array: *const *mut T, count: usize) -> Result<&'a [*mut T], Error> {
     if count == 0 {
@@ -75,7 +76,7 @@ unsafe fn array<'a, T>(array: *const *mut T, count: usize) -> Result<&'a [*mut T
     if array.is_null() || count > crate::hit::PROBES_MAX {
         return Err(Error::Argument("an array without elements, or with too many"));
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises `count` pointers.
     let pointers = unsafe { std::slice::from_raw_parts(array, count) };
     if pointers.iter().any(|pointer| pointer.is_null()) {
         return Err(Error::Argument("NULL among the structures"));

@@ -19,13 +19,13 @@ use crate::engine::{
 use crate::error::{Error, answer};
 use crate::{hit, tsan};
 
-/// `done`, which is called when an asynchronous removal is complete.
+/// The type of `done`, the function that is called when an asynchronous removal is complete.
 pub type Done = unsafe extern "C" fn(probe: *mut Probe);
 
-/// Asynchronous removals that may not be complete.
+/// Asynchronous removals that may not be complete yet.
 pub(crate) static PENDING: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
 
-/// One of them.
+/// An asynchronous removal.
 pub(crate) struct Pending {
     withdrawn: Withdrawn,
     probe: usize,
@@ -36,12 +36,13 @@ pub(crate) struct Pending {
 /// The member that a probe's structure describes, and its address.
 ///
 /// # Safety
-/// A whole `struct np_probe`, registered nowhere.
+///
+/// `probe` points to a whole `struct np_probe` that is not registered.
 pub(super) unsafe fn describe(
     engine: &mut Engine,
     probe: *mut Probe,
 ) -> Result<(TargetAddress, Member, Demand), Error> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises a whole structure.
     let given = unsafe { &*probe };
     if given.size < size_of::<Probe>() {
         return Err(Error::Argument(
@@ -55,7 +56,7 @@ pub(super) unsafe fn describe(
     if engine.spot(probe as usize).is_some() {
         return Err(Error::Registered);
     }
-    // SAFETY: the caller's word.
+    // SAFETY: `symbol` is NULL or a string, as the header demands.
     let symbol = unsafe { name(given.symbol) }?;
     let addr = given.addr as u64;
     if symbol.is_none() && addr == 0 {
@@ -88,21 +89,23 @@ pub(super) unsafe fn describe(
 }
 
 /// # Safety
-/// As [`describe`], each.
+///
+/// Each structure is as [`describe`] demands it.
 unsafe fn register(probes: &[*mut Probe]) -> Result<(), Error> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises that the structure has as many bytes as its size says.
     let mut adapt = |probe: *mut Probe, _: &mut Member| {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller promises that the structure has as many bytes as its size says.
         unsafe { check_rest(probe, (*probe).size) }
     };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises that the structures are whole.
     unsafe { register_as(probes, &mut adapt) }
 }
 
 /// Registers structures that begin with a `struct np_probe`; `adapt` changes each member as its kind requires.
 ///
 /// # Safety
-/// As [`describe`], each.
+///
+/// Each structure is as [`describe`] demands it.
 pub(super) unsafe fn register_as(
     probes: &[*mut Probe],
     adapt: &mut dyn FnMut(*mut Probe, &mut Member) -> Result<(), Error>,
@@ -114,7 +117,7 @@ pub(super) unsafe fn register_as(
         if !seen.insert(*probe) {
             return Err(Error::Registered);
         }
-        // SAFETY: the caller's word.
+        // SAFETY: the caller promises that the structures are whole.
         let mut described = unsafe { describe(&mut engine, *probe) }?;
         adapt(*probe, &mut described.1)?;
         members.push(described);
@@ -133,13 +136,15 @@ pub(super) unsafe fn register_as(
 }
 
 /// # Safety
-/// A whole `struct np_probe`.
+///
+/// `probe` points to a whole `struct np_probe`.
 pub(super) unsafe fn offset_of(probe: *const Probe) -> u64 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises a whole structure.
     unsafe { (*probe).offset as u64 }
 }
 
-/// Where the probes stand. A probe that is listed twice is an error, since it is not registered the second time.
+/// The spots of the probes. A probe that is listed twice is an error, because it is not registered any more when it is
+/// removed the second time.
 fn spots_of(engine: &Engine, probes: &[*mut Probe]) -> Result<Vec<Spot>, Error> {
     let mut seen = HashSet::with_capacity(probes.len());
     let spot = |probe: &*mut Probe| {
@@ -158,7 +163,7 @@ pub(super) fn unregister(probes: &[*mut Probe]) -> Result<(), Error> {
     for probe in probes {
         engine.forget(*probe as usize);
     }
-    // Does not wait: handlers may take long, and other threads may register meanwhile.
+    // The withdrawal does not wait here: handlers may take long, and other threads may register meanwhile.
     let mut withdrawn = engine.withdraw(&spots, false);
     drop(engine);
     withdrawn.wait();
@@ -235,17 +240,17 @@ pub(super) fn set_enabled(probe: *mut Probe, enabled: bool) -> Result<(), Error>
 /// What `nanoprobe.h` says of the structure and its handlers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_register_probe(probe: *mut Probe) -> c_int {
-    // SAFETY: one pointer at `&probe`; of the structure the caller's word.
+    // SAFETY: there is one pointer at `&probe`, and the caller promises that the structure is whole.
     answer(unsafe { array(&probe, 1).and_then(|probes| register(probes)) })
 }
 
 /// `np_register_probes`.
 ///
 /// # Safety
-/// `count` pointers, and of each what `nanoprobe.h` says.
+/// There are `count` pointers. Each structure is as `nanoprobe.h` demands it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_register_probes(probes: *const *mut Probe, count: usize) -> c_int {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises `count` pointers to whole structures.
     answer(unsafe { array(probes, count).and_then(|probes| register(probes)) })
 }
 
@@ -258,10 +263,10 @@ pub extern "C" fn np_unregister_probe(probe: *mut Probe) -> c_int {
 /// `np_unregister_probes`.
 ///
 /// # Safety
-/// `count` pointers.
+/// There are `count` pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_unregister_probes(probes: *const *mut Probe, count: usize) -> c_int {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises `count` pointers.
     answer(unsafe { array(probes, count) }.and_then(unregister))
 }
 

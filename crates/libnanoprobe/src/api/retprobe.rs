@@ -18,12 +18,12 @@ use crate::error::{Error, answer};
 use crate::hit::{self, CallPlan, Calls, np_retprobe_entry, np_retprobe_exit};
 use crate::tsan;
 
-/// By the address of the caller's structure.
+/// The registered return probes, by the address of the caller's structure.
 pub(crate) static REGISTERED: Mutex<ReturnProbes> = Mutex::new(None);
-/// The same.
+/// The registered return probes, by the address of the caller's structure.
 pub(crate) type ReturnProbes = Option<HashMap<usize, Registered>>;
 
-/// One of them.
+/// A registered return probe.
 pub(crate) struct Registered {
     entry: Spot,
     exits: Vec<Spot>,
@@ -39,19 +39,20 @@ struct Wanted {
 }
 
 /// # Safety
-/// A whole `struct np_retprobe`, unless its size says otherwise.
+///
+/// `probe` points to a whole `struct np_retprobe`, or to one that is shorter and says so in its size.
 unsafe fn check(engine: &mut Engine, probe: *mut ReturnProbe) -> Result<Wanted, Error> {
-    // SAFETY: the caller's word: a size is there in any case.
+    // SAFETY: the caller promises that at least the size is there.
     if unsafe { (*probe).probe.size } < size_of::<ReturnProbe>() {
         return Err(Error::Argument(
             "its size is smaller than this version's: begin it with { NP_SIZE(struct np_retprobe) }",
         ));
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises that the structure has as many bytes as its size says.
     unsafe { check_rest(probe, (*probe).probe.size) }?;
-    // SAFETY: the caller's word.
+    // SAFETY: the structure is whole, since its size was checked above.
     let (address, member, demand) = unsafe { describe(engine, probe.cast::<Probe>()) }?;
-    // SAFETY: as above.
+    // SAFETY: the structure is whole, since its size was checked above.
     let given = unsafe { &*probe };
     if member.entry.pre.is_some() || member.entry.post.is_some() {
         return Err(Error::Argument("a return probe has no pre- or post-handler of its own"));
@@ -75,16 +76,17 @@ unsafe fn check(engine: &mut Engine, probe: *mut ReturnProbe) -> Result<Wanted, 
     })
 }
 
-/// Registers one, in the form that is requested and possible.
+/// Registers one probe, in the form that is requested and possible.
 ///
 /// # Safety
-/// As [`check`].
+///
+/// The structure is as [`check`] demands it.
 unsafe fn register_one(engine: &mut Engine, probe: *mut ReturnProbe) -> Result<Registered, Error> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises what `check` demands.
     let wanted = unsafe { check(engine, probe) }?;
     let ways = engine.ways_out(wanted.address)?;
     engine.watch_threads()?;
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises what `check` demands.
     let mut place = |form, demand| unsafe { place(engine, probe, &wanted, &ways, form, demand) };
     match wanted.form {
         AUTO if wanted.member.trap => place(EXITS, Demand::Any).or_else(|_| place(ADDRESS, Demand::Any)),
@@ -101,7 +103,8 @@ unsafe fn register_one(engine: &mut Engine, probe: *mut ReturnProbe) -> Result<R
 }
 
 /// # Safety
-/// As [`check`].
+///
+/// The structure is as [`check`] demands it.
 unsafe fn place(
     engine: &mut Engine,
     probe: *mut ReturnProbe,
@@ -120,9 +123,9 @@ unsafe fn place(
     } else {
         None
     };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises a whole structure, and its size was checked.
     let given = unsafe { &*probe };
-    // What ThreadSanitizer must know of the structure was released when it was described.
+    // ThreadSanitizer was told about the structure when `describe` read it.
     let told = |handler: Option<ReturnHandler>, instead: ReturnHandler| match tsan::is_there() {
         true => handler.map(|_| instead),
         false => handler,
@@ -149,7 +152,7 @@ unsafe fn place(
         member.calls = Some(Arc::clone(&calls));
         member
     };
-    // The exits come first, so that no call is seen whose return is not.
+    // The exits are registered first. Otherwise the probe might see a call but not its return.
     let exits = rets
         .iter()
         .map(|ret| (*ret, member(Kind::Exit, np_retprobe_exit as hit::Function), demand));
@@ -172,12 +175,13 @@ unsafe fn place(
 }
 
 /// # Safety
-/// As `np_register_retprobe`, each.
+///
+/// Each structure is as [`np_register_retprobe`] demands it.
 unsafe fn register(probes: &[*mut ReturnProbe]) -> Result<(), Error> {
     let mut done = Vec::with_capacity(probes.len());
     let mut engine = engine_to_register()?;
     for probe in probes {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller promises what `np_register_retprobe` demands.
         match unsafe { register_one(&mut engine, *probe) } {
             Ok(registered) => {
                 engine.remember(*probe as usize, registered.entry);
@@ -204,7 +208,8 @@ unsafe fn register(probes: &[*mut ReturnProbe]) -> Result<(), Error> {
     Ok(())
 }
 
-/// First no new calls, then no more returns, then no thread in a handler.
+/// The entry is removed first, so that no new calls are followed; then the exits. At last, waits until no thread is in
+/// a handler.
 fn withdraw(probe: *mut ReturnProbe, registered: &Registered) -> Result<(), Error> {
     let mut all = vec![registered.entry];
     all.extend(&registered.exits);
@@ -222,7 +227,7 @@ fn withdraw(probe: *mut ReturnProbe, registered: &Registered) -> Result<(), Erro
 }
 
 fn unregister(probes: &[*mut ReturnProbe]) -> Result<(), Error> {
-    // Checked first, since a handler must not wait for itself.
+    // This check comes first, since a handler must not wait for itself.
     drop(engine_to_change()?);
     let found: Vec<_> = {
         let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -258,17 +263,17 @@ fn calls_of(probe: *const ReturnProbe) -> Option<Arc<Calls>> {
 /// What `nanoprobe.h` says of the structure and its handlers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_register_retprobe(probe: *mut ReturnProbe) -> c_int {
-    // SAFETY: one pointer at `&probe`; of the structure the caller's word.
+    // SAFETY: there is one pointer at `&probe`, and the caller promises that the structure is whole.
     answer(unsafe { array(&probe, 1).and_then(|probes| register(probes)) })
 }
 
 /// `np_register_retprobes`.
 ///
 /// # Safety
-/// `count` pointers, and of each what `nanoprobe.h` says.
+/// There are `count` pointers. Each structure is as `nanoprobe.h` demands it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_register_retprobes(probes: *const *mut ReturnProbe, count: usize) -> c_int {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises `count` pointers to whole structures.
     answer(unsafe { array(probes, count).and_then(|probes| register(probes)) })
 }
 
@@ -281,10 +286,10 @@ pub extern "C" fn np_unregister_retprobe(probe: *mut ReturnProbe) -> c_int {
 /// `np_unregister_retprobes`.
 ///
 /// # Safety
-/// `count` pointers.
+/// There are `count` pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_unregister_retprobes(probes: *const *mut ReturnProbe, count: usize) -> c_int {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises `count` pointers.
     answer(unsafe { array(probes, count) }.and_then(unregister))
 }
 

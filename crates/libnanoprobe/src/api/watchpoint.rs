@@ -14,20 +14,21 @@ use crate::{hit, tsan};
 const ADDRESSES_END: u64 = 1 << 56;
 
 /// # Safety
-/// A whole `struct np_watchpoint`, unless its size says otherwise.
+///
+/// `watchpoint` points to a whole `struct np_watchpoint`, or to one that is shorter and says so in its size.
 unsafe fn register(watchpoint: *mut Watchpoint) -> Result<(), Error> {
     if watchpoint.is_null() {
         return Err(Error::Argument("NULL"));
     }
-    // SAFETY: the caller's word: a size is there in any case.
+    // SAFETY: the caller promises that at least the field `size` is there.
     if unsafe { (*watchpoint).size } < size_of::<Watchpoint>() {
         return Err(Error::Argument(
             "its size is smaller than this version's: begin it with NP_SIZE",
         ));
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises that the structure has as many bytes as its size says.
     unsafe { check_rest(watchpoint, (*watchpoint).size) }?;
-    // SAFETY: the caller's word.
+    // SAFETY: the structure is whole, since its size was checked above.
     let given = unsafe { &*watchpoint };
     let (address, length) = (given.addr as u64, given.length as u64);
     if !(2..=EXECUTE as c_int).contains(&given.kind) {
@@ -92,7 +93,7 @@ fn state(watchpoint: *const Watchpoint) -> Option<WatchState> {
 /// What `nanoprobe.h` says of the structure and its handler.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_register_watchpoint(watchpoint: *mut Watchpoint) -> c_int {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises what `register` demands.
     answer(unsafe { register(watchpoint) })
 }
 

@@ -6,17 +6,17 @@ use super::Engine;
 use crate::hit;
 use crate::hit::PROBES_MAX;
 
-/// The counts of at most this many are kept.
+/// The counts of at most this many unregistered probes are kept.
 const ENDED_MAX: usize = PROBES_MAX;
 
-/// Of one.
+/// The last counts of one probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// How often its handlers ran.
+    /// How often the probe's handlers ran.
     pub hits: u64,
-    /// How often they were left out.
+    /// How often the handlers were left out.
     pub missed: u64,
-    /// Of a return probe.
+    /// For a return probe: how many calls ended without a return.
     pub abandoned: u64,
 }
 
@@ -65,7 +65,7 @@ impl Engine {
         }
     }
 
-    /// The counts of the structure, as it is or was last registered.
+    /// The last counts of the structure at this address.
     pub fn counts(&self, owner: usize) -> Counts {
         match self.spots.get(&owner) {
             Some(spot) => {

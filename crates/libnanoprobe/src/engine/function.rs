@@ -1,4 +1,4 @@
-//! One function's patches: planned from the sites that are active in it, kept where they are the same as before.
+//! One function's patches: planned from the sites that are active in the function. Patches that do not change are kept.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -11,32 +11,32 @@ use super::site::{SiteState, Wanted, new_site};
 use crate::error::Error;
 use crate::hit::{self, Site};
 
-/// A function in which something is, or was, registered.
+/// A function in which a probe is, or was, registered.
 pub struct Function {
-    /// Where it lies.
+    /// The function's range of addresses.
     pub extent: Range<u64>,
-    /// Index of its module.
+    /// Index of the function's module.
     pub module: usize,
-    /// Its decoded parts: the main one first, then the cold ones.
+    /// The function's decoded parts: the main part first, then the cold parts.
     pub parts: Vec<FunctionMap>,
-    /// What is registered there, by address.
+    /// The probed instructions of the function, by address.
     pub sites: BTreeMap<u64, SiteState>,
     /// The patches that are in the text.
     pub patches: Vec<KeptPatch>,
     /// All patches that were ever built.
     pub known: Known,
-    /// Whether its parts have the padding of the functions around it.
+    /// Whether `parts` know the padding of the functions around this function.
     pub sees_neighbours: bool,
-    /// The sites that it had before its module was loaded again.
+    /// The sites that the function had before its module was loaded again.
     pub retired: HashMap<u64, &'static Site>,
 }
 
-/// What is kept of a function whose module is gone.
+/// The part of a function that is kept when its module is unloaded.
 #[derive(Default)]
 pub struct Retired {
-    /// As [`Function::known`].
+    /// All patches that were ever built, see [`Function::known`].
     pub known: Known,
-    /// Its sites.
+    /// The function's sites, by address.
     pub sites: HashMap<u64, &'static Site>,
 }
 
@@ -71,7 +71,7 @@ impl Function {
         Err(Error::NotCode(TargetAddress(address)))
     }
 
-    /// The site at an instruction.
+    /// The site at an instruction; a new one if there is none.
     ///
     /// # Errors
     /// No instruction starts at `address`.
@@ -87,11 +87,12 @@ impl Function {
         Ok(self.sites.entry(address).or_insert_with(make))
     }
 
-    /// What fires at a site.
+    /// The points at which the handlers of a site fire.
     pub fn points(&self, state: &SiteState) -> Vec<Point> {
         let address = state.site.address;
-        // An emulated call writes its return address where the frame of an entry would be. Also a detour may be hit
-        // after the first post-handler was registered, but before its own detour exists.
+        // An emulated call writes its return address where the frame of an entry would be, so such an entry is
+        // treated like any other instruction. That must be so from the beginning: a detour may be hit after the first
+        // post-handler was registered, and before the new detour exists.
         let position = if address == self.extent.start && state.site.emulation == 0 {
             Position::Entry
         } else {

@@ -1,7 +1,8 @@
-//! What was built for a function: detours are for ever, so the same runs find theirs again.
+//! The patches and detours that were built for a function. Detours are never freed, so the same runs find their old
+//! detours again.
 //!
-//! Runs whose jumps share bytes are placed together, and found together: the jump of the first ends with the bytes of
-//! the second one's, which follow from where that one's detour lies.
+//! Runs whose jumps share bytes are placed together, and found together: the last bytes of the first jump are the
+//! first bytes of the second jump. The latter depend on where the second detour lies.
 //!
 //! ```text
 //!   first    e9 |                     its displacement is d2 d1 d0 e9
@@ -17,15 +18,15 @@ use nanoprobe_text::planning::build_all;
 use super::patch::KeptPatch;
 use crate::error::Error;
 
-/// All that was ever built for a function.
+/// All patches that were ever built for a function.
 #[derive(Default)]
 pub struct Known(Vec<Group>);
 
 /// Runs that were placed together.
 struct Group {
-    /// As they were planned, ascending.
+    /// The runs as they were planned, ascending.
     planned: Vec<RunPlan>,
-    /// What was built. A run that found no place has given way to others.
+    /// The patches that were built. A run that found no place is replaced by other runs.
     patches: Vec<KeptPatch>,
 }
 
@@ -33,7 +34,7 @@ impl Known {
     /// The patches for some runs: those that were built before, and new ones in near memory.
     ///
     /// # Errors
-    /// No room near enough.
+    /// There is no room near enough.
     pub fn patches_for(
         &mut self,
         runs: Vec<RunPlan>,
@@ -48,7 +49,7 @@ impl Known {
                 None => unknown.push(planned),
             }
         }
-        // Those with the least choice first.
+        // Groups with the least choice of places come first.
         let rank = |run: &RunPlan| {
             run.springboard()
                 .map_or(run.constraint, |board| board.constraint)
@@ -66,13 +67,13 @@ impl Known {
         Ok(patches)
     }
 
-    /// What was built of a run that was placed by itself.
+    /// The patch of a run that was placed by itself.
     pub fn patch_of(&self, run: &RunPlan) -> Option<&KeptPatch> {
         let group = self.0.iter().find(|group| group.planned == std::slice::from_ref(run))?;
         group.patches.iter().find(|patch| patch.run == *run)
     }
 
-    /// Somebody else has the memory of these detours.
+    /// Forgets the detours in this memory, which now has another owner.
     pub fn forget(&mut self, memory: &Range<TargetAddress>) {
         let is_there = |group: &Group| group.patches.iter().any(|patch| memory.contains(&patch.detour));
         self.0.retain(|group| !is_there(group));
@@ -100,7 +101,7 @@ impl Group {
     }
 }
 
-/// Ascending runs by what must be placed together: a run, and the one that its jump ends in.
+/// Groups ascending runs that must be placed together: a run, and the run in whose bytes its jump ends.
 fn groups(runs: Vec<RunPlan>) -> Vec<Vec<RunPlan>> {
     let mut groups: Vec<Vec<RunPlan>> = Vec::new();
     for run in runs {

@@ -10,7 +10,7 @@
 //! membarrier(2). The engine itself calls functions (malloc, pwrite, syscall, memcpy) whose text may be changing.
 //! That is safe because at every step every instruction is right or traps, and the agent handles the traps.
 //!
-//! Detours stay mapped for ever: of a thread that runs no handler it is not known whether it is in one. The same
+//! Detours stay mapped for ever: a thread that runs no handler may be in a detour, and nothing shows that. The same
 //! run, built again, finds its old detour. So memory grows with the number of different runs, not with time.
 
 mod ended;
@@ -50,23 +50,23 @@ use crate::self_process::{self, Agent, Own};
 
 /// How long to wait for a thread that blocks the signals of a breakpoint.
 const MASKS_WAIT: Duration = Duration::from_millis(500);
-/// The same for a thread that does not sleep: it may be a new one without a processor.
+/// How long to wait for a thread that does not sleep. It may be a new thread that has not run yet.
 const NEW_THREADS_WAIT: Duration = Duration::from_secs(5);
 
-/// Where a member is registered.
+/// The place at which a member is registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
-    /// Start of the function.
+    /// The start of the function.
     pub function: u64,
-    /// The instruction.
+    /// The address of the instruction.
     pub address: u64,
-    /// The index of its counters; 0: it has none of its own.
+    /// The index of the member's counters; 0: the member has no counters of its own.
     pub index: u32,
-    /// Which member.
+    /// The id of the member.
     pub id: u64,
 }
 
-/// All that is registered in this process.
+/// Everything that is registered in this process.
 pub struct Engine {
     own: Own,
     agent: Agent,
@@ -82,9 +82,10 @@ pub struct Engine {
     /// Lists that were replaced, and that threads may still be reading, with the members that were removed from
     /// them.
     replaced: Vec<(Epochs, Vec<OldList>, Vec<Member>)>,
-    /// Members whose module is gone, by their ids.
+    /// Members whose module was unloaded, by their ids.
     unloaded: HashMap<u64, Member>,
-    /// What was built for functions whose module is gone, by their start. The module may be loaded again.
+    /// For functions whose module was unloaded, by their start, what was built for them. The module may be loaded
+    /// again.
     retired: HashMap<u64, Retired>,
     returns: Returns,
     proofs: proof::Proofs,
@@ -95,22 +96,22 @@ pub struct Engine {
     ended: ended::Ended,
 }
 
-/// The signals that probes raise.
+/// The state of the measures for signals that probes raise.
 #[derive(Default)]
 struct Signals {
-    /// Their actions are the agent's.
+    /// Whether the agent's actions for these signals are installed.
     have_actions: bool,
-    /// The program's own calls go through the agent.
+    /// The program's own signal calls go through the agent.
     have_shims: bool,
-    /// Patches before these calls.
+    /// The patches in front of these calls.
     shims: Vec<KeptPatch>,
     /// Threads that still blocked the signals at the end of a wait.
     known_to_block: Vec<i32>,
 }
 
-/// What tells members apart.
+/// The numbers that tell members apart.
 struct Numbers {
-    /// Indices of counters that are free again.
+    /// Indices of counters that may be used again.
     free: Vec<u32>,
     /// The first index that was never used.
     next: u32,
@@ -122,15 +123,15 @@ impl Default for Numbers {
     fn default() -> Numbers {
         Numbers {
             free: Vec::new(),
-            // 0 is everybody's who needs no counters.
+            // 0 is the index of all members that need no counters.
             next: 1,
             ids: 0,
         }
     }
 }
 
-/// Held while the engine is being made, so that a fork waits for it. Otherwise the child would find a half-made
-/// engine.
+/// Held while the engine is being made, so that a fork waits for the end of this. Otherwise the child would find a
+/// half-made engine.
 pub(crate) static MAKING: Mutex<()> = Mutex::new(());
 static ENGINE: OnceLock<Mutex<Engine>> = OnceLock::new();
 
@@ -155,14 +156,14 @@ pub fn engine() -> Result<MutexGuard<'static, Engine>, Error> {
             }
         }
     };
-    // A panic is a bug of ours; the old state is still the best there is.
+    // A panic of another thread is a bug of ours; even so, the state that it has left is the best there is.
     Ok(engine.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The same, to register something: asks the dynamic linker first what it has loaded.
+/// Locks the engine to register something. Before it locks, it asks the dynamic linker what is loaded.
 ///
 /// # Errors
-/// As above.
+/// Those of [`engine`], or there is too little memory.
 pub fn engine_to_register() -> Result<MutexGuard<'static, Engine>, Error> {
     if hit::in_handler() {
         return Err(Error::InHandler);
@@ -174,16 +175,16 @@ pub fn engine_to_register() -> Result<MutexGuard<'static, Engine>, Error> {
     Ok(engine)
 }
 
-/// The same, to change what is registered.
+/// Locks the engine to change what is registered.
 ///
 /// # Errors
-/// As above; or there is too little memory.
+/// Those of [`engine`], or there is too little memory.
 pub fn engine_to_change() -> Result<MutexGuard<'static, Engine>, Error> {
     self_process::check_limits(self_process::Need::Changes)?;
     engine()
 }
 
-/// The engine, if there is one already.
+/// The engine, if it exists already.
 pub fn made() -> Option<&'static Mutex<Engine>> {
     ENGINE.get()
 }
@@ -272,18 +273,18 @@ impl Engine {
         self.functions.values()
     }
 
-    /// What is known of this process.
+    /// The engine's knowledge of this process: modules, memory, map.
     pub fn own(&self) -> &Own {
         &self.own
     }
 
-    /// Called in a new child of fork, which has its own memory, and must register for its own barriers.
+    /// Called in a new child of fork. The child has its own memory, and must register for barriers again.
     ///
     /// # Errors
-    /// The system refuses one of them, and then nothing may be registered.
+    /// The system refuses the barriers. Then nothing may be registered.
     pub fn forked(&mut self) -> Result<(), Error> {
         self.agent.forked();
-        // Of the parent's other threads none is here.
+        // The child has none of its parent's other threads.
         self.signals.known_to_block.clear();
         self.own.forked()?;
         self_process::register()?;

@@ -1,5 +1,5 @@
-//! What the program has loaded, and what may be probed in it: from symbols and addresses to decoded functions, and
-//! libraries that come and go.
+//! The modules that the program has loaded, and the places in them that may be probed. Symbols and addresses become
+//! decoded functions here; libraries come and go.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,8 +16,9 @@ use crate::self_process::Own;
 use crate::{hit, self_process};
 
 impl Engine {
-    /// Where an address or a symbol is, with the offset added. Updates the list of modules where it may be out of
-    /// date: after the dynamic linker has loaded or unloaded something, and for code that it has not loaded.
+    /// The address of a symbol, or the given address, with the offset added. Updates the list of modules where it may
+    /// be out of date: after the dynamic linker has loaded or unloaded something, and for code that it has not
+    /// loaded.
     ///
     /// # Errors
     /// No such symbol, or the map cannot be read.
@@ -96,7 +97,7 @@ impl Engine {
             self.retired.insert(function.extent.start, retired);
         }
         lists.extend(self.doubt(&range));
-        // Another module may be loaded there, whose breakpoints are not ours.
+        // Another module may be loaded at the same addresses later. Its own breakpoints are not ours.
         self.agent.redirects.retain(|from| !range.contains(&from));
         self.returns.forget(&range);
         self.signals.shims.retain(|shim| !range.contains(&shim.built.address.0));
@@ -152,11 +153,11 @@ impl Engine {
         Ok(function)
     }
 
-    /// Whether the address is in code that a hit runs through: this library's own, the agent, the detours.
+    /// Whether the address is in code that a hit runs through: this library, the agent, the detours.
     fn is_forbidden(&self, address: u64) -> bool {
         let ours = self.own.modules().find(TargetAddress(hit::dispatch_address()));
         let is_library = |(index, module): (usize, &nanoprobe_symbols::Module)| {
-            // When it is linked statically into the program, only the hit path itself is ours.
+            // When this library is linked statically into the program, only the hit path itself is forbidden.
             let range = self.own.modules().range(index);
             let is_shared = module.name().starts_with("libnanoprobe.so");
             is_shared && range.is_some_and(|range| range.contains(&address)) || hit::is_path(address)

@@ -7,8 +7,8 @@ use nanoprobe_patch::{Built, RunPlan, TargetAddress};
 pub struct KeptPatch {
     /// The run from which it was built.
     pub run: RunPlan,
-    /// Where its detour is.
+    /// The address of its detour.
     pub detour: TargetAddress,
-    /// The bytes.
+    /// The bytes of the patch and its detour.
     pub built: Built,
 }

@@ -21,7 +21,7 @@ use super::function::Function;
 use super::springboards::Springboards;
 use crate::error::Error;
 
-/// How far from a function padding is useful: as far as a short jump reaches, and the padding's own length.
+/// How far from a function padding is useful: the reach of a short jump plus the padding's own length.
 const NEIGHBOURHOOD_BYTES: u64 = 192;
 
 /// Runs, by the start of their function.
@@ -31,7 +31,7 @@ impl Engine {
     /// The runs for the sites of some functions that are active now.
     ///
     /// # Errors
-    /// The first refusal.
+    /// The planner's first refusal.
     pub(super) fn runs(&mut self, functions: &[u64]) -> Result<Runs, Error> {
         let planned = self.runs_that_see_enough(functions)?;
         let (mut good, crowded): (Runs, Runs) = planned.into_iter().partition(|(start, runs)| {
@@ -138,8 +138,8 @@ impl Engine {
                         shown.show_taken(taken);
                         planning.add(&shown, &points, force);
                     }
-                    // A part with sites that must trap is not planned again, since the new plan would not know
-                    // about them.
+                    // A part with sites that must trap is not planned again: the new plan would not know about these
+                    // sites.
                     match trap {
                         true => parts.remove(&part.start()),
                         false => parts.insert(part.start(), part),
@@ -153,7 +153,8 @@ impl Engine {
             return Err(refusal.into());
         }
         let mut runs: Runs = gather(functions.iter().map(|start| (*start, Vec::new())));
-        // Where nothing fires in a run it belongs to the run directly before it, for whose sake it is there.
+        // A run in which nothing fires exists only to make room for the run directly before it, and belongs to that
+        // run's function.
         let mut before = None;
         for run in settled.runs {
             let wanting = before.filter(|(successor, _)| *successor == run.start);
@@ -168,7 +169,7 @@ impl Engine {
         Ok(runs)
     }
 
-    /// The one of these functions whose sites are in a run.
+    /// Which of these functions has the sites that are in a run.
     ///
     /// # Errors
     /// Two functions overlap, and a run has sites of both, so that removing one would remove the other.
@@ -186,12 +187,12 @@ impl Engine {
             .ok_or(nanoprobe_patch::Refusal::Breakpoint { site: run.start }.into())
     }
 
-    /// The text that patches of other functions use, as far as it matters to these functions.
+    /// The ranges near these functions that patches of other functions use.
     fn text_of_others(&self, functions: &[u64]) -> Vec<Range<TargetAddress>> {
         let mut starts = BTreeSet::new();
         for function in functions.iter().filter_map(|start| self.functions.get(start)) {
             for around in function.parts.iter().map(around) {
-                // The last function before may reach into the neighbourhood.
+                // The last function that begins before this neighbourhood may reach into it.
                 let first = self.functions.range(..around.start).next_back();
                 let first = first.map_or(around.start, |(start, _)| *start);
                 starts.extend(self.functions.range(first..around.end).map(|(start, _)| *start));
@@ -205,7 +206,7 @@ impl Engine {
 }
 
 impl Function {
-    /// The points of those sites in a part that must trap, or of the others.
+    /// The points of those sites in a part that must trap. If `trap` is false: the points of the other sites.
     fn points_in(&self, part: &FunctionMap, traps: &BTreeSet<u64>, trap: bool) -> Vec<Point> {
         let range = part.start().0..part.start().0.saturating_add(part.size());
         let sites = self.sites.range(range).map(|(_, state)| state);
@@ -216,7 +217,8 @@ impl Function {
         active.flat_map(|state| self.points(state)).collect()
     }
 
-    /// Whether threads trap at a run although no probe asks for a trap: all threads, or those that come by a branch.
+    /// Whether threads trap at a run although no probe asks for a trap. Yields true even if only those threads trap
+    /// that come by a branch.
     fn could_jump(&self, run: &RunPlan) -> bool {
         let wants_trap = |address: &TargetAddress| {
             let state = self.sites.get(&address.0);
@@ -229,7 +231,7 @@ impl Function {
     }
 }
 
-/// Where padding is useful to a part.
+/// The range around a part in which padding is useful to it.
 fn around(part: &FunctionMap) -> Range<u64> {
     let end = part.start().0.saturating_add(part.size());
     part.start().0.saturating_sub(NEIGHBOURHOOD_BYTES)..end.saturating_add(NEIGHBOURHOOD_BYTES)

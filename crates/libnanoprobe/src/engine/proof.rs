@@ -1,5 +1,6 @@
-//! Handlers that provably do not change SIMD registers, or only xmm0-15: nothing else is saved around them. errno
-//! is not saved either around handlers that call no other module and write only to their own variables.
+//! Which handlers provably do not change SIMD registers, or change only xmm0-15. Only the registers that a handler
+//! may change are saved around it. errno is not saved around handlers that call no other module and write only to
+//! their own variables.
 //!
 //! The proof ([`nanoprobe_patch::vector_use`]) rests on the handler's code, and on that of the functions which it
 //! calls directly, as it is in memory at the registration. It remains valid when something is registered in this
@@ -18,12 +19,12 @@ use super::Engine;
 use super::site::{Member, OldList};
 use crate::tsan;
 
-/// What was found out, by handler.
+/// For each handler, by its address, which SIMD registers it may change.
 #[derive(Default)]
 pub struct Proofs(HashMap<u64, VectorUse>);
 
 impl Engine {
-    /// Spares a member the saving of SIMD registers and errno, where that is proven to change nothing.
+    /// Leaves out the saving of SIMD registers and errno for a member whose handlers provably do not change them.
     pub(super) fn prove(&mut self, member: &mut Member) {
         if tsan::is_there() {
             return;
@@ -45,8 +46,8 @@ impl Engine {
         }
     }
 
-    /// Whether the handler's module is the known one, and its unloading will be noticed. With `asks`, it may first
-    /// arrange for that.
+    /// Whether the handler's module is known, and the library will notice when the module is unloaded. If `asks` is
+    /// true, this function may first read the modules again, and hook the dynamic linker.
     fn is_watched(&mut self, handler: u64, asks: bool) -> bool {
         let handler = TargetAddress(handler);
         if !self.own.is_sure_of(handler) && (!asks || self.refresh().is_err()) {

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::hit::PROBES_MAX;
 use crate::{hit, self_process};
 
-/// What a probe demands of its patch.
+/// Which patch a probe demands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// Any tactic will do.
@@ -23,7 +23,7 @@ pub struct Withdrawn {
     members: Vec<Member>,
     indices: Vec<u32>,
     epochs: Option<Epochs>,
-    /// The module of some of them is gone.
+    /// The module of some of these members was unloaded.
     unloaded: bool,
     /// Why the text could not be brought up to date.
     failed: Option<Error>,
@@ -51,7 +51,7 @@ impl Withdrawn {
         }
     }
 
-    /// Whether no thread is in a handler of these members any more.
+    /// Whether all threads have left the handlers of these members.
     pub fn is_over(&mut self) -> bool {
         self.epochs.as_mut().is_none_or(Epochs::are_over)
     }
@@ -129,8 +129,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Unregisters members. With `wait`: until no thread is in their handlers. Where the text cannot be written,
-    /// the handlers do not run any more all the same, and the text follows with the next change
+    /// Unregisters members. If `wait` is true, waits until no thread is in their handlers. Even if the text cannot be
+    /// written, the handlers do not run any more. The text is then restored with the next change
     /// ([`Withdrawn::check`]).
     pub fn withdraw(&mut self, spots: &[Spot], wait: bool) -> Withdrawn {
         let mut withdrawn = Withdrawn {
@@ -170,7 +170,7 @@ impl Engine {
         withdrawn
     }
 
-    /// Frees what [`Engine::withdraw`] has left: the indices may be used again.
+    /// Frees the indices of withdrawn members, so that they may be used again.
     pub fn reclaim(&mut self, mut withdrawn: Withdrawn) {
         self.numbers.free.append(&mut withdrawn.indices);
     }
@@ -215,7 +215,7 @@ impl Engine {
         done
     }
 
-    /// Keeps what threads may still be reading, and frees what no thread reads any more.
+    /// Keeps lists and members that threads may still be reading, and frees those that no thread reads any more.
     pub(super) fn bury(&mut self, lists: Vec<OldList>, members: Vec<Member>) {
         self.replaced.retain_mut(|(epochs, ..)| !epochs.are_over());
         self.replaced.push((Epochs::now(), lists, members));

@@ -2,7 +2,7 @@
 //!
 //! The rules are those of a session for its target (`nanoprobe_text::returns`). Unwinders with names are hooked, so
 //! that they meet real addresses only. Where an unwinder may be hidden, or a runtime reads return addresses, the
-//! form is refused. New libraries are seen through the dynamic linker's debugger hook:
+//! return-address form is refused. The dynamic linker's debugger hook reports new libraries:
 //!
 //! ```text
 //!   _dl_debug_state  ->  library_changed, in its place, in the thread that loads, in no handler
@@ -30,19 +30,19 @@ use crate::error::Error;
 use crate::hit::{Thread, np_replaced_hit, np_unwinder_hit};
 use crate::{hit, self_process};
 
-/// How long the linker may have to wait.
+/// How long the linker waits at most for the engine's lock.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 /// How often further libraries may be loaded while the earlier ones are being looked at.
 const ROUNDS_MAX: usize = 16;
 
-/// What has been prepared for the return-address form.
+/// The preparations for return probes that replace the return address.
 #[derive(Default)]
 pub struct Returns {
     prepared: bool,
     watched: bool,
     /// The entries of unwinders and of the linker.
     hooked: Vec<u64>,
-    /// The linker's alone.
+    /// The entry of the linker's debugger hook.
     linker: Option<u64>,
     /// How many modules were known when no linker was found, and whether the program needs none.
     without_linker: Option<(usize, bool)>,
@@ -60,10 +60,10 @@ impl Returns {
 
 /// How a function can be left.
 pub struct Ways {
-    /// Its `ret` instructions; `None`: it is, or may be, left in other ways, too.
+    /// The function's `ret` instructions; `None`: the function is, or may be, left in other ways, too.
     pub rets: Option<Vec<TargetAddress>>,
-    /// A jump of its own leads to its entry, which is no new call. (A call of its own, or another function's jump,
-    /// is one.)
+    /// A jump within the function leads to its own entry, which is no new call. (A call from within the function, or
+    /// a jump from another function, is a new call.)
     pub loops: bool,
 }
 
@@ -103,11 +103,11 @@ impl Engine {
         Ok(())
     }
 
-    /// The site of a function's entry, if its return address may be replaced. Instances of its thunks refer to it.
-    /// All code that could meet a replaced address is hooked by then.
+    /// The site of a function's entry, if its return address may be replaced. Instances of the function's thunks
+    /// refer to the site. When this returns, all code that could meet a replaced address is hooked.
     ///
     /// # Errors
-    /// Why it may not be replaced.
+    /// Why the return address may not be replaced.
     pub fn return_site(&mut self, entry: TargetAddress) -> Result<u64, Error> {
         let refused = |because| Error::ReturnAddress { at: entry, because };
         self.check_return_address(entry).map_err(refused)?;
@@ -149,8 +149,8 @@ impl Engine {
         }
     }
 
-    /// Makes the linker call us in place of its debugger hook, which does nothing. Yields whether it does so, or
-    /// need not.
+    /// Makes the linker call `library_changed` in place of its debugger hook, which does nothing. Yields whether that
+    /// succeeded or is not needed.
     pub(super) fn hook_linker(&mut self) -> Result<bool, Error> {
         if self.returns.linker.is_some() {
             return Ok(true);
@@ -171,7 +171,7 @@ impl Engine {
             self.returns.without_linker = Some((count, needs_none));
             return Ok(needs_none);
         };
-        // Noted before the registration below, which comes back here.
+        // The hook is noted before it is registered below, since registering calls this function again.
         self.returns.hooked.push(address.0);
         self.returns.linker = Some(address.0);
         let mut member = Member::new(
@@ -262,7 +262,7 @@ impl Engine {
         let members = sites.flat_map(|state| &state.members);
         for member in members.filter(|member| member.kind == Kind::Retprobe) {
             if let Some(calls) = &member.calls {
-                // SAFETY: the caller's own stack, which it is about to leave.
+                // SAFETY: the range is the stack of the calling thread, which is ending.
                 unsafe { calls.thread_ends(life, low, high) };
             }
         }

@@ -1,11 +1,11 @@
-//! The agent's shims before the program's own calls of rt_sigaction and rt_sigprocmask (and those that may be), as
-//! `nanoprobe_text::shims` finds them.
+//! The agent's shims before the program's own calls of rt_sigaction and rt_sigprocmask (and of those that may be such
+//! calls), as `nanoprobe_text::shims` finds them.
 //!
 //! Our traps and the agent's guarded loads raise signals anywhere, and the kernel kills a process that blocks a
-//! signal which its own instruction raises. And a program that sets its own SIGSEGV handler after us must not
-//! replace ours: the agent keeps the program's handler, and hands its signals on (`agent/shims.c`). So from the
-//! first patch on these calls go through the agent, in every module. Each shim is a patch of its own, and is never
-//! taken back. A probe that would displace it is refused.
+//! signal which its own instruction raises. And a program that sets its own SIGSEGV handler after us must not replace
+//! ours: the agent keeps the program's handler, and hands its signals on (`agent/shims.c`). So from the first patch
+//! on these calls go through the agent, in every module. Each shim is a patch of its own, and is never taken back. A
+//! probe that would displace a shim is refused.
 
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_patch::Replacement;
@@ -22,7 +22,7 @@ impl Engine {
         let modules = self.own.modules();
         let loaded = modules.list().iter().enumerate().skip(first);
         let loaded = loaded.filter(|(index, module)| modules.is_loaded(*index) && !is_library(module));
-        let found: Vec<Replacement> = loaded.flat_map(|(_, module)| find(module)).collect();
+        let found: Vec<Replacement> = loaded.flat_map(|(_, module)| find(module, false)).collect();
         let mut patches = Vec::new();
         for shim in found {
             let run = shim.run();
@@ -36,7 +36,7 @@ impl Engine {
                 built,
             }));
         }
-        // Another program's breakpoint or an earlier probe is there, so the call stays as it is.
+        // A call with another program's breakpoint or an earlier probe stays as it is.
         patches.retain(|patch| self.is_untouched(patch));
         if !self.map_near()? {
             patches.retain(|patch| self.mapped.iter().any(|region| region.contains(&patch.detour)));

@@ -1,6 +1,6 @@
 //! The registered probes, as `nanoprobe -l -p PID` finds them from outside: rows in a mapping with a name
-//! ([`nanoprobe_arena::registry`]). A fork copies it with the probes. Without the mapping the probes work all the
-//! same.
+//! ([`nanoprobe_arena::registry`]). A fork copies the mapping with the probes. If there is no mapping, the probes
+//! still work.
 
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ const BYTES: usize = (HEAD_BYTES + ROW_BYTES * PROBES_MAX).next_multiple_of(4096
 pub struct Shown(Option<&'static [AtomicU64]>);
 
 impl Shown {
-    /// Maps it, empty.
+    /// Maps the rows, all of them free.
     pub fn new() -> Shown {
         let head = Head {
             rows: PROBES_MAX as u32,
@@ -48,7 +48,7 @@ impl Shown {
         let Some([address, order, state]) = words else { return };
         let now = row.address == address.load(Ordering::Relaxed) && row.order == order.load(Ordering::Relaxed);
         if !now {
-            // A reader at this moment sees a free row, and no row twice.
+            // A reader that comes now sees a free row, and sees no row twice.
             state.store(0, Ordering::SeqCst);
             address.store(row.address, Ordering::SeqCst);
             order.store(row.order, Ordering::SeqCst);
@@ -61,7 +61,7 @@ impl Shown {
         self.set(index, Row::default());
     }
 
-    /// Shows all that is registered in a function.
+    /// Fills in the rows of all probes in a function.
     pub fn function(&self, function: &Function) {
         for (address, state) in &function.sites {
             let tactic = function.tactic_at(*address);
@@ -80,7 +80,7 @@ impl Shown {
         }
     }
 
-    /// A watchpoint.
+    /// Fills in the row of a watchpoint.
     pub fn watch(&self, watchpoint: &watch::Watchpoint) {
         let (index, row) = watchpoint.row();
         self.set(index, row);
@@ -93,7 +93,7 @@ fn map() -> Option<&'static [AtomicU64]> {
         return None;
     }
     let name = std::ffi::CString::new(NAME).ok()?;
-    // SAFETY: a name that ends with 0; the descriptor is ours until it is closed below.
+    // SAFETY: the name ends with 0; the descriptor is ours until it is closed below.
     let mapped = unsafe {
         let file = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
         if file < 0 {

@@ -12,10 +12,10 @@ use nanoprobe_patch::Quick;
 
 use crate::hit::{self, Calls, Entry, ListHeader, Site};
 
-/// What a site's patch must be.
+/// The properties that a site's patch must have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// An enabled member is there.
+    /// The site has an enabled member.
     pub active: bool,
     /// Some member asks for a breakpoint.
     pub trap: bool,
@@ -23,7 +23,7 @@ pub struct Wanted {
     pub behind: bool,
 }
 
-/// `enum np_kind`: what a member was registered as.
+/// `enum np_kind`: the kind of probe as which a member was registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -41,42 +41,42 @@ pub enum Kind {
     Own = 1,
 }
 
-/// An entry, with the facts that only the engine needs.
+/// A registered probe at a site: its entry, and the facts that only the engine needs.
 pub struct Member {
-    /// What hits read.
+    /// The part of the member that hits read.
     pub entry: Box<Entry>,
-    /// Its handlers do not change SIMD registers, by the caller's word or by proof.
+    /// The member's handlers do not change SIMD registers: the caller has promised it, or it is proven.
     pub no_simd: bool,
-    /// It is proven that of SIMD registers it touches only xmm0-15 and MXCSR.
+    /// The member's handlers provably touch no SIMD registers other than xmm0-15 and MXCSR.
     pub xmm_only: bool,
-    /// It is proven that it does not change errno either.
+    /// The member's handlers provably do not change errno.
     pub no_errno: bool,
-    /// The handlers that were proven.
+    /// The handlers that the proof was about.
     pub proven: Vec<u64>,
-    /// It asks for a breakpoint, even where a jump fits.
+    /// The member asks for a breakpoint, even where a jump fits.
     pub trap: bool,
-    /// As what.
+    /// The kind as which the member was registered.
     pub kind: Kind,
-    /// Distinguishes it from all members that were ever registered.
+    /// A number that no other member has ever had.
     pub id: u64,
     /// The calls of a return probe.
     pub calls: Option<Arc<Calls>>,
-    /// Called where handlers are left out (`Site::otherwise`); 0: no function.
+    /// The function that is called when handlers are left out (`Site::otherwise`); 0: no function.
     pub otherwise: u64,
 }
 
-/// All that is registered at one instruction.
+/// Everything that is registered at one instruction.
 pub struct SiteState {
     /// The structure that detours point at. It is never freed, since a thread may always be on its way there.
     pub site: &'static Site,
-    /// In the order of registration.
+    /// The members, in the order of registration.
     pub members: Vec<Member>,
 }
 
 /// A list that was replaced, and that no new hit finds.
 pub struct OldList(*mut ListHeader);
 
-// SAFETY: an old list is reached only by its owner, and by threads that `Epochs` waits for.
+// SAFETY: only the list's owner uses it, and threads that `Epochs` waits for.
 unsafe impl Send for OldList {}
 
 impl Drop for OldList {
@@ -99,7 +99,7 @@ fn layout(count: usize) -> Layout {
 /// A new site, which no hit has reached. `next`: the instruction after it. `transfer`: the bytes of a branch, call
 /// or return.
 pub fn new_site(address: u64, next: u64, transfer: Option<[u8; 64]>) -> &'static Site {
-    // Aligned as the agent's structure is.
+    // The copy consists of words, so that it is aligned like the agent's structure.
     let words = transfer.map(|bytes| {
         let words = bytes
             .chunks_exact(8)
@@ -126,7 +126,7 @@ impl SiteState {
         }
     }
 
-    /// What its patch must do now.
+    /// The properties that the site's patch must have now.
     pub fn wanted(&self) -> Wanted {
         let enabled = || self.members.iter().filter(|member| member.is_enabled());
         Wanted {
@@ -136,14 +136,15 @@ impl SiteState {
         }
     }
 
-    /// What its detour tries first, with fewer registers saved, where a return probe is the only member.
+    /// The code that the site's detour tries first, with fewer registers saved, where a return probe is the only
+    /// member.
     pub fn quick(&self) -> Option<Quick> {
         let [member] = &self.members[..] else { return None };
         let calls = member.calls.as_ref().filter(|_| member.entry.fault.is_none())?;
         calls.quick(member.entry.function?)
     }
 
-    /// The function that its detour calls.
+    /// The function that the site's detour calls.
     pub fn dispatch(&self) -> u64 {
         let is_exit = match &self.members[..] {
             [member] if member.kind == Kind::Exit => member.calls.as_ref().is_some_and(|calls| calls.has_handler()),
@@ -156,8 +157,8 @@ impl SiteState {
         }
     }
 
-    /// Adds a member, after those that are there. The library's own come first. A hook comes
-    /// last: after it the function's own code is not executed, and no other handler runs.
+    /// Adds a member after the present members. The library's own members come first. A hook comes last: after it the
+    /// function's own code is not executed, and no other handler runs.
     pub fn add(&mut self, member: Member) {
         if member.otherwise != 0 {
             self.site.otherwise.store(member.otherwise, Ordering::Release);
@@ -222,7 +223,7 @@ impl SiteState {
 }
 
 impl Member {
-    /// A member that fires by a function of the library.
+    /// A member whose hits call a function of the library.
     pub fn new(kind: Kind, owner: *mut c_void, function: Option<hit::Function>, data: *mut c_void) -> Member {
         Member {
             entry: Box::new(Entry {
@@ -261,12 +262,12 @@ impl Member {
         }
     }
 
-    /// Whether a caller has registered it, so that it has its own counters.
+    /// Whether a caller has registered this member, so that it has its own counters.
     pub fn is_counted(&self) -> bool {
         !matches!(self.kind, Kind::Exit | Kind::Own)
     }
 
-    /// Whether it fires.
+    /// Whether this member is enabled.
     pub fn is_enabled(&self) -> bool {
         self.entry.enabled.load(Ordering::Relaxed) != 0
     }
@@ -276,7 +277,7 @@ impl Member {
 pub struct Epochs(Vec<(&'static hit::Thread, u64)>);
 
 impl Epochs {
-    /// Taken after a barrier in every thread: a thread that is not inside now will see what is published now.
+    /// Called after a barrier in every thread: a thread that is in no handler now will see what is published now.
     pub fn now() -> Epochs {
         let inside = hit::threads().filter(|thread| thread.depth.load(Ordering::Acquire) != 0);
         Epochs(
@@ -296,7 +297,7 @@ impl Epochs {
         self.0.is_empty()
     }
 
-    /// Waits until they have left.
+    /// Waits until all of these threads have left their handlers.
     pub fn wait(&mut self) {
         while !self.are_over() {
             std::thread::sleep(std::time::Duration::from_micros(50));

@@ -6,9 +6,9 @@
 //!   nops   e9 b0 b1 b2 b3    jmp detour         written once, before the first short jump leads there
 //! ```
 //!
-//! It cannot be seen whether a thread stands between the two jumps. So a springboard stays when its patch is taken
-//! back, although nothing leads there then. The same patch finds it again. No other springboard and no other patch
-//! may use its bytes: a site that would need them traps.
+//! Nothing shows whether a thread stands between the two jumps. So a springboard stays when its patch is taken back,
+//! although nothing leads there then. When the same patch comes again, it uses the same springboard. No other
+//! springboard and no other patch may use its bytes: a site that would need them traps.
 //!
 //! Springboards lie in padding only, a function's own or that of the functions around it. A springboard in a
 //! displaced instruction would keep the other patch from being changed while threads run, and here threads always
@@ -34,12 +34,12 @@ pub struct Springboards(BTreeMap<u64, Board>);
 
 struct Board {
     end: u64,
-    /// Where it leads; `None`: another program has changed the padding.
+    /// Where the springboard leads; `None`: another program has changed the padding.
     detour: Option<TargetAddress>,
 }
 
 impl Springboards {
-    /// Those that touch a range.
+    /// The springboards that touch a range.
     pub fn within(&self, range: &Range<u64>) -> Vec<Range<TargetAddress>> {
         let from = range.start.saturating_sub(BYTES_MAX);
         let near = self.0.range(from..range.end);
@@ -48,8 +48,8 @@ impl Springboards {
             .collect()
     }
 
-    /// Whether a run needs no bytes of a springboard, except for the one that it has already. `known`: the patches
-    /// that were built.
+    /// Whether a run needs no bytes of springboards, except those of its own springboard. `known`: the patches that
+    /// were built.
     pub fn leave_room_for(&self, run: &RunPlan, known: Option<&Known>) -> bool {
         let text = run.start.0..run.claimed_end().0;
         let Some(springboard) = run.springboard() else {
@@ -78,7 +78,7 @@ impl Springboards {
         are_whole
     }
 
-    /// Writes the springboards of some patches: nothing leads there yet.
+    /// Writes the springboards of some patches: no jump leads there yet.
     ///
     /// # Errors
     /// The text cannot be written.
@@ -87,7 +87,7 @@ impl Springboards {
             if patch.built.springboard.is_empty() || self.is_there(patch) {
                 continue;
             }
-            // If it is written only in part, no other patch may use the bytes.
+            // If the springboard was written only in part, no other patch may use its bytes.
             self.note(patch, None);
             for range in &patch.built.springboard {
                 self_process::write(memory, range.address.0, &range.patched)?;

@@ -1,5 +1,5 @@
-//! Brings the text up to date with the registered probes. It is planned function by function; detours are written
-//! first, then the text, by the breakpoint protocol, while all threads run.
+//! Brings the text up to date with the registered probes. The new text is planned function by function. Detours are
+//! written first, then the text, by the breakpoint protocol, while all threads run.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -8,16 +8,17 @@ use nanoprobe_arena::layout::SYNCHRONOUS;
 use nanoprobe_patch::order::gather;
 use nanoprobe_patch::{Runtime, TargetAddress, TextRange, ThreadKey};
 use nanoprobe_text::change::Change;
+use nanoprobe_text::{map_missing, without};
 use patch::KeptPatch;
 
 use super::{Engine, MASKS_WAIT, NEW_THREADS_WAIT, Spot, patch};
 use crate::error::Error;
 use crate::self_process::{self, Blocking};
 
-/// How many springboards to try whose padding another program has changed.
+/// How many springboards are tried, if another program has changed the padding of each.
 const SPRINGBOARDS_MAX: usize = 16;
 
-/// What [`Engine::plan_text`] says.
+/// The result of [`Engine::plan_text`].
 #[derive(Default)]
 struct TextChanges {
     old: Vec<TextRange>,
@@ -31,11 +32,11 @@ struct TextChanges {
 /// Text that a failed change has left between the old and the new state ([`nanoprobe_text::change`]).
 #[derive(Default)]
 pub struct Torn {
-    /// What is there.
+    /// The bytes that are there.
     ranges: Vec<TextRange>,
-    /// The functions to which it belongs.
+    /// The functions to which the text belongs.
     functions: Vec<u64>,
-    /// The shims', besides.
+    /// Whether text of the shims was written only in part, too.
     shims: bool,
 }
 
@@ -59,7 +60,7 @@ impl Engine {
         let mut changes = self.plan_what_fits(functions)?;
         if !changes.patches.is_empty() && !self.signals.have_shims {
             self.take_signals()?;
-            // What is displaced for the sake of others must not be what the agent stands in front of since.
+            // An instruction that is displaced only to make room may meanwhile have become one with a shim before it.
             if changes.patches.iter().any(|patch| patch.run.is_silent()) {
                 changes = self.plan_what_fits(functions)?;
             }
@@ -77,11 +78,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Plans until all that is needed of memory and padding is free.
+    /// Plans again until all memory and padding that the plan needs is free.
     fn plan_what_fits(&mut self, functions: &[u64]) -> Result<TextChanges, Error> {
         let mut changes = self.plan_text(functions)?;
         if !self.map_near()? {
-            // The program has mapped something there meanwhile.
+            // The program has mapped something in this place meanwhile.
             self.refresh_holes()?;
             changes = self.plan_text(functions)?;
             if !self.map_near()? {
@@ -102,7 +103,7 @@ impl Engine {
         Ok(changes)
     }
 
-    /// Plans the text of some functions, and yields the difference to what is there.
+    /// Plans the text of some functions, and yields the differences from the present text.
     fn plan_text(&mut self, functions: &[u64]) -> Result<TextChanges, Error> {
         let runtime = self.runtime();
         let mut changes = TextChanges::default();
@@ -155,8 +156,8 @@ impl Engine {
         }
         Self::wait_for_masks(&mut self.signals.known_to_block, false)?;
         self.take_actions()?;
-        // The calling thread goes on to believe that it blocks what it blocked. After this it may meet the shims
-        // while they change.
+        // For the program, the calling thread still blocks the same signals as before. From here on it may meet the
+        // shims while they change.
         let own = self_process::set_own_mask(libc::SIG_UNBLOCK, SYNCHRONOUS);
         let placed = self.place_shims(0);
         if placed.is_err() {
@@ -181,14 +182,15 @@ impl Engine {
     /// Waits until no thread but this one blocks the signals of a breakpoint: any thread may execute any text at
     /// any moment.
     ///
-    /// A new thread blocks all signals until it has had a processor, so this waits: on a busy machine that takes
-    /// seconds. A thread that sleeps has had one. A thread that still blocked the signals at the end of a wait is not
-    /// waited for again.
+    /// A new thread blocks all signals until it first runs, which takes seconds on a busy machine. So this waits for
+    /// such threads. A thread that sleeps has run already, so this waits less for it. A thread that still blocked the
+    /// signals at the end of one wait is not waited for again.
     fn wait_for_masks(known_to_block: &mut Vec<i32>, has_shims: bool) -> Result<(), Error> {
         let begun = Instant::now();
         loop {
             let blocking = match self_process::blocking_threads() {
-                // Under seccomp. No thread can block the signals without passing the shims.
+                // The masks cannot be read under seccomp. But no thread can block the signals without passing the
+                // shims.
                 Err(_) if has_shims => return Ok(()),
                 blocking => blocking?,
             };
@@ -211,7 +213,7 @@ impl Engine {
         }
     }
 
-    /// Rewrites the text while all threads run. `functions`: those to which the text belongs; empty for shims.
+    /// Rewrites the text while all threads run. `functions`: the functions to which the text belongs; empty for shims.
     pub(super) fn write_text(&mut self, old: &[TextRange], new: &[TextRange], functions: &[u64]) -> Result<(), Error> {
         if old.is_empty() && new.is_empty() {
             return Ok(());
@@ -250,8 +252,7 @@ impl Engine {
         self.torn = Some(torn);
     }
 
-    /// Checks that the text is what it should be before it is replaced: a debugger's breakpoint must not be
-    /// overwritten.
+    /// Checks before a write that the text has the expected bytes: a debugger's breakpoint must not be overwritten.
     fn check_text(&self, old: &[TextRange], new: &[TextRange]) -> Result<(), Error> {
         let now: HashMap<u64, u8> = old
             .iter()
@@ -281,54 +282,31 @@ impl Engine {
             enter: self.agent.address(nanoprobe_agent::Function::Enter),
             table: self.agent.table(),
             thread_key: ThreadKey::TlsSelf,
-            // Functions are called from the detour, never from a signal handler.
+            // Handler functions are called from the detour, never from a signal handler.
             trap: Some(nanoprobe_patch::TrapForm::Boost),
         }
     }
 
-    /// Maps the new parts of near memory. False: something is mapped there already, so what was placed there needs
-    /// another place.
+    /// Maps the new parts of near memory. False: something is already mapped at such an address, so detours in this
+    /// part need another place.
     pub(super) fn map_near(&mut self) -> Result<bool, Error> {
-        let mut is_mapped = true;
-        for region in self.near.regions() {
-            for part in nanoprobe_text::without(region, &self.mapped) {
-                let bytes = (part.end.0 - part.start.0) as usize;
-                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
-                let wanted = part.start.0 as *mut libc::c_void;
-                // SAFETY: a new mapping at an address that must be free, or the call fails.
-                let found = unsafe { libc::mmap(wanted, bytes, libc::PROT_READ | libc::PROT_EXEC, flags, -1, 0) };
-                if found == wanted {
-                    self.mapped.push(part);
-                    continue;
-                }
-                let error = std::io::Error::last_os_error();
-                if found != libc::MAP_FAILED {
-                    // Kernels before 4.17 take the address as a hint only. SAFETY: unmaps what the call above has
-                    // just mapped for us.
-                    unsafe { libc::munmap(found, bytes) };
-                }
-                self.near.forget(&part);
-                let functions = self.functions.values_mut();
-                functions.for_each(|function| function.known.forget(&part));
-                if found == libc::MAP_FAILED && error.raw_os_error() != Some(libc::EEXIST) {
-                    return Err(Error::System {
-                        call: "mmap of near memory",
-                        error,
-                    });
-                }
-                is_mapped = false;
-            }
+        let regions = self.near.regions();
+        let is_whole = map_missing(&mut self_process::OwnMemory, &regions, &mut self.mapped);
+        for part in regions.into_iter().flat_map(|region| without(region, &self.mapped)) {
+            self.near.forget(&part);
+            let functions = self.functions.values_mut();
+            functions.for_each(|function| function.known.forget(&part));
         }
-        Ok(is_mapped)
+        is_whole
     }
 
-    /// Writes detours and publishes their tables; nothing leads there yet.
+    /// Writes detours and publishes their tables. The text does not lead to the detours yet.
     pub(super) fn write_detours(&mut self, patches: &[KeptPatch]) -> Result<(), Error> {
         for patch in patches {
             let built = &patch.built;
             self_process::write(self.own.memory(), patch.detour.0, &built.detour)?;
-            // An instruction that will be executed in place again still traps while the text changes. Then the
-            // thread goes on in the last detour that the instruction had.
+            // An instruction that will be executed in place again still traps while the text changes. Threads that
+            // trap there continue in the last detour that the instruction had.
             let moves = built.moves.iter();
             let mut redirects: BTreeMap<u64, u64> = gather(moves.map(|entry| (entry.original.0, entry.relocated.0)));
             redirects.extend(built.redirects.iter().map(|redirect| (redirect.from.0, redirect.to.0)));

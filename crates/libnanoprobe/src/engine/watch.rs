@@ -17,13 +17,13 @@ use crate::error::Error;
 use crate::self_process::{Breakpoint, EXECUTE, Place, try_out};
 use crate::{hit, self_process};
 
-/// One of them.
+/// A registered watchpoint.
 pub struct Watchpoint {
     watch: Box<hit::Watch>,
     breakpoint: Breakpoint,
     place: Place,
     enabled: bool,
-    /// Its number in the order of registration.
+    /// The watchpoint's number in the order of registration.
     id: u64,
 }
 
@@ -41,7 +41,7 @@ pub struct WithdrawnWatch {
 }
 
 impl WithdrawnWatch {
-    /// Waits until no thread is in the handler, and yields the index that is free then.
+    /// Waits until no thread is in the handler, and yields the index, which is free after that.
     pub fn wait(mut self) -> u32 {
         self.epochs.wait();
         self.watch.index
@@ -50,18 +50,18 @@ impl WithdrawnWatch {
 
 /// The state of a watchpoint.
 pub struct WatchState {
-    /// What is watched.
+    /// The bytes that are watched.
     pub place: Place,
-    /// Whether it is enabled.
+    /// Whether the watchpoint is enabled.
     pub enabled: bool,
-    /// How often its handler ran.
+    /// How often the watchpoint's handler ran.
     pub hits: u64,
     /// How often the processor saw an access and the handler did not run.
     pub missed: u64,
 }
 
 impl Watchpoint {
-    /// Its row for `nanoprobe -l`.
+    /// The watchpoint's row for `nanoprobe -l`.
     pub(super) fn row(&self) -> (u32, Row) {
         let flags = [(self.enabled, ENABLED), (self.watch.handler.is_none(), UNCOUNTED)];
         let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag);
@@ -90,10 +90,10 @@ impl Watchpoint {
 }
 
 impl Engine {
-    /// Registers one. `watch.key` is 0.
+    /// Registers a watchpoint. `watch.key` is 0.
     ///
     /// # Errors
-    /// It is registered already; another watchpoint is on these bytes; no debug register is free.
+    /// The watchpoint is registered already; another watchpoint is on these bytes; no debug register is free.
     pub fn register_watch(&mut self, mut watch: Box<hit::Watch>, mut place: Place) -> Result<(), Error> {
         let owner = watch.owner as usize;
         if self.watches.all.contains_key(&owner) {
@@ -152,10 +152,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Unregisters one: its handler does not begin any more.
+    /// Unregisters a watchpoint: its handler does not begin any more.
     ///
     /// # Errors
-    /// It is not registered.
+    /// The watchpoint is not registered.
     pub fn withdraw_watch(&mut self, owner: usize) -> Result<WithdrawnWatch, Error> {
         let found = self.watches.all.remove(&owner).ok_or(Error::NotRegistered)?;
         let Watchpoint { watch, breakpoint, .. } = found;
@@ -174,10 +174,10 @@ impl Engine {
         self.numbers.free.push(index);
     }
 
-    /// Switches one on or off.
+    /// Switches a watchpoint on or off.
     ///
     /// # Errors
-    /// It is not registered.
+    /// The watchpoint is not registered.
     pub fn enable_watch(&mut self, owner: usize, enabled: bool) -> Result<(), Error> {
         let found = self.watches.all.get_mut(&owner).ok_or(Error::NotRegistered)?;
         // The handler is switched on before the processor, and off after it, so that no access is seen without its
@@ -194,19 +194,19 @@ impl Engine {
         Ok(())
     }
 
-    /// What is known of one.
+    /// The state of the watchpoint that a structure describes.
     pub fn watch_state(&self, owner: usize) -> Option<WatchState> {
         self.watches.all.get(&owner).map(Watchpoint::state)
     }
 
-    /// All of them, ascending by address.
+    /// The states of all watchpoints, ascending by address.
     pub fn watch_states(&self) -> Vec<WatchState> {
         let mut states: Vec<WatchState> = self.watches.all.values().map(Watchpoint::state).collect();
         sort_by_number(&mut states, |state| state.place.address);
         states
     }
 
-    /// Opens the watchpoints of a child of fork, which has its own.
+    /// Opens the watchpoints of a child of fork, which has its own events.
     pub(super) fn watches_forked(&mut self) -> Result<(), Error> {
         for watchpoint in self.watches.all.values_mut() {
             let counted = watchpoint.state().hits;

@@ -42,13 +42,13 @@ pub struct Calls {
     looked: AtomicU64,
 }
 
-// SAFETY: fields behind the pointers are changed by atomics, or by the thread that has claimed them; `owner` is
-// only passed on to handlers.
+// SAFETY: what the pointers lead to is changed only by atomics, or by the thread that has claimed it. `owner` is only
+// passed on to handlers.
 unsafe impl Send for Calls {}
 // SAFETY: as above.
 unsafe impl Sync for Calls {}
 
-/// What a table is made for.
+/// The properties of the return probe for which a table of calls is made.
 pub struct CallPlan {
     /// `np_retprobe.handler`.
     pub handler: Option<ReturnHandler>,
@@ -58,16 +58,16 @@ pub struct CallPlan {
     pub owner: *mut ReturnProbe,
     /// `maxactive`, not 0.
     pub capacity: u64,
-    /// Bytes of each call.
+    /// Bytes of handler data of each call.
     pub data_size: u64,
-    /// The site, for the form by the return address; `None`: the form by exits.
+    /// The function's site, for the form by return address; `None`: the form by exits.
     pub site: Option<u64>,
     /// A branch of the function itself leads to its entry.
     pub loops: bool,
 }
 
 impl Calls {
-    /// A table without calls.
+    /// A table of calls that is still empty.
     ///
     /// # Errors
     /// There is no memory.
@@ -100,12 +100,12 @@ impl Calls {
         })
     }
 
-    /// How many calls were left without a return, as far as that was noticed.
+    /// How many calls are known to have ended without a return.
     pub fn abandoned(&self) -> u64 {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// The handlers that are set, of entry and return.
+    /// The entry handler and the return handler, as far as they are set.
     pub fn handlers(&self) -> Vec<u64> {
         let both = [self.handler, self.entry_handler].into_iter().flatten();
         both.map(|handler| handler as *const () as u64).collect()
@@ -121,7 +121,7 @@ impl Calls {
         self.handler.is_some()
     }
 
-    /// The function that np_hit's short way calls in place of `function`, if there is one.
+    /// The function that the short way of np_hit calls in place of `function`, if there is such a function.
     pub fn short(&self, function: super::Function) -> Option<u64> {
         let is = |other: super::Function| function as usize == other as usize;
         let instead: unsafe extern "C" fn() = match (self.is_long != 0, self.by_address != 0) {
@@ -133,7 +133,7 @@ impl Calls {
         Some(instead as *const () as u64)
     }
 
-    /// The code that a detour at the entry may try first (`short.S`), if there is one.
+    /// The code that a detour at the entry may try first (`short.S`), if there is such code.
     pub fn quick(&self, function: super::Function) -> Option<Quick> {
         let address = |quick: unsafe extern "C" fn()| TargetAddress(quick as *const () as u64);
         let is_entry = function as usize == np_retprobe_entry as super::Function as usize;
@@ -144,7 +144,7 @@ impl Calls {
         }
     }
 
-    /// Sets the index of its counters, before any thread can hit it.
+    /// Sets the index of the probe's counters, before any thread can hit the probe.
     pub fn set_index(&self, index: u32) {
         self.index.store(index, Ordering::Release);
     }
@@ -154,7 +154,8 @@ impl Calls {
     /// # Safety
     /// The range is the calling thread's own stack, and the thread is ending.
     pub unsafe fn thread_ends(&self, life: u64, low: u64, high: u64) {
-        // SAFETY: the caller's word; C changes what is atomic here.
+        // SAFETY: the caller promises that the range is its own stack. The C function changes only fields that are
+        // atomic here.
         unsafe { np_retprobe_thread_ends(std::ptr::from_ref(self).cast_mut(), life, low, high) };
     }
 }
@@ -174,7 +175,7 @@ pub struct Returns {
     pub take: u64,
     /// The thunks' address.
     pub thunks: u64,
-    /// And bytes.
+    /// How many bytes the thunks have.
     pub thunks_bytes: u64,
     /// `struct np_return_pool`.
     pub pool: u64,
@@ -187,36 +188,36 @@ unsafe extern "C" {
     static mut np_hit_sandboxed: u64;
     fn np_retprobe_thread_ends(calls: *mut Calls, life: u64, low: u64, high: u64);
     fn np_hit_arrive();
-    /// The function of a function's entry.
+    /// The hit function at the entry of a function with a return probe.
     pub fn np_retprobe_entry(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;
-    /// The function of its rets.
+    /// The hit function at the rets of such a function.
     pub fn np_retprobe_exit(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;
     fn np_retprobe_entry_plain();
     fn np_retprobe_entry_replaced();
     fn np_retprobe_entry_quick();
     fn np_retprobe_replace_quick();
     fn np_retprobe_exit_short();
-    /// The function of unwinders' entries.
+    /// The hit function at the entries of unwinders.
     pub fn np_unwinder_hit(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;
 }
 
-/// Tells the hit path where the agent's part is, before the first return address is replaced.
+/// Tells the hit path where the agent's parts for return addresses are, before the first return address is replaced.
 pub fn set_returns(returns: Returns) {
-    // SAFETY: the engine's lock is held, and no member that would read it is registered.
+    // SAFETY: the engine's lock is held, and no registered member reads the variable yet.
     unsafe { np_hit_returns = returns };
 }
 
 /// Tells the hit path where the agent notes that the program is under seccomp, before the first probe.
 pub fn set_sandboxed(address: u64) {
-    // SAFETY: the engine is being made: nothing is registered that would read it.
+    // SAFETY: the engine is being made, so no registered member reads the variable yet.
     unsafe { np_hit_sandboxed = address };
 }
 
 /// Bytes before the first thunk: the call of that thunk.
 pub const CALL_BYTES: u64 = 4;
 
-/// Thunks, each with a call before it from which the thread returns to it (`returned.S`). All jump to the code at
-/// `hop`. The bytes begin [`CALL_BYTES`] before `at`, where the first thunk is.
+/// The code of thunks. Before each thunk stands a call whose return address is the thunk (`returned.S`). All jump to
+/// the code at `hop`. The bytes begin [`CALL_BYTES`] before `at`, where the first thunk is.
 ///
 /// ```text
 ///   -4   ff 54 24 f0             call [rsp - 16]
@@ -239,7 +240,7 @@ pub fn thunks(at: u64, count: u32, hop: u64) -> Vec<u8> {
     bytes
 }
 
-/// The code that thunks jump to, which works at any address.
+/// The code that thunks jump to. It works at any address.
 pub fn hop() -> Vec<u8> {
     let mut code = vec![0xff, 0x25, 0, 0, 0, 0]; // jmp [rip]
     code.extend_from_slice(&(np_hit_arrive as *const () as u64).to_le_bytes());

@@ -1,5 +1,5 @@
-/* np_hit: where detours come to. The short way, for a site with one probe that has no fault handler and where nothing is
- * emulated: nearly all. Whatever else it is goes the other way, from the beginning (np_hit_in_full, hit.c).
+/* np_hit: the function that detours call. This is the short way, for nearly all sites: those with one probe, no
+ * fault handler and nothing to emulate. All other hits begin anew in np_hit_in_full (hit.c).
  *
  *     rdi        the site (struct np_hit_site)
  *     rsi, rbx   its struct np_regs: all general registers of the program, so none but rbx and rsp need be kept here
@@ -8,14 +8,14 @@
  *
  *     eax        0: the detour restores the registers and goes on; 1: np_resume loads them, rip, rsp and all flags, too
  *
- * It is written by hand since a compiler saves and restores six registers here that nobody needs, a fifth of the whole time.
- * Over the handler's call:
+ * This is written by hand: a compiler would save and restore six registers for nothing, which takes a fifth of the
+ * whole time. These registers keep their values over the handler's call:
  *
  *     rbp   rsp at the hit        r12   struct np_hit_thread      r13   the site
  *     r14   errno, if it is saved  r15   flags at the hit         on the stack: rdx
  *
- * The order in which things are read and written is that of hit(), and so is what is compared behind the handler: the
- * detour's sahf restores the arithmetic flags alone, so where another one is set, or was, np_resume is needed.
+ * Memory is read and written in the same order as in hit(), and the same values are compared after the handler.
+ * The detour's sahf restores only the arithmetic flags. So np_resume is needed where another flag is, or was, set.
  */
 	/* struct np_hit_site */
 	.set	SITE_ADDRESS, 0
@@ -37,7 +37,7 @@
 	/* Direction, trap, alignment check, identification. */
 	.set	RARE_FLAGS, 0x400 | 0x100 | 0x40000 | 0x200000
 	.set	PAIR, 0x70616972
-	/* NP_SIMD_BYTES, and behind it: rsp, the function, its argument or its answer, what np_simd_save was told. */
+	/* NP_SIMD_BYTES, then rsp, the function, its argument or answer, and the arguments of np_simd_save. */
 	.set	AREA, 2816
 	.set	AREA_STACK, AREA
 	.set	AREA_CALL, AREA + 8
@@ -92,11 +92,11 @@ np_hit:
 	ret
 3:	cmpl	$PAIR, %eax
 	je	5f
-	/* With rip unchanged the instruction is executed: its copy. */
+	/* If rip is unchanged, the copy of the instruction is executed. */
 33:	movq	%rdx, REGS_RIP(%rbx)
 4:	movl	$1, %eax
 	ret
-	/* The only answer besides 0: a return address was replaced. */
+	/* The only answer other than 0 that is possible here: a return address was replaced. */
 5:	cmpq	%rbp, REGS_RSP(%rbx)
 	jne	33b
 	orl	REGS_FLAGS(%rbx), %r15d
@@ -105,7 +105,7 @@ np_hit:
 	movq	%rbx, %rdi
 	movq	%rdx, %rsi
 	jmp	np_hit_pair
-	/* errno around the handler. */
+	/* Saves errno around the handler. */
 6:	movq	THREAD_ERROR(%r12), %rcx
 	movl	(%rcx), %r14d
 	movq	LIST_SAVED(%r8), %rax
@@ -115,7 +115,7 @@ np_hit:
 1:	movq	THREAD_ERROR(%r12), %rcx
 	movl	%r14d, (%rcx)
 	jmp	2b
-	/* SIMD registers, too. */
+	/* Saves SIMD registers, too. */
 7:	movq	LIST_CALL(%r8), %r9
 	movq	%rsp, %rcx
 	leaq	-AREA_BYTES(%rsp), %rsp

@@ -1,5 +1,5 @@
-/* Faults of handlers and of probed instructions: what np_fault_handler is called for. In a signal
- * handler of the agent's.
+/* Faults of handlers and of probed instructions: the cases in which np_fault_handler is called. All of this runs
+ * in the agent's signal handler.
  *
  *     a handler faults        self->depth, self->recoverable: its probe's fault handler; then, if that says so, the thread
  *                             goes on behind the handler's call (the __builtin_setjmp of hit.c), which is over
@@ -8,8 +8,8 @@
  *
  *     a jumper probe copies   arguments from a page that has just gone: there are fewer of them, and nobody is told
  *
- * Our signal actions block everything. A fault handler may do what other handlers may, so it runs
- * with what the interrupted code blocks; a fault in it is the program's.
+ * Our signal actions block all signals. A fault handler may do whatever other handlers may, so it runs with the
+ * mask of the interrupted code. A fault in a fault handler is the program's.
  */
 #define _GNU_SOURCE
 #include "hit.h"
@@ -21,7 +21,7 @@
 
 struct np_hit_site *np_hit_sites_with_fault NP_HIDDEN;
 
-/* Fields of struct np_regs, in their order. */
+/* The indices of a ucontext's registers, in the order of the fields of struct np_regs. */
 static const unsigned char registers[] = { REG_R15, REG_R14, REG_R13, REG_R12, REG_RBP, REG_RBX, REG_R11, REG_R10, REG_R9,
 					   REG_R8,  REG_RAX, REG_RCX, REG_RDX, REG_RSI, REG_RDI, REG_RIP, REG_EFL, REG_RSP };
 enum { REGISTERS = sizeof(registers) };
@@ -53,7 +53,7 @@ static NP_PATH int in_handler(struct np_hit_thread *self, int signal, ucontext_t
 	struct np_regs regs;
 	load(&regs, context);
 	uint64_t rip = regs.rip;
-	/* If the fault handler itself faults, no other handler is asked. */
+	/* If the fault handler itself faults, no other fault handler is called. */
 	self->recoverable = 0;
 	int dealt_with = entry->fault((struct np_probe *)entry->owner, &regs, signal);
 	self->recoverable = 1;
@@ -90,7 +90,8 @@ static NP_PATH int at_site(struct np_hit_thread *self, struct np_hit_site *site,
 	__atomic_store_n(&self->depth, 0, __ATOMIC_RELEASE);
 	if (!dealt_with)
 		return 0;
-	/* Again: goes on with the copy, so that nothing fires twice, unless the copy has done half of its work. */
+	/* To execute the instruction again, the thread repeats the copy, so that no handler fires twice. This is not
+	 * possible when the copy has done half of its work. */
 	if (regs.rip == site->address && regs.rsp == rsp && !pushed)
 		regs.rip = copy;
 	store(context, &regs);

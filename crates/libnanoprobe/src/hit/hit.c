@@ -1,8 +1,9 @@
-/* See hit.h. Compiled without SIMD: what the program has in those registers stays there until they are saved. */
+/* See hit.h. This file is compiled without SIMD instructions, so the program's values stay in the SIMD registers
+ * until they are saved. */
 #include "hit.h"
 
 enum { DIRECTION = 0x400, TRAP = 0x100, ALIGNMENT = 0x40000, IDENTIFICATION = 0x200000 };
-/* What the detour's sahf does not restore. */
+/* The flags that the detour's sahf does not restore. */
 #define RARE_FLAGS ((uint64_t)(DIRECTION | TRAP | ALIGNMENT | IDENTIFICATION))
 
 /* A result of `run` besides 0 and a handler's own answer: the instruction was emulated. */
@@ -31,7 +32,8 @@ _Static_assert(NP_HIT_PAIR == 0x70616972, "PAIR");
 
 #define compiler_barrier() __asm__ volatile("" ::: "memory")
 
-/* Kinds other than plain probes count for themselves, since a call that is seen is not yet a return that is seen. */
+/* Kinds other than plain probes count their hits themselves: a return probe counts a call only when its return is
+ * seen. */
 static inline NP_PATH int call(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
 {
 	if (np_unlikely(entry->function != NULL))
@@ -46,7 +48,7 @@ static NP_PATH __attribute__((noinline)) void abandoned(struct np_hit_thread *se
 	np_retprobe_abandoned_handler(self);
 }
 
-/* Where the thread goes on if a fault in the handler abandons the handler. */
+/* If a fault abandons the handler, the thread continues here. */
 static NP_PATH __attribute__((noinline)) int fire_guarded(struct np_hit_thread *self, struct np_hit_entry *entry,
 						  struct np_regs *regs)
 {
@@ -87,7 +89,8 @@ static NP_PATH __attribute__((noinline)) void fire_behind(struct np_hit_thread *
 
 static NP_PATH __attribute__((noinline)) void miss(struct np_hit_thread *self, const struct np_hit_site *site)
 {
-	/* The thread is inside of a handler from here on, so no list that it sees is freed before it has left. */
+	/* From here on the thread counts as inside of a handler. No list that it sees is freed before it has left the
+	   handler. */
 	const struct np_hit_list *list = __atomic_load_n(&site->list, __ATOMIC_ACQUIRE);
 	for (uint64_t index = 0; list && index < list->count; index++)
 		if (list->entries[index]->enabled)
@@ -99,7 +102,7 @@ static NP_PATH __attribute__((noinline)) void miss(struct np_hit_thread *self, c
 /* Emulates the branch, call or return at a site, on `regs`. Not 0: done. */
 static NP_PATH __attribute__((noinline)) int emulate(const struct np_hit_site *site, struct np_regs *regs)
 {
-	/* struct np_ucontext of agent/chain.h, up to its flags. */
+	/* The fields of struct np_ucontext (agent/chain.h) up to the flags. */
 	uint64_t context[23] = {
 		0,         0,         0,         0,         0,         regs->r8,  regs->r9,  regs->r10,
 		regs->r11, regs->r12, regs->r13, regs->r14, regs->r15, regs->rdi, regs->rsi, regs->rbp,
@@ -114,7 +117,7 @@ static NP_PATH __attribute__((noinline)) int emulate(const struct np_hit_site *s
 	return 1;
 }
 
-/* The emulated instruction, and the post-handlers after it. Not 0: the thread goes on where `regs` say. */
+/* Emulates the instruction and runs the post-handlers after it. Not 0: the thread continues where `regs` say. */
 static NP_PATH __attribute__((noinline)) int run_emulated(struct np_hit_thread *self, const struct np_hit_site *site,
 						  const struct np_hit_list *list, struct np_regs *regs)
 {
@@ -126,7 +129,7 @@ static NP_PATH __attribute__((noinline)) int run_emulated(struct np_hit_thread *
 	return EMULATED;
 }
 
-/* Runs the handlers of one side; yields whether one of them wants the instruction skipped. */
+/* Runs the pre-handlers or the post-handlers. Yields whether one of them wants the instruction skipped. */
 static inline __attribute__((always_inline)) int run(struct np_hit_thread *self, const struct np_hit_site *site,
 						     const struct np_hit_list *list, struct np_regs *regs, int behind)
 {
@@ -194,7 +197,7 @@ static inline __attribute__((always_inline)) uint32_t hit(struct np_hit_site *si
 	if (np_likely(!skip && regs->rip == rip && regs->rsp == rsp && !((regs->rflags ^ flags) & RARE_FLAGS) &&
 		      !(flags & DIRECTION)))
 		return pair ? np_hit_pair(regs, on) : 0;
-	/* With rip unchanged the instruction is executed: its relocated copy is at `on`. */
+	/* If rip is unchanged, the instruction's relocated copy at `on` is executed. */
 	if (regs->rip == rip && skip != EMULATED)
 		regs->rip = on;
 	return 1;

@@ -5,23 +5,23 @@
  *         simd.S                                     SIMD registers, as far as they are live
  *       0: the detour restores and goes on; 1: np_resume (resume.S) loads everything, rip and rsp, too
  *
- * No locks, no allocation, nothing of the C library but errno, and that only behind the guard: everything else may be
- * probed. Who registers and unregisters (the Rust side) changes a site's list by one store of a pointer; an old list is
- * freed when no thread's epoch says that it may still be reading it.
+ * The hit path takes no locks and allocates nothing. Of the C library it uses only errno, and that only inside of
+ * the guard against reentry: any function of it may be probed. The Rust side, which registers and unregisters,
+ * replaces a site's list by one store of a pointer. An old list is freed when all threads' epochs show that no
+ * thread can still be reading it.
  *
  *     thread->depth   0, but while the thread is inside of np_hit, behind the guard: its stack pointer at the hit, or a
  *                     little less
  *     thread->epoch   how often it has left
  *
- * A thread that begins reads the list after it has set its depth; the side that changes the list
- * stores the new pointer, then has every processor of the process run a full barrier (membarrier),
- * then waits until each thread whose depth is not 0 has left, or its epoch has moved. So the hit
- * path needs no barrier of its own, but that of the compiler.
+ * A hit sets its thread's depth first and reads the list after that. The Rust side stores the new pointer, then
+ * has every processor that runs the process execute a full barrier (membarrier). Then it waits for each thread
+ * whose depth is not 0, until the depth is 0 or the epoch has changed. So the hit path itself needs no barrier but
+ * the compiler's.
  *
- * A signal handler of the program's may interrupt a probe's handler and leave both by
- * siglongjmp. Whoever is hit then, and is no deeper in the stack than at the hit before, has
- * left that one (left.c): what a handler calls itself, and what interrupts it, is deeper, but
- * on an alternate stack.
+ * A signal handler of the program may interrupt a probe's handler and leave both by siglongjmp. If the thread is
+ * hit later, and is no deeper in its stack than at the hit before, it has left that hit (left.c). Functions that a
+ * handler calls, and signal handlers that interrupt it, are deeper, unless they run on an alternate stack.
  */
 #ifndef NP_HIT_H
 #define NP_HIT_H
@@ -38,7 +38,7 @@ struct np_hit_entry;
 struct np_hit_call;
 struct np_hit_thread;
 
-/* What an entry runs: np_probe's own handlers, or the library's for other kinds of probes. 0: go on. */
+/* The function that a hit calls for an entry, for kinds other than plain probes. 0: the instruction is executed. */
 typedef int (*np_hit_function)(struct np_hit_entry *entry, struct np_regs *regs);
 
 /* One registered probe at a site. Mirrored in src/hit/mod.rs. */
@@ -47,8 +47,8 @@ struct np_hit_entry {
 	np_pre_handler pre;       /* NULL: nothing */
 	np_post_handler post;
 	np_fault_handler fault;
-	np_hit_function function; /* kinds other than plain probes: called instead of `pre` */
-	uint32_t index;           /* of its counters */
+	np_hit_function function; /* for kinds other than plain probes: called instead of `pre` */
+	uint32_t index;           /* the index of its counters */
 	uint32_t enabled;
 	void *data;               /* the kind's own */
 };
@@ -58,22 +58,23 @@ struct np_hit_list {
 	uint64_t count;
 	uint64_t saved;           /* enum np_hit_saved: what some handler may use */
 	uint64_t emulates;        /* post-handlers run in front of the detour's copy: the instruction is emulated */
-	/* The only entry, where nothing else is done than calling it: the short way (dispatch.S). NULL: more must be done. */
+	/* The only entry of the list, if a hit has to do nothing but call it: then the hit takes the short way
+	 * (dispatch.S). NULL: a hit must do more. */
 	struct np_hit_entry *only;
 	int (*call)(void *argument, struct np_regs *regs); /* what is called then */
 	void *argument;
-	uint64_t counter;         /* how far from its thread's block is the counter to which 1 is added */
-	const uint32_t *enabled;  /* of that one; 0 is there where there is none */
+	uint64_t counter;         /* offset, in a thread's block, of the counter of hits to add 1 to */
+	const uint32_t *enabled;  /* whether `only` is enabled; without `only`, points at a constant 0 */
 	struct np_hit_entry *entries[];
 };
 
 /* One probed instruction. It is never freed, since a thread may always be on its way here. */
 struct np_hit_site {
 	uint64_t address;
-	struct np_hit_list *list; /* NULL: nobody is registered any more */
-	uint64_t next;            /* the instruction behind it */
+	struct np_hit_list *list; /* NULL: nothing is registered any more */
+	uint64_t next;            /* the address of the next instruction */
 	uint64_t missed_without_thread;
-	void (*otherwise)(void);  /* of the library's own: called where handlers are left out; NULL: nothing is */
+	void (*otherwise)(void);  /* a function of the library itself, called where handlers are left out; NULL: none */
 	const void *emulation;    /* of a branch, call or return: struct np_emulation of agent/contract.h; else NULL */
 	struct np_hit_site *next_with_fault; /* np_hit_sites_with_fault */
 };
@@ -82,10 +83,10 @@ struct np_hit_counters {
 	uint64_t hits, missed;
 };
 
-/* A place for a call of one return probe, held by a thread: places.h. */
+/* A place for a call of one return probe that a thread holds: places.h. */
 struct np_hit_held {
 	uint64_t frame;           /* as in struct np_hit_call */
-	struct np_hit_call *call; /* NULL: none is held here */
+	struct np_hit_call *call; /* NULL: the thread holds no place here */
 };
 enum { NP_HELD_MAX = 4, NP_RETURNED_TO_MAX = 8 };
 /* One cache line. */
@@ -93,8 +94,8 @@ struct np_hit_holds {
 	struct np_hit_held held[NP_HELD_MAX];
 } __attribute__((aligned(64)));
 
-/* What the agent must know of a thread whose return addresses are replaced: struct np_context of agent/contract.h,
- * of which np_return_take uses three fields. */
+/* What the agent must know about a thread whose return addresses are replaced. It has the layout of struct
+ * np_context of agent/contract.h, of which np_return_take uses three fields. */
 struct np_hit_context {
 	uint64_t before[10];
 	uint32_t tid, index;      /* unique for each block */
@@ -103,53 +104,55 @@ struct np_hit_context {
 	uint64_t behind[28];
 };
 
-/* The block of one thread, found through np_hit_self. It is never freed, but handed on to another thread after its
- * own has died. */
+/* The block of one thread, found through np_hit_self. It is never freed: after its thread has died, another thread
+ * takes it over. */
 struct np_hit_thread {
 	uint64_t depth;               /* not 0 while handlers run */
-	uint64_t epoch;               /* counts the ends of it */
+	uint64_t epoch;               /* counted up each time that handlers have ended */
 	int *error;                   /* the thread's errno */
 	struct np_hit_thread *next;
 	uint64_t tid;
-	struct np_hit_entry *current; /* whose handler runs; for faults */
+	struct np_hit_entry *current; /* the entry whose handler runs; needed for faults */
 	uint64_t uncounted;           /* np_hit_list.counter of entries that count for themselves */
-	void *recover[5];             /* __builtin_setjmp: where an abandoned handler goes on */
+	void *recover[5];             /* __builtin_setjmp: where the thread continues after an abandoned handler */
 	uint64_t recoverable;
 	uint64_t jprobe;              /* stack pointer for np_jprobe_return; 0: in no mirror */
-	int fallback;                 /* what `error` points at until errno is found */
-	uint32_t calls;               /* of return probes, that this thread has begun and not ended */
-	struct np_hit_call *call;     /* whose handler runs: of a return probe */
+	int fallback;                 /* the word to which `error` points until errno is found */
+	uint32_t calls;               /* calls with return probes that this thread has begun and not ended */
+	struct np_hit_call *call;     /* the call of a return probe whose handler runs */
 	uint64_t life;                /* differs for every thread that ever had a block */
-	uint64_t readable;            /* of a jumper probe: the page behind a return address's that was there last; or 0 */
+	uint64_t readable;            /* of a jumper probe: the last page after a return address that existed; or 0 */
 	struct np_hit_counters counters[NP_PROBES_MAX];
 	struct np_hit_context context;
 	const struct np_hit_watch *watch; /* watch.c: whose handler is about to run, and the registers */
 	struct np_regs watched;
 	uint64_t watched_original, watched_pushed;
 	uint64_t home;                /* a region of addresses in which only this block's thread holds calls; or 0 */
-	uint64_t *call_frame;         /* of `call`: where its frame is published */
+	uint64_t *call_frame;         /* the word in which the frame of `call` is published */
 	uint64_t returned_to[NP_RETURNED_TO_MAX]; /* addresses that the agent has found to be calls' */
-	struct np_hit_holds holds[NP_PROBES_MAX]; /* of return probes, by the index of their counters */
+	/* the places that the thread holds, by the index of the return probe's counters */
+	struct np_hit_holds holds[NP_PROBES_MAX];
 };
 
-/* An answer of an np_hit_function besides 0 and 1: go on, but a return address was replaced (returned.S). */
+/* A third answer of an np_hit_function, besides 0 and 1: the instruction is executed, and a return address was
+ * replaced (returned.S). */
 enum { NP_HIT_PAIR = 0x70616972 };
-/* Called when the answer would be 0, but the rest of the function must be called by the thunk that is in its slot.
- * Yields the answer. */
+/* Called when the answer would be 0, but the thread must enter the rest of the function through the thunk in the
+ * function's slot. Yields the answer. */
 NP_HIDDEN uint32_t np_hit_pair(struct np_regs *regs, uint64_t on);
 
-/* Bytes that np_simd_save may write. */
+/* The number of bytes that np_simd_save may write. */
 #define NP_SIMD_BYTES 2816
-/* Bits of what the processor has. */
+/* Features of the processor, as bits. */
 #define NP_SIMD_XGETBV1 1
 #define NP_SIMD_AVX 2
 #define NP_SIMD_AVX512 4
-/* Instead of these: only xmm0-15 and mxcsr are touched (enum np_hit_saved). */
+/* Given instead of the features: handlers touch only xmm0-15 and mxcsr (enum np_hit_saved). */
 #define NP_SIMD_XMM 8
 enum np_hit_saved { NP_HIT_SAVED_NOTHING = 0, NP_HIT_SAVED_ERRNO = 1, NP_HIT_SAVED_XMM = NP_SIMD_XMM, NP_HIT_SAVED_ALL = 16 };
 extern NP_HIDDEN uint32_t np_simd_features, np_simd_live;
 
-/* Stores every live register; `live` is used where the processor cannot tell which are. */
+/* Stores every live register. `live` says which registers are live if the processor cannot tell. */
 NP_HIDDEN void np_simd_save(void *area, uint32_t features, uint32_t live);
 NP_HIDDEN void np_simd_restore(const void *area, uint32_t features);
 
@@ -163,16 +166,16 @@ static inline NP_PATH uint32_t np_hit_save(void *area, const struct np_hit_list 
 
 /* The detours' entry (dispatch.S): keeps only rbx and rsp, and expects `regs` in rbx, too. */
 NP_HIDDEN uint32_t np_hit(struct np_hit_site *site, struct np_regs *regs, uint64_t on);
-/* The same for every kind of site, as a function of C. */
+/* np_hit for every kind of site, in C. */
 NP_HIDDEN uint32_t np_hit_in_full(struct np_hit_site *site, struct np_regs *regs, uint64_t on);
-/* The same after the instruction, for post-handlers. */
+/* What detours call after the instruction, for post-handlers. */
 NP_HIDDEN uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs, uint64_t behind);
-/* The np_hit_function of jumper probes; where the calling thread leaves its mirror, or 0; and the code that leaves
- * it (mirror.S). */
+/* Three functions for jumper probes: their np_hit_function; the stack pointer with which the calling thread leaves its
+ * mirror, or 0 outside of a mirror; and the code that leaves the mirror (mirror.S). */
 NP_HIDDEN int np_jprobe_hit(struct np_hit_entry *entry, struct np_regs *regs);
 NP_HIDDEN uint64_t np_jprobe_end(void);
 NP_HIDDEN void np_jprobe_leave(uint64_t left) __attribute__((noreturn));
-/* The one instruction of mirror.S that may fault, and where it goes on then. */
+/* The only instruction of mirror.S that may fault, and the code that runs after such a fault. */
 extern NP_HIDDEN const char np_jprobe_copy[], np_jprobe_cut[];
 /* The agent's np_emulate. */
 extern NP_HIDDEN int (*np_hit_emulate)(const void *emulation, void *ucontext);
@@ -181,7 +184,7 @@ struct np_hit_watch {
 	uint64_t key;             /* perf_event_attr.sig_data of its events */
 	struct np_watchpoint *owner;
 	np_watch_handler handler; /* NULL: accesses are only counted, by the kernel */
-	uint32_t index;           /* of its counters */
+	uint32_t index;           /* the index of its counters */
 	uint32_t enabled;
 	uint32_t executes;        /* NP_WATCH_EXECUTE */
 	uint64_t lost;            /* accesses that the kernel has not counted */
@@ -200,7 +203,7 @@ NP_HIDDEN int np_hit_fault(int signal, void *ucontext, uint64_t original, uint64
 NP_HIDDEN void np_retprobe_abandoned_handler(struct np_hit_thread *self);
 /* np_hit_function of unwinders' entries. */
 NP_HIDDEN int np_unwinder_hit(struct np_hit_entry *entry, struct np_regs *regs);
-/* A hook. It is never freed, since a thread may always be in its replacement. Mirrored in src/hit/hook.rs. */
+/* A hook. It is never freed, since a thread may be in its replacement at any time. Mirrored in src/hit/hook.rs. */
 struct np_hit_hook {
 	void *replacement;
 	void (*call)(void);       /* np_hook_call */
@@ -209,7 +212,7 @@ struct np_hit_hook {
 	uint32_t is_called;       /* whatever the stack is, and the return probes are */
 	uint32_t keeps;           /* enum np_hit_keeps */
 };
-/* What the function provably does not change, so that it returns nothing there. */
+/* The registers that the function provably does not change, so it returns nothing in them. */
 enum np_hit_keeps { NP_KEEPS_RAX = 1, NP_KEEPS_RDX = 2, NP_KEEPS_VECTORS = 4 };
 /* np_hit_function of hooks, the last of their sites; entry->data is a struct np_hit_hook; NULL:
  * there is no replacement yet. */
@@ -219,16 +222,17 @@ NP_HIDDEN int np_replaced_hit(struct np_hit_entry *entry, struct np_regs *regs);
 /* Loads everything from the struct np_regs at rsp. */
 NP_HIDDEN void np_resume(void);
 
-/* Whether the thread has left its last hit by siglongjmp, given its stack pointer `rsp` now. If so, that hit is
- * over. `alternate`: where the thread's alternate stack is, if that is known; NULL: the kernel is asked about the
- * stack in use. */
+/* Whether the thread has left its last hit by siglongjmp, judging by its present stack pointer `rsp`. If so, that
+ * hit is over. `alternate`: where the thread's alternate stack is, if that is known; NULL: the kernel is asked
+ * about the stack in use. */
 struct np_hit_stack {
 	uint64_t start, bytes;
 };
 NP_HIDDEN int np_hit_is_left(struct np_hit_thread *self, uint64_t rsp, const struct np_hit_stack *alternate);
 
-/* The calling thread's block; NULL: it has none yet. In the static block of thread-local storage (initial-exec), so
- * that reading it makes no call, and the dynamic linker allocates nothing in the middle of a hit. */
+/* The calling thread's block; NULL: the thread has no block yet. The variable is in the static block of
+ * thread-local storage (initial-exec). So reading it makes no call, and the dynamic linker allocates nothing in the
+ * middle of a hit. */
 extern NP_HIDDEN __thread struct np_hit_thread *np_hit_self __attribute__((tls_model("initial-exec")));
 /* Takes over or maps a block for the calling thread; NULL: no memory. Async-signal-safe. */
 NP_HIDDEN struct np_hit_thread *np_hit_join(void);
@@ -236,11 +240,12 @@ NP_HIDDEN struct np_hit_thread *np_hit_join(void);
 NP_HIDDEN int np_hit_is_inside(void);
 /* The block that owns the region of this address; NULL: none does. */
 NP_HIDDEN struct np_hit_thread *np_hit_owner(uint64_t address);
-/* Whether `self` owns the region from now on; then it is its home. */
+/* Claims the region of this address for `self` if the region has no owner. Yields whether `self` is the owner,
+ * which makes the region its home. */
 NP_HIDDEN int np_hit_settle(struct np_hit_thread *self, uint64_t address);
 /* Frees all places that threads hold for a removed probe, before another gets this index. */
 NP_HIDDEN void np_hit_clear_holds(uint32_t index);
-/* The first of all blocks. */
+/* The first block in the list of all threads' blocks. */
 NP_HIDDEN struct np_hit_thread *np_hit_threads(void);
 /* The address of the variable that holds the first block, for readers in other processes. */
 NP_HIDDEN struct np_hit_thread **np_hit_threads_address(void);
@@ -248,7 +253,7 @@ NP_HIDDEN struct np_hit_thread **np_hit_threads_address(void);
 NP_HIDDEN int np_hit_watch_threads(void (*ends)(void *));
 /* Whether the thread with this life has ended. */
 NP_HIDDEN int np_hit_is_over(uint64_t life);
-/* Frees all other blocks in a child of fork, which has one thread. */
+/* Frees all blocks but the calling thread's, in a child of fork, which has one thread. */
 NP_HIDDEN void np_hit_forked(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* np_hook_call: a replacement is called, on an aligned stack, with copies of the arguments that are on the stack. Behind it the
- * registers are as they were, but for those in which it returns something.
+/* np_hook_call: calls a replacement on an aligned stack, with copies of the arguments that are on the stack.
+ * Afterwards all registers have their old values, except those in which the replacement returns something.
  *
  * The hook's stub jumps here, from the function's entry:
  *
@@ -14,7 +14,7 @@
  *     rsp + 512  xmm0-15
  *     rsp        the arguments: NP_HOOK_STACK bytes
  *
- * Not in the section of the hit path: a thread that is here is in no handler.
+ * This is not in the section of the hit path, since a thread that is here is in no handler.
  */
 	.set	REGS, -168
 	.text

@@ -1,8 +1,8 @@
-/* Hooks: the thread goes on in the replacement, in place of the function that was hit.
+/* Hooks: the thread continues in the replacement instead of the function that was hit.
  *
- * Most go there by a jump: then the replacement's caller is the function's own. It is called
- * (hook.S) where its caller relies on more than the ABI says of a function, or a return probe wants
- * to see the return at the function's rets:
+ * Most hooks jump to the replacement: then the replacement's caller is the function's caller. In three cases the
+ * replacement is called instead (hook.S), because the function's caller relies on more than the ABI promises, or
+ * because a return probe by exits must see the return:
  *
  *     the caller knows that the function needs no aligned stack        seen at each hit: gcc's -fipa-stack-alignment
  *     the caller knows which registers the function leaves alone       seen when it is hooked (patch/src/kept.rs): -fipa-ra
@@ -32,8 +32,8 @@ NP_PATH int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs)
 	return 1;
 }
 
-/* For the library's own replacement of a function whose callers need no more than the ABI says: the thread goes on
- * at entry->data. */
+/* For functions that the library itself replaces, and whose callers rely only on the ABI: the thread continues at
+ * entry->data. */
 NP_PATH int np_replaced_hit(struct np_hit_entry *entry, struct np_regs *regs)
 {
 	void *replacement = __atomic_load_n(&entry->data, __ATOMIC_ACQUIRE);
@@ -44,8 +44,8 @@ NP_PATH int np_replaced_hit(struct np_hit_entry *entry, struct np_regs *regs)
 	return 1;
 }
 
-/* Copies the arguments on the stack, as far as the stack reaches. It may end in the page after the return address,
- * and what is mapped there is no argument. So the kernel is asked before reading beyond the return address's page. */
+/* Copies the arguments on the stack, as far as the stack reaches. The stack may end in the page after the return
+ * address. So this asks the kernel before it reads beyond the return address's page. */
 NP_PATH void np_hook_arguments(char *to, const char *from)
 {
 	uint64_t behind = ((uint64_t)from + NP_HOOK_STACK - 1) & ~(uint64_t)(PAGE - 1);

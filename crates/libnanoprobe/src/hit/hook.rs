@@ -21,7 +21,7 @@ unsafe extern "C" {
     fn np_hook_call();
 }
 
-/// Of [`Hook::call`].
+/// The offset of [`Hook::call`].
 const CALL_OFFSET: u8 = std::mem::offset_of!(Hook, call) as u8;
 
 impl Hook {
@@ -43,7 +43,7 @@ impl Hook {
         (hook, stub)
     }
 
-    /// Where the stub is.
+    /// Tells the hook where its stub is.
     pub fn set_stub(&mut self, stub: TargetAddress) {
         self.stub = stub.0;
     }

@@ -9,9 +9,9 @@ NP_HIDDEN void np_jprobe_call(void *mirror, struct np_regs *regs, uint64_t *left
 
 enum { PAGE = 4096 };
 
-/* How many bytes of arguments are on the stack, as far as the stack reaches: it may end in the page after the
- * return address. The kernel is asked only when the thread comes to another such page than the last time. If the
- * page has gone since, np_hit_fault deals with the fault. */
+/* How many bytes of arguments on the stack can be read. The stack may end in the page after the return address.
+ * This asks the kernel about that page only when it is another one than at the thread's last hit. If the page has
+ * been unmapped since, np_hit_fault handles the fault. */
 static inline NP_PATH uint64_t bytes_of_arguments(struct np_hit_thread *self, uint64_t rsp)
 {
 	uint64_t from = rsp + 8, behind = (from + NP_JPROBE_STACK - 1) & ~(uint64_t)(PAGE - 1);
@@ -38,7 +38,7 @@ NP_PATH int np_jprobe_hit(struct np_hit_entry *entry, struct np_regs *regs)
 	return 0;
 }
 
-/* Where the calling thread leaves its current mirror; 0: it is in none. */
+/* The stack pointer with which the calling thread leaves its current mirror; 0: the thread is in none. */
 NP_PATH uint64_t np_jprobe_end(void)
 {
 	struct np_hit_thread *self = np_hit_self;

@@ -1,10 +1,10 @@
-/* Hits that were left by siglongjmp, from a signal handler that had interrupted a probe's handler
- * (hit.h). The same as of sessions: agent/enter.c.
+/* Hits that were left by siglongjmp, from a signal handler that had interrupted a probe's handler (hit.h).
+ * agent/enter.c does the same for sessions.
  *
- * What cannot be told apart is taken for one that goes on: on an alternate stack, and under
- * seccomp, where the kernel may not be asked. (A program that switches stacks in a signal handler
- * and is hit there, or whose alternate stack lies above and disarms itself, SS_AUTODISARM, could be
- * misjudged, as there.)
+ * Where this cannot be found out, the hit counts as not left: on an alternate stack, and under seccomp, where the
+ * kernel may not be asked. (The answer may be wrong, as in sessions, for a program that switches stacks in a
+ * signal handler and is hit there. So may it for an alternate stack that lies above the thread's stack and disarms
+ * itself, SS_AUTODISARM.)
  */
 #include "hit.h"
 #include "places.h"
@@ -15,8 +15,8 @@
 
 extern NP_HIDDEN const char __start_np_hit_path[], __stop_np_hit_path[];
 
-/* Calls that a handler makes are deeper than this, because of the saved registers and return addresses. Sites of
- * one function, or of several functions called from one place, are about equally deep. */
+/* Calls that a handler makes are deeper in the stack by more than this, because of the saved registers and return
+ * addresses. Sites of one function, or of functions called from one place, differ by less. */
 enum { ABOUT = 128 };
 
 static NP_PATH int may_be_on_alternate_stack(void)
@@ -53,10 +53,10 @@ NP_PATH __attribute__((noinline)) int np_hit_is_left(struct np_hit_thread *self,
 	return 1;
 }
 
-/* The calls that the thread is in, from here upwards. */
+/* The thread's chain of active calls, from the present function up to its callers. */
 struct chain {
-	int is_in_path;  /* one of them is the hit path's */
-	int is_whole;    /* they were followed to the thread's first */
+	int is_in_path;  /* whether one of the calls is in the hit path */
+	int is_whole;    /* whether the calls were followed up to the thread's first call */
 };
 
 static _Unwind_Reason_Code look(struct _Unwind_Context *context, void *argument)
@@ -70,10 +70,10 @@ static _Unwind_Reason_Code look(struct _Unwind_Context *context, void *argument)
 	return chain->is_in_path ? _URC_NORMAL_STOP : _URC_NO_REASON;
 }
 
-/* Whether the calling thread is inside of a handler, when it calls the library (and is not in a hit). The depth of
- * the stack says nothing then: a function that was called since may be as deep as a handler. So the chain of calls
- * is followed, and a handler's chain leads to the hit path. Where the chain cannot be followed to its end, the
- * thread counts as inside. */
+/* Whether the calling thread, which calls a function of the library, is inside of a handler. The depth of the
+ * stack does not show this: another function may be as deep as a handler. So this follows the chain of calls, and
+ * a handler's chain leads to the hit path. If the chain cannot be followed to its end, the thread counts as
+ * inside. */
 int np_hit_is_inside(void)
 {
 	struct np_hit_thread *self = np_hit_self;

@@ -1,12 +1,12 @@
-/* np_jprobe_call: a function is called with the arguments of the function that was hit.
+/* np_jprobe_call: calls the mirror with the arguments of the function that was hit.
  *
  *     rdi   the function           rsi   struct np_regs at the hit
  *     rdx   where the stack pointer is left for np_jprobe_leave
  *     rcx   how many bytes of arguments there are on the stack; the rest of NP_JPROBE_STACK bytes is zero
  *
- * The SIMD registers still hold what they held at the hit: np_simd_save leaves them alone, and the path from there to here
- * has none. The stack arguments are copied, so that the function may do with them as it likes. Should the copying fault,
- * in a page that was there a moment ago, np_hit_fault has the thread go on at np_jprobe_cut.
+ * The SIMD registers still have their values from the hit: np_simd_save does not change them, and no code between
+ * it and this uses them. The arguments on the stack are copied, so the mirror may change them. If the copying
+ * faults, because a page was unmapped a moment ago, np_hit_fault makes the thread continue at np_jprobe_cut.
  *
  *     rbp    ->  saved rbp, above the return address
  *                rbx r12 r13 r14 r15, 8 bytes
@@ -65,7 +65,7 @@ np_jprobe_copy:
 	.cfi_def_cfa %rsp, 8
 	ret
 	.cfi_restore_state
-	/* A part of them, in the return address's own page. */
+	/* Only a part of the arguments can be read: the part in the return address's page. */
 4:	movl	$512, %r8d
 	subl	%ecx, %r8d
 	rep	movsb
@@ -73,7 +73,7 @@ np_jprobe_copy:
 	xorl	%eax, %eax
 	rep	stosb
 	jmp	3b
-	/* rcx: quadwords that are left. */
+	/* rcx is the number of quadwords that were not copied. */
 	.globl	np_jprobe_cut
 	.hidden	np_jprobe_cut
 np_jprobe_cut:
@@ -83,11 +83,12 @@ np_jprobe_cut:
 	.cfi_endproc
 	.size	np_jprobe_call, . - np_jprobe_call
 
-	/* rdi: what np_jprobe_call left. From here on it is as if the function had returned.
+	/* Leaves the mirror. rdi: the stack pointer that np_jprobe_call has stored. From here on everything is as if the
+	 * mirror had returned.
 	 *
-	 * The processor remembers two calls that will never return: np_jprobe_return's, on top, and the function's. Left
-	 * there, they would have every return from here up mispredicted. The first `ret` takes the one, mispredicted; the
-	 * second the other, as predicted. */
+	 * The processor's return predictor holds two calls that will never return: that of np_jprobe_return, on top, and
+	 * that of the mirror. If both stayed, the processor would mispredict all later returns of the callers. So two
+	 * `ret`s remove them: the first is mispredicted, the second is predicted correctly. */
 	.globl	np_jprobe_leave
 	.hidden	np_jprobe_leave
 	.type	np_jprobe_leave, @function

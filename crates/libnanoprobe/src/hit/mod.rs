@@ -23,19 +23,19 @@ pub type Function = unsafe extern "C" fn(entry: *mut Entry, registers: *mut Regi
 pub struct Entry {
     /// The caller's structure.
     pub owner: *mut c_void,
-    /// Of a plain probe.
+    /// A plain probe's pre-handler.
     pub pre: Option<PreHandler>,
-    /// Of a plain probe.
+    /// A plain probe's post-handler.
     pub post: Option<PostHandler>,
-    /// Of a plain probe.
+    /// A plain probe's fault handler.
     pub fault: Option<FaultHandler>,
-    /// For other kinds, called instead of `pre`.
+    /// For kinds other than plain probes: the function that is called instead of `pre`.
     pub function: Option<Function>,
-    /// Of its counters.
+    /// The index of the entry's counters.
     pub index: u32,
-    /// Not 0: fires.
+    /// Not 0: the entry is enabled.
     pub enabled: AtomicU32,
-    /// The kind's own.
+    /// Data that only `function` knows.
     pub data: AtomicPtr<c_void>,
 }
 
@@ -51,11 +51,11 @@ pub struct Site {
     pub address: u64,
     /// `struct np_hit_list`: a [`ListHeader`], then pointers to entries.
     pub list: AtomicPtr<ListHeader>,
-    /// The address of the instruction after it.
+    /// The address of the instruction after the probed instruction.
     pub next: u64,
-    /// Hits in threads for which there was no memory.
+    /// The number of hits in threads for whose block there was no memory.
     pub missed_without_thread: AtomicU64,
-    /// Called where handlers are left out; 0: no function.
+    /// The function that is called when handlers are left out; 0: no function.
     pub otherwise: AtomicU64,
     /// For a branch, call or return: `struct np_emulation`; else 0.
     pub emulation: u64,
@@ -68,11 +68,11 @@ pub struct Site {
 pub struct ListHeader {
     /// How many entries follow.
     pub count: u64,
-    /// [`Saved`]: what some handler may change.
+    /// [`Saved`]: the registers that some handler may change.
     pub saved: u64,
     /// Not 0: post-handlers run after an emulated instruction.
     pub emulates: u64,
-    /// The only entry, where nothing else is done than calling it; or NULL.
+    /// The only entry, if a hit does nothing but call that entry; else NULL.
     pub only: *const Entry,
     /// The function to call for it, with [`ListHeader::argument`] and the registers.
     pub call: u64,
@@ -80,28 +80,28 @@ pub struct ListHeader {
     pub argument: u64,
     /// Offset in a [`Thread`] of the counter that is incremented.
     pub counter: u64,
-    /// Whether the entry is enabled; points at a constant 0 where there is no such entry.
+    /// Points at the word that says whether the only entry is enabled; without such an entry, at a constant 0.
     pub enabled: *const AtomicU32,
 }
 
 /// The constant 0 for lists with no such entry.
 static NEVER: AtomicU32 = AtomicU32::new(0);
 
-/// What is saved around handlers: `enum np_hit_saved`.
+/// Which registers are saved around handlers: `enum np_hit_saved`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Saved {
     /// Nothing.
     Nothing = 0,
     /// errno.
     Errno = 1,
-    /// That, xmm0-15 and MXCSR.
+    /// errno, xmm0-15 and MXCSR.
     Xmm = 8,
-    /// All that is live.
+    /// errno, and all SIMD registers that are live.
     All = 16,
 }
 
 impl ListHeader {
-    /// The header of a list with this many entries, which takes the full way.
+    /// The header of a list with this many entries, whose hits take the full way.
     pub fn new(count: u64, saved: Saved, emulates: bool) -> ListHeader {
         ListHeader {
             count,
@@ -115,15 +115,15 @@ impl ListHeader {
         }
     }
 
-    /// Chooses the short way: there is one entry, it has no fault handler, and nothing is emulated. `short` is
-    /// called in place of its function.
+    /// Chooses the short way: there is one entry, it has no fault handler, and nothing is emulated. `short` is called
+    /// in place of the entry's function.
     pub fn set_only(&mut self, entry: &Entry, short: Option<u64>) {
         self.only = entry;
         self.enabled = &raw const entry.enabled;
         let counter =
             std::mem::offset_of!(Thread, counters) as u64 + u64::from(entry.index) * size_of::<Counters>() as u64;
         (self.call, self.argument, self.counter) = match (entry.function, entry.pre) {
-            // Return probes count for themselves.
+            // Return probes count their hits themselves.
             (Some(function), _) => (
                 short.unwrap_or(function as *const () as u64),
                 std::ptr::from_ref(entry) as u64,
@@ -140,7 +140,7 @@ impl ListHeader {
 pub struct Counters {
     /// How often the handlers ran.
     pub hits: AtomicU64,
-    /// How often they were left out.
+    /// How often the handlers were left out.
     pub missed: AtomicU64,
 }
 
@@ -157,9 +157,9 @@ pub struct Thread {
     error: AtomicPtr<i32>,
     /// The next block.
     pub next: AtomicPtr<Thread>,
-    /// The thread that owns it; 0: none.
+    /// The thread that owns the block; 0: no thread does.
     pub tid: AtomicU64,
-    /// Whose handler runs.
+    /// The entry whose handler runs.
     pub current: AtomicPtr<Entry>,
     uncounted: AtomicU64,
     recover: [u64; 5],
@@ -171,7 +171,7 @@ pub struct Thread {
     /// A number that differs for every thread that ever had a block.
     pub life: AtomicU64,
     readable: AtomicU64,
-    /// By [`Entry::index`].
+    /// The counters, by [`Entry::index`].
     pub counters: [Counters; PROBES_MAX],
 }
 
@@ -192,15 +192,15 @@ unsafe extern "C" {
     fn np_hit_clear_holds(index: u32);
     fn np_hit_watch_threads(ends: unsafe extern "C" fn(*mut Thread)) -> i32;
     fn np_resume();
-    /// The function of jumper probes' entries.
+    /// The hit function of jumper probes.
     pub fn np_jprobe_hit(entry: *mut Entry, registers: *mut Registers) -> i32;
-    /// Where the calling thread leaves its current mirror; 0: it is in none.
+    /// The stack pointer with which the calling thread leaves its current mirror; 0: the thread is in none.
     pub fn np_jprobe_end() -> u64;
-    /// Leaves the mirror. Reached by a jump, with that address in rdi.
+    /// Leaves the mirror. Reached by a jump, with that stack pointer in rdi.
     pub fn np_jprobe_leave();
-    /// The function of hooks' entries.
+    /// The hit function of hooks.
     pub fn np_hook_hit(entry: *mut Entry, registers: *mut Registers) -> i32;
-    /// The function of the entry at the dynamic linker's debugger hook.
+    /// The hit function at the dynamic linker's debugger hook.
     pub fn np_replaced_hit(entry: *mut Entry, registers: *mut Registers) -> i32;
     fn np_hit_threads() -> *mut Thread;
     fn np_hit_threads_address() -> *mut *mut Thread;
@@ -212,7 +212,7 @@ pub fn dispatch_address() -> u64 {
     np_hit as *const () as u64
 }
 
-/// The same for an exit at which a return probe's handler is the only member.
+/// The address of the dispatcher for an exit at which a return probe is the only member.
 pub fn dispatch_exit_address() -> u64 {
     np_hit_exit as *const () as u64
 }
@@ -244,7 +244,7 @@ pub fn threads() -> impl Iterator<Item = &'static Thread> {
 
 /// Where the address of the first block is kept.
 pub fn threads_address() -> u64 {
-    // SAFETY: it yields the address of a variable.
+    // SAFETY: the function only yields the address of a variable.
     unsafe { np_hit_threads_address() as u64 }
 }
 
@@ -254,7 +254,7 @@ pub fn in_handler() -> bool {
     unsafe { np_hit_is_inside() != 0 }
 }
 
-/// The sums over all threads: hits and missed.
+/// The counts of an index, summed over all threads: hits and missed.
 pub fn counts(index: u32) -> (u64, u64) {
     let of = |block: &'static Thread| block.counters.get(index as usize);
     threads().filter_map(of).fold((0, 0), |(hits, missed), counters| {
@@ -293,7 +293,7 @@ pub fn initialise() {
 /// Whether the thread of a block has died inside of a handler, so that it will never leave.
 pub fn is_abandoned(thread: &Thread) -> bool {
     let tid = thread.tid.load(Ordering::Acquire);
-    // SAFETY: signal 0 sends nothing.
+    // SAFETY: with signal 0 the call sends nothing.
     tid == 0 || unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) } != 0
 }
 

@@ -1,11 +1,11 @@
-/* See places.h: what is not done by plain stores. */
+/* See places.h. This file is the part that needs more than plain stores. */
 #include "places.h"
 #include "raw.h"
 
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-/* When all places are taken, how many calls are checked at most for one that has ended. */
+/* When all places are taken, at most this many calls are checked for one that has ended. */
 enum { LOOKED_AT = 16 };
 /* A frame further below a stack pointer than this is on another stack. */
 #define STACK_BYTES (64UL << 20)
@@ -15,7 +15,7 @@ static inline NP_PATH struct np_hit_call *call_at(const struct np_hit_calls *cal
 	return (struct np_hit_call *)(calls->calls + place * calls->stride);
 }
 
-/* Multiplied, and the product's upper half scaled to the capacity. */
+/* The hash: a multiplication, whose upper half is scaled to the capacity. */
 static inline NP_PATH uint64_t place_of(const struct np_hit_calls *calls, uint64_t frame)
 {
 	return (((frame >> 3) * 0x9e3779b97f4a7c15UL) >> 32) * calls->capacity >> 32;
@@ -26,7 +26,7 @@ static inline NP_PATH uint64_t behind(const struct np_hit_calls *calls, uint64_t
 	return place + 1 == calls->capacity ? 0 : place + 1;
 }
 
-/* Called before a shared call is published, so that searches look far enough. */
+/* Called before a shared call is published, so that searches in the table go far enough to find it. */
 static inline NP_PATH void reach(struct np_hit_calls *calls, uint64_t frame, uint64_t place)
 {
 	uint64_t home = place_of(calls, frame);
@@ -43,7 +43,7 @@ static inline NP_PATH int hold_change(struct np_hit_call *call, uint32_t from, u
 	return __atomic_compare_exchange_n(&call->hold, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-/* The holder of the place, or the one that is about to lose it; NULL: none. */
+/* The slot that holds the place, or is about to lose the place; NULL: there is no such slot. */
 static inline NP_PATH struct np_hit_held *holder_of(const struct np_hit_call *call)
 {
 	uint32_t state = __atomic_load_n(&call->hold, __ATOMIC_ACQUIRE) & NP_HOLD_STATES;
@@ -79,7 +79,7 @@ NP_PATH struct np_hit_place np_place_elsewhere(const struct np_hit_calls *calls,
 NP_PATH int np_place_keep(struct np_hit_held *held)
 {
 	uint32_t hold = __atomic_load_n(&held->call->hold, __ATOMIC_ACQUIRE);
-	/* The thread that wants it may give up, and another may want it, in the meantime. */
+	/* Meanwhile the thread that wants the place may give up, and another thread may want it. */
 	while ((hold & NP_HOLD_STATES) != NP_HOLD_TAKEN)
 		if ((hold & NP_HOLD_STATES) == NP_HOLD_HELD ||
 		    hold_change(held->call, hold, (hold & ~(uint32_t)NP_HOLD_STATES) | NP_HOLD_HELD))
@@ -93,7 +93,8 @@ NP_PATH int np_place_keep(struct np_hit_held *held)
 
 const uint64_t *np_hit_sandboxed NP_HIDDEN;
 
-/* A filter of the program's may kill it for a system call that the program never makes itself. */
+/* Whether system calls may be made. A seccomp filter may kill the program for a call that the program never makes
+ * itself. */
 static inline NP_PATH int may_call(void)
 {
 	return !np_hit_sandboxed || !__atomic_load_n(np_hit_sandboxed, __ATOMIC_RELAXED);
@@ -105,7 +106,7 @@ static NP_PATH int barrier_in_every_thread(void)
 	return may_call() && np_raw_call(SYS_membarrier, PRIVATE_EXPEDITED, 0, 0, 0, 0, 0) == 0;
 }
 
-/* Takes away an idle place from another thread, or from this one on another stack. It is shared then. */
+/* Takes away an idle place from another thread, or from this thread on another stack. The place is shared then. */
 static NP_PATH int take_away(struct np_hit_call *call)
 {
 	struct np_hit_held *held = holder_of(call);
@@ -127,7 +128,7 @@ static NP_PATH int take_away(struct np_hit_call *call)
 	return 0;
 }
 
-/* The word at an address; `otherwise` where there is no memory. */
+/* The word at an address; `otherwise` if nothing is mapped there. */
 static NP_PATH uint64_t peek(uint64_t address, uint64_t otherwise)
 {
 	uint64_t word = otherwise;
@@ -163,7 +164,7 @@ static NP_PATH int is_own(const struct np_hit_calls *calls, const struct np_hit_
 	return (const char *)frame >= (const char *)holds && (const char *)frame < (const char *)(holds + 1);
 }
 
-/* A place whose call has ended, where all are taken; it is busy then. */
+/* Used when all places are taken: finds a place whose call has ended, and makes it busy. */
 static NP_PATH struct np_hit_place recycle(struct np_hit_calls *calls, struct np_hit_thread *self, uint64_t frame)
 {
 	uint64_t first = __atomic_fetch_add(&calls->looked, LOOKED_AT, __ATOMIC_RELAXED) % calls->capacity;
@@ -174,7 +175,7 @@ static NP_PATH struct np_hit_place recycle(struct np_hit_calls *calls, struct np
 		uint64_t other = __atomic_load_n(place.frame, __ATOMIC_ACQUIRE);
 		if (other <= NP_CALL_HELD || !is_over(self, call, other, frame))
 			continue;
-		/* The slot may hold another call by now. */
+		/* By now the slot may hold another call. */
 		if (place.frame != &call->frame && __atomic_load_n(&call->holder->call, __ATOMIC_ACQUIRE) != call)
 			continue;
 		if (!np_place_change(place, other, NP_CALL_BUSY))
@@ -197,7 +198,7 @@ static NP_PATH struct np_hit_place recycle(struct np_hit_calls *calls, struct np
 	return (struct np_hit_place){ 0 };
 }
 
-/* A slot that holds nothing; NULL: there is none, or the frame is not at home. */
+/* A slot of the thread that holds no place; NULL: there is none, or the frame is not in the thread's own region. */
 static NP_PATH struct np_hit_held *slot_for(const struct np_hit_calls *calls, struct np_hit_thread *self, uint64_t frame)
 {
 	for (int number = 0; np_place_is_home(self, frame) && number < NP_HELD_MAX; number++) {

@@ -1,18 +1,16 @@
 /* Places for calls of a return probe: `maxactive` of them, each free or with one call in it,
  * whatever threads there are.
  *
- * A place that a thread has taken stays with it when its call is over: *held*, in one of the
- * thread's NP_HELD_MAX slots for this probe. The thread takes it again, and gives it back, by
- * plain stores: of the thread's own signals none is in between, since handlers are not
- * entered again (np_hit_thread.depth).
+ * When its call is over, a place stays with the thread that took it: the thread *holds* it, in one of its
+ * NP_HELD_MAX slots for this probe. The thread uses the place again, and frees it, by plain stores. A signal
+ * handler of the same thread cannot interfere, since a hit inside of a hit runs no handlers (np_hit_thread.depth).
  *
  *     thread            struct np_hit_holds              the probe's places
  *       holds[probe] ->  held[0] { frame, call } ------>  { frame: HELD, hold: HELD, holder }
  *                        held[1] { 0, NULL }              { frame: where a call is that is shared, or FREE }
  *
- * Where no place is free, one is taken away from a thread that holds it idle. That is the only
- * thing that is contended for, and it is the one who takes away that pays, with a barrier on
- * all processors (membarrier):
+ * If no place is free, an idle place is taken away from the thread that holds it. Threads contend for nothing
+ * else. The thread that takes the place away pays for it, with a barrier on all processors (membarrier):
  *
  *     owner                                       who takes away
  *       held->frame = BUSY                          call->hold = WANTED
@@ -20,16 +18,16 @@
  *       call->hold == HELD: the place is mine       held->frame == FREE: the owner is not in, and will see WANTED
  *       else WANTED -> HELD, or TAKEN: it is not    WANTED -> TAKEN, or HELD again: it was in
  *
- * The last step of both is one compare-and-swap from the same value, so one of them has the place.
- * WANTED carries a number that no other has had, so nobody takes what somebody else has begun to
- * want. What was taken away is never held again: a probe with more threads than places comes to
- * share them all, and pays so for each once.
+ * The last step of both threads is a compare-and-swap from the same value, so exactly one of them has the place.
+ * WANTED carries a unique number, so no thread completes what another thread has begun. A place that was taken
+ * away is never held again. So a probe with more threads than places finally shares all places, and each is taken
+ * away only once.
  *
- * A return must be found on another thread as well: a coroutine may go on anywhere. All calls that
- * are held by one thread have their frames in regions of addresses that are its block's own
- * (np_hit_settle), for ever; on any other stack it makes shared calls. So where a call is not among
- * the thread's own, and not among the shared ones, it is the owner of the region's or nobody's. Few
- * slots are looked at, however many threads there are.
+ * The call for a return must be found on another thread as well, since a coroutine may continue on any thread.
+ * Calls that one thread holds have their frames in regions of addresses that belong to its block for ever
+ * (np_hit_settle). On any other stack the thread makes shared calls. So a call that is neither among the thread's
+ * own nor among the shared ones is held by the owner of its region, or does not exist. Few slots are looked at,
+ * however many threads there are.
  */
 #ifndef NP_PLACES_H
 #define NP_PLACES_H
@@ -39,26 +37,27 @@
 /* np_hit_call.hold: one of these, and a number of WANTED above it. */
 enum { NP_HOLD_NEVER = 0, NP_HOLD_HELD = 1, NP_HOLD_WANTED = 2, NP_HOLD_TAKEN = 3, NP_HOLD_STATES = 3, NP_HOLD_NEXT = 4 };
 
-/* A call, and the word that holds its frame: its own, or its holder's. */
+/* A call, and the word that holds its frame: a word of the call itself, or of the slot that holds it. */
 struct np_hit_place {
 	struct np_hit_call *call; /* NULL: none */
 	uint64_t *frame;
 };
 
-/* Not 0 there: the program is under seccomp. Then no place is taken away, and the kernel is not asked whether a
- * call has ended. */
+/* Points at a word that is not 0 if the program is under seccomp. Then no place is taken away, and the kernel is
+ * not asked whether a call has ended. */
 extern NP_HIDDEN const uint64_t *np_hit_sandboxed;
 
-/* A call that is not among the thread's own: shared, or another thread's. */
+/* Finds a call that the thread itself does not hold: the call is shared, or another thread holds it. */
 NP_HIDDEN struct np_hit_place np_place_elsewhere(const struct np_hit_calls *calls, struct np_hit_thread *self,
 						 uint64_t frame);
 /* Claims a place when the thread holds no free one. */
 NP_HIDDEN struct np_hit_place np_place_claim_slowly(struct np_hit_calls *calls, struct np_hit_thread *self, uint64_t frame);
 /* Ends a call that will not return. */
 NP_HIDDEN void np_place_abandon(struct np_hit_calls *calls, struct np_hit_thread *self, const struct np_hit_call *call);
-/* The place of this number, below `capacity`. */
+/* The place with this number, which is less than `capacity`. */
 NP_HIDDEN struct np_hit_place np_place_with(const struct np_hit_calls *calls, uint64_t number);
-/* Whether the thread, which has set its frame to BUSY, keeps a place that another thread wants. */
+/* Whether the thread keeps its place, which another thread may want. Before this call, the thread has set the
+ * place's frame to BUSY. */
 NP_HIDDEN int np_place_keep(struct np_hit_held *held);
 
 static inline NP_PATH int np_place_change(struct np_hit_place place, uint64_t from, uint64_t to)
@@ -66,7 +65,7 @@ static inline NP_PATH int np_place_change(struct np_hit_place place, uint64_t fr
 	return __atomic_compare_exchange_n(place.frame, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-/* The address is in the thread's own region. */
+/* Whether the address is in the thread's own region. */
 static inline NP_PATH int np_place_is_home(struct np_hit_thread *self, uint64_t frame)
 {
 	return np_likely(frame >> 16 == self->home) || np_hit_settle(self, frame);
@@ -88,7 +87,7 @@ static inline NP_PATH struct np_hit_place np_place_find(const struct np_hit_call
 	return np_place_elsewhere(calls, self, frame);
 }
 
-/* A free one, which is busy then. */
+/* Claims a free place, and makes it busy. */
 static inline NP_PATH struct np_hit_place np_place_claim(struct np_hit_calls *calls, struct np_hit_thread *self,
 							 uint64_t frame)
 {

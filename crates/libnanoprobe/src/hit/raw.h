@@ -1,4 +1,4 @@
-/* Raw system calls: the C library's may be probed, and set errno. */
+/* System calls without the C library, whose functions may be probed, and set errno. */
 #ifndef NP_RAW_H
 #define NP_RAW_H
 

@@ -1,4 +1,4 @@
-/* np_resume: the program goes on with every register as a handler left it, the stack pointer and rip, too.
+/* np_resume: the program continues with every register as a handler left it, including the stack pointer and rip.
  *
  * rsp points at a struct np_regs (18 words: r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi rip rflags rsp). The
  * last step must load rip and rsp at once, touch no register, and write nothing that the program may use: nothing above
@@ -10,12 +10,12 @@
  *     S - 144         rflags         popped by popf
  *     S - 288         a copy of struct np_regs
  *
- * The copy is needed since S may be anything: near the registers, above them, on another stack. rsp never is above what
- * is still to be read, so a signal in the midst of this destroys nothing. Nor is rsp ever above the new S - 288 once that
- * has been written.
+ * The copy is needed since S may be anywhere: near the registers, above them, on another stack. A signal in the
+ * middle of this destroys nothing: rsp is never above memory that is still to be read, nor above S - 288 once the
+ * copy is written.
  *
- * The processor's shadow of returns is out of step with this (one misprediction); with a shadow stack in use (CET) it
- * would be refused, which is why handlers may not change rip there (NP_ERROR_UNSUPPORTED).
+ * This `ret` has no matching call, which costs one misprediction. With a shadow stack (CET) the processor would
+ * refuse it, so handlers may not change rip there (NP_ERROR_UNSUPPORTED).
  */
 	.section np_hit_path, "ax", @progbits
 	.globl	np_resume
@@ -31,7 +31,7 @@ np_resume:
 	subq	$288, %rdi              /* to */
 	cmpq	%rsp, %rdi
 	jae	1f
-	/* Downwards: the copy lies below, or overlaps from below. rsp goes first. */
+	/* Copies from the lowest word up, since the copy may overlap the registers from below. rsp moves first. */
 	movq	%rdi, %rsp
 	movl	$18, %ecx
 	rep	movsq
@@ -56,7 +56,7 @@ np_resume:
 	ret	$128
 	.size	np_resume, . - np_resume
 
-	/* From np_resume, with what np_hit_pair (returned.S) has made of the struct np_regs at rsp. */
+	/* Reached from np_resume when np_hit_pair (returned.S) has changed the struct np_regs at rsp. */
 	.globl	np_resume_pair
 	.hidden	np_resume_pair
 	.type	np_resume_pair, @function
@@ -69,7 +69,7 @@ np_resume_pair:
 	movb	%cl, %ah
 	andb	$8, %al                 /* OF */
 	addb	$0x78, %al              /* overflows for 8 */
-	sahf                            /* all others; no instruction from here on changes any */
+	sahf                            /* restores all other flags; no instruction from here on changes a flag */
 	.irp	register, r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi
 	popq	%\register
 	.endr

@@ -13,7 +13,7 @@ _Static_assert(offsetof(struct np_hit_thunk, stub) == 16, "THUNK_STUB");
 _Static_assert(offsetof(struct np_hit_thunk, state) == 24, "THUNK_STATE");
 _Static_assert(offsetof(struct np_hit_context, return_cursor) == 272, "CONTEXT_CURSOR");
 
-/* The agent's instance for a word that is a thunk's address; NULL: it is none. */
+/* The agent's instance for a word that is a thunk's address; NULL: the word is no thunk's address. */
 static inline NP_PATH const struct np_hit_thunk *thunk_of(uint64_t word)
 {
 	uint64_t offset = word - np_hit_returns.thunks;
@@ -22,7 +22,7 @@ static inline NP_PATH const struct np_hit_thunk *thunk_of(uint64_t word)
 	return &np_hit_returns.pool->instances[offset / NP_THUNK_BYTES];
 }
 
-/* Where a call really returns to. */
+/* The real return address of a call. */
 static inline NP_PATH uint64_t real_address(uint64_t word)
 {
 	for (int link = 0; link <= NP_THUNK_CHAIN_MAX; link++) {
@@ -92,9 +92,9 @@ static inline NP_PATH uint64_t *returned_to(struct np_hit_thread *self, uint64_t
 	return &self->returned_to[(address ^ address >> 6) % NP_RETURNED_TO_MAX];
 }
 
-/* Does what np_return_take does, without its locked instruction and its look at the call before the return address.
- * It works in most cases: the instance is the one that this thread has used last, or the next; no other thread
- * claims from the thread's chunk, and the thread itself is in no handler; the agent has seen the address before.
+/* Does what np_return_take does, without its locked instruction and its look at the call before the return
+ * address. This works if the instance at the thread's cursor is free, and if the agent has seen the return address
+ * before. No other thread claims from the thread's chunk, and the thread itself is in no other handler.
  * NULL: np_return_take must be called. */
 static inline NP_PATH const struct np_hit_thunk *take_quickly(const struct np_hit_calls *calls, struct np_hit_thread *self,
 							      uint64_t slot)
@@ -114,7 +114,8 @@ static inline NP_PATH const struct np_hit_thunk *take_quickly(const struct np_hi
 	thunk->slot = slot;
 	thunk->stub = calls->site;
 	thunk->depth = 0;
-	/* The state is written first: a handler that interrupts us here and unwinds must see what it has to put back. */
+	/* The state is written first: a signal handler that interrupts this and unwinds must see which return address it
+	 * has to put back. */
 	__atomic_store_n(&thunk->state, state + NP_THUNK_NEXT + NP_THUNK_ARMED, __ATOMIC_RELEASE);
 	__atomic_store_n((uint64_t *)slot, np_hit_returns.thunks + index * NP_THUNK_BYTES, __ATOMIC_RELEASE);
 	self->context.return_cursor = (index + 1) % NP_THUNK_CHUNK ? (uint64_t)(thunk + 1) : 0;
@@ -152,7 +153,7 @@ static inline NP_PATH void set_free(struct np_hit_place place)
 	__atomic_store_n(place.frame, NP_CALL_FREE, __ATOMIC_RELEASE);
 }
 
-/* Gives the call to a handler. If the handler is abandoned, this says what it held. */
+/* Notes the call whose handler is about to run. If the handler is abandoned, the note says which call it had. */
 static inline NP_PATH void give(struct np_hit_thread *self, struct np_hit_place place)
 {
 	self->call_frame = place.frame;
@@ -200,14 +201,14 @@ static NP_PATH __attribute__((noinline)) int entry_in_full(struct np_hit_entry *
 		set_free(place);
 		return 0;
 	}
-	call->word = *(volatile uint64_t *)frame; /* its thunk's, where it was replaced */
+	call->word = *(volatile uint64_t *)frame; /* the return address, or the address of the thunk that has replaced it */
 	self->calls++;
 	__atomic_store_n(place.frame, frame, __ATOMIC_RELEASE);
 	return calls->by_address ? NP_HIT_PAIR : 0;
 }
 
-/* The short way: no handler is called, no other call of the probe is active in the thread, and its first place is
- * free. Written so that no register need be saved. */
+/* This begins with the short way: no entry handler, no other active call of the probe in the thread, and the
+ * thread's first place is free. It is written so that the compiler saves no registers. */
 NP_PATH int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs)
 {
 	struct np_hit_thread *self = np_hit_self;
@@ -241,10 +242,10 @@ NP_PATH int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs)
 	return thunk ? NP_HIT_PAIR : 0;
 }
 
-/* Ends a call. No other thread may take it from here on. Not 0: it is ours. */
+/* Ends a call, so that no other thread can end it any more. Not 0: this thread has ended the call. */
 static inline NP_PATH int end(struct np_hit_thread *self, struct np_hit_place place, uint64_t frame)
 {
-	/* While its thread lives, only that thread may treat the call as ended. */
+	/* While the call's thread lives, only that thread may treat the call as ended. */
 	if (np_likely(place.call->life == self->life)) {
 		self->calls--;
 		__atomic_store_n(place.frame, NP_CALL_BUSY, __ATOMIC_RELAXED);
@@ -261,7 +262,7 @@ static inline NP_PATH void hand_over(const struct np_hit_calls *calls, struct np
 	calls->handler(&call->instance, regs);
 }
 
-/* The handler sees the function left, whatever form the probe has. It cannot change where the thread goes on. */
+/* The handler sees the function left, whatever form the probe has. It cannot change where the thread continues. */
 static inline NP_PATH void returned(struct np_hit_thread *self, const struct np_hit_calls *calls, struct np_regs *regs,
 				    uint64_t frame)
 {
@@ -274,7 +275,7 @@ static inline NP_PATH void returned(struct np_hit_thread *self, const struct np_
 		uint64_t rip = regs->rip, rsp = regs->rsp;
 		give(self, place);
 		if (np_unlikely(self->recoverable)) {
-			/* A copy, so that nothing must be undone if the handler is abandoned. */
+			/* The handler gets a copy, so that nothing must be undone if the handler is abandoned. */
 			struct np_regs seen = *regs;
 			hand_over(calls, call, &seen, frame);
 			*regs = seen;
@@ -356,7 +357,8 @@ NP_PATH struct np_hit_context *np_hit_returned(struct np_hit_site *site, struct 
 	uint64_t frame = thunk->slot;
 	if (np_unlikely(!self))
 		self = np_hit_join();
-	/* Within a handler: the call began outside, so the handler has been left in a forbidden way. */
+	/* This thread counts as inside of a handler, but the call began outside. So the handler was left in a forbidden
+	 * way. */
 	if (np_unlikely(!self) || (np_unlikely(self->depth) && !np_hit_is_left(self, regs->rsp, NULL)))
 		return NULL;
 	__atomic_store_n(&self->depth, regs->rsp, __ATOMIC_RELEASE);
@@ -444,8 +446,8 @@ void np_retprobe_thread_ends(struct np_hit_calls *calls, uint64_t life, uint64_t
 		uint64_t frame = __atomic_load_n(place.frame, __ATOMIC_ACQUIRE);
 		if (frame <= NP_CALL_HELD || place.call->life != life || frame < low || frame >= high)
 			continue;
-		/* A thunk in a slot may still be needed, as the agent sees it. Slots below us are out of use; one above us may
-		 * hold a thunk of ours. */
+		/* The agent keeps a thunk that a slot may still need. Slots below this frame are out of use, but a slot above
+		 * may hold one of our thunks. */
 		if (frame < here && taken(calls, frame))
 			*(volatile uint64_t *)frame = 0;
 		__atomic_fetch_add(&calls->abandoned, 1, __ATOMIC_RELAXED);

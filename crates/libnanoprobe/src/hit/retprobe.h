@@ -1,9 +1,8 @@
 /* Return probes on the path of a hit.
  *
- * A call that is followed has a place, a struct np_hit_call: one of `maxactive` of them that
- * belong to its probe. Two forms of finding it again, both by the address of the call's return
- * address, since no two calls that are active at a time share that word of memory, whichever
- * threads they are in:
+ * Each call that is followed has a place, a struct np_hit_call: one of the `maxactive` places of its probe. The
+ * place is found again by the call's frame, the address of its return address: no two active calls share that
+ * word, in whatever threads they are. There are two kinds of calls:
  *
  *     held      by the thread that makes calls, a few for each probe: nobody else touches them (places.h)
  *     shared    in a hash table, whatever thread or stack the call begins on and returns on: one locked instruction
@@ -12,16 +11,17 @@
  *     exits     at each ret             rsp = frame again
  *     address   np_hit_returned         by the thunk, whose slot is frame (agent/returns.h)
  *
- * Where a return never comes (longjmp, an exception, the thread's end), the call stays until
- * somebody sees that it is over:
+ * If a call never returns (longjmp, an exception, the thread's end), its place stays taken until the library
+ * notices, in one of these cases:
  *
  *     - a call begins at the same frame;
  *     - all places are taken, and the call is the same thread's, further down its stack, or its return address was
  *       overwritten; or its thread is gone;
  *     - the thread ends: what it leaves on its stack is over (np_retprobe_thread_ends).
  *
- * Taken for over by mistake (a coroutine's stack below the thread's own), a call's return is not
- * seen, and that is all: it is counted as abandoned. What a thunk needs is the agent's to keep.
+ * The library may wrongly take a call for over, for example on a coroutine's stack below the thread's own. Then
+ * its return is not seen, and it is counted as abandoned. Nothing else happens, since the agent keeps what a thunk
+ * needs.
  */
 #ifndef NP_RETPROBE_H
 #define NP_RETPROBE_H
@@ -30,13 +30,14 @@
 
 /* One call. Mirrored in src/hit/calls.rs. */
 struct np_hit_call {
-	uint64_t frame;                        /* where its return address is; or one of the following */
-	uint64_t life;                         /* of the thread that began it */
-	uint64_t word;                         /* what was there behind the entry: the address, or a thunk's */
-	struct np_retprobe_instance instance;  /* what handlers see; `data` is behind this structure */
-	uint32_t claims;                       /* of the thunk's instance, when it was taken */
+	uint64_t frame;                        /* where the call's return address is; or one of the constants below */
+	uint64_t life;                         /* the life of the thread that began the call */
+	uint64_t word;                         /* the word at the frame after the entry: the return address, or a thunk's */
+	struct np_retprobe_instance instance;  /* what handlers see; `data` follows this structure */
+	uint32_t claims;                       /* the claims of the thunk's instance when it was taken */
 	uint32_t hold;                         /* places.h */
-	struct np_hit_held *holder;            /* once it was held, for ever */
+	/* the slot that holds the call, or has held it; once set, it is never cleared */
+	struct np_hit_held *holder;
 	uint64_t reserved;
 };
 /* NP_CALL_HELD: the frame is in the holder's slot. */
@@ -48,14 +49,15 @@ struct np_hit_calls {
 	struct np_retprobe *owner;
 	char *calls;
 	uint64_t capacity, stride, data_size;
-	uint32_t index;     /* of its counters */
+	uint32_t index;     /* the index of its counters */
 	uint32_t by_address;
-	uint32_t loops;     /* a branch of the function's own leads to its entry */
-	uint32_t is_long;   /* there is an entry handler, or data to clear */
-	uint64_t site;      /* by address: what the instance of its thunk has as its stub */
+	uint32_t loops;     /* whether a branch of the function itself leads to its entry */
+	uint32_t is_long;   /* whether there is an entry handler, or data to clear */
+	uint64_t site;      /* for the form by address: the stub of its thunk's instance */
 	uint64_t abandoned; /* atomic */
-	uint64_t furthest;  /* so many places from that of its hash a shared call may be; grows. 0: none was ever shared */
-	uint64_t looked;    /* where the search for calls that are over goes on */
+	/* how far from the place of its hash a shared call may be; grows only. 0: no call was ever shared */
+	uint64_t furthest;
+	uint64_t looked;    /* the place at which the next search for ended calls begins */
 };
 
 struct np_hit_thunks;
@@ -89,16 +91,18 @@ struct np_hit_thunks {
 /* np_hit_function of a function's entry, and of its rets; entry->data is a struct np_hit_calls. */
 NP_HIDDEN int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs);
 NP_HIDDEN int np_retprobe_exit(struct np_hit_entry *entry, struct np_regs *regs);
-/* Whether return probes of a list, which may be NULL, see returns at the function's rets. */
+/* Whether some return probe of a list sees returns at the function's rets. The list may be NULL. */
 NP_HIDDEN int np_retprobe_has_exits(const struct np_hit_list *list);
-/* Runs those handlers after a replacement has returned. `regs` are as at a ret of the function. */
+/* Runs the handlers of such return probes after a replacement has returned. `regs` are as at a ret of the
+ * function. */
 NP_HIDDEN void np_retprobe_hooked(struct np_hit_site *site, struct np_regs *regs);
-/* From np_hit_arrive: the handlers of all return probes by address at the site. Yields the agent's context. */
+/* Called by np_hit_arrive: runs the handlers of all return probes of the site that replace its return address.
+ * Yields the agent's context. */
 NP_HIDDEN struct np_hit_context *np_hit_returned(struct np_hit_site *site, struct np_regs *regs,
 						 const struct np_hit_thunk *thunk);
-/* What thunks jump to (returned.S). */
+/* The code that thunks jump to (returned.S). */
 NP_HIDDEN void np_hit_arrive(void);
-/* Ends the calls that this thread has begun on its stack [low, high): it is ending. Not in a handler. */
+/* Ends the calls that this thread, which is ending, has begun on its stack [low, high). Not called in a handler. */
 NP_HIDDEN void np_retprobe_thread_ends(struct np_hit_calls *calls, uint64_t life, uint64_t low, uint64_t high);
 
 #endif

@@ -1,9 +1,9 @@
-/* Return addresses that are replaced, so that the processor predicts both ways: calls and returns stay in pairs.
+/* Replaced return addresses. The processor still predicts the returns, since calls and returns stay in pairs.
  *
- * The function's return address is to be a thunk's (agent/returns.h). Were that only written into the slot, the function's
- * `ret` would go where no `call` was: twenty cycles. So each thunk has a call in front of it, and the thread goes through
- * that into the rest of the function. It pushes, into the very slot, the address behind it: the thunk's, which is there
- * already.
+ * The function's return address becomes that of a thunk (agent/returns.h). If the address were only written into
+ * the slot, the function's `ret` would match no `call`, which costs twenty cycles. So a call stands in front of
+ * each thunk, and the thread enters the rest of the function through it. The call pushes the address after itself,
+ * which is the thunk, into the slot, which has this value already.
  *
  *     thunk - 4    call [rsp-16]              from np_resume_pair, rsp = slot + 8; there, the copy of the entry's instruction
  *     thunk        mov word [rsp-16], number  the function has returned: rsp = slot + 8
@@ -14,12 +14,13 @@
  *     slot - 8     entry: where the copy is    return: the thunk's number
  *     slot - 16    entry: thunk - 4            both are in the red zone: no signal writes there
  *
- * The processor remembers two returns then: the program's call, and the thunk's. The function's `ret` is the latter's, and
- * the `ret` at the end of np_hit_arrive the former's. Where the thread goes on otherwise (a handler has changed where, the
- * address was put back just now), the processor is out of step, and nothing else.
+ * The processor then expects two returns: for the thunk's call, and for the program's call. The function's `ret`
+ * matches the thunk's call, and the `ret` at the end of np_hit_arrive the program's. If a handler changes where
+ * the thread continues, or the address was put back just now, the processor mispredicts, and nothing else happens.
  *
- * np_hit_pair looks once more whether the slot has a thunk. Who puts back addresses in the few instructions between that
- * and the call finds it in the slot again, as if they had come before: its instance is armed all the while.
+ * np_hit_pair checks again that the slot has a thunk. If the address is put back in the few instructions between
+ * this check and the call, the call writes the thunk into the slot again. That is as if the address had been put
+ * back before it was replaced, since the thunk's instance is armed all the time.
  */
 	/* struct np_hit_returns */
 	.set	THUNKS, 8
@@ -33,7 +34,7 @@
 	.set	THUNK_STATE, 24
 	/* struct np_hit_context */
 	.set	CONTEXT_CURSOR, 272
-	/* struct np_regs, and the slot behind it */
+	/* struct np_regs, and the slot after it */
 	.set	REGS_RIP, 120
 	.set	REGS_FLAGS, 128
 	.set	REGS_RSP, 136
@@ -41,7 +42,8 @@
 
 	.section np_hit_path, "ax", @progbits
 
-	/* rdi: struct np_regs, rsi: the copy. Yields the answer: 1, for np_resume_pair, or 0 where it cannot be. */
+	/* rdi: struct np_regs, rsi: the copy. Yields the answer of the hit: 1 for np_resume_pair, or 0 where a pair is
+	 * not possible. */
 	.globl	np_hit_pair
 	.hidden	np_hit_pair
 	.type	np_hit_pair, @function
@@ -54,7 +56,7 @@ np_hit_pair:
 	subq	np_hit_returns + THUNKS(%rip), %rax
 	cmpq	np_hit_returns + THUNKS_BYTES(%rip), %rax
 	jae	1f
-	/* The call in front of it, above the low flags. */
+	/* The address of the call in front of the thunk, which np_resume_pair finds above the low flags. */
 	subq	$4, %rcx
 	shlq	$16, %rcx
 	movzwl	REGS_FLAGS(%rdi), %eax
@@ -114,9 +116,9 @@ np_hit_arrive:
 	.endr
 	leaq	24(%rsp), %rsp
 	ret
-	/* The direction flag is as it was. */
+	/* Sets the direction flag again, as it was. */
 3:	std
-	jmp	2b                      /* whose additions change none of it */
+	jmp	2b                      /* the additions after the label do not change the direction flag */
 	.size	np_hit_arrive, . - np_hit_arrive
 
 	.section .note.GNU-stack, "", @progbits

@@ -1,9 +1,9 @@
-/* Return probes: what nearly every hit does, at the entry and at the rets, where the probe is its site's only one, has no fault
- * handler, no entry handler and no data. Whatever else it is goes the other way, from the beginning (np_retprobe_entry and
- * np_retprobe_exit, retprobe.c), and the order in which things are read and written is theirs.
+/* Return probes: the short way for nearly all hits, at the entry and at the rets. The probe is its site's only
+ * one, and has no fault handler, no entry handler and no data. All other hits begin anew in np_retprobe_entry and
+ * np_retprobe_exit (retprobe.c). Memory is read and written in the same order as there.
  *
- * Entries are asked by detours. Exits are called by detours (np_hit_exit), or, where something is saved around the handler, by
- * np_hit's short way (dispatch.S), as handlers are, with what it has in registers:
+ * Detours call the code for entries. They also call the code for exits (np_hit_exit), unless registers must be
+ * saved around the handler: then np_hit's short way (dispatch.S) calls it like a handler, with these registers:
  *
  *     rdi        struct np_hit_entry       rbp   rsp at the hit: the frame
  *     rbx, rsi   struct np_regs            r12   struct np_hit_thread         r13   the site
@@ -77,15 +77,15 @@
 	/* As in dispatch.S. */
 	.set	RARE_FLAGS, 0x240500
 	.set	BUSY, 1
-	/* The frame is so far above rsp in what a detour asks: Quick::Inline, Quick::Called. */
+	/* How far the frame is above rsp when a detour has called this code: for Quick::Inline, and for Quick::Called. */
 	.set	INLINE_FRAME, 64
 	.set	CALLED_FRAME, 80
 	/* Bits of a place's hold: WANTED and TAKEN have this one, HELD has not. */
 	.set	HOLD_LOST, 2
 
 	.section np_hit_path, "ax", @progbits
-	/* What np_hit calls at such an entry, where the detour could not ask or was not answered. That it is one of these, and not
-	 * np_retprobe_entry, says what kind of entry it is: by the exits, or by the return address. */
+	/* Functions that np_hit calls at such an entry, if the detour has not called the code below, or that code has
+	 * done nothing. Which of the two functions it is says the form of the probe: exits, or the return address. */
 	.globl	np_retprobe_entry_plain
 	.hidden	np_retprobe_entry_plain
 	.type	np_retprobe_entry_plain, @function
@@ -100,12 +100,12 @@ np_retprobe_entry_replaced:
 	jmp	np_retprobe_entry
 	.size	np_retprobe_entry_replaced, . - np_retprobe_entry_replaced
 
-	/* What a detour asks in front of everything else, with less saved (crates/patch/src/detour/function.rs): the entry, and all
-	 * that np_hit does around it. rdi: the site. 0: done; 1: it is not, and nothing has happened. The detour keeps rax, rcx,
-	 * rdx, rsi, rdi, r8 and the flags. */
+	/* A detour calls this first, with fewer registers saved (crates/patch/src/detour/function.rs). It does the work
+	 * of the entry, and all that np_hit does around it. rdi: the site. 0: all is done; 1: nothing was done. The
+	 * detour saves rax, rcx, rdx, rsi, rdi, r8 and the flags. */
 
-	/* The thread is inside, and the site's list calls this: \thread, \list. Else on to 8 or 9. \depth: rsp, or what that was at
-	 * the hit where a handler is called. */
+	/* Marks the thread as inside of a handler, and checks that the site's list calls this code: \thread, \list. Else
+	 * this jumps to 8 or 9. \depth: the stack pointer at the hit. */
 	.macro	go_inside thread, list, call, depth=rsp
 	movq	np_hit_self@gottpoff(%rip), %rax
 	movq	%fs:(%rax), %\thread
@@ -122,8 +122,8 @@ np_retprobe_entry_replaced:
 	jne	8f
 	.endm
 
-	/* The thread is inside, and holds a free place, at this kind of entry: rcx, the thread; rdi, struct np_hit_calls;
-	 * rdx, its holds; r8, the place. Else goes on to 8 or 9. */
+	/* Marks the thread as inside of a handler, and finds the free place that it holds for this kind of entry. rcx:
+	 * the thread; rdi: struct np_hit_calls; rdx: its holds; r8: the place. If there is none, jumps to 8 or 9. */
 	.macro	find_place kind, frame
 	go_inside rcx, rdx, \kind
 	movq	LIST_ONLY(%rdx), %rax
@@ -148,14 +148,14 @@ np_retprobe_entry_replaced:
 	jz	8f
 	.endm
 
-	/* Makes the place busy, unless another thread wants it just now: then goes on to 7. */
+	/* Makes the place busy. Jumps to 7 if another thread wants the place just now. */
 	.macro	take_place
 	movq	$BUSY, HELD_FRAME(%rdx)
 	testb	$HOLD_LOST, CALL_HOLD(%r8)
 	jnz	7f
 	.endm
 
-	/* The call is filled in, except for its return address, and can be found by its frame. */
+	/* Fills in the call, except for its return address, and publishes the frame by which the call is found. */
 	.macro	begin_call frame
 	movq	THREAD_LIFE(%rcx), %rax
 	movq	%rax, CALL_LIFE(%r8)
@@ -169,7 +169,7 @@ np_retprobe_entry_replaced:
 	movq	%rax, HELD_FRAME(%rdx)
 	.endm
 
-	/* Out again: it is done; or nothing has happened. */
+	/* The ways out: 0 if all is done, 1 if nothing was done. */
 	.macro	leave
 	incq	THREAD_EPOCH(%rcx)
 	movq	$0, THREAD_DEPTH(%rcx)
@@ -181,7 +181,7 @@ np_retprobe_entry_replaced:
 	ret
 	.endm
 
-	/* By the exits. */
+	/* The entry of a function whose return probe uses the exits. */
 	.globl	np_retprobe_entry_quick
 	.hidden	np_retprobe_entry_quick
 	.type	np_retprobe_entry_quick, @function
@@ -200,8 +200,9 @@ np_retprobe_entry_quick:
 	leave
 	.size	np_retprobe_entry_quick, . - np_retprobe_entry_quick
 
-	/* By the return address: take_quickly, too. What the detour jumps to is the call in front of the thunk (returned.S). No
-	 * thunk's address is among those that the agent has found to be calls'. */
+	/* The entry of a function whose return address is replaced. This does the work of take_quickly (retprobe.c), too.
+	 * The detour jumps to the call in front of the thunk (returned.S). None of the return addresses that the agent
+	 * has checked is a thunk's. */
 	.globl	np_retprobe_replace_quick
 	.hidden	np_retprobe_replace_quick
 	.type	np_retprobe_replace_quick, @function
@@ -219,7 +220,7 @@ np_retprobe_replace_quick:
 	movl	POOL_EVENTS(%rsi), %eax
 	cmpl	POOL_ANSWERED(%rsi), %eax
 	jne	8f
-	/* The thread's cursor: an instance, or 0, which is beyond all of them. */
+	/* The thread's cursor: an instance, or 0, which the range check rejects. */
 	movq	THREAD_CURSOR(%rcx), %rax
 	subq	%rsi, %rax
 	subq	$INSTANCES, %rax
@@ -242,8 +243,8 @@ np_retprobe_replace_quick:
 	movq	CALLS_SITE(%rdi), %rax
 	movq	%rax, THUNK_STUB(%rsi)
 	movl	$0, THUNK_DEPTH(%rsi)
-	/* The state is written before the slot: a handler that interrupts us here and unwinds must see what it has to put
-	 * back. */
+	/* The state is written before the slot: a signal handler that interrupts this and unwinds must see which return
+	 * address it has to put back. */
 	movl	THUNK_STATE(%rsi), %eax
 	addl	$CLAIM_AND_ARM, %eax
 	movl	%eax, THUNK_STATE(%rsi)
@@ -258,7 +259,7 @@ np_retprobe_replace_quick:
 	movq	%rax, CALL_WORD(%r8)
 	subq	$4, %rax
 	movq	%rax, (CALLED_FRAME - 16)(%rsp)
-	/* The next of the chunk, if there is one. */
+	/* Moves the cursor to the next instance of the chunk, if there is one. */
 	addq	$THUNK_BYTES, %rsi
 	leaq	-INSTANCES(%rsi), %rax
 	subq	np_hit_returns + POOL(%rip), %rax
@@ -270,7 +271,7 @@ np_retprobe_replace_quick:
 	leave
 	.size	np_retprobe_replace_quick, . - np_retprobe_replace_quick
 
-	/* It has a handler. */
+	/* For a return probe that has a handler. */
 	.globl	np_retprobe_exit_short
 	.hidden	np_retprobe_exit_short
 	.type	np_retprobe_exit_short, @function
@@ -309,9 +310,9 @@ np_retprobe_exit_short:
 1:	jmp	np_retprobe_exit
 	.size	np_retprobe_exit_short, . - np_retprobe_exit_short
 
-	/* What a detour at such an exit calls in place of np_hit (dispatch.S), with the same in registers, and where nothing is saved
-	 * around the handler all that np_hit and np_retprobe_exit_short do. What the handler has made of rip and rsp is not looked
-	 * at: where the thread goes on is not its to change. Over its call:
+	/* A detour at such an exit calls this instead of np_hit (dispatch.S), with the same registers. If no registers
+	 * are saved around the handler, this does all that np_hit and np_retprobe_exit_short do. It ignores the handler's
+	 * rip and rsp, since the handler may not change where the thread continues. Over the handler's call:
 	 *
 	 *     rbp   the thread's hold     r12   struct np_hit_thread      r14   rsp at the hit
 	 *     r15   flags at the hit      on the stack: rdx

@@ -1,10 +1,10 @@
 /* SIMD registers around handlers.
  *
- * Handlers are ordinary code: they may use every SIMD register that the ABI does not make them keep, which is all of
- * them. xsave would do, but takes 60 to 90 ns. Nearly always a part of them is live, and the processor knows which: xgetbv
- * with ecx = 1 tells what is not in its initial state (Intel SDM volume 1, 13.6, XINUSE). Each part is saved by itself:
- * the C library's string functions use zmm16-31 and k0-k7 where there are any, and leave them in use for ever, but the
- * upper halves of 0-15 as they were initially.
+ * Handlers are ordinary code, and the ABI lets them change all SIMD registers. xsave could save these, but takes
+ * 60 to 90 ns. Nearly always only some parts are live, and the processor knows which: xgetbv with ecx = 1 yields
+ * the parts that are not in their initial state (Intel SDM volume 1, 13.6, XINUSE). Each part is saved by itself,
+ * since programs use some parts without others. For example, the C library's string functions leave zmm16-31 and
+ * k0-k7 in use, but not the upper halves of registers 0-15.
  *
  *     area    0   what was live          4   mxcsr          8   mxcsr behind the handlers
  *            64   xmm, ymm or zmm 0-15, 16, 32 or 64 bytes each, up to 1088       live: bits 1, 2, 6
@@ -12,21 +12,24 @@
  *          2112   k0-k7, up to 2176                                               bit 5
  *          2176   x87 (fxsave, with xmm0-15 and mxcsr), up to 2688                bit 0
  *
- * What was in its initial state before the handlers must be so behind them: the upper halves by vzeroupper, the other parts
- * by xrstor from an area where all is initial, when they are in use now: only those of np_simd_initial. Nor are they in use
- * any more then. AMX tiles are not saved: a handler that uses them keeps them.
+ * A part that was in its initial state before the handlers must be so after them. vzeroupper does this for the
+ * upper halves. For the other parts of np_simd_initial, if they are in use now, xrstor loads the initial state.
+ * After that they are not in use any more. AMX tiles are not saved: a handler that uses them must restore them.
  *
- * x87 is in use in every thread that ever took a signal, since the kernel loads it from the frame: all initial. Who is found
- * so is treated as if it were not in use, hence it is not any more at the next hit.
+ * In every thread that ever took a signal, x87 counts as in use, since the kernel loads it from the signal's
+ * frame, though its values are initial. Such an x87 unit is treated as not in use, so it is not in use any more at
+ * the next hit.
  *
- * x87 by fxsave and fxrstor takes 42 ns where fnsave and frstor take 96, and xsavec and xrstor of this part alone 69. What
- * fnsave does besides, fninit, takes another 20, and is done only where a handler would notice: where a register is in use,
- * or the control word is not as the ABI wants it.
+ * Saving x87 by fxsave and fxrstor takes 42 ns; fnsave and frstor take 96, and xsavec and xrstor of this part 69.
+ * fninit, which fnsave includes, takes another 20. It is executed only if a handler could notice its absence: if a
+ * register is in use, or the control word is not what the ABI demands.
  *
- * Around handlers that provably touch nothing but xmm0-15 and mxcsr, by instructions that leave the upper halves as they are,
- * the processor need not be asked: NP_SIMD_XMM in place of the features, and nothing counts as live.
+ * Some handlers provably touch only xmm0-15 and mxcsr, by instructions that keep the upper halves. For these the
+ * processor is not asked which parts are live: the caller passes NP_SIMD_XMM instead of the features, and no part
+ * counts as live.
  *
- * ldmxcsr takes as long as all that is said of xmm here, and hardly any handler changes mxcsr: it is compared.
+ * ldmxcsr takes as long as saving and restoring all of xmm0-15, and hardly any handler changes mxcsr. So mxcsr is
+ * compared first.
  */
 	.section np_hit_path, "ax", @progbits
 
@@ -121,7 +124,7 @@ np_simd_restore:
 3:	.irp	n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
 	vmovups	64 + 64 * \n(%rdi), %zmm\n
 	.endr
-	/* What was not in use, and may be now. Not where handlers touch nothing else (NP_SIMD_XMM). */
+	/* Parts that were not in use, and may be now. Not done with NP_SIMD_XMM. */
 4:	testb	$8, %sil
 	jnz	7f
 	movl	%r8d, %r9d
@@ -158,14 +161,14 @@ np_simd_restore:
 	jmp	5b
 11:	ldmxcsr	4(%rdi)
 	jmp	8b
-	/* It loads xmm0-15 and mxcsr, too, as they are already. */
+	/* This loads xmm0-15 and mxcsr, too, with the values that they have already. */
 12:	fxrstor64 2176(%rdi)
 	ret
 	.size	np_simd_restore, . - np_simd_restore
 
 	.section .rodata.np_simd, "a", @progbits
 	.p2align 6
-	/* For xrstor: whatever is asked for is initial. */
+	/* The area for xrstor in which every part is initial. */
 initial:
 	.fill	576
 

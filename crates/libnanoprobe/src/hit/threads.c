@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-/* The model is repeated: the one in the declaration does not apply in the file with the definition. */
+/* The TLS model is repeated: that of the declaration does not apply in the file with the definition. */
 __thread struct np_hit_thread *np_hit_self __attribute__((tls_model("initial-exec")));
 static struct np_hit_thread *first;
 static uint64_t lives;
@@ -32,8 +32,8 @@ static NP_PATH int is_dead(uint64_t process, uint64_t tid)
  * hit. */
 enum { LOOKED_AT = 64 };
 
-/* The owner of the addresses that hash there: the first thread that made calls there, and the threads that take
- * over its block. No other thread may ever hold a call with such a frame (places.h), so this never changes. */
+/* For each hash of an address region: the block that owns the region, that of the first thread that made calls
+ * there. No other block may ever hold a call with a frame in the region (places.h), so an owner never changes. */
 enum { REGION_BITS = 16, REGIONS = 4096 };
 static struct np_hit_thread *regions[REGIONS];
 
@@ -57,7 +57,7 @@ NP_PATH int np_hit_settle(struct np_hit_thread *self, uint64_t address)
 	return owner == self;
 }
 
-/* Whether the block is the calling thread's now. */
+/* Takes over a block whose thread has died. Yields whether the block now belongs to the calling thread. */
 static NP_PATH int take(struct np_hit_thread *block, uint64_t process, uint64_t tid)
 {
 	uint64_t owner = __atomic_load_n(&block->tid, __ATOMIC_ACQUIRE);
@@ -79,7 +79,7 @@ static NP_PATH int take(struct np_hit_thread *block, uint64_t process, uint64_t 
 
 static NP_PATH struct np_hit_thread *take_over(uint64_t process, uint64_t tid)
 {
-	/* Stacks are used again, too: the best block is that of the last thread on this stack. */
+	/* Stacks are used again, too, so the best block is that of the last thread on this stack. */
 	struct np_hit_thread *before = np_hit_owner((uint64_t)__builtin_frame_address(0));
 	if (before && take(before, process, tid))
 		return before;
@@ -103,7 +103,7 @@ NP_PATH struct np_hit_thread *np_hit_join(void)
 			return NULL;
 		block = (struct np_hit_thread *)mapped;
 		block->tid = tid;
-		/* No return address is 0, so this one is never looked for there. */
+		/* An empty entry is 0. The address 1 is never looked up at this index, so the entry for 0 never matches. */
 		block->returned_to[0] = 1;
 		block->life = __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
 		block->context.index = __atomic_fetch_add(&blocks, 1, __ATOMIC_RELAXED);
@@ -158,7 +158,7 @@ void np_hit_clear_holds(uint32_t index)
 	for (struct np_hit_thread *block = np_hit_threads(); block; block = block->next)
 		for (int number = 0; number < NP_HELD_MAX; number++) {
 			struct np_hit_held *held = &block->holds[index].held[number];
-			/* Memory that was only read is not allocated. */
+			/* Each slot is read before it is written, since memory that was only read takes no page. */
 			if (held->call || held->frame)
 				*held = (struct np_hit_held){ 0 };
 		}

@@ -1,27 +1,27 @@
-/* Watchpoints: a debug register has seen an access, and the kernel sends a SIGTRAP to the thread
- * that made it, behind the access (in front of an instruction that is watched for execution).
+/* Watchpoints: when a debug register sees an access, the kernel sends a SIGTRAP to the thread that made it. The
+ * signal comes after the access, or before an instruction that is watched for execution.
  *
  *     np_on_trap (agent)   si_code TRAP_PERF: asks np_hit_event, which knows its own events by si_perf_data
  *     np_hit_event         in the signal handler: guards against reentry, keeps the registers in the thread's block, and has
  *                          the thread go on at np_watched, on its own stack below the red zone
  *     np_watched_run       outside of the signal: SIMD registers, the handler; then everything is loaded by iretq
  *
- * So handlers run as those of other probes do: on the thread's stack, however small the one for
- * signals is, and with its mask. From the guard in the signal handler to its end the thread counts
- * as inside of a handler (`depth`), by the protocol of hit.h.
+ * So handlers run like those of other probes: on the thread's own stack, however small its signal stack is, and
+ * with its own signal mask. From the guard in the signal handler to the end of the probe's handler the thread
+ * counts as inside of a handler (`depth`), by the protocol of hit.h.
  *
- * Who has no handler run is counted by the difference to the kernel's count: in a handler; with
- * SIGTRAP blocked, when the signal comes late (TRAP_PERF_FLAG_ASYNC) and tells nothing; and when
- * two watchpoints are met at once, since a thread has one SIGTRAP pending at most.
+ * Some accesses run no handler: those in a handler; those with SIGTRAP blocked, whose signal comes late
+ * (TRAP_PERF_FLAG_ASYNC) and without information; and the second of two watchpoints that one instruction meets,
+ * since a thread has at most one SIGTRAP pending. They are counted as the difference to the kernel's count.
  *
- * Some virtual machines lose, once in a million, what the processor says of a debug exception
- * (DR6). The kernel then takes it for an int1 and sends TRAP_BRKPT. Where no int1 is, it is an
- * access that the kernel has not counted: the watchpoint's, if there is one for data only, and
- * missed by the first of them, if there are several. One for execution is met again.
+ * Some virtual machines lose, once in a million, what the processor says of a debug exception (DR6). The kernel
+ * then takes it for an int1 and sends TRAP_BRKPT. If the thread has executed no int1, this is an access that the
+ * kernel has not counted. If there is one watchpoint for data, the access is that one's. If there are several, the
+ * access counts as missed by the first. A watchpoint for execution is met again anyway.
  *
- * Some virtual machines deliver an int1 without moving rip to the next instruction: at times, or
- * always while breakpoint registers are in use, as ours are. The program then executes it for ever.
- * Here it goes on behind it, as on a processor, and the SIGTRAP is its own.
+ * Some virtual machines deliver an int1 without moving rip to the next instruction: at times, or always while
+ * breakpoint registers are in use, as ours are. The program would then execute it for ever. Here the thread
+ * continues after the int1, as on a real processor, and the program gets the SIGTRAP.
  */
 #define _GNU_SOURCE
 #include "hit.h"
@@ -52,7 +52,7 @@ struct frame {
 _Static_assert(sizeof(struct frame) == 192, "watched.S");
 _Static_assert(offsetof(struct frame, rip) == 144, "watched.S");
 
-/* Fields of struct np_regs, in their order. */
+/* The indices of a ucontext's registers, in the order of the fields of struct np_regs. */
 static const unsigned char registers[] = { REG_R15, REG_R14, REG_R13, REG_R12, REG_RBP, REG_RBX, REG_R11, REG_R10, REG_R9,
 					   REG_R8,  REG_RAX, REG_RCX, REG_RDX, REG_RSI, REG_RDI, REG_RIP, REG_EFL, REG_RSP };
 enum { REGISTERS = sizeof(registers) };
@@ -170,7 +170,7 @@ NP_PATH void np_watched_run(struct frame *frame)
 	struct np_regs regs = self->watched;
 	uint64_t rip = regs.rip, rsp = regs.rsp, original = self->watched_original;
 	uint64_t seen = rsp + 8 * self->watched_pushed;
-	/* The handler sees the program as it would be without detours. */
+	/* The handler must see the rip that the thread would have without detours. */
 	regs.rip = original;
 	regs.rsp = seen;
 	regs.rflags &= ~(uint64_t)RESUME;
@@ -186,6 +186,7 @@ NP_PATH void np_watched_run(struct frame *frame)
 	frame->rip = regs.rip;
 	frame->rsp = regs.rsp;
 	__asm__("movq %%cs, %0\n\tmovq %%ss, %1" : "=r"(frame->cs), "=r"(frame->ss));
-	/* The frame is on the thread's stack: the next access may use the block again. */
+	/* Everything that is still needed is in the frame on the thread's stack. So the next access may use the thread's
+	 * block. */
 	leave(self);
 }

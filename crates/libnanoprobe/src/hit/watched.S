@@ -1,10 +1,10 @@
-/* np_watched: where a thread goes on that has met a watchpoint, with its registers in its block.
+/* np_watched: a thread that has met a watchpoint continues here, with its registers saved in its block.
  *
  *     rsp + 0     struct np_regs     np_watched_run fills both in
  *     rsp + 144   rip, cs, rflags, rsp, ss
  *
- * iretq is the one instruction that loads rip and rsp at once, writes nothing anywhere, and sets the resume flag: without
- * it an instruction that is watched for execution would be met again before it is executed.
+ * Only iretq loads rip and rsp at once, writes no memory, and sets the resume flag. Without this flag an
+ * instruction that is watched for execution would be met again before it is executed.
  */
 	.section np_hit_path, "ax", @progbits
 	.globl	np_watched

@@ -27,16 +27,16 @@ use crate::error::Error;
 use crate::hit;
 
 const PAGE: usize = 4096;
-/// Image and tables.
+/// The bytes of the image, the thunks and the tables.
 const CODE_BYTES: usize = 64 << 20;
 
-/// Counted from the start of the code. The call of the first thunk is before it.
+/// The offset of the first thunk from the start of the code. The thunk's call stands before it.
 fn thunks_offset() -> usize {
     (IMAGE.len() + hit::CALL_BYTES as usize).next_multiple_of(64)
 }
 const THUNKS_BYTES: usize = RETURN_INSTANCES as usize * RETURN_THUNK_BYTES as usize;
 
-/// Slot, signal and handler, as in a session.
+/// Slot, signal and handler of each signal that the agent handles, as in a session.
 const SIGNALS: [(usize, i32, Function); 5] = [
     (SLOT_TRAP, libc::SIGTRAP, Function::OnTrap),
     (SLOT_SEGV, libc::SIGSEGV, Function::OnFault),
@@ -53,7 +53,7 @@ struct Published {
 }
 const _: () = assert!(size_of::<Published>() == size_of::<Tables>());
 
-/// Behind the control block, in a page of its own.
+/// The structures that follow the control block, in a page of their own.
 #[repr(C)]
 struct Shared {
     published: Published,
@@ -67,22 +67,21 @@ pub struct Agent {
     table: u64,
     code: u64,
     room: Room,
-    /// `struct np_return_pool`, and the thunks. Nothing of them is written before the first return address is
-    /// replaced.
+    /// `struct np_return_pool`, and the thunks. They are written only when the first return address is replaced.
     returns: u64,
     thunks: u64,
     /// Every redirect that a thread may still need.
     pub redirects: Table,
-    /// The same of relocated addresses.
+    /// Every entry from a relocated address to the original one.
     pub origins: Table,
 }
 
-// SAFETY: the pointers are to memory of this process that is never freed; the engine's lock orders all uses.
+// SAFETY: the pointers lead to memory of this process that is never freed; the engine's lock orders all uses.
 unsafe impl Send for Agent {}
 
 fn map(bytes: usize, protection: i32) -> Result<u64, Error> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping, wherever there is room.
+    // SAFETY: this makes a new mapping, wherever there is room.
     let address = unsafe { libc::mmap(null_mut(), bytes, protection, flags, -1, 0) };
     if address == libc::MAP_FAILED {
         return Err(Error::last_os("mmap"));
@@ -91,7 +90,7 @@ fn map(bytes: usize, protection: i32) -> Result<u64, Error> {
 }
 
 impl Agent {
-    /// Maps and writes it. The program itself is not changed yet.
+    /// Maps and writes the agent. Does not change the program's own text or signals yet.
     ///
     /// # Errors
     /// The system refuses the memory.
@@ -110,7 +109,7 @@ impl Agent {
         let code = map(CODE_BYTES, libc::PROT_READ | libc::PROT_EXEC)?;
         const { assert!(size_of::<Control>() <= PAGE && size_of::<Shared>() <= PAGE) };
         let control = data as *mut Control;
-        // SAFETY: a page of the mapping, zeroed and never unmapped; all that ever changes in it is atomic.
+        // SAFETY: the page belongs to the mapping, is zeroed and never unmapped. Only atomics in it ever change.
         let shared = unsafe { &*((data + PAGE as u64) as *const Shared) };
         let table = data + 2 * PAGE as u64;
         // SAFETY: the mapping is ours, zeroed, large enough and aligned to a page; no other code knows it yet.
@@ -139,7 +138,7 @@ impl Agent {
         let mut image = image_with(ImageHeader {
             control: data,
             table,
-            // Until the first publication: none.
+            // There are no tables until the first publication.
             tables: std::ptr::from_ref(&shared.published) as u64,
             rows: 0,
             thread_key_mode: KEY_TLS_SELF,
@@ -166,7 +165,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Where a function of the agent lies.
+    /// The address of a function of the agent.
     pub fn address(&self, function: Function) -> TargetAddress {
         TargetAddress(self.code + u64::from(function.offset()))
     }
@@ -181,7 +180,8 @@ impl Agent {
         TargetAddress(self.table)
     }
 
-    /// Publishes what has changed in the two tables. A thread that is reading an older one goes on with it.
+    /// Publishes the changes of the two tables. A thread that is reading an older table goes on reading the older
+    /// table.
     ///
     /// # Errors
     /// No room is left, or the memory cannot be written.
@@ -204,7 +204,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Writes what replaced return addresses need: the head of their pool, the thunks.
+    /// Writes what replaced return addresses need: the head of their pool, and the thunks.
     ///
     /// # Errors
     /// The memory cannot be written.
@@ -212,7 +212,7 @@ impl Agent {
         let head = ReturnsHead {
             magic: MAGIC,
             version: VERSION,
-            // Per thread; the caller's own bound is that of the return probe.
+            // The maximal number of active calls. The return probe itself checks the limit that its caller has set.
             maxactive: RETURN_INSTANCES,
             thunks: self.thunks,
             ..ReturnsHead::default()
@@ -231,10 +231,9 @@ impl Agent {
         })
     }
 
-    /// Events that were announced (`np_returns.events`). Until they are answered no return address is replaced.
+    /// The number of announced events (`np_returns.events`). Until all are answered, no return address is replaced.
     pub fn return_events(&self) -> u32 {
-        // SAFETY: the pool's head, which is ours and lives for
-        // ever; its fields that change are read and written in one.
+        // SAFETY: the pool's head is ours and lives for ever. Its fields that change are only used as atomics.
         unsafe { AtomicU32::from_ptr(&raw mut (*(self.returns as *mut ReturnsHead)).events) }.load(Ordering::SeqCst)
     }
 
@@ -245,7 +244,7 @@ impl Agent {
         unsafe { AtomicU32::from_ptr(answered) }.store(event, Ordering::SeqCst);
     }
 
-    /// Writes code for one site, and yields where it is.
+    /// Writes code for one site, and yields the code's address.
     ///
     /// # Errors
     /// No room is left, or the memory cannot be written.
@@ -253,11 +252,11 @@ impl Agent {
         put(&mut self.room, memory, bytes)
     }
 
-    /// Installs our actions for the five signals. The program's own actions are kept, and signals of theirs are
-    /// handed on to them.
+    /// Installs our actions for the five signals. The program's own actions are kept, and signals that are not ours
+    /// are handed on to them.
     ///
     /// # Errors
-    /// The system refuses it.
+    /// The system refuses an action.
     pub fn install_actions(&mut self) -> Result<(), Error> {
         const SA_RESTORER: u64 = 0x0400_0000;
         const SA_SIGINFO: u64 = 4;
@@ -273,7 +272,8 @@ impl Agent {
                 handler: self.address(handler).0,
                 flags: SA_SIGINFO | SA_RESTORER | chosen,
                 restorer: self.address(Function::Restorer).0,
-                // A handler that interrupted ours would run with our own signal blocked, and die of the next trap.
+                // All signals are blocked. A handler that interrupted ours would run with our signal blocked, and the
+                // next trap would kill the program.
                 mask: u64::MAX,
             };
             // SAFETY: the control block is ours; the agent reads it only from the next line but one on.
@@ -291,7 +291,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Makes the calling thread go on believing that it blocks these of the four signals.
+    /// Records for the calling thread that, as the program sees it, the thread still blocks these synchronous signals.
     pub fn believe_blocked(&self, signals: u64) {
         if signals != 0 {
             self.ask_shim(
@@ -301,8 +301,8 @@ impl Agent {
         }
     }
 
-    /// Changes the program's actions so that none of their handlers blocks any of the four signals in the kernel.
-    /// What the program believes is recorded, as for actions that it sets later.
+    /// Changes the program's actions so that none of their handlers blocks any of the four signals in the kernel. The
+    /// masks that the program wanted are recorded, as for actions that it sets later.
     ///
     /// # Errors
     /// The system refuses it.
@@ -323,8 +323,8 @@ impl Agent {
         let mut registers = [0_u64; 16];
         let [.., r10, _, _, _, rdi, rsi, _, _, _, rax] = &mut registers;
         (*rax, *rdi, *rsi, *r10) = (number as u64, first, second, 8);
-        // SAFETY: the agent's function takes `struct np_registers` (16 words) and no mask
-        // to lend; it makes a call of two pointers, to memory of the caller's and NULL.
+        // SAFETY: the agent's function takes a `struct np_registers` (16 words) and no mask. It makes a call with two
+        // pointers, to the caller's memory or NULL.
         unsafe {
             let shim: extern "C" fn(*mut u64, u64, u64) -> u64 =
                 std::mem::transmute(self.address(Function::ShimSyscall).0);
@@ -376,7 +376,8 @@ mod tests {
 
     use super::*;
 
-    /// Writes through /proc/self/mem arrive byte by byte, so no thread may be reading there meanwhile.
+    /// Writes through /proc/self/mem arrive byte by byte. So a part of the image that a thread may be reading is never
+    /// written.
     #[test]
     fn nothing_of_the_image_changes_when_tables_do() {
         let memory = Memory::of_self().unwrap();

@@ -36,7 +36,7 @@ pub fn register() -> Result<(), Error> {
     Ok(())
 }
 
-/// After this every thread sees the memory as this one does, and no processor holds an instruction of the process
+/// After this call every thread sees the memory as the calling thread does, and no processor executes an instruction
 /// that it fetched before.
 ///
 /// # Errors
@@ -45,11 +45,11 @@ pub fn synchronise_cores() -> Result<(), Error> {
     membarrier(PRIVATE_EXPEDITED_SYNC_CORE).map(drop)
 }
 
-/// How long to wait for stores where the kernel makes no barriers.
+/// How long to wait instead of a barrier where the kernel makes none.
 const DRAINED: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// A full memory barrier in every running thread. Where a seccomp filter of the program's has forbidden the call
-/// since, waits ten thousand times as long as a processor keeps a store to itself.
+/// A full memory barrier in every running thread. If a seccomp filter of the program has forbidden the call
+/// meanwhile, this waits: ten thousand times as long as a processor may hold back a store.
 pub fn synchronise_memory() {
     if membarrier(PRIVATE_EXPEDITED).is_err() {
         std::thread::sleep(DRAINED);

@@ -12,16 +12,16 @@ use super::raw;
 use crate::error::Error;
 use crate::tsan;
 
-/// One of them.
+/// A thread that blocks such signals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocking {
-    /// Its number.
+    /// The thread's number.
     pub tid: i32,
-    /// Its name, as the kernel shows it.
+    /// The thread's name, as the kernel shows it.
     pub name: String,
-    /// What it blocks of [`SYNCHRONOUS`].
+    /// The signals of [`SYNCHRONOUS`] that the thread blocks.
     pub signals: u64,
-    /// The thread sleeps, so it is no new one that waits for a processor.
+    /// Whether the thread sleeps. A thread that does not sleep may be a new thread that has not run yet.
     pub sleeps: bool,
 }
 
@@ -81,7 +81,7 @@ fn blocking(status: &str) -> Option<Blocking> {
 }
 
 fn own_tid() -> i32 {
-    // SAFETY: the call takes nothing.
+    // SAFETY: the call takes no arguments.
     unsafe { raw::call(libc::SYS_gettid, [0; 4]) }.unwrap_or(0) as i32
 }
 
@@ -90,7 +90,7 @@ fn own_tid() -> i32 {
 pub fn set_own_mask(how: i32, signals: u64) -> u64 {
     let mut before = 0_u64;
     let (new, old) = (&raw const signals as u64, &raw mut before as u64);
-    // SAFETY: both masks have the 8 bytes that the call is told.
+    // SAFETY: both masks have 8 bytes, as the call's last argument says.
     let _ = unsafe { raw::call(libc::SYS_rt_sigprocmask, [how as u64, new, old, 8]) };
     before & SYNCHRONOUS
 }

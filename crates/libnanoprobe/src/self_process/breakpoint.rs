@@ -1,9 +1,9 @@
 //! The processor's debug registers, for all threads of this process: perf_event_open(2).
 //!
 //! An event is bound to one thread, and inherited by the threads that this one creates. So an event is opened for
-//! every existing thread. A thread that appears meanwhile may or may not have inherited one. So the list of threads
-//! is read before and after, and if a thread has come, all begins anew. (The kernel gives out numbers of threads in
-//! turn, so none comes again so soon.)
+//! every existing thread. A thread that appears meanwhile may or may not have inherited an event. So the list of
+//! threads is read before and after. If a new thread has appeared, everything is done again. (The kernel assigns
+//! thread numbers in turn, so no number returns so soon.)
 //!
 //! The program may close our file descriptors and get others with the same numbers. So a descriptor is used only
 //! after it has proved to be our event (`PERF_EVENT_IOC_ID`). They are moved to high numbers, since programs expect
@@ -28,11 +28,11 @@ const ENABLE: u64 = 0x2400;
 const DISABLE: u64 = 0x2401;
 const ID: u64 = 0x8008_2407;
 
-/// `HW_BREAKPOINT_X`: its length is that of a word.
+/// `HW_BREAKPOINT_X`: its length must be given as that of a word.
 pub const EXECUTE: u32 = 4;
-/// The lowest number for their file descriptors, if so many are allowed.
+/// The lowest number for the events' file descriptors, if the limit on file descriptors allows it.
 const LOWEST: libc::c_int = 512;
-/// How often all begins anew before the error that threads come too fast.
+/// How often opening begins anew. After that, the error is that new threads come too fast.
 const ATTEMPTS: u32 = 100;
 
 /// `struct perf_event_attr`, version 7.
@@ -54,10 +54,10 @@ struct Attributes {
     sig_data: u64,
 }
 
-/// What is watched.
+/// The bytes that a breakpoint watches, and for which accesses.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// The first byte.
+    /// The address of the first watched byte.
     pub address: u64,
     /// 1, 2, 4 or 8.
     pub length: u64,
@@ -77,12 +77,12 @@ pub struct Breakpoint {
     place: Place,
     process: u32,
     events: Vec<Event>,
-    /// Accesses counted by events that are closed.
+    /// The number of accesses that closed events have counted.
     counted: u64,
 }
 
 impl Breakpoint {
-    /// Opens them, disabled.
+    /// Opens the events, disabled.
     ///
     /// # Errors
     /// No debug register is left, or access to them is forbidden, or the machine has none.
@@ -137,7 +137,7 @@ impl Breakpoint {
         counts.fold(self.counted, u64::wrapping_add)
     }
 
-    /// Opens new events in a child of fork, which has one thread: the inherited ones are its parent's.
+    /// Opens new events in a child of fork, which has one thread: the inherited events belong to its parent.
     ///
     /// # Errors
     /// As [`Breakpoint::open`]. Then nothing is watched.
@@ -185,7 +185,7 @@ impl Drop for Event {
 
 fn id(descriptor: libc::c_int) -> Option<u64> {
     let mut id = 0_u64;
-    // SAFETY: the request writes 8 bytes; no other kind of file knows it.
+    // SAFETY: the request writes 8 bytes; no other kind of file knows this request.
     let known = unsafe { libc::ioctl(descriptor, ID, &raw mut id) } == 0;
     known.then_some(id)
 }
@@ -277,7 +277,7 @@ pub fn try_out() -> Result<(), Error> {
         kind: 2,
         signal: None,
     };
-    // SAFETY: the call takes nothing.
+    // SAFETY: the call takes no arguments.
     let thread = unsafe { libc::gettid() };
     let Some(event) = open(&place, thread, 0)? else {
         return Ok(());

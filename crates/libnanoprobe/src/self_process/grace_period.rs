@@ -14,10 +14,10 @@
 //!     subtract 1
 //! ```
 //!
-//! A thread that has loaded the old address had added 1 before the table was replaced, so its count is not seen at
-//! 0 before the thread has left. This is checked for many tables at a time, and no thread waits for it unless there
-//! is no other room. A thread that leaves in the middle of a look-up (by a signal handler's siglongjmp) is counted
-//! for ever: then no table is used again.
+//! A thread that has loaded the old address had added 1 before the table was replaced, so its count is not seen at 0
+//! before the thread has left. This is checked for many tables at a time. A thread waits for it only if there is no
+//! other room. A thread that leaves in the middle of a look-up (by a signal handler's siglongjmp) is counted for
+//! ever: then no table is used again.
 
 use nanoprobe_patch::order::sort_by_number;
 use std::ops::Range;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// Tables are kept until this many bytes of them are out of use.
 const ENOUGH: u64 = 1 << 20;
-/// How long to wait for room.
+/// How long to wait until enough room is free.
 const WAIT: Duration = Duration::from_secs(2);
 const ALIGNMENT: u64 = 16;
 
@@ -41,14 +41,14 @@ pub struct Readers {
 const _: () = assert!(size_of::<Readers>() == size_of::<nanoprobe_arena::layout::Readers>());
 
 impl Readers {
-    /// Nobody is counted.
+    /// Sets both counts to 0.
     pub fn forget(&self) {
         for count in &self.inside {
             count.store(0, Ordering::SeqCst);
         }
     }
 
-    /// Whether each count was at 0 since `seen` was made.
+    /// Whether each count has been at 0 at some time since `seen` was made.
     fn have_left(&self, seen: &mut [bool; 2]) -> bool {
         fence(Ordering::SeqCst);
         for (count, seen) in self.inside.iter().zip(seen.iter_mut()) {
@@ -60,19 +60,20 @@ impl Readers {
     }
 }
 
-/// The room.
+/// The room for stubs and tables.
 pub struct Room {
-    /// Ascending, never adjoining.
+    /// The free ranges, ascending. No two adjoin.
     free: Vec<Range<u64>>,
-    /// Ranges that new look-ups do not find.
+    /// Ranges of replaced tables, which new look-ups do not find.
     retired: Vec<Range<u64>>,
-    /// Ranges that were retired before the last check of the readers, and which counts were at 0 since.
+    /// Retired ranges that wait for their readers. Before them: whether each of the two counts of readers has been 0
+    /// since the wait began.
     ageing: Option<([bool; 2], Vec<Range<u64>>)>,
     readers: &'static Readers,
 }
 
 impl Room {
-    /// All of it is free.
+    /// A room whose whole range is free.
     pub fn new(range: Range<u64>, readers: &'static Readers) -> Room {
         Room {
             free: vec![range],
@@ -82,7 +83,7 @@ impl Room {
         }
     }
 
-    /// Takes this many bytes, at a multiple of 16; `None`: there is no such room.
+    /// Takes this many bytes, at a multiple of 16; `None`: no free range is large enough.
     pub fn take(&mut self, bytes: usize) -> Option<u64> {
         let bytes = (bytes as u64).next_multiple_of(ALIGNMENT);
         self.collect(ENOUGH);
@@ -168,8 +169,8 @@ mod tests {
         assert_eq!(room.take(16), Some(0x1080));
     }
 
-    /// A thread that was looking when the range was retired keeps it from use, however many come and go later. A
-    /// thread that comes later does not.
+    /// A reader that is inside when a range is retired keeps the range from being taken again, however many readers
+    /// come and go later. A reader that comes later does not.
     #[test]
     fn nothing_is_taken_again_under_a_reader() {
         let (mut room, readers) = room(0..64);
@@ -195,7 +196,7 @@ mod tests {
             assert!(is_whole(&room));
             leave(late);
         }
-        // A thread that has read the phase long ago is counted all the same.
+        // A thread that has read the phase long ago is still counted.
         let taken = room.take(64).unwrap();
         let stale = 1 - readers.phase.load(Ordering::SeqCst) as usize;
         readers.inside[stale].fetch_add(1, Ordering::SeqCst);

@@ -1,9 +1,9 @@
-//! The process's resource limits. They must be checked beforehand where the kernel answers a failure by a signal,
-//! or where Rust's own answer is to end the program.
+//! The process's resource limits. They are checked beforehand where exceeding a limit would raise a signal, or make
+//! Rust end the program.
 
 use crate::error::Error;
 
-/// How much memory a call needs at most.
+/// Which work a call does, and so how much memory it needs at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// The call makes the engine: it maps the agent and reads modules.
@@ -14,7 +14,7 @@ pub enum Need {
     Changes,
 }
 
-/// How much stack it needs at most.
+/// How much stack a call needs at most, in bytes.
 const STACK: u64 = 256 << 10;
 
 /// The soft limit; `None`: there is none.
@@ -23,21 +23,21 @@ fn limit(of: libc::__rlimit_resource_t) -> Option<u64> {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: a structure of the call's own type.
+    // SAFETY: the structure is of the type that the call fills in.
     let is_told = unsafe { libc::getrlimit(of, &mut found) } == 0;
     (is_told && found.rlim_cur != libc::RLIM_INFINITY).then_some(found.rlim_cur)
 }
 
-/// Whether a file may be made as large as this (RLIMIT_FSIZE): else SIGXFSZ comes.
+/// Whether a file may become this large (RLIMIT_FSIZE). If not, a write would raise SIGXFSZ.
 pub fn may_have_file_of(bytes: u64) -> bool {
     limit(libc::RLIMIT_FSIZE).is_none_or(|most| bytes <= most)
 }
 
-/// Checks that there is enough memory and stack for a call. Where memory is limited, this tries to map it first,
-/// since Rust ends a program that finds no memory.
+/// Checks that there is enough memory and stack for a call. Where memory is limited, this first tries to map as much
+/// as is needed, since Rust ends a program that runs out of memory.
 ///
 /// # Errors
-/// There is too little.
+/// There is too little memory or stack.
 pub fn check(need: Need) -> Result<(), Error> {
     let bytes = match need {
         Need::First => 192 << 20,
@@ -56,9 +56,9 @@ pub fn check(need: Need) -> Result<(), Error> {
     Ok(())
 }
 
-/// The main thread is the only one whose stack grows, up to the limit.
+/// Only the main thread's stack grows up to the limit.
 fn is_main_thread() -> bool {
-    // SAFETY: calls that take nothing.
+    // SAFETY: the calls take no arguments.
     unsafe { libc::syscall(libc::SYS_gettid) == libc::c_long::from(libc::getpid()) }
 }
 
@@ -67,7 +67,7 @@ fn can_map(bytes: u64) -> bool {
         libc::PROT_READ | libc::PROT_WRITE,
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
     );
-    // SAFETY: a new mapping, wherever there is room, which nobody uses, and which goes at once.
+    // SAFETY: this makes a new mapping, wherever there is room, and unmaps it at once.
     unsafe {
         let found = libc::mmap(std::ptr::null_mut(), bytes as usize, protection, flags, -1, 0);
         found != libc::MAP_FAILED && libc::munmap(found, bytes as usize) == 0

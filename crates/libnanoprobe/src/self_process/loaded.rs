@@ -1,8 +1,8 @@
-//! What the dynamic linker has loaded, found out without reading the map: how often it has loaded and unloaded
-//! something, and where its modules are.
+//! What the dynamic linker has loaded: how often it has loaded and unloaded something, and where its modules are.
+//! This is found out without reading /proc/self/maps.
 //!
 //! The linker is asked without holding the engine's lock, since asking takes the linker's lock, and a thread that
-//! holds that one may be waiting for the engine. A forked child does not ask: another thread of its parent may have
+//! holds that lock may be waiting for the engine. A forked child does not ask: another thread of its parent may have
 //! held the linker's lock (because it asked here, threw an exception, or loaded something), and in the child no
 //! thread releases it. The child reads the map each time instead.
 
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The linker's two counts when the map was last read; see [`Loaded::is_known`].
 static KNOWN: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)];
 
-/// This process is a forked child.
+/// Whether this process is a forked child.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
 /// The linker's answer.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// Its `dlpi_adds` and `dlpi_subs`; `None`: it does not report them.
+    /// The linker's `dlpi_adds` and `dlpi_subs`; `None`: it does not report them.
     changes: Option<[u64; 2]>,
     /// Nothing has changed since the map was read; then `starts` is empty.
     is_same: bool,
@@ -27,24 +27,24 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Asks.
+    /// Asks the linker.
     pub fn now() -> Loaded {
         let mut loaded = Loaded::default();
         if IS_FORKED.load(Ordering::Relaxed) {
             return loaded;
         }
-        // SAFETY: the visitor takes what it is given here.
+        // SAFETY: `visit` expects a `Loaded` as its last argument.
         unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut loaded).cast()) };
         loaded
     }
 
-    /// After this the map is read, and the linker is not asked any more.
+    /// Called in a forked child: from now on the map is read, and the linker is not asked any more.
     pub fn forked() {
         IS_FORKED.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that the map has been read since the linker answered. Yields where the modules are, unless that is
-    /// known.
+    /// Notes that the map has been read since the linker answered. Yields where the modules are, unless that was
+    /// known before.
     pub fn is_known(self) -> Option<Vec<u64>> {
         if self.is_same {
             return None;
@@ -63,10 +63,10 @@ impl Loaded {
 }
 
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, size: usize, loaded: *mut c_void) -> c_int {
-    // SAFETY: the linker's structure, of the size that it says, and what `now` gave.
+    // SAFETY: `info` is the linker's structure, and `loaded` is what `now` has passed.
     let (info, loaded) = unsafe { (&*info, &mut *loaded.cast::<Loaded>()) };
     if size < size_of::<libc::dl_phdr_info>() {
-        // This linker does not count.
+        // This linker does not count what it loads.
         return 1;
     }
     let changes = [info.dlpi_adds, info.dlpi_subs];
@@ -78,7 +78,7 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, size: usize, loaded: *
     if info.dlpi_phdr.is_null() {
         return 0;
     }
-    // SAFETY: so many program headers of a module that stays while the linker shows it.
+    // SAFETY: the linker says how many program headers there are, and the module stays while the linker shows it.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
     let first = headers.iter().find(|header| header.p_type == libc::PT_LOAD);
     loaded

@@ -8,6 +8,7 @@ mod grace_period;
 mod limits;
 mod loaded;
 mod names;
+mod near;
 mod raw;
 mod tables;
 mod text;
@@ -28,11 +29,12 @@ pub use breakpoint::{Breakpoint, EXECUTE, Place, try_out};
 pub use limits::{Need, check as check_limits, may_have_file_of};
 pub use loaded::Loaded;
 use names::Names;
+pub use near::OwnMemory;
 pub use text::Text;
 
 use crate::error::Error;
 
-/// What is known of this process.
+/// The library's knowledge of its own process.
 pub struct Own {
     memory: Memory,
     modules: Modules,
@@ -41,7 +43,7 @@ pub struct Own {
     has_shadow_stack: bool,
     /// What the dynamic linker answered when the engine was locked.
     loaded: Loaded,
-    /// The map has been read since then.
+    /// The map has been read since the engine was locked.
     is_fresh: bool,
     /// Where the linker's modules began, in whole pages, when the map was last read.
     starts: Vec<u64>,
@@ -56,7 +58,7 @@ impl Own {
         let refused = |call| move |error| Error::System { call, error };
         Ok(Own {
             memory: Memory::of_self().map_err(refused("opening /proc/self/mem"))?,
-            modules: Modules::default(),
+            modules: Modules::of_self(),
             names: Names::default(),
             has_shadow_stack: has_shadow_stack(std::process::id() as i32),
             loaded: Loaded::default(),
@@ -81,7 +83,7 @@ impl Own {
     /// The map as it is now.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The map cannot be read.
     pub fn map(&self) -> Result<Map, Error> {
         let text = std::fs::read("/proc/self/maps").map_err(|error| Error::System {
             call: "reading /proc/self/maps",
@@ -108,8 +110,8 @@ impl Own {
         changes
     }
 
-    /// Whether the entry for an address is up to date without reading the map. It is, if the map was read since the
-    /// engine was locked. It is also, if the linker has loaded the module, and has neither loaded nor unloaded
+    /// Whether the entry for an address is up to date without reading the map. It is if the map was read since the
+    /// engine was locked. It also is if the linker has loaded the module, and has neither loaded nor unloaded
     /// anything since the last reading.
     pub fn is_sure_of(&self, address: TargetAddress) -> bool {
         let is_the_linkers = || {
@@ -125,7 +127,7 @@ impl Own {
         self.loaded.is_same()
     }
 
-    /// Whether return addresses are kept on a shadow stack, too.
+    /// Whether the processor keeps return addresses on a shadow stack, too.
     pub fn has_shadow_stack(&self) -> bool {
         self.has_shadow_stack
     }
@@ -145,12 +147,12 @@ impl Own {
         &self.memory
     }
 
-    /// Where near memory may lie.
+    /// The rules for where near memory may lie.
     pub fn hole_rules(&self) -> HoleRules {
         HoleRules::default()
     }
 
-    /// The address of `symbol`, or `module:symbol`; an IFUNC's is where it leads in this process.
+    /// The address of `symbol`, or `module:symbol`; for an IFUNC: the function that it stands for in this process.
     ///
     /// # Errors
     /// No module defines it; or several functions of a module have the name, and none is global.
@@ -168,8 +170,8 @@ impl Own {
             }
             let found = self.names.find(index, module, symbol);
             let Some(first) = found.first() else { continue };
-            // Of several versions of a global function the first will do. Of several static ones it is not known
-            // which is meant.
+            // If a global function has several versions, the first is taken. If several static functions have the name,
+            // it is unknown which of them is meant.
             let global = found.iter().find(|function| function.global);
             let Some(function) = global.or(Some(first).filter(|_| found.len() == 1)) else {
                 return Err(Error::Ambiguous {

@@ -1,5 +1,5 @@
-//! Functions by name: an index for each module in which a function was looked for. It holds no names, only hashes
-//! of them: sixteen bytes a name.
+//! Finds functions by name, by an index for each module in which a function was looked for. An index holds hashes
+//! instead of names, in sixteen bytes for each name.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -31,7 +31,9 @@ impl Names {
 
 /// By hash, then in the module's order.
 fn index_of(module: &Module) -> Vec<(u64, u32)> {
-    let functions = (0_u32..).zip(module.functions());
+    let functions = (0_u32..)
+        .zip(module.functions())
+        .filter(|(_, function)| function.is_named);
     let names = functions.flat_map(|(number, function)| function.names().map(move |name| (hash(name), number)));
     let mut index: Vec<(u64, u32)> = names.collect();
     index.sort_unstable();

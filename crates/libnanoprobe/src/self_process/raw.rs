@@ -1,24 +1,26 @@
 //! System calls by an instruction of this library's own.
 //!
-//! The text that is being patched may be that of the C library's `syscall` and `pwrite`. A thread that executes
-//! these while they change meets a breakpoint of ours. That costs microseconds. Under a debugger, which takes the
-//! signal for its own, it ends the program. So between two steps of a change only this library's code runs.
+//! The text that is being patched may be that of the C library's `syscall` and `pwrite`. A thread that executes these
+//! while they change meets a breakpoint of ours. That costs microseconds. Under a debugger, which takes the signal
+//! for its own, the breakpoint ends the program. So between two steps of a change only this library's code runs.
 
 use std::arch::asm;
 use std::ffi::CStr;
 use std::io::Error;
 
-/// The kernel's answer.
+/// Makes a system call, and yields the kernel's answer.
 ///
 /// # Errors
+///
 /// What the kernel says, between -4095 and -1.
 ///
 /// # Safety
-/// That of the call itself: pointers among the arguments are to memory that the kernel may read or write.
+///
+/// As for the system call itself: pointers among the arguments lead to memory that the kernel may read or write.
 pub unsafe fn call(number: i64, arguments: [u64; 4]) -> Result<u64, Error> {
     let [first, second, third, fourth] = arguments;
     let result: i64;
-    // SAFETY: the kernel changes rax, rcx and r11, and memory as the caller knows.
+    // SAFETY: the kernel changes rax, rcx and r11, and the memory that the arguments lead to.
     unsafe {
         asm!(
             "syscall",
@@ -51,7 +53,7 @@ impl Drop for File {
 /// The contents of a file of /proc.
 ///
 /// # Errors
-/// It is not there, or cannot be read.
+/// The file does not exist, or cannot be read.
 pub fn read(path: &CStr) -> Result<Vec<u8>, Error> {
     all(path, libc::O_RDONLY, libc::SYS_read)
 }
@@ -80,7 +82,7 @@ pub fn numbers(path: &CStr) -> Result<Vec<i32>, Error> {
 fn all(path: &CStr, flags: i32, number: i64) -> Result<Vec<u8>, Error> {
     const PIECE: usize = 4096;
     let flags = (flags | libc::O_CLOEXEC) as u64;
-    // SAFETY: a name that ends with 0.
+    // SAFETY: the name ends with 0.
     let file = File(unsafe {
         call(
             libc::SYS_openat,
@@ -92,7 +94,7 @@ fn all(path: &CStr, flags: i32, number: i64) -> Result<Vec<u8>, Error> {
         let length = bytes.len();
         bytes.resize(length + PIECE, 0);
         let room = bytes.get_mut(length..).unwrap_or_default();
-        // SAFETY: the kernel writes at most PIECE bytes to the room, which has as many.
+        // SAFETY: the kernel writes at most PIECE bytes to the room, which has PIECE bytes.
         let count = unsafe { call(number, [file.0, room.as_mut_ptr() as u64, PIECE as u64, 0]) }?;
         bytes.truncate(length + count as usize);
         if count == 0 {

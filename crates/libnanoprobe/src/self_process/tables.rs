@@ -8,7 +8,7 @@
 //! ```
 //!
 //! An entry of the recent part overrides an older one of the same address. When the recent part is full, both are
-//! merged. So a registration writes some kilobytes, however many there were before.
+//! merged. So a registration writes only some kilobytes, however many registrations there were before.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ use nanoprobe_agent::redirect_table_over;
 /// Entries of 16 bytes each.
 const RECENT_MAX: usize = 256;
 
-/// The wanted entries, and where the parts of them that were written lie.
+/// The entries, and where the written parts of the table lie.
 #[derive(Default)]
 pub struct Table {
     recent: BTreeMap<u64, u64>,
-    /// Ascending by its first address.
+    /// The older entries, ascending by the first address.
     older: Vec<(u64, u64)>,
     recent_part: Part,
     older_part: Part,
@@ -32,18 +32,18 @@ pub struct Table {
 /// A part in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// Where it lies; 0: it was never written.
+    /// The part's address; 0: the part was never written.
     pub address: u64,
     /// Its bytes.
     pub bytes: usize,
 }
 
-/// What [`Table::write`] has written.
+/// The result of [`Table::write`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Written {
     /// The address to publish.
     pub address: u64,
-    /// Parts that no look-up finds after that.
+    /// Parts that no look-up finds after the publication.
     pub replaced: Vec<Part>,
 }
 
@@ -57,7 +57,7 @@ impl Table {
         self.recent.get(&from).copied().or_else(older)
     }
 
-    /// Adds an entry from `from` to `to`, as of the next publication.
+    /// Adds an entry from `from` to `to`, which holds from the next publication on.
     pub fn insert(&mut self, from: u64, to: u64) {
         if self.get(from) != Some(to) {
             self.recent.insert(from, to);
@@ -65,7 +65,7 @@ impl Table {
         }
     }
 
-    /// Removes the entries that `keeps` rejects, as of the next publication.
+    /// Removes the entries that `keeps` rejects. Look-ups find them until the next publication.
     pub fn retain(&mut self, keeps: impl Fn(u64) -> bool) {
         let before = self.recent.len() + self.older.len();
         self.recent.retain(|from, _| keeps(*from));
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(put.entries(), model);
         let mut number = 1_u64;
         for step in 0..2000 {
-            // A simple generator: the same numbers every time.
+            // A simple generator of pseudo-random numbers, which yields the same numbers in every run.
             number = number
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
@@ -213,7 +213,7 @@ mod tests {
             assert_eq!(put.entries(), model);
             assert!(model.iter().all(|(from, to)| table.get(*from) == Some(*to)));
             assert_eq!(table.get(from ^ 1), model.get(&(from ^ 1)).copied());
-            // Nothing else is kept.
+            // Only the two parts of the table are kept.
             assert!(put.parts.len() <= 2);
         }
         table.insert(0, 7);

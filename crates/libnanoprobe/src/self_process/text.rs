@@ -19,7 +19,7 @@ pub struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// Opens it. `memory`: the one opened with the engine.
+    /// Opens the memory for writing. `memory`: opened with the engine, and written to if opening fails here.
     pub fn open(memory: &Memory) -> Text<'_> {
         let name = c"/proc/self/mem".as_ptr() as u64;
         let flags = (libc::O_RDWR | libc::O_CLOEXEC) as u64;
@@ -54,9 +54,9 @@ impl Text<'_> {
     }
 }
 
-/// Threads are not looked at: one in the middle of a run meets a byte that traps, and is redirected. Nothing is
-/// left out: the engine has compared the text before, and a byte that another program writes at this very moment is
-/// lost.
+/// This does not look where threads stand: a thread in the middle of a run meets a byte that traps, and is
+/// redirected. All pieces are written, because the engine has compared the text before. A byte that another program
+/// has written since then is overwritten.
 impl LiveText for Text<'_> {
     type Error = Error;
 
@@ -79,12 +79,12 @@ impl LiveText for Text<'_> {
         barrier::synchronise_cores()
     }
 
-    /// Without barriers nothing is begun.
+    /// If there are no barriers, no change begins.
     fn begin(&mut self) -> Result<(), Error> {
         barrier::synchronise_cores()
     }
 
-    /// Only for speed.
+    /// This is only for speed.
     fn end(&mut self) {
         let _ = barrier::synchronise_cores();
     }

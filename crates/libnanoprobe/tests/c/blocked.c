@@ -1,5 +1,4 @@
-/* Threads that block all signals, as servers' workers do, and execute functions that are registered
- * and unregistered. */
+/* Threads that block all signals, like the workers of servers, and execute functions whose probes come and go. */
 #define _GNU_SOURCE
 #include "inside.h"
 
@@ -39,7 +38,7 @@ static void *works(void *unused)
 	}
 	sigset_t now;
 	pthread_sigmask(SIG_SETMASK, NULL, &now);
-	/* The program finds what it has set. */
+	/* The program must read back the mask that it has set. */
 	CHECK(sigismember(&now, SIGTRAP) == (mask_now == BLOCKS_ALL) && sigismember(&now, SIGSEGV) == (mask_now == BLOCKS_ALL));
 	return NULL;
 }
@@ -72,7 +71,7 @@ static struct np_probe probe_of(void *function)
 	return (struct np_probe){ NP_SIZE(struct np_probe), .addr = function, .pre_handler = counts, .flags = flags };
 }
 
-/* Waits for what the worker does in the meantime: each text is executed. */
+/* Registers and unregisters in turn, and waits each time until the worker has executed the function. */
 static void registered_and_unregistered(int times)
 {
 	for (int time = 0; time < times; time++) {
@@ -99,7 +98,7 @@ static void refused_and_then_not(void)
 	}
 	have_mask(BLOCKS_NOTHING);
 	registered_and_unregistered(10);
-	/* From the first patch on the program may block what it likes. */
+	/* After the first patch the program may block any signals. */
 	have_mask(BLOCKS_ALL);
 	registered_and_unregistered(1000);
 	end(worker);
@@ -137,7 +136,7 @@ static void *signals_itself(void *unused)
 	return NULL;
 }
 
-/* Its action, set before anything was registered, blocks all signals. */
+/* The action of this signal handler was set before anything was registered, and blocks all signals. */
 static void a_signal_handler_that_blocks_all(void)
 {
 	struct sigaction action = { .sa_handler = on_signal }, now;
@@ -176,8 +175,8 @@ static void *unblocks_after_a_second(void *unused)
 	return NULL;
 }
 
-/* A new thread blocks all signals until it has had a processor. On a busy machine that takes longer than a thread is
- * waited for that sleeps; this one does not sleep. */
+/* A new thread blocks all signals until it has had a processor. On a busy machine that takes longer than the
+ * library waits for a sleeping thread. This thread does not sleep. */
 static void a_thread_that_runs_is_waited_for(void)
 {
 	pthread_t worker;

@@ -1,5 +1,5 @@
-/* What is known of a probe that was unregistered; and of which function a name that several have
- * is. The other one of the twins is in ends_twin.c. */
+/* The counts of unregistered probes, and names that several functions have. The second function of each name is in
+ * ends_twin.c. */
 #include "inside.h"
 
 #include <limits.h>

@@ -1,4 +1,5 @@
-/* errno is what it was, whichever way a handler reaches it: what leaves it alone provably has it not saved. */
+/* Handlers reach errno in several ways, and afterwards errno is what it was. It is not saved for a handler that
+ * provably leaves it alone. */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <errno.h>
@@ -51,7 +52,7 @@ static void by_function_of_its_own(void)
 
 static void by_distance(void)
 {
-	/* From a variable of its own. */
+	/* The handler sets errno from a variable of its own. */
 	static char here[1];
 	volatile int64_t distance = (char *)pointer - here;
 	__asm__ volatile("movl $81, (%0,%1)" : : "r"(here), "r"(distance) : "memory");

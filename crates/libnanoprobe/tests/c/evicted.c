@@ -1,5 +1,5 @@
-/* A function whose first instruction only a short jump can take: those after it are a loop's head, and the bytes that
- * a jump would share with them lead into this program's own text. */
+/* A function whose first instruction has room only for a short jump. The next instructions are a loop's head, and a
+ * jump that shares bytes with them would lead into this program's own text. */
 #include <nanoprobe.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static unsigned long entries, rets;
 static struct np_probe entry = {
 	NP_SIZE(struct np_probe), .symbol = "evicted", .pre_handler = count, .user = &entries
 };
-/* Its jump would need the padding in which the springboard of the other one may lie. */
+/* The jump of this probe would need the padding in which the other probe's springboard may lie. */
 static struct np_probe end = {
 	NP_SIZE(struct np_probe), .symbol = "evicted", .offset = 11, .pre_handler = count, .user = &rets
 };

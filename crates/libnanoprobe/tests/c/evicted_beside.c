@@ -1,5 +1,5 @@
-/* A function whose first instruction only a short jump can take, and that has no padding: the function after it begins
- * where it ends. The only padding in reach is that one's. */
+/* A function whose first instruction has room only for a short jump. It has no padding: the next function begins
+ * where it ends. The only padding in reach is that of the next function. */
 #include <nanoprobe.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ __asm__(".text\n"
 	"	testl %edi, %edi\n"
 	"	jz 3f\n"
 	"	addl $1, %eax\n"
-	"3:	ret\n" /* its jump needs the padding, too */
+	"3:	ret\n" /* the jump of a probe here needs the padding, too */
 	".size neighbour, . - neighbour\n"
 	".p2align 6\n"
 	".globl behind_evicted\n"
@@ -82,7 +82,7 @@ int main(void)
 	if (pthread_create(&thread, NULL, work, NULL))
 		return 1;
 	for (int turn = 0; turn < 200; turn++) {
-		/* Alone; after the other; before it; both at once. */
+		/* The probe is registered alone, after the other probe, before it, or at the same time. */
 		int with_end = turn % 4 != 0;
 		entry.addr = end.addr = NULL;
 		if (turn % 4 == 1 && check(np_register_probe(&end), "end"))

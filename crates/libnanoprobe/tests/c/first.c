@@ -1,4 +1,4 @@
-/* The header's example, and what a user would write next: fault injection in malloc. */
+/* The header's example, and the next thing that a user might write: fault injection in malloc. */
 #include <nanoprobe.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Where no probe may stand, and what is said then. argv[1]: a library to load and unload. */
+/* Places where no probe may stand, and the errors for them. argv[1]: a library to load and unload. */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <dlfcn.h>
@@ -31,7 +31,7 @@ static int counts(struct np_probe *probe, struct np_regs *regs)
 	return 0;
 }
 
-/* The error of a probe there; one that is taken is removed again. */
+/* Tries to register a probe at an address, and yields the error. A probe that was accepted is removed again. */
 static int try(const void *address)
 {
 	struct np_probe probe = { NP_SIZE(struct np_probe), .addr = (void *)address, .pre_handler = counts };
@@ -50,8 +50,8 @@ static int try_symbol(const char *symbol, size_t offset)
 	return error;
 }
 
-/* What a hit runs through: the library's text, from end to end; the handlers of the signals that
- * hits raise, and what they return by; the detour that the patch jumps to. */
+/* The code that a hit executes: the library's text, from end to end; the handlers of the signals that hits raise,
+ * and the code by which they return; the detour. */
 static void path(void)
 {
 	struct np_probe probe = { NP_SIZE(struct np_probe), .addr = (void *)plain, .pre_handler = counts };
@@ -92,8 +92,8 @@ static void path(void)
 		abort();
 }
 
-/* The C library's system calls that the agent stands in front of: no probe may displace them, on
- * each instruction else one may stand. */
+/* The C library's system calls in front of which the agent has shims: no probe may displace these, and a probe may
+ * stand on any other instruction. */
 static void in_front(void)
 {
 	int refused = 0, taken = 0, others = 0;
@@ -117,7 +117,7 @@ static void on_signal(int signal)
 	signals++;
 }
 
-/* What the C library's own signal handlers return by is nothing of ours: a probe there is a probe. */
+/* The program's own signal handlers return by code of the C library, which may be probed. */
 static void restorer(void)
 {
 	struct {
@@ -181,8 +181,8 @@ static void *counts_locally(void *sum)
 	return NULL;
 }
 
-/* What a thread's first hit calls of others, before it has a block and while it gets one: a thread
- * that is hit there first. */
+/* Functions of other modules that a thread's first hit calls before the thread has a block. The thread's first hit
+ * is in such a function. */
 static void first_hits(const char *library)
 {
 	void *handle = dlopen(library, RTLD_NOW);

@@ -91,7 +91,7 @@ static int forks_here(struct np_probe *probe, struct np_regs *regs)
 	counts(probe, regs);
 	forked = fork();
 	if (forked == 0)
-		/* Still a handler: of the child's. */
+		/* The child is still inside of the handler. */
 		CHECK(np_unregister_probe(probe) == NP_ERROR_IN_HANDLER);
 	return 0;
 }
@@ -104,7 +104,7 @@ static void a_fork_in_a_handler(void)
 		CHECK(np_register_probe(&probe) == 0);
 		CHECK(foo(5) == 16);
 		if (forked == 0) {
-			/* The child goes on behind the probe: it has all of them, and takes and sets its own. */
+			/* The child continues after the probe. It has all of the parent's probes, and can remove and register its own. */
 			CHECK(np_probe_hits(&probe) == 1 && np_unregister_probe(&probe) == 0 && foo(5) == 16);
 			CHECK(np_register_probe(&other) == 0 && bar(1) == 7 && np_probe_hits(&other) == 1);
 			CHECK(np_unregister_probe(&other) == 0);

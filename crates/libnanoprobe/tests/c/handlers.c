@@ -1,4 +1,4 @@
-/* Post-handlers behind branches, calls and returns; fault handlers. argv[1]: flags of all probes. */
+/* Post-handlers after branches, calls and returns; fault handlers. argv[1]: flags of all probes. */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <setjmp.h>
@@ -26,7 +26,7 @@ static void put(struct np_probe *probe)
 
 /* ---- post-handlers ---- */
 
-/* Every branch that there is, and what surrounds them. Labels are bytes from the start. */
+/* Every kind of branch, with code around them. Labels are bytes from the start. */
 uint64_t branches(uint64_t first, uint64_t second);
 extern const char branches_jcc[], branches_jmp[], branches_loop[], branches_call[], branches_call_memory[],
 	branches_jmp_register[], branches_ret[], branches_inner[], branches_inner_ret[], branches_else[], branches_behind[],
@@ -122,7 +122,7 @@ static void behind_branches(void)
 		uint64_t result = branches(round & 1, 1);
 		if (result != (round & 1 ? 1 : 2) + 48 + 512)
 			fail("result", 0);
-		/* The branch went where the post-handler saw it go. */
+		/* The branch led to the address that the post-handler saw. */
 		const char *expected = round & 1 ? branches_jcc + 2 : branches_else;
 		if (posts[0].rip != (uint64_t)expected)
 			fail("jcc", 0);
@@ -203,7 +203,7 @@ static int counts(struct np_probe *probe, struct np_regs *regs)
 	return 0;
 }
 
-/* Only the probe whose handler has faulted is asked, and the others go on. */
+/* Only the fault handler of the probe whose handler has faulted runs. The other probes' handlers run as usual. */
 static void in_handlers(void)
 {
 	static const int expected[] = { SIGSEGV, SIGFPE, SIGILL };
@@ -295,10 +295,10 @@ static int mends(struct np_probe *probe, struct np_regs *regs, int signal)
 		abort();
 	count_asked++;
 	switch (way) {
-	case 0: /* once more, with another address */
+	case 0: /* execute the instruction once more, with another address */
 		regs->rdi = (uint64_t)&good;
 		return 1;
-	case 1: /* go on behind it */
+	case 1: /* continue after the instruction */
 		regs->rax = 6;
 		regs->rip = (uint64_t)loads_behind;
 		return 1;

@@ -1,4 +1,4 @@
-/* Hooks beside probes, and of functions whose callers rely on more than the ABI says. */
+/* Hooks of functions that are probed as well, and of functions whose callers rely on more than the ABI says. */
 #define _GNU_SOURCE
 #include "inside.h"
 
@@ -20,7 +20,7 @@ static uint64_t expected(uint64_t value)
 
 enum { HOOK, PROBE, RETURN, KINDS };
 
-/* What is registered in each order, and taken away in each. */
+/* A hook and probes are registered in every order, and removed in every order. */
 static void with_probes_in_any_order(void)
 {
 	static const int orders[6][KINDS] = { { 0, 1, 2 }, { 0, 2, 1 }, { 1, 0, 2 }, { 1, 2, 0 }, { 2, 0, 1 }, { 2, 1, 0 } };
@@ -54,7 +54,8 @@ static void with_probes_in_any_order(void)
 	}
 }
 
-/* A leaf: its callers may know which registers it leaves alone. As a compiler does, these keep values there. */
+/* This function calls no other, so its callers may know which registers it keeps. The callers here, like a
+ * compiler's code, have values in these registers. */
 uint64_t leaf(uint64_t value);
 uint64_t keeps_registers(uint64_t value);
 __asm__(".text\n.globl leaf\n.type leaf, @function\nleaf:\n\tleaq 7(%rdi), %rax\n\tnop\n\tret\n.size leaf, . - leaf\n"
@@ -67,7 +68,7 @@ __asm__(".text\n.globl leaf\n.type leaf, @function\nleaf:\n\tleaq 7(%rdi), %rax\
 	"\tmovq %xmm15, %rcx\n\taddq %rcx, %rax\n\tret\n.size keeps_registers, . - keeps_registers\n");
 enum { KEPT = 11 + 12 + 13 + 14 + 15 + 16 + 17 + 12 + 13 + 14 };
 
-/* Whatever the ABI lets a function change. */
+/* Changes all registers that the ABI lets a function change. */
 static uint64_t changes_all(uint64_t value)
 {
 	__asm__ volatile("movl $99, %%ecx\n\tmovl $99, %%edx\n\tmovl $99, %%esi\n\tmovl $99, %%edi\n\tmovl $99, %%r8d\n\t"
@@ -86,8 +87,8 @@ static void of_functions_that_leave_registers_alone(void)
 	CHECK(np_unhook((void *)leaf) == 0 && keeps_registers(1000) == 2007 + KEPT);
 }
 
-/* Called with a stack that is 8 bytes off, as compilers do with functions of which they know that
- * these need no more. */
+/* Calls a function with a stack that is not aligned to 16, like a compiler that knows that the function needs no
+ * alignment. */
 #define ODDLY(name, function)                                                                                         \
 	uint64_t name(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f, uint64_t g, uint64_t h);  \
 	__asm__(".text\n.globl " #name "\n.type " #name ", @function\n" #name ":\n\tpushq 16(%rsp)\n\tpushq 16(%rsp)\n"   \
@@ -104,7 +105,7 @@ FUNCTION uint64_t eight(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t
 static uint64_t (*original_eight)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
 static volatile uint64_t aligned;
 
-/* What is aligned to 16 is moved as such. */
+/* The compiler moves data that is aligned to 16 by instructions that demand this alignment. */
 static uint64_t with_vectors(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f, uint64_t g, uint64_t h)
 {
 	__attribute__((aligned(16))) volatile uint64_t pair[2] = { a, b };
@@ -125,7 +126,7 @@ static void of_functions_that_need_no_aligned_stack(void)
 	CHECK(np_unhook((void *)eight) == 0 && call_eight_oddly(1, 2, 3, 4, 5, 6, 7, 8) == 204);
 }
 
-/* What is returned in more registers than one, and not in rax. */
+/* A structure that is returned in two registers, neither of them rax. */
 struct two {
 	uint64_t first, second;
 };
@@ -171,7 +172,7 @@ static void of_functions_that_return_otherwise(void)
 	CHECK(found.first == 1 && found.second == 2 && call_half(8) == 4 && call_third(12) == 4);
 }
 
-/* Whoever is called as a function has a caller with a frame. */
+/* A replacement that is called has a caller with a frame. */
 #pragma GCC diagnostic ignored "-Wframe-address"
 static void *callers[2];
 static uint64_t looks_up(uint64_t value)
@@ -195,7 +196,7 @@ static void and_the_replacement_finds_the_caller(void)
 	CHECK(np_unhook((void *)leaf) == 0);
 }
 
-/* A stack that ends right above the arguments: nothing is there to be copied. */
+/* A stack that ends right above the arguments: no memory after the arguments can be copied. */
 static void *on_the_thread(void *unused)
 {
 	(void)unused;

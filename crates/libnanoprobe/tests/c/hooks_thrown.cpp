@@ -1,4 +1,4 @@
-// Exceptions go through hooks: those of replacements that are called, and of functions that are called from these.
+// Exceptions go through hooks: those of replacements that are called, and of functions that the replacements call.
 #include <nanoprobe.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-/* Whoever means no good, or has not read the header: each thing is refused with its type, or works. */
+/* Calls by a caller who is hostile, or has not read the header. Each is refused with the right error, or works. */
 #define _GNU_SOURCE
 #include "foobar.h"
 
@@ -88,7 +88,7 @@ static void a_handler_that_is_no_function(void)
 	CHECK(counted == 100 && np_unregister_probe(&probe) == 0 && foo(1) == 4);
 }
 
-/* The structure is the key of what is registered, and is not read any more but by its handlers. */
+/* The address of a registered structure identifies its probe. The library does not read the structure any more. */
 static void a_structure_that_is_overwritten(void)
 {
 	struct np_probe probe = at((void *)foo);
@@ -101,7 +101,7 @@ static void a_structure_that_is_overwritten(void)
 	CHECK(foo(1) == 4 && counted == 1);
 }
 
-/* As another kind than it was registered. */
+/* A structure is registered as one kind of probe, and then used as another kind. */
 static void a_structure_of_another_kind(void)
 {
 	struct np_retprobe returns = { { NP_SIZE(struct np_retprobe), .addr = (void *)foo } };
@@ -118,7 +118,7 @@ static void a_structure_of_another_kind(void)
 
 enum { MANY = 1000 };
 
-/* Whatever is wrong in the midst of a batch, nothing of it stays. */
+/* If one probe of a batch is wrong, no probe of the batch stays registered. */
 static void a_batch_with_an_error_in_it(void)
 {
 	static struct np_probe probes[MANY];
@@ -159,7 +159,7 @@ static void a_batch_with_an_error_in_it(void)
 		for (int index = 0; index < MANY; index++)
 			CHECK(np_unregister_probe(&probes[index]) == NP_ERROR_NOT_REGISTERED);
 	}
-	/* All of them, and then a batch of which one is not registered. */
+	/* Unregisters all probes, and then a batch in which one probe is not registered. */
 	for (int index = 0; index < MANY; index++) {
 		probes[index] = at(functions[index % 3]);
 		list[index] = &probes[index];
@@ -172,7 +172,7 @@ static void a_batch_with_an_error_in_it(void)
 	CHECK(counted == 2 * ((MANY + 2) / 3));
 }
 
-/* The same one twice in a list that is to go. */
+/* A list to unregister names one probe twice. */
 static void a_batch_that_names_one_twice(void)
 {
 	struct np_probe probe = at((void *)foo), other = at((void *)bar), *list[] = { &probe, &other, &probe };
@@ -181,7 +181,7 @@ static void a_batch_that_names_one_twice(void)
 	CHECK(np_unregister_probes(list, 2) == 0);
 	counted = 0;
 	CHECK(foo(1) == 4 && bar(1) == 7 && counted == 0 && np_unregister_probe(&probe) == NP_ERROR_NOT_REGISTERED);
-	/* What was freed is whole: others are registered in its place, with counts of their own. */
+	/* Other probes are registered in place of the freed ones, and have their own counts. */
 	struct np_probe again[4] = { at((void *)foo), at((void *)foo), at((void *)bar), at((void *)bar) };
 	for (int index = 0; index < 4; index++)
 		CHECK(np_register_probe(&again[index]) == 0);
@@ -195,7 +195,8 @@ static void a_batch_that_names_one_twice(void)
 
 /* ---- odd places ---- */
 
-/* Registers a probe somewhere; where one may stand, whatever `use` does hits it so often, at least. */
+/* Tries to register a probe. If the probe is accepted, calls `use`, which must hit the probe at least `least`
+   times. */
 static int stands(struct np_probe probe, void (*use)(void), uint64_t least)
 {
 	probe.pre_handler = counts;
@@ -263,7 +264,7 @@ uint64_t alone(uint64_t value);
 __asm__(".text\n.balign 4096\n.globl alone\n.type alone, @function\nalone:\n\tleaq 5(%rdi,%rdi), %rax\n\taddq $1, %rax\n\tret\n"
 	".size alone, . - alone\n.balign 4096\n");
 
-/* A page that the program may not read, for a while. */
+/* A page that the program may not read for a while. */
 static void a_page_without_rights(void)
 {
 	struct np_probe probe = at((void *)alone);
@@ -273,7 +274,7 @@ static void a_page_without_rights(void)
 	if (!error)
 		CHECK(np_probe_hits(&probe) == 1 && np_unregister_probe(&probe) == 0);
 	CHECK(counted == !error && np_register_probe(&probe) == 0 && alone(1) == 8 && np_probe_hits(&probe) == 1);
-	/* And taken back meanwhile. */
+	/* The probe is removed while the page has no rights. */
 	CHECK(mprotect((void *)alone, 4096, PROT_NONE) == 0 && np_unregister_probe(&probe) == 0);
 	CHECK(mprotect((void *)alone, 4096, PROT_READ | PROT_EXEC) == 0 && alone(1) == 8 && counted == 1u + !error);
 }
@@ -288,7 +289,8 @@ static void on_tick(int signal)
 	ticks++;
 }
 
-/* It comes and goes while a signal handler of the same thread is in the midst of the function, and of the library. */
+/* Probes come and go while a signal handler of the same thread is in the middle of the probed function, or of the
+ * library. */
 static void what_a_signal_handler_executes(void)
 {
 	signal(SIGALRM, on_tick);
@@ -322,7 +324,7 @@ static void hooks_of_hooks(void)
 {
 	void *nowhere;
 	CHECK(np_hook((void *)foo, (void *)adds, (void **)&first) == 0 && foo(1) == 1004);
-	/* The replacement has one, too. What leads to the function itself may have none. */
+	/* The replacement may have a hook, too. The code that calls the original function may not. */
 	CHECK(np_hook((void *)adds, (void *)adds_more, (void **)&second) == 0 && foo(1) == 101004);
 	CHECK(np_hook((void *)first, (void *)bar, &nowhere) == NP_ERROR_FORBIDDEN);
 	CHECK(np_hook((void *)foo, (void *)bar, &nowhere) == NP_ERROR_BUSY && foo(2) == 101007);

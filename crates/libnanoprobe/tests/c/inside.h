@@ -19,7 +19,7 @@ static int nothing(struct np_retprobe_instance *call, struct np_regs *regs)
 	return 0;
 }
 
-/* Without an entry handler, the entry goes the shortest way. */
+/* Without an entry handler, the entry takes the shortest way (short.S). */
 static int with_entry;
 #define EACH_FORM(form)                                                                                            \
 	for (with_entry = 0; with_entry < 2; with_entry++)                                                         \

@@ -1,5 +1,5 @@
-/* A system call that nobody stands in front of: the library answers the program's own rt_sigaction,
- * wherever in a file's code it is made. This one is made in memory that no file describes. */
+/* A call of rt_sigaction that reaches the kernel: the library intercepts all such calls in the code of files. This
+ * call is made in memory that belongs to no file. */
 #ifndef KERNEL_H
 #define KERNEL_H
 

@@ -1,6 +1,5 @@
-/* Handlers that are left for ever, by siglongjmp from a signal handler that has interrupted them:
- * the thread is hit as before by all that it meets then, and who unregisters waits no longer than
- * until its next hit. */
+/* Handlers that are left for ever, by siglongjmp from a signal handler that has interrupted them. Afterwards the
+ * thread hits probes as before. Unregistering waits at most until the thread's next hit. */
 #define _GNU_SOURCE
 #include "inside.h"
 
@@ -23,7 +22,7 @@ static void on_signal(int signal)
 		siglongjmp(back, 1);
 }
 
-/* Once. */
+/* If `leaves` is set, raises a signal once, whose handler leaves the probe's handler. */
 static void may_leave(void)
 {
 	seen++;
@@ -69,7 +68,7 @@ static void calls(uint64_t times)
 		CHECK(foo(time) == 3 * time + 1);
 }
 
-/* After each time all is seen again. */
+/* Leaves a handler, and checks that all probes fire again. */
 static void leave_and_see(void)
 {
 	for (int round = 0; round < 10; round++) {
@@ -138,7 +137,8 @@ static void who_unregisters_does_not_wait(void)
 	CHECK(pthread_join(thread, NULL) == 0 && np_unregister_probe(&other) == 0);
 }
 
-/* What a signal handler meets that will return is within the handler that it has interrupted, wherever its stack is. */
+/* A signal handler that returns has interrupted a probe's handler. Hits of the signal handler count as hits within
+ * that handler, so they are missed, wherever the signal handler's stack is. */
 static void one_that_returns_is_inside(void)
 {
 	char above[64 << 10];

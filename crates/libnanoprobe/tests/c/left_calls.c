@@ -1,5 +1,5 @@
-/* Handlers that are left for ever, by siglongjmp from a signal handler: the thread calls the
- * library as before, however deep its stack is then. While it is in a handler it may not. */
+/* Handlers that are left for ever, by siglongjmp from a signal handler. Afterwards the thread may call the library,
+ * however deep its stack is. While the thread is in a handler, it may not. */
 #define _GNU_SOURCE
 #include "inside.h"
 

@@ -39,7 +39,8 @@ static int before(struct np_probe *probe, struct np_regs *regs)
 	return 0;
 }
 
-/* A probe in a library that goes is gone with it, and says so; the library may come again. */
+/* When a library is unloaded, its probe is gone, and the next call for the probe says so. The library may be
+ * loaded again. */
 static int unloaded(const char *path)
 {
 	struct np_probe probe = { NP_SIZE(struct np_probe), .symbol = "plain_function", .pre_handler = before };
@@ -53,7 +54,7 @@ static int unloaded(const char *path)
 		dlclose(library);
 		wrong += np_probe_tactic(&probe) != NP_TACTIC_NONE;
 		if (round & 1) {
-			/* Mapped where it was before, with nothing of ours in it. */
+			/* The library is mapped where it was before, and has no patches. */
 			library = dlopen(path, RTLD_NOW);
 			plain = (int (*)(int))dlsym(library, "plain_function");
 			wrong += plain(round) != round + 3 || np_probe_hits(&probe) != 1;
@@ -88,7 +89,7 @@ int main(int count, char **arguments)
 			fprintf(stderr, "%s\n", dlerror());
 			return 1;
 		}
-		/* Its unwinder meets real addresses: no thunk, and this call's return is not seen. */
+		/* The library's unwinder finds real addresses and no thunk, and this call's return is not seen. */
 		if (inner(1) != 2)
 			return 2;
 		walk = NULL;
@@ -99,8 +100,8 @@ int main(int count, char **arguments)
 	pthread_join(thread, &sum);
 	unsigned long hits = np_probe_hits(&probe.probe), missed = np_retprobe_nmissed(&probe);
 	unsigned long abandoned = np_retprobe_abandoned(&probe);
-	/* Of 200061 calls only those under the unwinder's eyes, 20 of them and whatever the thread was
-	 * in then, are not seen. */
+	/* Of 200061 calls only those are not seen that an unwinder may have met: 20 calls, and the calls that were active
+	 * in the thread at that time. */
 	printf("%s %s\n", hits + missed + abandoned >= 200061 - 2 && hits >= 200061 - 41 ? "seen" : "LOST",
 	       (long)sum == 200000L * 200001 / 2 ? "right" : "WRONG");
 	if (hits < 200061 - 41)

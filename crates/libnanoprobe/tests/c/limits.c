@@ -1,4 +1,4 @@
-/* Under each resource limit at its smallest: a registration works, or says why not, and no signal comes. */
+/* Sets each resource limit to small values. A registration works, or says why not, and no signal comes. */
 #define _GNU_SOURCE
 #include "inside.h"
 
@@ -25,7 +25,7 @@ static void registers_under(int limit, rlim_t most, int was_registered)
 	} else {
 		CHECK(np_probe_hits(&probe) == 1 && np_unregister_probe(&probe) == 0 && foo(1) == 4);
 	}
-	/* With the limit gone all works. */
+	/* Without the limit everything works. */
 	CHECK(setrlimit(limit, &before) == 0);
 	error = np_register_probe(&probe);
 	if (error)
@@ -44,7 +44,7 @@ static void each_of_them_at_its_smallest(void)
 	for (unsigned index = 0; index < sizeof(limits) / sizeof(limits[0]); index++)
 		for (unsigned size = 0; size < 4; size++)
 			for (int was_registered = 0; was_registered < 2; was_registered++) {
-				/* A limit of time is one of microseconds. */
+				/* This limit is in microseconds. */
 				if (limits[index] == RLIMIT_RTTIME && size < 3)
 					continue;
 				pid_t child = fork();

@@ -1,5 +1,4 @@
-/* A function that reads memory by its second instruction, at loads_here: it faults there, when the
- * caller wants it to. */
+/* A function whose second instruction, at loads_here, reads memory. The caller can make it fault there. */
 #ifndef LOADS_H
 #define LOADS_H
 

@@ -1,5 +1,5 @@
-/* 1500 functions are probed one by one, and let go one by one, while two threads run into
- * breakpoints all the time, whose tables of redirects are replaced at each of these steps. */
+/* 1500 functions are probed one by one, and unprobed one by one. Meanwhile two threads hit breakpoints all the
+ * time, and each step replaces the tables of redirects. */
 #include <nanoprobe.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Code that comes and goes, and what is known of it meanwhile. argv[1], argv[2]: two files of the
- * same library (loaded.c). */
+/* Code is loaded and unloaded, and the library must know the current code. argv[1], argv[2]: two files of the same
+ * library (loaded.c). */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <dlfcn.h>
@@ -48,8 +48,7 @@ static int before(struct np_probe *probe, struct np_regs *regs)
 	return 0;
 }
 
-/* What is known of the program is not read again for each registration: the files that are opened
- * meanwhile are counted. */
+/* A registration does not read the program's files again: the files that are opened meanwhile are counted. */
 static void reads_little(void)
 {
 	static struct np_probe probes[COUNT];
@@ -79,7 +78,7 @@ static void reads_little(void)
 	check(np_unregister_probe(&opens));
 }
 
-/* All the libraries that were loaded at one place, one after the other. */
+/* Several libraries are loaded at one place, one after the other. */
 static void libraries(char *const paths[2])
 {
 	int wrong = 0, moved = 0;
@@ -110,7 +109,7 @@ static void libraries(char *const paths[2])
 	printf("libraries: %d wrong, %s\n", wrong, moved < 5 ? "at one place" : "MOVED");
 }
 
-/* A library's file that the program has mapped by itself: the linker tells nothing of it. */
+/* The program maps a library's file itself, so the linker does not know of it. */
 static void by_hand(char *const paths[2])
 {
 	struct link_map *map;
@@ -134,7 +133,7 @@ static void by_hand(char *const paths[2])
 		check(np_register_probe(&probe));
 		function(round);
 		wrong += np_probe_hits(&probe) != 1;
-		/* Then nothing, or something else. */
+		/* Then nothing is mapped there, or something else. */
 		struct np_probe late = { NP_SIZE(struct np_probe), .addr = (void *)function };
 		if (round % 3 == 0) {
 			munmap(place, bytes);
@@ -181,7 +180,8 @@ static int have_called(const long calls[3])
 	       __atomic_load_n(&calls[2], __ATOMIC_RELAXED);
 }
 
-/* Whoever lets the library go last, while it is probed. On a busy machine until every thread has had its turn. */
+/* Several threads load and unload one library, in any order, while it is probed. This goes on until every thread
+ * has run. */
 static void in_use(char *const paths[2])
 {
 	pthread_t threads[3];
@@ -219,7 +219,7 @@ __attribute__((noinline, noclone)) static int closes(int value)
 	return value + 1;
 }
 
-/* What a handler closes; and opens, when there is nothing to close. */
+/* The library that a handler closes, or opens if the library is closed. */
 static void *held;
 static int (*again)(int);
 
@@ -255,7 +255,7 @@ static int behind(struct np_retprobe_instance *call, struct np_regs *regs)
 	return 0;
 }
 
-/* A handler that lets go a library that is probed in every way, and one that brings it again. */
+/* A handler unloads a library that has probes of all kinds, and another handler loads it again. */
 static void in_handlers(char *const paths[2])
 {
 	int wrong = 0;
@@ -280,8 +280,8 @@ static void in_handlers(char *const paths[2])
 		wrong += ((int (*)(int))function)(round) != plain || np_probe_hits(&returns.probe) != 1;
 		wrong += closes(round) != round + 1 || held != NULL;
 		if (round % 3 == 1) {
-			/* It comes again, by a handler, before anybody has noticed that it was gone. What the linker does in a
-			 * handler is not followed, so no return address is replaced from then on: that is a call missed. */
+			/* A handler loads loaded.c again, before libnanoprobe has noticed that it was gone: the library does not see
+			 * what the linker does in a handler. So from then on no return address is replaced, and one call is missed. */
 			wrong += closes(round) != round + 1;
 			wrong += np_retprobe_nmissed(&closing_behind) != (form == NP_RETPROBE_ADDRESS);
 			wrong += form == NP_RETPROBE_EXITS && (!held || again(round) != plain);

@@ -100,7 +100,7 @@ static void rounds(const char *what, void (*function)(void), int each)
 		wanted.registers[15] = (random_word() & FLAGS) | 2;
 		run(function);
 		bad += wrong(&inside, &given) + wrong(&left, &wanted);
-		/* Inside of the function, and behind it. */
+		/* In the function, and after its return. */
 		if (!stack)
 			stack = left.registers[16];
 		moved += left.registers[16] != stack || inside.registers[16] != stack - 8;
@@ -129,7 +129,7 @@ int main(int count, char **arguments)
 	rounds("two at one entry", exchange, 2);
 	np_unregister_retprobe(&other);
 	rounds("one again", exchange, 1);
-	/* A tail call is a way out that has no exit form. */
+	/* The exit form does not support tail calls. */
 	put(&other, "first", NP_RETPROBE_ADDRESS);
 	rounds("by a tail call", first, 2);
 	np_unregister_retprobe(&one);

@@ -1,6 +1,6 @@
-/* Return probes' places, of which threads hold some: nothing is missed while a place is free,
- * whoever has it, and no more than `maxactive` calls are ever followed at a time. argv[1] is the
- * form, 1 exits, 2 the address; both print the same. */
+/* Return probes' places, some of which threads hold. No call is missed while a place is free, whichever thread
+ * holds it. At most `maxactive` calls are followed at a time. argv[1] is the form, 1 exits, 2 the address; both
+ * print the same. */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <linux/filter.h>
@@ -17,7 +17,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* What ThreadSanitizer instruments reads its return address, which cannot be replaced then. */
+/* A function that ThreadSanitizer instruments reads its return address, so the address cannot be replaced. */
 #define FUNCTION __attribute__((noinline, noclone, no_sanitize_thread))
 #define OPAQUE __asm__ volatile("" ::: "memory")
 #define atomic_add(what, by) __atomic_add_fetch(&(what), by, __ATOMIC_SEQ_CST)
@@ -52,7 +52,7 @@ static pthread_t start(void *(*function)(void *), void *argument)
 	return thread;
 }
 
-/* Calls `within` at the bottom. */
+/* Calls itself `depth` times, then calls `within`. */
 FUNCTION uint64_t descend(uint64_t depth, void (*within)(void *), void *argument)
 {
 	OPAQUE;
@@ -75,7 +75,7 @@ static void *holds_two(void *unused)
 	descend(2, NULL, NULL);
 	pthread_barrier_wait(&met);
 	pthread_barrier_wait(&met);
-	/* They have been taken away, and are free again. */
+	/* The places were taken away, and are free again. */
 	descend(2, NULL, NULL);
 	pthread_barrier_wait(&met);
 	pthread_barrier_wait(&met);
@@ -95,7 +95,7 @@ static void idle(void)
 	uint64_t depth = descend(2 * OTHERS, NULL, NULL) + descend(2 * OTHERS, NULL, NULL);
 	pthread_barrier_wait(&met);
 	pthread_barrier_wait(&met);
-	/* One more than there are. */
+	/* One call more than there are places. */
 	depth += descend(2 * OTHERS + 1, NULL, NULL);
 	pthread_barrier_wait(&met);
 	for (int index = 0; index < OTHERS; index++)
@@ -166,7 +166,7 @@ static void crowd(int maxactive)
 	uint64_t hits = np_probe_hits(&probe.probe), missed = np_retprobe_nmissed(&probe);
 	printf("crowd of %d: %s, %d followed, %d too many, %lu abandoned\n", maxactive,
 	       hits && hits + missed == calls ? "exact" : "WRONG", followed, most, np_retprobe_abandoned(&probe));
-	/* All of them are free again. */
+	/* All places are free again. */
 	uint64_t before = missed;
 	descend((uint64_t)maxactive, NULL, NULL);
 	printf("then %lu missed\n", np_retprobe_nmissed(&probe) - before);
@@ -280,7 +280,7 @@ static void child(void)
 	}
 	int status = 0;
 	waitpid(pid, &status, 0);
-	/* Its parent's are as they were. */
+	/* The parent's places have not changed. */
 	descend(4, NULL, NULL);
 	sem_post(&leave);
 	sem_post(&leave);
@@ -308,7 +308,7 @@ static void fibre_main(int index)
 
 static void *resumes(void *unused)
 {
-	/* It has places of its own, and calls in them. */
+	/* This thread has places of its own, and calls in them. */
 	descend(2, NULL, NULL);
 	for (int index = 0; index < FIBRES; index++)
 		swapcontext(&scheduler, &fibres[index]);

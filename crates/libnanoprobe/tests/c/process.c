@@ -1,4 +1,4 @@
-/* What a program does with its own signals and processes once it has probes. */
+/* A program uses its own signals and processes after it has registered probes. */
 #define _GNU_SOURCE
 #include "loads.h"
 
@@ -64,7 +64,7 @@ static void on_trap(int signal)
 	traps = traps + 1;
 }
 
-/* The program blocks all signals, and sets its own actions, behind the first probe. */
+/* The program blocks all signals, and sets its own actions, after the first probe was registered. */
 static void signals(void)
 {
 	struct np_probe probe = { NP_SIZE(struct np_probe), .symbol = "plain", .pre_handler = counts,
@@ -106,7 +106,7 @@ static void signals(void)
 
 static volatile int stop;
 
-/* Of the thread: in the child its probe stays registered. */
+/* The handler of the thread's probe, which stays registered in the child. */
 static int ignores(struct np_probe *probe, struct np_regs *regs)
 {
 	(void)probe;
@@ -124,7 +124,7 @@ static void *registers(void *unused)
 	return unused;
 }
 
-/* In the child everything works, and nothing of it is seen in the parent. */
+/* In the child of a fork all functions of the library work, and the parent does not notice the child's probes. */
 static int child(struct np_probe *inherited)
 {
 	counted = 0;
@@ -183,7 +183,8 @@ static void *iterates(void *held)
 	return held;
 }
 
-/* Another thread holds the dynamic linker's lock, as one that throws does. Nobody lets it go in the child. */
+/* Another thread holds the dynamic linker's lock, as if it threw an exception. In the child no thread releases
+ * this lock. */
 static void forks_beside_the_linker(void)
 {
 	static int held;

@@ -1,7 +1,6 @@
-/* Handlers that provably leave SIMD registers alone have nothing saved around them, all others
- * have: whatever a handler does, the probed code finds all of xmm0-15, mxcsr and the x87 unit as it
- * left them. Whether something is saved is told by how deep in the stack the handler is: the area
- * is 2816 bytes. */
+/* SIMD registers are saved around handlers unless these provably leave them alone. Whatever a handler does, the
+ * probed code finds xmm0-15, mxcsr and the x87 unit as it left them. The handler's depth in the stack shows
+ * whether registers are saved: the area has 2816 bytes. */
 #include <nanoprobe.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -18,21 +17,21 @@
 
 enum { AREA = 2816, COMPARED = 416 };
 
-/* fxsave's image, in front of a call of `function` and behind it. */
+/* The image of fxsave, before and after a call of `function`. */
 struct image {
 	unsigned char bytes[512] __attribute__((aligned(16)));
 } before, after;
 void call_between(void (*function)(void));
 void probed(void);
 
-/* Of handlers: how deep they were, how often they came; and what each is. */
+/* How deep in the stack the handlers were, and how often they ran. */
 uint64_t depth, came, replaced;
 #define HANDLER(name) int name(struct np_probe *probe, struct np_regs *regs)
-HANDLER(leaf);          /* looks at nothing but its stack pointer */
+HANDLER(leaf);          /* reads only its stack pointer */
 HANDLER(caller);        /* calls `helper`, which does nothing */
 HANDLER(spoiler);       /* spoils all registers */
-HANDLER(legacy);        /* spoils xmm0-15 and mxcsr: that is known, and all that is saved */
-HANDLER(calls_spoiler); /* calls it, in vain hope */
+HANDLER(legacy);        /* spoils xmm0-15 and mxcsr: this is proven, so only these are saved */
+HANDLER(calls_spoiler); /* calls `spoiler` */
 HANDLER(through_table); /* calls `helper` by a pointer */
 HANDLER(in_disguise);   /* returns to spoiler */
 void helper(void);
@@ -104,7 +103,7 @@ static void post(struct np_probe *probe, struct np_regs *regs, unsigned long fla
 	spoiler(probe, regs);
 }
 
-/* One that is not proven makes it needed for all at the same place. */
+/* If one handler at an instruction is not proven, the registers are saved around all handlers there. */
 static void beside_each_other(void)
 {
 	struct np_probe one = made(leaf, 0), other = made(spoiler, 0), behind = made(leaf, 0);
@@ -115,7 +114,7 @@ static void beside_each_other(void)
 	all_stays(2, 1);
 	CHECK(!np_unregister_probe(&other));
 	all_stays(1, 0);
-	/* What is enough for one is not for two. */
+	/* For `legacy` it is enough to save xmm0-15. With `spoiler` as the third handler, all registers must be saved. */
 	other = made(legacy, 0);
 	CHECK(!np_register_probe(&other));
 	all_stays(2, 1);
@@ -132,7 +131,8 @@ static void beside_each_other(void)
 	CHECK(!np_unregister_probe(&one));
 }
 
-/* What is put on a proven handler's way later is missed, in handlers. */
+/* Probes and hooks are put on code that a proven handler executes, after the proof. Their hits in handlers are
+   missed. */
 static void hooked_later(void)
 {
 	struct np_probe probe = made(caller, 0), on_helper = made(spoiler, 0);
@@ -159,7 +159,7 @@ static void hooked_later(void)
 	CHECK(replaced == 1);
 }
 
-/* What stands there already is not read through. */
+/* The proof does not read past a hook that is there already. */
 static void hooked_before(void)
 {
 	struct np_probe probe = made(caller, 0);
@@ -184,7 +184,7 @@ static void returns(void)
 		}
 }
 
-/* The library goes, and another comes to lie there; the structure still names the address. */
+/* The library is unloaded, and another is loaded in its place. The structure still has the handler's old address. */
 static void another_library(const char *quiet, const char *loud)
 {
 	void *library = dlopen(quiet, RTLD_NOW);
@@ -212,7 +212,7 @@ static void another_library(const char *quiet, const char *loud)
 
 int main(int count, char **arguments)
 {
-	/* First: nothing else has the library look at the linker yet. */
+	/* This must come first: so far nothing else has made the library look at the linker. */
 	if (count == 3)
 		another_library(arguments[1], arguments[2]);
 	with(leaf, 0);

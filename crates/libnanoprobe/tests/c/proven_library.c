@@ -1,4 +1,4 @@
-/* A handler, in libraries that differ in one instruction of it; and how deep in the stack it was. */
+/* A handler, and how deep in the stack it ran. The two libraries differ in one instruction of the handler. */
 #include <stdint.h>
 
 struct np_probe;

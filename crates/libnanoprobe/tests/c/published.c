@@ -1,6 +1,6 @@
-/* Tables of redirects are published all the time while threads look addresses up in them: threads
- * trap on and on, another registers and unregisters something else, and processors are interrupted,
- * so that some publications take long. argv[1]: how often. */
+/* Tables of redirects are published all the time while threads look addresses up in them: some threads trap all
+ * the time, and another thread registers and unregisters other probes. Processors are interrupted, so that some
+ * publications take long. argv[1]: how many publications. */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <pthread.h>
@@ -14,7 +14,7 @@
 #define FUNCTION __attribute__((noinline, noclone))
 enum { TRAPPING = 2, MANY = 32, BYTES = 16, PRIVATE_EXPEDITED = 1 << 3 };
 
-/* So that tables are as long as a page is: many functions of 16 bytes. */
+/* Many functions of 16 bytes, so that the tables of redirects are about a page long. */
 __asm__(".text\n"
 	".macro one\n"
 	"	.p2align 4\n"

@@ -1,6 +1,6 @@
-/* What ThreadSanitizer is told: argv[1] is "none", and then it has nothing to say, or "race". A
- * thread that is hit reads what was written before the registration, and writes what is read behind
- * the removal: nothing else orders the two. */
+/* What ThreadSanitizer is told: argv[1] is "none", and the sanitizer must report nothing, or "race". A handler
+ * reads data that was written before the registration, and writes data that is read after the removal. Only the
+ * library orders these accesses. */
 #include <nanoprobe.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -35,12 +35,12 @@ static void look(struct context *context)
 {
 	if (context->input != 77)
 		abort();
-	/* Two threads do this at a time, and in one of the two ways nothing is between them. */
+	/* Two threads do this at the same time. With "race" nothing orders them. */
 	__atomic_store_n(&context->output, context->input, __ATOMIC_RELAXED);
 	if (!__atomic_load_n(&racing, __ATOMIC_RELAXED))
 		return;
-	/* A handler that is left before the other thread's is entered is ordered before it: so the two
-	 * wait for each other, by what orders nothing. */
+	/* A handler that ends before the other thread's handler begins is ordered before it. So the two wait for each
+	 * other, by relaxed accesses, which order nothing. */
 	if (__atomic_load_n(&arrived, __ATOMIC_RELAXED) < 2) {
 		__atomic_add_fetch(&arrived, 1, __ATOMIC_RELAXED);
 		while (__atomic_load_n(&arrived, __ATOMIC_RELAXED) < 2)

@@ -1,4 +1,4 @@
-/* Return probes: argv[1] is the form, 1 exits, 2 the address. What is printed must be the same for both. */
+/* Return probes: argv[1] is the form, 1 exits, 2 the address. Both forms must print the same. */
 #include <nanoprobe.h>
 #include <execinfo.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What ThreadSanitizer instruments reads its return address, which cannot be replaced then. */
+/* A function that ThreadSanitizer instruments reads its return address, so the address cannot be replaced. */
 #define FUNCTION __attribute__((noinline, noclone, no_sanitize_thread))
 #define OPAQUE __asm__ volatile("" ::: "memory")
 
@@ -155,7 +155,7 @@ static void alone(void)
 	put(&probe, 0);
 	for (int round = 0; round < 10; round++)
 		descend(DEPTH);
-	/* The outermost four of each ten. */
+	/* Of each ten nested calls, only the outermost four are followed. */
 	printf("alone: %d %d\n", depths[0], depths[1]);
 	report("alone", &probe);
 	take(&probe);
@@ -220,7 +220,8 @@ static int counts_entries(struct np_retprobe_instance *instance, struct np_regs 
 	return 0;
 }
 
-/* The next call is at the same frame, and returns to the same place, as the one that was left: it is another one. */
+/* The next call has the same frame and the same return address as the call that was left. It must count as another
+ * call. */
 static void recursion_left_by_longjmp(void)
 {
 	struct np_retprobe probe = { { .symbol = "falls" }, .entry_handler = counts_entries };
@@ -392,13 +393,14 @@ static void reentry(void)
 {
 	struct np_retprobe probe = { { .symbol = "twice" }, .handler = calls_it, .entry_handler = calls_it };
 	put(&probe, 0);
-	/* An entry handler that answers 0, and whose change of rax is nobody's business. */
+	/* The entry handler returns 0, so the call is followed. The function does not read the rax that the handler
+	   changes. */
 	printf("reentry: %lu\n", twice(5));
 	report("reentry", &probe);
 	take(&probe);
 }
 
-/* Jumps to its own entry. */
+/* A function that jumps to its own entry. */
 uint64_t loops(uint64_t count, uint64_t sum);
 __asm__(".text\n.globl loops\n.type loops, @function\nloops:\n\tleaq 8(%rsi,%rdi), %rsi\n\tsubq $1, %rdi\n\tjnz loops\n"
 	"\tmovq %rsi, %rax\n\tnop\n\tret\n.size loops, . - loops\n");

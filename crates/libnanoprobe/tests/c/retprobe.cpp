@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-// What ThreadSanitizer instruments reads its return address, which cannot be replaced then.
+// A function that ThreadSanitizer instruments reads its return address, so the address cannot be replaced.
 #define PROBED __attribute__((noinline, noclone, no_sanitize_thread))
 
 static volatile int entered, returned;
@@ -19,7 +19,7 @@ extern "C" PROBED int inner(int value)
 	return value;
 }
 
-// Catches what inner throws for odd values, and lets it through for even ones.
+// Catches the exceptions that inner throws for odd values, and lets those for even values through.
 extern "C" PROBED int outer(int value)
 {
 	std::string text(static_cast<size_t>(value % 50), 'x');
@@ -68,7 +68,7 @@ int main(int count, char **arguments)
 	for (auto &probe : probes) {
 		unsigned long hits = np_probe_hits(&probe.probe), missed = np_retprobe_nmissed(&probe);
 		unsigned long abandoned = np_retprobe_abandoned(&probe);
-		// All that is not seen yet is active: one frame of each, since all calls have the same.
+		// A call that is not counted yet is still active. There is at most one, since all calls have the same frame.
 		std::printf("%lu missed, %s\n", missed, 600 - hits - missed - abandoned <= 1 ? "the rest abandoned" : "WRONG");
 		if (np_unregister_retprobe(&probe))
 			return 1;

@@ -1,5 +1,5 @@
-/* A jumper probe on stacks that end at every distance behind the return address, with a page behind them, without, and
- * with one that was there the last time. argv[1]: flags. */
+/* A jumper probe on stacks that end at every distance after the return address. After the stack's end there is a
+ * page, or no page, or a page that existed only at the last hit. argv[1]: flags. */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <stdint.h>
@@ -24,7 +24,7 @@ __attribute__((noinline, noipa)) uint64_t probed(uint64_t a, uint64_t b, uint64_
 	return a * 2 + b + c + d + e + f + (uint64_t)real;
 }
 
-/* What is on the stack is seen as one argument. */
+/* `stack` takes all arguments on the stack as one. */
 static uint64_t mirror(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f, double real,
 		       struct whole stack)
 {
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
 	char *end = stack + STACK;
 	uint64_t calls = 0;
 	for (int round = 0; round < 9; round++) {
-		/* 0: a page behind, 1: none, 2: again, and gone while the thread may still believe in it. */
+		/* 0: a page follows; 1: none follows; 2: a page followed at the last hit, and is gone now. */
 		if (round % 3 == 1)
 			munmap(end, PAGE);
 		else if (mmap(end, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != end)

@@ -34,7 +34,7 @@ static void coroutine(int number)
 {
 	for (uint64_t round = 0; round < SWITCHES; round++) {
 		uint64_t depth = (round + (uint64_t)number) % 5;
-		/* 7 * depth + 3 of each, and the 10 at the end. */
+		/* The expected sum: 7 * depth + 3 at each depth, and 10 at the end. */
 		wrong += calls_itself(depth) != 10 + 7 * depth * (depth + 1) / 2 + 3 * depth;
 	}
 	finished++;
@@ -57,7 +57,7 @@ static void begin_coroutines(void)
 	}
 }
 
-/* So many times one of them, whichever, so that calls return in another order than they were made in. */
+/* Resumes one of the coroutines this many times, at random. So calls return in another order than they were made. */
 static void *resumes(void *times)
 {
 	static uint64_t number = 12345, left;
@@ -102,7 +102,7 @@ static void coroutines_that_switch_inside_of_probed_functions(void)
 	run_coroutines(0);
 }
 
-/* Each thread goes on where another one has stopped, and ends with calls of others in progress. */
+/* Each thread resumes coroutines that another thread has left, and ends while calls of others are in progress. */
 static void coroutines_that_go_from_thread_to_thread(void)
 {
 	run_coroutines(1);
@@ -184,8 +184,8 @@ static void *recurses(void *unused)
 	return unused;
 }
 
-/* The stack's end is met by the function, by the detour or by the handler: the program's handler
- * hears of it in any case. */
+/* The function, the detour or the handler reaches the end of the stack. In each case the program's signal handler
+ * runs. */
 static void a_stack_that_ends_in_a_probed_function(void)
 {
 	struct sigaction action = { .sa_handler = overflows, .sa_flags = SA_ONSTACK };

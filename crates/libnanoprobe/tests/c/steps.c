@@ -1,6 +1,6 @@
-/* A call of a function with a return probe, instruction by instruction (the trap flag): in front of
- * each a signal handler calls the function, too. Every call is a hit or missed, and every register
- * is what it was, in the function and behind it. */
+/* A call of a function with a return probe, instruction by instruction (the trap flag): in front of each a signal
+ * handler calls the function, too. Every call is a hit or missed, and every register has the right value in the
+ * function and after it. */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <signal.h>
@@ -12,7 +12,8 @@
 
 enum { REGISTERS = 16, FLAGS = 15, ARITHMETIC = 0x8d5, DIRECTION = 0x400, TRAP = 0x100 };
 
-/* rax rcx rdx rbx rbp rsi rdi r8 ... r15, flags: what is loaded, what the function sees, what is there behind it. */
+/* rax rcx rdx rbx rbp rsi rdi r8 ... r15, flags: as they are loaded, as the function sees them, and as it leaves
+   them. */
 uint64_t given[REGISTERS], seen[REGISTERS], behind[REGISTERS];
 
 void target(void);
@@ -100,7 +101,7 @@ int main(void)
 			given[FLAGS] = 0x202 | (number >> 32 & (ARITHMETIC | (round % 5 ? 0 : DIRECTION)));
 			within = round % 3 == 1;
 			steps_made = 0;
-			/* Not stepped, stepped with calls in between, only stepped. */
+			/* In turn: no steps; steps with calls in between; only steps. */
 			if (round % 3)
 				given[FLAGS] |= TRAP;
 			calls();

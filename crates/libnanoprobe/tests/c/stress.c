@@ -1,6 +1,6 @@
-/* Four threads register, unregister, enable and disable probes of all kinds at random on functions
- * that four others run, who check what they get. argv[1]: rounds of each of the first four;
- * argv[2]: for how many seconds at least. */
+/* Four threads register, unregister, enable and disable probes of all kinds at random. The probed functions are
+ * run by four other threads, which check the results. argv[1]: rounds of each of the first four; argv[2]: for how
+ * many seconds at least. */
 #include <nanoprobe.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -11,8 +11,8 @@
 
 #define FUNCTION __attribute__((noinline, noclone))
 #define OPAQUE __asm__ volatile("" ::: "memory")
-/* Functions that ThreadSanitizer instruments read their return address: it cannot be replaced
- * there. Two of them it leaves. */
+/* A function that ThreadSanitizer instruments reads its return address, so the address cannot be
+ * replaced. PLAIN functions are not instrumented. */
 #define PLAIN FUNCTION __attribute__((no_sanitize_thread))
 #ifdef __SANITIZE_THREAD__
 enum { READS_RETURN_ADDRESS = 1 };
@@ -121,7 +121,7 @@ static void *changes(void *rounds)
 	for (uintptr_t round = 0; round < (uintptr_t)rounds || time(NULL) < end; round++) {
 		void *function = (void *)functions[next() % FUNCTIONS];
 		unsigned flags = (unsigned)(next() & (NP_PROBE_DISABLED | NP_PROBE_NO_SIMD | NP_PROBE_TRAP));
-		/* Gone when it is unregistered: whoever still used it would find ruins. */
+		/* The structure is overwritten once it is unregistered: a thread that still reads it finds nonsense. */
 		if (next() & 1) {
 			struct np_probe probe = { NP_SIZE(struct np_probe), .addr = function, .pre_handler = before,
 						  .flags = flags, .user = &probe };

@@ -1,7 +1,7 @@
-/* Functions with short instructions for which nothing makes room but that the instruction after them is displaced: no
- * padding is in reach, what follows is jumped to, and what a jump would share leads to no memory. Threads execute them
- * all the time, from every instruction to which a jump leads, while probes come and go at the short ones, at their
- * successors, and at both. */
+/* Functions with short instructions that have room only if the instruction after them is displaced. No padding is in
+ * reach, branches lead to the instruction after, and a jump that shared its bytes would lead to no memory. Threads
+ * execute the functions all the time, from every instruction to which a branch leads. Meanwhile probes come and go at
+ * the short instructions, at their successors, and at both. */
 #include <nanoprobe.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,7 +14,8 @@
 #define FAR ".rept 64\n leal 1(%rdi), %eax\n .endr\n ret\n"
 __asm__(".text\n.p2align 6\n"
 	FUNCTION("far_before") FAR END("far_before")
-	/* The site is the ret at 8. What is after it is jumped to, and would be a displacement below address 0. */
+	/* The site is the ret at 8. A branch leads to the instruction after it. The bytes after the ret would be a
+	 * displacement that leads below address 0. */
 	FUNCTION("one")
 	"	xorl %eax, %eax\n"
 	"	testl %edi, %edi\n"
@@ -26,7 +27,7 @@ __asm__(".text\n.p2align 6\n"
 	"	jmp 1b\n"
 	END("one")
 	FUNCTION("far_between") FAR END("far_between")
-	/* The inc at 13 on the mov at 15, that on the imul at 18. */
+	/* For a jump at the inc (13), the mov (15) must be displaced. For that, the imul (18) must be displaced. */
 	FUNCTION("chain")
 	"	movl %edi, %eax\n"
 	"	cmpl $1, %edi\n"
@@ -89,7 +90,8 @@ static int check(int error, const char *what)
 
 enum { CALLS = 99 };
 
-/* Both functions by this thread alone; whether the counts have grown by what these calls are. */
+/* Calls both functions in this thread alone. Yields whether the counts are wrong: they have not grown by the number
+ * of these calls. */
 static int counts_are_wrong(struct np_probe *const *probes, int count, const unsigned long *more)
 {
 	unsigned long before[5], wrong = 0;
@@ -124,7 +126,7 @@ static int turn(struct np_probe *const *probes, int count, const unsigned long *
 
 int main(void)
 {
-	/* Of 99 calls 33 are with each number. */
+	/* Each of the three numbers is passed in 33 of the 99 calls. */
 	static struct np_probe *const ways[][3] = {
 		{ &at_ret }, { &at_lea }, { &at_ret, &at_lea }, { &at_lea, &at_ret },
 		{ &at_inc }, { &at_mov }, { &at_inc, &at_last }, { &at_mov, &at_inc }, { &at_last, &at_mov, &at_inc },
@@ -153,7 +155,7 @@ int main(void)
 				bytes += memcmp(before[1], (void *)chain, 25) != 0;
 			}
 	}
-	/* A probe that stays is met by the threads. */
+	/* The threads hit a probe that stays. */
 	at_ret.addr = NULL;
 	if (check(np_register_probe(&at_ret), "at last"))
 		return 1;

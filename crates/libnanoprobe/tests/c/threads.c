@@ -37,7 +37,7 @@ static void a_thread_that_is_cancelled_in_a_probed_function(void)
 		pthread_t threads[THREADS];
 		void *result;
 		if (np_register_retprobe(&returns)) {
-			/* It never returns by a ret of its own. */
+			/* This function never returns by a ret of its own. */
 			CHECK(form == NP_RETPROBE_EXITS);
 			continue;
 		}
@@ -66,7 +66,8 @@ static void *runs(void *sum)
 	return NULL;
 }
 
-/* Anywhere: in the function, in the detour, in the midst of a handler; with another probe at the entry, and without. */
+/* The cancellation comes anywhere: in the function, in the detour, in the middle of a handler. This is tested with
+ * another probe at the entry and without. */
 static void a_thread_that_is_cancelled_at_any_instruction(void)
 {
 	EACH_FORM(form) {
@@ -86,7 +87,7 @@ static void a_thread_that_is_cancelled_at_any_instruction(void)
 			usleep((useconds_t)(round * 37 % 500));
 			CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
 		}
-		/* Nobody is waited for who has died in a handler. */
+		/* Unregistering does not wait for a thread that has died in a handler. */
 		uint64_t before = np_probe_hits(&returns.probe), entered = with_entry ? np_probe_hits(&plain) : 0;
 		CHECK(foo(1) == 4 && np_probe_hits(&returns.probe) == before + 1);
 		CHECK(!with_entry || (np_probe_hits(&plain) == entered + 1 && np_unregister_probe(&plain) == 0));

@@ -1,5 +1,5 @@
-/* A library with an unwinder of its own: it looks for words on the stack that lead to the program's
- * `inner`, or to code that belongs to no file, which is where thunks are. */
+/* A library with an unwinder of its own: it looks for words on the stack that lead to the program's `inner`, or to
+ * code that belongs to no file, like that of thunks. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

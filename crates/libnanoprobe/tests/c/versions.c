@@ -22,7 +22,7 @@ static int on_return(struct np_retprobe_instance *instance, struct np_regs *regs
 
 static uint64_t watched;
 
-/* Each structure as a newer header may have it: with fields behind those of today. */
+/* Each structure as a newer header may define it: with further fields at its end. */
 struct larger {
 	union {
 		struct np_probe probe;
@@ -41,7 +41,7 @@ static void fill(struct larger *structures, const size_t *sizes)
 							   .type = NP_WATCH_WRITE };
 }
 
-/* A machine without debug registers for us refuses the watchpoint, but not as an argument. */
+/* On a machine without free debug registers the watchpoint is refused, but not with NP_ERROR_ARGUMENT. */
 static int answer(int error)
 {
 	switch (error) {

@@ -1,6 +1,6 @@
-/* The one place of a return probe, that a thread holds idle and enters again while another thread
- * takes it away: at every instruction of the latter, from its barrier on. It steps by the trap
- * flag, and its handler has the other one enter. */
+/* A return probe has one place. A first thread holds the place idle, and enters again while a second thread takes
+ * the place away: at every instruction of the second thread, from its barrier on. The second thread steps by the
+ * trap flag, and its signal handler makes the first thread enter. */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <pthread.h>
@@ -18,9 +18,10 @@
 
 enum { TRAP = 0x100, STEPS = 32 };
 
-/* How often both have gone on to the next of these. */
+/* How often both threads have reached each of these points. */
 static uint64_t began, stopped, entered[2], ended[2], wrong;
-/* How many instructions behind the barrier the other one enters; and behind which one the thread is. */
+/* `wanted`: after how many instructions beyond the barrier the first thread enters. `step`: how many instructions
+ * the second thread has executed. */
 static int wanted, step;
 
 static void wait_for(const uint64_t *what, uint64_t value)
@@ -45,7 +46,7 @@ FUNCTION uint64_t joins(uint64_t value)
 	return value + 1;
 }
 
-/* From one place in the code, which the entry by the return address knows then. */
+/* Calls `meets` from one place in the code, so the return probe has seen this return address before. */
 FUNCTION uint64_t enters(uint64_t round)
 {
 	uint64_t result = meets(round, 0);
@@ -60,7 +61,7 @@ static int nothing(struct np_probe *probe, struct np_regs *regs)
 	return 0;
 }
 
-/* Whoever else has written to the call has another frame. */
+/* If another thread had written to the call, its frame would differ. */
 static int returned(struct np_retprobe_instance *call, struct np_regs *regs)
 {
 	if ((uint64_t)call->frame + 8 != regs->rsp || (uint64_t)call->return_address != regs->rip)
@@ -79,7 +80,7 @@ static void steps(int signal, siginfo_t *information, void *context)
 	if (step < wanted && ++step < wanted)
 		return;
 	now[REG_EFL] &= ~TRAP;
-	/* The flag comes again with the registers that a detour has saved. */
+	/* The trap flag is set again when a detour restores its saved registers. */
 	if (load(stopped) == load(began))
 		return;
 	store(stopped, stopped + 1);
@@ -122,7 +123,7 @@ int main(void)
 		return 1;
 	for (int way = 0; way < 4; way++)
 		for (wanted = 0; wanted < STEPS; wanted++) {
-			/* With data, the entry is not asked the short way. */
+			/* With data, an entry does not take the short way. */
 			struct np_retprobe probe = { { NP_SIZE(struct np_retprobe), .addr = meets }, .handler = returned,
 						     .maxactive = 1, .data_size = way / 2 * 8,
 						     .form = way % 2 ? NP_RETPROBE_ADDRESS : NP_RETPROBE_EXITS };

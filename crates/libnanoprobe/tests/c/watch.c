@@ -1,4 +1,4 @@
-/* Watchpoints: what they see, and what they leave as it was. */
+/* Watchpoints: which accesses they see, and that they change nothing else. */
 #define _GNU_SOURCE
 #include "watch.h"
 #include <errno.h>
@@ -12,7 +12,7 @@ enum { THREADS = 4, TIMES = 2000, TIMES_COUNTED = 100000 };
 
 static volatile uint64_t other;
 
-/* A count of the same writes that the kernel keeps, without us. */
+/* The kernel's own count of the same writes, without libnanoprobe. */
 static int kernels_own(void)
 {
 	struct perf_event_attr attributes = { .type = PERF_TYPE_BREAKPOINT, .size = sizeof attributes, .bp_type = HW_BREAKPOINT_W,
@@ -31,7 +31,8 @@ static void spoils(struct np_watchpoint *watchpoint, struct np_regs *regs)
 	ran++;
 }
 
-/* Writes `count` times with known registers, flags and red zone, and yields how many of them changed. */
+/* Writes `count` times with known values in registers, flags and red zone. Yields how many of these values have
+   changed. */
 FUNCTION static uint64_t keeps(uint64_t count)
 {
 	uint64_t changed = 0;
@@ -85,7 +86,7 @@ static void *waits(void *unused)
 	return begetter(unused);
 }
 
-/* Begins a thread and ends: its own is inherited from somebody who is gone. */
+/* Starts a thread, and ends. So the new thread has inherited its event from a thread that is gone. */
 static pthread_t grandchild;
 static void *orphans(void *unused)
 {
@@ -148,7 +149,7 @@ static void kinds(void)
 	printf("reads and writes: %lu\n", np_watchpoint_hits(&watch));
 	check(np_unregister_watchpoint(&watch), "unregister");
 
-	/* One byte of eight. */
+	/* Watches one of eight bytes. */
 	watch.type = NP_WATCH_WRITE;
 	watch.addr = (char *)&watched + 3;
 	watch.length = 1;
@@ -168,7 +169,7 @@ static void kinds(void)
 	for (int round = 0; round < TIMES_COUNTED; round++)
 		watched = (uint64_t)round;
 	uint64_t counted = np_watchpoint_hits(&watch), known = 0;
-	/* What the machine has lost it has lost for both. */
+	/* If the machine has lost an access, it has lost it for both counts. */
 	if (kernel >= 0 && read(kernel, &known, sizeof known) == sizeof known && known < TIMES_COUNTED && counted == known) {
 		fprintf(stderr, "this machine's debug registers saw %lu of %d writes\n", known, TIMES_COUNTED);
 		counted = TIMES_COUNTED;
@@ -217,7 +218,7 @@ static void executes(void)
 	check(np_unregister_watchpoint(&watch), "unregister");
 }
 
-/* A hit in a handler, of its own or of a probe's, is counted and not handled. */
+/* An access in a handler, the watchpoint's own or a probe's, is counted as missed. */
 static int writes_too(struct np_probe *probe, struct np_regs *regs)
 {
 	(void)probe;
@@ -242,8 +243,7 @@ static void reentry(void)
 	struct np_watchpoint over = { NP_SIZE(struct np_watchpoint), .addr = (void *)&other, .length = 8,
 				      .type = NP_WATCH_READ_WRITE, .handler = counts };
 	struct np_probe probe = { NP_SIZE(struct np_probe), .addr = (void *)doubled, .pre_handler = writes_too };
-	/* What the machine has lost it has lost for both, us and the kernel's own event: then it is
-	 * done again, and only then. */
+	/* If the machine has lost an access, the kernel's own event has lost it, too. Only then the test is repeated. */
 	int is_lost = 1;
 	for (int attempt = 0; attempt < 3 && is_lost; attempt++) {
 		uint64_t known = 0;
@@ -269,7 +269,7 @@ static void reentry(void)
 		check(np_unregister_probe(&probe), "probe");
 		check(np_unregister_watchpoint(&watch), "unregister");
 	}
-	/* One instruction that meets two: one signal; none is lost silently. */
+	/* One instruction hits two watchpoints: there is one signal, and the other hit is counted as missed. */
 	watch.handler = counts;
 	check(np_register_watchpoint(&watch), "register");
 	check(np_register_watchpoint(&over), "register");
@@ -296,7 +296,7 @@ static void *writes_on(void *number)
 	return NULL;
 }
 
-/* Returns when each writer has written that often, from beginning to end. */
+/* Returns when each writer has made this many complete writes. */
 static void progress(uint64_t times)
 {
 	for (int index = 0; index < 2; index++)
@@ -304,7 +304,8 @@ static void progress(uint64_t times)
 			sched_yield();
 }
 
-/* On, off and away while two threads hit it. What a gone structure is asked for would abort. */
+/* A watchpoint is enabled, disabled and removed while two threads hit it. If a handler were called for a removed
+ * structure, it would abort. */
 static void checks(struct np_watchpoint *watchpoint, struct np_regs *regs)
 {
 	(void)regs;
@@ -329,7 +330,7 @@ static void switches(void)
 		while (ran == begun)
 			sched_yield();
 		check(np_disable_watchpoint(&watch), "disable");
-		/* Handlers that had begun come to their end. */
+		/* Waits until handlers that had begun have ended. */
 		progress(1);
 		begun = ran;
 		progress(100);

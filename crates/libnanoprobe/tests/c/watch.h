@@ -1,5 +1,5 @@
-/* What the programs of watch.rs share: each is a list of parts, of which argv[1] says one. A
- * refusal of the machine's is told as "left out: ...". */
+/* What the programs of watch.rs share. Each program is a list of parts; argv[1] names the part to
+ * run. If the machine refuses a watchpoint, the program prints "left out: ..." and ends. */
 #ifndef WATCH_H
 #define WATCH_H
 

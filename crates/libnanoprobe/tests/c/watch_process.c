@@ -1,5 +1,5 @@
-/* Watchpoints among what else a program does: its own events and signals, children, sandboxes; what
- * is refused and listed. */
+/* Watchpoints in programs with their own events and signals, children and sandboxes; and which watchpoints are
+ * refused and listed. */
 #define _GNU_SOURCE
 #include "watch.h"
 #include <errno.h>
@@ -48,7 +48,7 @@ static void own_events(void)
 	printf("own events: %s, %d own traps, data %d and %d, %lu ran\n", event < 0 ? "NONE" : "opened", own_traps, last,
 	       own_data, ran);
 	close(event);
-	/* An access of which the machine has lost the word; and an instruction that raises the same signal. */
+	/* The signal for an access that the machine does not show in DR6, and an instruction that raises the same signal. */
 	siginfo_t lost = { .si_signo = SIGTRAP, .si_code = 1 };
 	uint64_t hits = np_watchpoint_hits(&watch);
 	own_traps = 0;
@@ -91,7 +91,7 @@ static void forks(void)
 	writes(1);
 	printf("fork: child %s, parent %lu, %lu missed\n", WEXITSTATUS(status) == 3 ? "good" : "BAD",
 	       np_watchpoint_hits(&watch), np_watchpoint_nmissed(&watch));
-	/* The program closes all that it does not know. */
+	/* Like some programs, this program closes all descriptors that it does not know. */
 	for (int descriptor = 3; descriptor < 2000; descriptor++)
 		close(descriptor);
 	writes(1);
@@ -102,7 +102,7 @@ static void forks(void)
 
 /* ---- sandboxes ---- */
 
-/* From now on whoever makes another system call than these is killed. */
+/* After this call, a thread that makes any other system call is killed. */
 static void allow_little(void)
 {
 	static const unsigned allowed[] = { SYS_rt_sigreturn, SYS_rt_tgsigqueueinfo, SYS_exit_group };
@@ -126,8 +126,8 @@ static int before(struct np_probe *probe, struct np_regs *regs)
 	return 0;
 }
 
-/* No hit makes a system call: of watchpoints, those whose word the machine has lost included; of
- * jumps and of breakpoints. What the program raises itself is still its own. */
+/* No hit makes a system call: neither of watchpoints, even of accesses that the machine has lost, nor of jumps and
+ * breakpoints. The program still gets the signals that it raises itself. */
 static void sandboxed(void)
 {
 	int jumped = 0, trapped = 0, status = 0;
@@ -146,7 +146,7 @@ static void sandboxed(void)
 		pid_t process = getpid(), thread = gettid();
 		siginfo_t lost = { .si_signo = SIGTRAP, .si_code = 1 };
 		uint64_t sum = 0;
-		/* The first hit of a thread may make some. */
+		/* The first hit of a thread may make system calls. */
 		writes(1);
 		doubled(1);
 		ran = own_traps = jumped = trapped = 0;

@@ -1,6 +1,6 @@
-/* What handlers ask of the library: everything that would wait is refused, wherever it is asked
- * from, and what is registered goes on. A replacement is no handler, nor is what
- * np_unregister_probe_async calls. */
+/* What handlers ask of the library: every call that would wait is refused, in every kind of handler, and
+ * registered probes keep working. A replacement is no handler, nor is the function that np_unregister_probe_async
+ * calls. */
 #define _GNU_SOURCE
 #include "foobar.h"
 #include "loads.h"
@@ -27,7 +27,8 @@ static void done(struct np_probe *probe)
 	abort();
 }
 
-/* Itself, the one beside it, others, and new ones. */
+/* Calls functions of the library for the handler's own probe, another probe at the same address, probes elsewhere,
+   and new probes. */
 static void asks(void)
 {
 	struct np_probe *probes[2] = { &first, &second };
@@ -109,7 +110,7 @@ static void put(np_pre_handler before, np_post_handler behind)
 	CHECK(np_register_probe(&first) == 0 && np_register_probe(&second) == 0);
 }
 
-/* Everything is as it was, and can be taken away. */
+/* All probes are unchanged, and can be removed. */
 static void take(uint64_t rounds)
 {
 	CHECK(counted == rounds && np_probe_hits(&first) == rounds && np_probe_hits(&second) == rounds);
@@ -332,7 +333,7 @@ static void *(*original_malloc)(size_t);
 static void *(*original_realloc)(void *, size_t);
 static void (*original_free)(void *);
 
-/* Of malloc and its like compilers believe that they change no variable. */
+/* Volatile, since compilers assume that malloc changes no variable. */
 static volatile uint64_t allocations;
 
 static void *in_place_of_malloc(size_t bytes)
@@ -353,7 +354,8 @@ static void in_place_of_free(void *memory)
 	original_free(memory);
 }
 
-/* The library itself calls these while it writes the text, and so may other threads: the pointer is there before. */
+/* The library itself calls these functions while it writes the text, and other threads may call them, too. So
+ * *original must be set before that. */
 static void no_replacement_is_called_before_it_has_the_original(void)
 {
 	for (int round = 0; round < 20; round++) {

@@ -64,7 +64,7 @@ impl Built {
         text(&self.command(program).args(arguments).output_in_time().unwrap())
     }
 
-    /// Finds the library.
+    /// A command that runs the program with the library.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("LD_LIBRARY_PATH", self.folder.path());
@@ -72,14 +72,14 @@ impl Built {
     }
 }
 
-/// What a program that ended well has printed.
+/// The output of a program that must have succeeded.
 pub fn text(output: &Output) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{:?}: {error}", output.status);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What `retprobe.c` prints, by either form.
+/// The output of `retprobe.c` for both forms.
 pub const RETURNS: &str = "\
 sum 999063
 values: 999 hits, 0 missed, 0 abandoned

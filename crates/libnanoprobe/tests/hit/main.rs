@@ -1,5 +1,5 @@
-//! The hit path on a function of this test's own, in memory of its own: what handlers see, that what they change holds,
-//! and that what they do not change stays, SIMD registers included.
+//! The hit path on a function in memory that the test has made. Handlers see the right values, their changes take
+//! effect, and all other registers keep their values, SIMD registers included.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod registers;
@@ -68,7 +68,7 @@ unsafe extern "C" {
     fn np_test_run(state: *mut State, target: u64, wide: u32);
 }
 
-/// A site's list of one or two entries, as C sees it.
+/// A site's list of one or two entries, in the layout of the C structure.
 #[repr(C)]
 struct List {
     header: ListHeader,
@@ -90,7 +90,7 @@ const ADDEND: u64 = 0x7654_3210;
 const SECOND: u64 = 8;
 
 impl Code {
-    /// Patched at offset `at` with the site.
+    /// Makes the code and a patch at offset `at`, which leads to the site.
     fn new(site: &Site, at: u64, position: Position) -> Code {
         // SAFETY: fresh memory of our own; not executable while it is written.
         let text = unsafe {
@@ -140,7 +140,7 @@ impl Code {
         };
         let detour = TargetAddress(start.0 + DETOUR as u64);
         let built = build(run, detour, &runtime).unwrap();
-        // SAFETY: all of it lies within the mapping.
+        // SAFETY: all addresses lie within the mapping.
         unsafe {
             std::ptr::copy_nonoverlapping(FUNCTION.as_ptr(), text.cast(), FUNCTION.len());
             std::ptr::copy_nonoverlapping(built.detour.as_ptr(), detour.0 as *mut u8, built.detour.len());
@@ -153,7 +153,7 @@ impl Code {
 
 impl Drop for Code {
     fn drop(&mut self) {
-        // SAFETY: nobody runs there any more.
+        // SAFETY: no thread executes this memory any more.
         unsafe { libc::munmap(self.text as *mut libc::c_void, 0x10000) };
     }
 }
@@ -205,12 +205,12 @@ fn run(state: &State, target: u64, wide: bool) -> State {
     state
 }
 
-/// By the short way of np_hit (dispatch.S), or in full.
+/// Makes hits take the short way of np_hit (dispatch.S), or the full one.
 ///
 /// # Safety
-/// Nobody reads the site's list at the moment, and it has this one entry.
+/// No thread reads the site's list at the moment, and the list has only this entry.
 unsafe fn set_way(site: &Site, entry: &Entry, short: bool) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller promises that no thread reads the list.
     let header = unsafe { &mut *site.list.load(Ordering::Relaxed) };
     if short {
         header.set_only(entry, None);
@@ -219,10 +219,10 @@ unsafe fn set_way(site: &Site, entry: &Entry, short: bool) {
     }
 }
 
-/// One test at a time: they share the calling thread's counters, and what handlers say.
+/// Only one test runs at a time, because tests share counters, and variables in which handlers store what they saw.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The calling test's turn. A test that failed during its own says nothing about the next one.
+/// The calling test's turn. A test that failed during its own turn does not make the next test fail.
 fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -75,7 +75,7 @@ fn handlers_see_all_and_nothing_else_changes() {
     };
     let mut site = site(&mut list);
     let places = [(0, Position::Entry), (0, Position::Inside), (SECOND, Position::Inside)];
-    // By the short way of np_hit, and in full.
+    // Each case takes the short way of np_hit, and the full way.
     for ((at, position), only) in places
         .map(|place| [(place, true), (place, false)])
         .into_iter()
@@ -115,7 +115,7 @@ fn handlers_see_all_and_nothing_else_changes() {
             };
             assert_eq!(seen, expected, "seed {seed}");
             assert_eq!(seen.rflags & 0xcd5, state.flags & 0xcd5);
-            // The return address is np_test_run's, whose own stack lies above.
+            // The return address belongs to np_test_run, whose own stack lies above.
             assert_eq!(seen.rsp & 7, 0);
             let (sum, carry) = rdi.wrapping_add(rsi << 1).overflowing_add(ADDEND);
             let mut general = state.general;
@@ -146,7 +146,7 @@ fn what_a_handler_changes_holds() {
         [after.general[0], after.general[5], after.general[13], after.general[14]],
         [15, 10, 100, 1000]
     );
-    // In the order of registration: the second sees what the first did.
+    // Handlers run in the order of registration: the second handler sees the changes of the first.
     assert_eq!(
         SEEN.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap().rdi,
         1000
@@ -208,7 +208,7 @@ fn a_hit_inside_of_a_handler_is_missed() {
     assert_eq!(after.general[14], 1 + 2 * 2 + ADDEND);
     assert_eq!(after.general[10], 5 + ADDEND + 2 * 10 + ADDEND);
     assert!(!hit::in_handler());
-    // Disabled: nothing fires.
+    // The entry is disabled, so no handler runs.
     entry.enabled.store(0, Ordering::Relaxed);
     run(&state, code.text, false);
     assert_eq!(hit::counts(6), now);

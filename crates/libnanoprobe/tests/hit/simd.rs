@@ -63,7 +63,7 @@ global_asm!(
     "vzeroupper",
     "pop r15; pop r14; pop r13; pop r12; pop rbx",
     "ret",
-    // int spoil(probe, regs): every bit of it all becomes another.
+    // int spoil(probe, regs): inverts every bit of all vector and mask registers, and changes mxcsr.
     ".globl np_test_spoil",
     "np_test_spoil:",
     ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31",
@@ -75,7 +75,7 @@ global_asm!(
     "push 0x1fbf; ldmxcsr [rsp]; pop rax",
     "xor eax, eax",
     "ret",
-    // int spoil_xmm(probe, regs): the lower halves, by instructions that leave all else.
+    // int spoil_xmm(probe, regs): spoils the lower halves, by instructions that change nothing else.
     ".globl np_test_spoil_xmm",
     "np_test_spoil_xmm:",
     ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
@@ -92,13 +92,14 @@ unsafe extern "C" {
     fn np_test_spoil_xmm(probe: *mut Probe, registers: *mut Registers) -> c_int;
 }
 
-/// Whatever part of the SIMD state is live, and whatever is initial, is so behind a handler that spoils all of it.
+/// Each part of the SIMD state may be live or in its initial state. A handler spoils all parts; afterwards each part is
+/// as before.
 #[test]
 fn every_part_of_the_simd_state_stays() {
     every_part_stays(hit::Saved::All, np_test_spoil);
 }
 
-/// Where only xmm0-15 are saved, and the handler spoils no others.
+/// Only xmm0-15 are saved, and the handler spoils no other registers.
 #[test]
 fn every_part_of_the_simd_state_stays_around_legacy_code() {
     every_part_stays(hit::Saved::Xmm, np_test_spoil_xmm);
@@ -163,13 +164,14 @@ fn every_part_stays(saved: hit::Saved, spoil: unsafe extern "C" fn(*mut Probe, *
     assert_eq!(hit::counts(7).0 - before, 32);
 }
 
-/// What a handler with SIMD registers saved finds of the x87 unit, and what its own sum of eight registers was.
+/// What a handler found in the x87 unit, if SIMD registers are saved around it: the control word, and the sum of
+/// eight registers.
 static FOUND: Mutex<Option<(u16, u32)>> = Mutex::new(None);
 
 unsafe extern "C" fn use_x87(_: *mut Probe, _: *mut Registers) -> c_int {
     let (mut control, mut sum) = (0_u16, 0_u32);
     let other = 0x77f_u16;
-    // SAFETY: eight registers are used, and given back; the control word is left another.
+    // SAFETY: eight x87 registers are used, and empty again at the end. The control word is changed on purpose.
     unsafe {
         asm!(
             "fnstcw word ptr [{control}]",
@@ -189,12 +191,13 @@ unsafe extern "C" fn use_x87(_: *mut Probe, _: *mut Registers) -> c_int {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct X87 {
     words: [u32; 3],
-    /// Of the last instruction.
+    /// The pointers of the last instruction.
     pointers: [u32; 4],
     registers: [u8; 80],
 }
 
-/// The x87 unit is as it was behind a handler that uses it, which finds it as the ABI wants it at any function's entry.
+/// A handler uses the x87 unit. The handler finds the unit as the ABI demands it at a function's entry, and afterwards
+/// the unit is as it was before.
 #[test]
 fn the_x87_unit_stays_and_handlers_find_it_empty() {
     let _turn = turn();
@@ -249,12 +252,12 @@ fn the_x87_unit_stays_and_handlers_find_it_empty() {
 #[derive(Clone)]
 struct Image([u8; 512]);
 
-/// Where the registers begin in it; what stands before them is
-/// control, status, tags, and the last instruction's pointers.
+/// The offset of the registers in the image. Before them stand control, status, tags, and the last instruction's
+/// pointers.
 const REGISTERS_AT: usize = 32;
 
 impl Image {
-    /// The x87 unit as the system makes it for a program, and a signal's end again: in use, and all initial.
+    /// The x87 unit as a program has it after a signal: in use, with initial values.
     fn initial() -> Image {
         let mut image = Image([0; 512]);
         image.0[..2].copy_from_slice(&0x37f_u16.to_le_bytes());
@@ -262,7 +265,7 @@ impl Image {
         image
     }
 
-    /// Of the calling thread: the x87 unit's part.
+    /// The x87 part of the calling thread's image.
     fn now() -> Image {
         let mut image = Image([0; 512]);
         // SAFETY: 512 bytes, aligned.
@@ -277,13 +280,14 @@ unsafe extern "C" fn leave_x87_alone(_: *mut Probe, _: *mut Registers) -> c_int 
     0
 }
 
-/// Whether the processor takes the x87 unit for in use.
+/// Whether the processor counts the x87 unit as in use.
 fn x87_is_in_use() -> bool {
     // SAFETY: the caller has seen that xgetbv knows ecx = 1.
     unsafe { std::arch::x86_64::_xgetbv(1) & 1 != 0 }
 }
 
-/// Whether a unit that was made initial is not in use: some processors do not tell, or say that it always is.
+/// Whether the x87 unit counts as not in use after it was made initial. Some processors do not show this, or always
+/// count the unit as in use.
 fn x87_use_is_known() -> bool {
     let mut initial = Box::new(Initial([0; 4096]));
     initial.0[24..28].copy_from_slice(&0x1f80_u32.to_le_bytes());
@@ -296,8 +300,8 @@ fn x87_use_is_known() -> bool {
     !x87_is_in_use()
 }
 
-/// Whether the processor gives back the last instruction's opcode and addresses that it was given.
-/// AMD's do so for a pending exception alone, and take a unit in which nothing else is set for initial.
+/// Whether the processor saves the last instruction's opcode and addresses that were loaded. AMD's processors save them
+/// only for a pending exception. A unit in which only they are set counts as initial.
 fn x87_pointers_are_kept() -> bool {
     let mut image = Image::initial();
     image.0[8] = 1;
@@ -306,8 +310,8 @@ fn x87_pointers_are_kept() -> bool {
     Image::now().0[8] == 1
 }
 
-/// What is in use and all initial, as behind any signal, is all initial behind a
-/// handler, too; and not in use any more, which is why it is not saved the next time.
+/// An x87 unit that is in use with initial values, as after any signal, has initial values after a handler, too. After
+/// the handler the unit is not in use any more, so the next hit does not save it.
 #[test]
 fn an_initial_x87_unit_stays_initial() {
     let _turn = turn();

@@ -3,6 +3,8 @@
 use clap::{ArgAction, Args, Parser};
 use nanoprobe_export::FORMATS;
 
+use super::profiles::ProfileFlags;
+
 /// The flags as given.
 #[derive(Parser, Debug)]
 #[command(
@@ -10,7 +12,7 @@ use nanoprobe_export::FORMATS;
     disable_version_flag = true,
     disable_help_flag = true,
     about = "Dynamic tracing of running programs, in D, at nanoseconds a probe.",
-    override_usage = "nanoprobe [-CeFHlqSvVwZ] [-b size] [-o file] [-x opt[=val]] [-D name[=value]] [-I folder] [-L folder] [-U name] [-p pid|name | -c command] [-n program | -s script | -P provider | -m module | -f function]... [argument...]\n       nanoprobe -h | -G [-C] -s provider.d [-o file]\n       nanoprobe restore pid\n       nanoprobe tools\n       nanoprobe [tool] name [-h] [-p pid|name | -c command] [argument...]\n       nanoprobe help [tool]\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
+    override_usage = "nanoprobe [-CeFHlqSvVwZ] [-b size] [-o file] [-x opt[=val]] [-D name[=value]] [-I folder] [-L folder] [-U name] [-p pid|name | -c command] [-n program | -s script | -P provider | -m module | -f function]... [argument...]\n       nanoprobe -h | -G [-C] -s provider.d [-o file]\n       nanoprobe restore pid|name | --all\n       nanoprobe ps [--json]\n       nanoprobe tools\n       nanoprobe [tool] name [-h] [-p pid|name | -c command] [argument...]\n       nanoprobe help [tool]\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe diff [--flamegraph file.svg] before after\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
     after_help = "Examples:\n  nanoprobe -n 'pid$target::malloc:entry { @[ustack()] = count(); }' -p 1234\n  nanoprobe -n 'pid$target:a.out:main:entry { trace(timestamp); }' -c ./program\n  nanoprobe -l -n 'pid$target:libc:str*:entry' -p 1234"
 )]
 pub struct Flags {
@@ -22,6 +24,8 @@ pub struct Flags {
     pub refused: DTraceFlags,
     #[command(flatten)]
     pub showing: OutputFlags,
+    #[command(flatten)]
+    pub profiles: ProfileFlags,
     /// Make the header of provider definitions (-s), whose macros are a program's probes
     #[arg(short = 'h', conflicts_with_all = ["list", "version"], overrides_with = "header")]
     pub header: bool,
@@ -102,7 +106,7 @@ pub struct ProgramFlags {
     pub id: Vec<String>,
 }
 
-// What the preprocessor is told.
+// The flags of the preprocessor.
 #[derive(Args, Debug)]
 pub struct PreprocessorFlags {
     /// Run the C preprocessor over scripts
@@ -150,18 +154,18 @@ pub struct DTraceFlags {
     pub claim: bool,
 }
 
-// What is shown, and how.
+// The flags that say what is shown, and how.
 #[derive(Args, Debug)]
 pub struct OutputFlags {
     /// Print the compiled program
     #[arg(short = 'S', overrides_with = "listing")]
     pub listing: bool,
-    /// At the end, draw the counts and sums by ustack() as a flame graph
-    #[arg(long = "flamegraph", value_name = "file.svg")]
-    pub flame_graph: Option<String>,
     /// The form of the results and of what is said while tracing
     #[arg(long = "format", value_name = "text|json", value_parser = FORMATS.map(|format| format.name), default_value = FORMATS[0].name)]
     pub format: String,
+    /// The same as --format json
+    #[arg(long = "json", overrides_with = "json")]
+    pub json: bool,
 }
 
 // Options, and flags that are short for one.

@@ -10,26 +10,22 @@ use nanoprobe_lang::{Diagnostic, Source};
 /// What standard error can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terminal {
-    /// Lines and corners of boxes: a terminal whose characters are UTF-8.
+    /// Whether the terminal can show the lines and corners of boxes, because its characters are UTF-8.
     pub draws: bool,
     pub has_colors: bool,
 }
 
 impl Terminal {
-    /// That of standard error.
+    /// The abilities of standard error.
     pub fn of_stderr() -> Terminal {
         Terminal::with(std::io::stderr().is_terminal(), &|name| std::env::var_os(name))
     }
 
-    /// From the environment. `LC_ALL`, `LC_CTYPE` or `LANG`, the first that is set, says which
-    /// characters there are. `TERM=dumb` says that there is only text, and `NO_COLOR` that no
-    /// colours are wanted.
+    /// Reads the abilities from the environment. The first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set names the
+    /// characters. `TERM=dumb` means a terminal for text only; `NO_COLOR` asks for no colours.
     fn with(is_terminal: bool, variable: &dyn Fn(&str) -> Option<OsString>) -> Terminal {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
-        let locale = locale.map(|locale| locale.to_string_lossy().to_ascii_lowercase());
-        let is_utf8 = locale.is_some_and(|locale| locale.contains("utf-8") || locale.contains("utf8"));
-        let draws = is_terminal && is_utf8 && set("TERM").is_some_and(|term| term != "dumb");
+        let draws = is_terminal && has_utf8(variable) && set("TERM").is_some_and(|term| term != "dumb");
         Terminal {
             draws,
             has_colors: draws && set("NO_COLOR").is_none(),
@@ -37,7 +33,19 @@ impl Terminal {
     }
 }
 
-/// Lines with a greater number are shown with a smaller one.
+/// Whether the environment says that characters are UTF-8.
+pub fn is_utf8() -> bool {
+    has_utf8(&|name| std::env::var_os(name))
+}
+
+fn has_utf8(variable: &dyn Fn(&str) -> Option<OsString>) -> bool {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+    let locale = locale.map(|locale| locale.to_string_lossy().to_ascii_lowercase());
+    locale.is_some_and(|locale| locale.contains("utf-8") || locale.contains("utf8"))
+}
+
+/// At most this many lines are counted before a text. Later lines are shown with too small a number.
 const SHOWN_LINES_MAX: usize = 1 << 20;
 
 /// The line with a caret, in a box.

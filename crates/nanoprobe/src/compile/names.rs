@@ -24,7 +24,7 @@ fn is_of_word(character: char) -> bool {
     character.is_ascii_alphanumeric() || character == '_'
 }
 
-/// The start of a whole word.
+/// The offset of a whole word.
 fn find(text: &str, word: &str) -> Option<usize> {
     text.match_indices(word).map(|(at, _)| at).find(|at| {
         let before = text.get(..*at).and_then(|before| before.chars().next_back());

@@ -1,8 +1,8 @@
 //! The part of a clause that has an error, for a program of the command line: as in DTrace, such a
 //! program has no lines.
 
-/// `action list` or `predicate`, for the text at an offset. Nothing for a syntax error: as in
-/// DTrace, it is in no part.
+/// `action list` or `predicate`, for the text at an offset; `None` for a syntax error, which DTrace does not place
+/// either.
 pub fn part_of_clause(text: &str, at: usize, tag: &str) -> Option<&'static str> {
     const OF_GRAMMAR: [&str; 7] = ["SYNTAX", "PDESC_", "MACRO_", "STR_", "CHR_", "INT_", "PRAG"];
     let tag = tag.trim_matches(['[', ']']);
@@ -43,7 +43,8 @@ pub fn part_of_clause(text: &str, at: usize, tag: &str) -> Option<&'static str> 
     }
 }
 
-/// Whether a slash within a predicate is its end and no division: a body follows, or the next clause.
+/// Whether the slash before the offset `behind` ends a predicate, and is not a division. A body or the next clause
+/// follows such a slash.
 fn ends_predicate(bytes: &[u8], behind: usize) -> bool {
     let mut rest = bytes.iter().skip(behind).filter(|byte| !byte.is_ascii_whitespace());
     matches!(rest.next(), None | Some(b'{' | b';'))

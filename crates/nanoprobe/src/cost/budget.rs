@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost<Key> {
     pub probe: Key,
-    /// Hits a second.
+    /// The number of hits in a second.
     pub rate: f64,
     /// ns a hit.
     pub ns: f64,
@@ -17,8 +17,8 @@ impl<Key> Cost<Key> {
     }
 }
 
-/// The probes to turn off so that the others take at most `share` of a processor: the most
-/// expensive first, and as few as possible.
+/// The probes to turn off, so that the remaining probes together take at most `share` of a processor. The most
+/// expensive probes are turned off, and no more than necessary.
 pub fn over<Key: Clone>(costs: &[Cost<Key>], share: f64) -> Vec<Cost<Key>> {
     let mut sorted = costs.to_vec();
     sorted.sort_by(|left, right| right.share().total_cmp(&left.share()));
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn the_dearest_go_first_and_no_more_than_must() {
-        // 50 %, 3 %, 30 %, 0.1 % of a processor.
+        // These take 50 %, 3 %, 30 % and 0.1 % of a processor.
         let costs = [
             cost("a", 5e8, 1.0),
             cost("b", 3e7, 1.0),

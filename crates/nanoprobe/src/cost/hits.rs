@@ -26,8 +26,7 @@ pub fn name_of(probe: &Probe) -> Name {
     )
 }
 
-/// A program that counts the hits at all probes in the target that another program enables; `None`:
-/// it enables none.
+/// A clause that counts the hits at all target probes of a program; `None` if the program has no such probe.
 pub fn source(program: &Program) -> Option<Source> {
     let mut descriptions: Vec<String> = Vec::new();
     for probe in program.clauses.iter().flat_map(|clause| &clause.probes) {
@@ -50,7 +49,7 @@ fn text_of(probe: &ProbeDescription) -> String {
     format!("{}:{}:{}:{}", probe.provider, probe.module, probe.function, probe.name)
 }
 
-/// The same program, with the counting clause after its own clauses.
+/// Compiles the program with the counting clause after its own clauses.
 ///
 /// # Errors
 /// The clause's diagnostics.
@@ -68,7 +67,7 @@ pub fn compile(
     nanoprobe_lang::compile_for(&all, macros, target)
 }
 
-/// The counting aggregation of such a program.
+/// The counting aggregation of a program that was compiled by [`compile`].
 pub fn aggregation(program: &Program) -> Option<AggregationId> {
     let index = program
         .aggregations

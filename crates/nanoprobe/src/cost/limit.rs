@@ -23,9 +23,9 @@ use crate::output::message;
 /// quarter of a second.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// What is watched.
+/// The limit, and the hits from which the costs are computed.
 pub struct Limit {
-    /// All that the probes may take, in hundredths of a percent of a processor.
+    /// The limit, in hundredths of a percent of a processor.
     hundredths: u32,
     /// The factor for each ns of the model.
     pace: f64,
@@ -36,7 +36,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// `hundredths` of a percent of a processor.
+    /// A limit in hundredths of a percent.
     pub fn new(hundredths: u32) -> Limit {
         Limit {
             hundredths,
@@ -53,12 +53,12 @@ impl Limit {
         self.hits.add(program, hits);
     }
 
-    /// Whether it is time for a check, with up-to-date hits.
+    /// Whether it is time for a check. The hits must then be brought up to date first.
     pub fn is_due(&self) -> bool {
         self.looked.elapsed() >= PERIOD
     }
 
-    /// Checks, and turns off probes if necessary.
+    /// Compares the costs with the limit, and turns off probes when they exceed it.
     ///
     /// # Errors
     /// As [`Attached::set_armed`].
@@ -97,7 +97,7 @@ impl Limit {
                 .collect()
         };
         let chosen = patches(&|name| dear.contains(name));
-        // A probe without a patch has been turned off with its neighbour.
+        // Other probes that fire in these patches are turned off with them.
         let others: Vec<Name> = probes
             .iter()
             .map(|(name, _)| name)
@@ -121,13 +121,13 @@ impl Limit {
             if kept.contains(&cost.probe) {
                 message(format_args!(
                     "maxcost: {} stays on: the jump of another probe lies inside of its patch",
-                    text_of(&cost.probe)
+                    text_of(attached.known(), &cost.probe)
                 ));
                 continue;
             }
             message(format_args!(
                 "maxcost: {} is off: {} hits/s x {:.1} ns = {} % of a processor, all may take {} %",
-                text_of(&cost.probe),
+                text_of(attached.known(), &cost.probe),
                 thousands(cost.rate),
                 cost.ns,
                 percent(cost.share()),
@@ -137,7 +137,7 @@ impl Limit {
         for probe in &others {
             message(format_args!(
                 "maxcost: {} is off: it shares a patch with one that is",
-                text_of(probe)
+                text_of(attached.known(), probe)
             ));
         }
         self.off.extend(dear);
@@ -150,8 +150,8 @@ fn address_of(patch: &Patch) -> u64 {
     patch.built.address.0
 }
 
-fn text_of((module, function, name): &Name) -> String {
-    format!("{module}:{function}:{name}")
+fn text_of(known: &Known, (module, function, name): &Name) -> String {
+    format!("{module}:{}:{name}", known.readable(function))
 }
 
 fn probes_of(known: &Known) -> Vec<(Name, ProbeIndex)> {

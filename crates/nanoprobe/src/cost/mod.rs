@@ -2,12 +2,12 @@
 //!
 //! | file | |
 //! |---|---|
-//! | this one | `nanoprobe cost`: counts for a while, tells, and runs nothing of the program |
+//! | this one | `nanoprobe cost`: counts for a while and reports; no clause of the program runs |
 //! | `hits` | the clause of our own that counts at every probe |
 //! | `model` | ns a hit, on the machine of docs/benchmarks.md |
-//! | `pace` | how much slower this one is, now |
+//! | `pace` | how much slower this machine is now |
 //! | `budget` | which probes are over a budget: pure |
-//! | `limit` | `-x maxcost`: takes them out of a session that runs |
+//! | `limit` | `-x maxcost`: takes such probes out of a session that runs |
 
 pub mod budget;
 pub mod hits;
@@ -32,12 +32,12 @@ use crate::numbers::{given_percent, thousands};
 use crate::output::{Stream, is_closed_pipe, message};
 use crate::{compile, interrupt, macros, processes, retry};
 
-/// How long hits are counted.
+/// For how long hits are counted.
 const SAMPLE: Duration = Duration::from_secs(1);
 /// How many probes are listed.
 const LISTED: usize = 20;
-/// The share of a processor, in hundredths of a percent, above which there is a warning.
-/// `-x maxcost` can set another one.
+/// The share of a processor, in hundredths of a percent, above which a warning is printed. `-x maxcost` sets another
+/// share.
 const DEFAULT_MAX: u32 = 500;
 
 /// Runs `nanoprobe cost`.
@@ -80,11 +80,11 @@ fn attempt(arguments: &Arguments, sources: &[Source], pid: i32) -> Result<u8, an
         message("this program has no probe in the process: it takes nothing from it");
         return Ok(0);
     };
-    // Which probes the program would have: the process is only looked at.
+    // Finds the probes that the program would have, without a change to the process.
     let prepared = Prepared::new(Compiled::new(program, options.clone())?, acquired)?;
     let work = work(prepared.known());
     drop(prepared);
-    // And how often they are hit: only the counting clause is placed.
+    // Then counts how often the probes are hit: only the counting clause is placed.
     let counting = nanoprobe_lang::compile(&[counting], &macros)
         .map_err(|_| anyhow::Error::msg("the hits of these probes cannot be counted"))?;
     let counting = Compiled::new(counting, options.clone())?;
@@ -137,8 +137,10 @@ fn work(known: &Known) -> BTreeMap<Name, f64> {
     work
 }
 
-/// How a probe is patched.
+/// How a probe is patched, and in which function.
 struct SiteCost {
+    /// The function, as people read its name.
+    function: String,
     how: String,
     ns: f64,
 }
@@ -152,11 +154,11 @@ fn sites(attached: &Attached) -> BTreeMap<Name, SiteCost> {
         };
         for patch in attached.patches_of(enabling.probe) {
             let ns = model::site_ns(Some(patch));
-            let site = sites
-                .entry(hits::name_of(probe))
-                .or_insert(SiteCost { how: patch.how(), ns });
-            if ns > site.ns {
-                *site = SiteCost { how: patch.how(), ns };
+            let name = hits::name_of(probe);
+            if sites.get(&name).is_none_or(|site| ns > site.ns) {
+                let function = attached.known().readable(&probe.function).into_owned();
+                let how = patch.how();
+                sites.insert(name, SiteCost { function, how, ns });
             }
         }
     }
@@ -180,7 +182,9 @@ fn report(
     )?;
     for cost in costs.iter().take(LISTED) {
         let (module, function, name) = &cost.probe;
-        let how = patched.get(&cost.probe).map_or("", |site| site.how.as_str());
+        let site = patched.get(&cost.probe);
+        let how = site.map_or("", |site| site.how.as_str());
+        let function = site.map_or(function, |site| &site.function);
         writeln!(
             out,
             "{:>16} {:>10.1} {:>8.3} %  {how:18} pid{pid}:{module}:{function}:{name}",

@@ -1,9 +1,8 @@
-//! The cost of a hit, in ns: how the site is patched, and what its clauses do there.
+//! The estimated cost of a hit, in ns: the cost of reaching the site's handlers, and that of its clauses.
 //!
-//! The figures come from the machine of docs/benchmarks.md, rounded; each was measured alone.
-//! `pace` adapts them to other machines (`nanoprobe bench --only cost` measures how far off they
-//! are then). They are an estimate, within 30 % of the measured costs of usual clauses: caches and
-//! predictors make up the rest.
+//! The figures come from the machine of docs/benchmarks.md, rounded; each was measured alone. `pace` adapts them to
+//! other machines, and `nanoprobe bench --only cost` measures the error that remains. The estimate is within 30 % of
+//! the measured costs of usual clauses: caches and predictors make up the rest.
 
 use nanoprobe_lang::layout::recorded_values;
 use nanoprobe_lang::program::{
@@ -15,43 +14,43 @@ use nanoprobe_session::{Patch, TrapForm};
 const JUMP_NS: f64 = 0.8;
 /// The return address is replaced, and a thunk returns to the original one.
 const RETURN_ADDRESS_NS: f64 = 24.0;
-/// A signal, and its handler.
+/// The cost of a signal and its handler.
 const TRAP_NS: f64 = 1100.0;
-/// A signal, a single-step, and another signal.
+/// The cost of a signal, a single-step, and another signal.
 const STEP_NS: f64 = 15_500.0;
 
-/// The call of a handler that does more than count.
+/// The cost of calling a handler, which does more than count.
 const HANDLER_NS: f64 = 1.0;
-/// The time stamp counter is read.
+/// The cost of one read of the time stamp counter.
 const CLOCK_NS: f64 = 9.0;
-/// A record is begun and committed, with the time stamp counter and the processor's number.
+/// The begin and commit of a record, with the time stamp counter and the processor's number.
 const RECORD_NS: f64 = 13.5;
-/// In a clause that records, a time is that of the record, in ns.
+/// The cost of a time in a clause that records: the record's time stamp is converted to ns.
 const RECORDED_CLOCK_NS: f64 = 1.2;
-/// A value is stored into a record.
+/// The cost of storing one value into a record.
 const FIELD_NS: f64 = 0.5;
-/// An aggregation's slot is looked up by a key that is only known at the hit.
+/// The cost of looking up an aggregation's slot, for a key that is known only at the hit.
 const KEY_NS: f64 = 9.0;
-/// The value of an aggregation that does more than count.
+/// The cost of updating an aggregation that does more than count.
 const VALUE_NS: f64 = 1.7;
-/// A stack is walked, by unwinding tables.
+/// The cost of walking a stack by unwinding tables.
 const STACK_NS: f64 = 70.0;
-/// A string is read out of the target.
+/// The cost of reading a string of the target.
 const STRING_NS: f64 = 5.0;
-/// A few bytes are.
+/// A few bytes read out of the target.
 const MEMORY_NS: f64 = 2.0;
 /// A string function.
 const TEXT_NS: f64 = 8.0;
-/// A bucket of an associative array is locked and searched.
+/// One access to an associative array: a bucket is locked and searched.
 const ELEMENT_NS: f64 = 25.0;
 /// A short system call: `vtimestamp`, `threadname`, `cwd`.
 const KERNEL_NS: f64 = 200.0;
 /// A system call that looks something up in /proc: `fds[n].fi_pathname`.
 const LOOK_UP_NS: f64 = 1150.0;
-/// A variable, an operator: a few instructions.
+/// A variable or an operator: a few instructions.
 const OPERATION_NS: f64 = 0.3;
 
-/// The cost of the way to a patch's handlers and back.
+/// The cost of the way from a site to its handlers and back.
 pub fn site_ns(patch: Option<&Patch>) -> f64 {
     let Some(patch) = patch else { return JUMP_NS };
     let trap = match patch.built.form {
@@ -86,10 +85,10 @@ pub fn clause_ns(clause: &Clause) -> f64 {
     if work > 0.0 { HANDLER_NS + work } else { 0.0 }
 }
 
-/// The costs that depend on the place: in a clause that records, after its predicate, or elsewhere.
+/// The costs that differ between clauses that record and clauses that do not.
 #[derive(Clone, Copy)]
 struct Work {
-    /// Of `timestamp` and the like.
+    /// The cost of `timestamp` and the like.
     clock_ns: f64,
 }
 
@@ -148,7 +147,7 @@ impl Work {
             ExpressionKind::Binary { left, right, .. } | ExpressionKind::Logical { left, right, .. } => {
                 OPERATION_NS + sum(&[left, right])
             }
-            // Only one of the two runs; the more expensive one is counted.
+            // Only one of the two operands is evaluated; the more expensive operand counts.
             ExpressionKind::Conditional {
                 condition,
                 then,
@@ -166,6 +165,7 @@ impl Work {
                         Function::CopyInString => STRING_NS,
                         Function::CopyIn | Function::CopyInTo | Function::Allocate => MEMORY_NS,
                         Function::ThreadName => KERNEL_NS,
+                        Function::UserFrame => STACK_NS,
                         Function::Path => LOOK_UP_NS,
                         Function::Swap16 | Function::Swap32 | Function::Swap64 | Function::Random => OPERATION_NS,
                         _ => TEXT_NS,
@@ -187,7 +187,7 @@ impl Work {
     }
 }
 
-/// Whether a key is the same at every hit of a probe: then its slot is fixed.
+/// Whether a key is the same at every hit of a probe. If so, its slot is fixed.
 fn is_known(key: &KeyExpression) -> bool {
     let KeyExpression::Value(value) = key else { return false };
     matches!(
@@ -230,7 +230,7 @@ mod tests {
         );
         assert!(0.0 < string && 3.0 * string < stack, "{string} {stack}");
         assert!(ns("pid$target:::entry { trace(timestamp); }") > ns("pid$target:::entry { trace(arg0); }") + 0.5);
-        // The record already has a time; other clauses read the clock.
+        // The record already has a time; a clause without a record reads the clock.
         assert!(ns("pid$target:::entry { self->t = timestamp; }") > ns("pid$target:::entry { self->t = arg0; }") + 7.0);
     }
 

@@ -8,10 +8,10 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-/// How long reading the clock took where the model's figures were measured.
+/// How long reading the clock took on the machine on which the model's figures were measured.
 const REFERENCE_NS: f64 = 17.0;
-/// Where reading the clock is a system call (a virtual machine without a stable counter), its time
-/// says nothing about the rest.
+/// Bounds of the factor. Where reading the clock is a system call (a virtual machine without a stable counter), its
+/// time says nothing about the rest.
 const LIMITS: (f64, f64) = (0.3, 3.0);
 const BATCHES: usize = 51;
 /// A batch takes some microseconds: few batches are interrupted.

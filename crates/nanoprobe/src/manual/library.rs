@@ -34,7 +34,7 @@ fn declarations(page: &mut Page, part: &str) {
     }
 }
 
-/// A comment as a paragraph, and what it explains as it stands.
+/// Adds a comment as a paragraph, and the declaration that it explains as unchanged lines.
 fn declaration(page: &mut Page, block: &str) {
     let block = block.trim_matches('\n');
     match block.strip_prefix("/*").and_then(|comment| comment.split_once("*/")) {

@@ -26,14 +26,14 @@ impl Page {
         self.0.text([roman(text)]);
     }
 
-    /// A word and what it means.
+    /// Adds a word and its meaning.
     pub fn term(&mut self, term: &str, meaning: &str) {
         self.0.control("TP", []);
         self.0.text([bold(term)]);
         self.0.text([roman(meaning)]);
     }
 
-    /// Lines that stay as they are.
+    /// Adds lines that stay as they are.
     pub fn lines(&mut self, text: &str) {
         self.0.control("PP", []);
         self.0.control("EX", []);
@@ -43,7 +43,7 @@ impl Page {
         self.0.control("EE", []);
     }
 
-    /// Text as it stands in a source: paragraphs are filled, indented lines and lists stay as they are.
+    /// Adds text as it stands in a source: paragraphs are filled, indented lines and lists stay as they are.
     pub fn text(&mut self, text: &str) {
         for block in text.split("\n\n").filter(|block| !block.trim().is_empty()) {
             let is_filled = |line: &str| line.starts_with(|first: char| !first.is_whitespace() && first != '-');

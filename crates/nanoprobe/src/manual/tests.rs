@@ -1,4 +1,4 @@
-//! The pages and completions hold what the tables hold, and their readers accept them.
+//! The pages and the completions contain every row of the tables, and groff and the shells accept them.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -84,7 +84,7 @@ fn groff_accepts_every_page() {
     }
 }
 
-/// What bash offers after the words of a command line.
+/// The completions that bash offers for a command line.
 fn offered(line: &str) -> Vec<String> {
     let words: Vec<&str> = line.split(' ').collect();
     let script = format!(
@@ -112,12 +112,17 @@ fn offered(line: &str) -> Vec<String> {
 fn bash_offers_tools_words_flags_and_options() {
     assert_eq!(offered("nanoprobe funcc"), ["funccount"]);
     assert_eq!(offered("nanoprobe resto"), ["restore"]);
+    assert_eq!(offered("nanoprobe restore --a"), ["--all"]);
+    assert_eq!(offered("nanoprobe ps --js"), ["--json"]);
     assert!(offered("nanoprobe --fl").contains(&"--flamegraph".to_owned()));
     let options = offered("nanoprobe -x agg");
     for name in ["aggrate", "aggsize"] {
         assert!(options.contains(&name.to_owned()), "{options:?}");
     }
-    assert!(offered("nanoprobe funccount -").contains(&"-p".to_owned()));
+    let flags = offered("nanoprobe funccount -");
+    for flag in ["-p", "-i", "-d", "-T", "--json"] {
+        assert!(flags.contains(&flag.to_owned()), "{flags:?}");
+    }
 }
 
 #[test]

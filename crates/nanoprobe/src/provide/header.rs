@@ -14,7 +14,7 @@ use nanoprobe_lang::providers::{Probe, Provider};
 
 use super::semaphore;
 
-/// The part that all such headers share; the first one that is included defines it.
+/// The part that all such headers share. The first header that is included defines it.
 const COMMON: &str = r##"#ifndef _NANOPROBE_SDT
 #define _NANOPROBE_SDT 1
 
@@ -145,7 +145,7 @@ fn macro_name(name: &str) -> String {
     name.chars().map(upper).collect()
 }
 
-/// The parameters for a reader, if they can stand in a comment.
+/// The parameters for a comment; only their number, if their text would end or disturb the comment.
 fn told(arguments: &[String]) -> String {
     let told = arguments.join(", ");
     match told.contains("/*") || told.contains("*/") || told.contains('#') {

@@ -1,13 +1,13 @@
-//! `-h` and `-G`: make from provider definitions the header whose macros are a program's probes,
-//! and the object that goes with it.
+//! `-h` and `-G`: make from provider definitions the header whose macros are a program's probes, and the object that
+//! goes with it.
 //!
 //! ```text
 //! provider.d --h--> provider.h    PROVIDER_PROBE(...), PROVIDER_PROBE_ENABLED(): notes of .note.stapsdt
-//!            \-G--> provider.o    the semaphores that PROVIDER_PROBE_ENABLED() reads, and who traces raises
+//!            \-G--> provider.o    the semaphores that PROVIDER_PROBE_ENABLED() reads and a tracer raises
 //! ```
 //!
-//! The flags are dtrace(1)'s, so that software can be built with nanoprobe in its place. The
-//! objects that are passed to `-G` are ignored: nothing in them has to change.
+//! The flags are dtrace(1)'s, so that software can be built with nanoprobe in its place. The objects that are passed to
+//! `-G` are ignored: nothing in them has to change.
 
 mod header;
 mod object;
@@ -45,7 +45,7 @@ impl Product {
 /// The exit status of a wrong command line.
 const USAGE: u8 = 2;
 
-/// Makes it.
+/// Makes the header or the object.
 pub fn run(product: Product, arguments: &Arguments) -> ExitCode {
     let flag = product.flag();
     if arguments.programs.is_empty() {
@@ -112,7 +112,7 @@ fn try_run(product: Product, arguments: &Arguments) -> Result<ExitCode, String> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// `probes.h` for `src/probes.d`, in the current directory.
+/// The product's file, in the current directory: `probes.h` for `src/probes.d`.
 fn beside(script: &str, product: Product) -> Option<String> {
     let name = Path::new(script).file_name()?.to_str()?;
     let stem = name.strip_suffix(".d")?;

@@ -1,4 +1,4 @@
-//! Command lines, and the requests that they become.
+//! Tests of command lines, and of the requests that they become.
 
 use super::*;
 use crate::arguments::ProgramText;
@@ -82,7 +82,7 @@ fn the_last_of_a_flag_counts_and_what_changes_nothing_is_taken() {
     assert!(parse(&words("nanoprobe -65 -n BEGIN")).is_err());
 }
 
-/// As in `nanoprobe -qZm one -qm two`.
+/// A flag may be repeated, as in `nanoprobe -qZm one -qm two`.
 #[test]
 fn a_flag_may_be_given_again() {
     for flag in ["-C", "-H", "-S", "-l", "-q", "-F", "-e", "-v", "-w", "-Z"] {
@@ -125,13 +125,29 @@ fn an_unknown_flag_is_no_macro_argument() {
 }
 
 #[test]
-fn restore_takes_one_number() {
+fn restore_takes_one_number_or_all() {
+    assert!(matches!(
+        parse(&words("nanoprobe restore --all")),
+        Ok(Request::RestoreAll)
+    ));
+    assert!(parse(&words("nanoprobe restore --all 12")).is_err());
     assert!(matches!(
         parse(&words("nanoprobe restore 12")),
         Ok(Request::Restore { pid: 12 })
     ));
     assert!(parse(&words("nanoprobe restore")).is_err());
     assert!(parse(&words("nanoprobe restore x")).is_err());
+}
+
+#[test]
+fn ps_takes_only_its_flag() {
+    for (line, expected) in [("nanoprobe ps", false), ("nanoprobe ps --json", true)] {
+        assert!(
+            matches!(parse(&words(line)), Ok(Request::Ps { as_json }) if as_json == expected),
+            "{line}"
+        );
+    }
+    assert!(parse(&words("nanoprobe ps 12")).is_err());
 }
 
 #[test]
@@ -162,7 +178,7 @@ fn a_tool_may_be_named_without_the_word() {
         };
         assert!(matches!(&arguments.programs[..], [ProgramText::Carried { name, .. }] if name == "tools/funccount.d"));
     }
-    // With a program it is that program's argument.
+    // With another program, the word is that program's argument.
     let Ok(Request::Trace(arguments)) = parse(&words("nanoprobe funccount -n BEGIN")) else {
         panic!("not a trace request");
     };
@@ -182,6 +198,11 @@ fn help_and_the_version_are_had_by_words_too() {
         printed("nanoprobe help funccount"),
         printed("nanoprobe funccount --help")
     );
+    for word in ["ps", "restore"] {
+        let help = printed(&format!("nanoprobe help {word}"));
+        assert!(help.starts_with(&format!("usage: nanoprobe {word} ")), "{help}");
+        assert_eq!(printed(&format!("nanoprobe {word} --help")), help);
+    }
     for line in ["nanoprobe --version", "nanoprobe version", "nanoprobe -V"] {
         assert!(matches!(parse(&words(line)), Ok(Request::Version)), "{line}");
     }
@@ -217,6 +238,11 @@ fn a_wrong_command_line_is_two_lines_with_what_was_meant() {
             "a value is required for '-n <program>' but none was supplied",
         ),
         ("nanoprobe restore", "which process? nanoprobe restore PID"),
+        (
+            "nanoprobe restore --al",
+            "unexpected argument '--al' found; did you mean --all?",
+        ),
+        ("nanoprobe ps 12", "unexpected argument '12' found"),
         (
             "nanoprobe -p 12x -n BEGIN",
             "-p 12x: this is neither a process's number nor its name",

@@ -13,9 +13,9 @@ use crate::output::Names;
 #[derive(Default)]
 pub struct Aggregated {
     pub table: AggregateTable,
-    /// Something was aggregated at any time.
+    /// Whether any value was ever aggregated.
     pub is_any: bool,
-    /// `-x maxcost`.
+    /// The limit of `-x maxcost`.
     limit: Option<Limit>,
 }
 
@@ -33,7 +33,7 @@ impl Aggregated {
         let mut new = tracing.take_aggregations()?;
         self.is_any |= !new.is_empty();
         let known = tracing.known();
-        // Ours is never printed.
+        // The counting clause's aggregation is never printed.
         if let (Some(limit), Some(id)) = (&mut self.limit, hits::aggregation(known.program())) {
             limit.add(known.program(), new.split_off(id));
         }
@@ -42,7 +42,7 @@ impl Aggregated {
         Ok(())
     }
 
-    /// Turns off what costs too much, if a limit is set and it is time for a check.
+    /// Turns off probes that cost too much, if a limit is set and a check is due.
     pub fn watch_cost(&mut self, attached: &mut Attached) -> Result<(), anyhow::Error> {
         if self.limit.as_ref().is_some_and(Limit::is_due) {
             self.load(attached.tracing_mut())?;

@@ -1,4 +1,4 @@
-//! "Nothing was seen" is an answer, too: what was probed, for how long, and why it may be that no probe fired.
+//! Explains an empty result: what was probed, for how long, and why no probe may have fired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,24 +10,26 @@ use nanoprobe_session::{Known, Probe};
 
 use crate::cost::hits::is_in_target;
 
-/// How often the process is asked for its children, at most.
+/// The shortest time between two reads of the process's children.
 const CHILDREN_PERIOD: Duration = Duration::from_millis(100);
-/// A process of many threads has many lists of children: asking takes one part in so many of the time.
+/// A process with many threads has many lists of children. Reading them takes at most this fraction (1/50) of the time.
 const LOOK_SHARE: u32 = 50;
-/// That many children are enough to know.
+/// The numbers of at most this many children are collected.
 const CHILDREN_MAX: usize = 1000;
-/// So many modules, or children, are named.
+/// The number of modules, or children, that a message names.
 const NAMED_MAX: usize = 4;
 
-/// What a run has seen of its process.
+/// What a run has observed of the traced process.
 pub struct Seen {
     began: Instant,
-    /// A probe of the process has fired, or may have done so without a trace.
+    /// Whether a probe of the process has fired, or may have fired without a trace.
     any: bool,
+    /// Whether forked children are traced, too.
+    follows: bool,
     children: BTreeSet<u32>,
-    /// The process has waited for some that are gone.
+    /// Whether the process has waited for children that have ended.
     had_children: bool,
-    /// When to look again.
+    /// The time of the next look at the children.
     next: Option<Instant>,
 }
 
@@ -35,30 +37,31 @@ impl Seen {
     pub fn new(program: &Program) -> Seen {
         Seen {
             began: Instant::now(),
-            // A clause that only assigns leaves nothing to go by.
+            // A clause that only assigns leaves no trace, so its firing cannot be observed.
             any: !program.clauses.iter().all(leaves_a_trace),
+            follows: program.follows,
             children: BTreeSet::new(),
             had_children: false,
             next: None,
         }
     }
 
-    /// From now on the probes are in place.
+    /// Notes the time at which the probes are in place.
     pub fn begin(&mut self) {
         self.began = Instant::now();
     }
 
-    /// A record or a fault of this probe.
+    /// Notes a record or a fault of this probe.
     pub fn fired(&mut self, probe: &Probe) {
         self.any |= is_in_target(probe);
     }
 
-    /// Something was aggregated, or lost.
+    /// Notes whether anything was aggregated or lost.
     pub fn counted(&mut self, is_any: bool) {
         self.any |= is_any;
     }
 
-    /// Looks for children, now and then, as long as nothing was seen.
+    /// Looks for children, now and then, while no probe has fired.
     pub fn look(&mut self, known: &Known) {
         let Some(process) = known.process().filter(|_| !self.any) else {
             return;
@@ -82,7 +85,7 @@ impl Seen {
         self.next = Some(now + (now.elapsed() * LOOK_SHARE).max(CHILDREN_PERIOD));
     }
 
-    /// What to say when no probe of the process has fired; `None`: some has, or there was nothing to fire.
+    /// The message when no probe of the process has fired; `None` if one has, or if the process has no probes.
     pub fn nothing(&self, known: &Known) -> Option<String> {
         let mut modules: BTreeMap<&str, usize> = BTreeMap::new();
         for probe in known.probes().filter(|probe| is_in_target(probe)) {
@@ -107,7 +110,7 @@ impl Seen {
     fn reasons(&self, known: &Known) -> Vec<String> {
         let mut reasons = Vec::new();
         let pid = known.process().map_or(0, nanoprobe_target::Process::pid);
-        if !self.children.is_empty() {
+        if !self.follows && !self.children.is_empty() {
             let children = some(self.children.iter().map(u32::to_string));
             let number = self.children.len();
             let (noun, verb) = if number == 1 {
@@ -116,17 +119,26 @@ impl Seen {
                 ("children", "are")
             };
             reasons.push(format!(
-                "process {pid} has {number} {noun} that {verb} not traced: {children}"
+                "process {pid} has {number} {noun} that {verb} not traced: {children} (-x follow=fork traces new ones)"
             ));
-        } else if self.had_children {
-            reasons.push(format!("process {pid} had children, which were not traced"));
-        }
-        for (module, named) in known.stripped() {
+        } else if !self.follows && self.had_children {
             reasons.push(format!(
-                "{module} is stripped: only {} of it {} a name",
-                counted(named, "function"),
-                if named == 1 { "has" } else { "have" }
+                "process {pid} had children, which were not traced (-x follow=fork traces them)"
             ));
+        }
+        for stripped in known.stripped() {
+            let mut reason = format!(
+                "{} is stripped: only {} of it {} a name",
+                stripped.module,
+                counted(stripped.named, "function"),
+                if stripped.named == 1 { "has" } else { "have" }
+            );
+            if let Some(example) = &stripped.example {
+                let others = stripped.unnamed;
+                let go = if others == 1 { "goes" } else { "go" };
+                let _ = write!(reason, "; {others} more {go} by where they begin ({example})");
+            }
+            reasons.push(reason);
         }
         let unmatched = known.unmatched();
         if !unmatched.is_empty() {
@@ -147,9 +159,10 @@ fn leaves_a_trace(clause: &Clause) -> bool {
     clause.statements.is_empty() || statements.any(|statement| !matches!(statement, Statement::Expression(_)))
 }
 
-/// Whether a process has waited for children: they have had page faults (`cminflt` of /proc/PID/stat, proc(5)).
+/// Whether a process has waited for children that have ended: their page faults are then counted (`cminflt` of
+/// /proc/PID/stat, proc(5)).
 fn had_children(stat: &str) -> bool {
-    // The program's name, in parentheses, may hold anything.
+    // The program's name, in parentheses, may contain any bytes.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let faults = fields
         .split_whitespace()
@@ -172,7 +185,7 @@ fn counted(number: usize, noun: &str) -> String {
     }
 }
 
-/// The first of a list, and how many there are more.
+/// The first elements of a list, and the number of the others.
 fn some(mut list: impl Iterator<Item = String>) -> String {
     let named: Vec<String> = list.by_ref().take(NAMED_MAX).collect();
     match list.count() {

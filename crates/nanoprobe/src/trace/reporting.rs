@@ -1,5 +1,5 @@
-//! Reports other than records: which probes matched, where they were placed, what was refused or
-//! lost. Each is reported once.
+//! Reports other than records: which probes matched, where they were placed, what was refused or lost. Each fact is
+//! reported once.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::arguments::{Arguments, ProgramText};
 use crate::losses::losses;
 use crate::output::message;
 
-/// What was already reported.
+/// What this run has reported already.
 pub struct Told<'a> {
     arguments: &'a Arguments,
     sources: &'a [Source],
@@ -34,7 +34,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// What was lost since the last report.
+    /// Reports what was lost since the last report.
     pub fn losses(&mut self, tracing: &Tracing, sink: &mut dyn Sink, out: &mut dyn Console) -> anyhow::Result<()> {
         let now = tracing.losses()?;
         sink.losses(out, &losses(&self.losses, &now))?;
@@ -42,7 +42,7 @@ impl<'a> Told<'a> {
         Ok(())
     }
 
-    /// What the programs matched, once they are all known.
+    /// Reports what each program matched, once all matches are known.
     pub fn announce(
         &mut self,
         known: &Known,
@@ -65,7 +65,7 @@ impl<'a> Told<'a> {
         self.places(known, patches, sink, out)
     }
 
-    /// What could not be probed; with `-v` also how everything else is.
+    /// Reports places that could not be probed; with `-v`, also how each site is patched.
     pub fn places(
         &mut self,
         known: &Known,
@@ -83,7 +83,7 @@ impl<'a> Told<'a> {
         Ok(())
     }
 
-    /// How each new site is patched.
+    /// Reports how each new site is patched.
     fn patches(&self, known: &Known, patches: &[Patch]) {
         for patch in patches.iter().skip(self.patches) {
             let form = if patch.takes_return {
@@ -115,7 +115,7 @@ pub fn unplaced(refused: &Refused) -> Unplaced {
     }
 }
 
-/// Why a session without a process is refused: one of its probes samples threads.
+/// Why a session without a process is refused: one of its probes samples threads. `None` if no probe samples threads.
 pub fn unsampled(known: &Known) -> Option<String> {
     if known.process().is_some() {
         return None;
@@ -145,7 +145,7 @@ pub fn stood(pauses: &Pauses) -> String {
     format!("stopped {longest:.2} ms (all threads {whole:.2} ms)")
 }
 
-/// In milliseconds.
+/// A duration in milliseconds.
 pub fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }

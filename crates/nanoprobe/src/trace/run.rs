@@ -1,21 +1,25 @@
-//! A run from its first record to its last: the session yields what happened, and the sink prints it.
+//! A run from its first record to its last: the session yields events, and the sink prints them.
 
 use std::collections::HashMap;
 use std::io::Write as _;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use nanoprobe_export::{Event, FlameGraph, Printer, Several, Sink};
+use nanoprobe_export::{Epoch, Event, Printer, Several, Sink};
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::{Program, Source};
 use nanoprobe_session::{Attached, Compiled, Detached, Ended, Known, Losses, Output, Patch, Prepared, Tracing};
 use nanoprobe_target::Process;
 
 use super::aggregating::{Aggregated, needs_aggregations};
+use super::executed::Executed;
 use super::nothing::Seen;
 use super::reporting::{Told, milliseconds, stood, unplaced};
 use crate::arguments::Arguments;
 use crate::cost::limit::Limit;
 use crate::output::{Names, Stream, detached, ended, message, printer, probe_name};
+use crate::screen::Screen;
+use crate::screen::files::Files;
 use crate::{interrupt, progress};
 
 /// How often lost records are reported.
@@ -23,27 +27,41 @@ const LOSSES_PERIOD: Duration = Duration::from_secs(1);
 
 /// The state of a run.
 pub struct Trace<'a> {
-    program: &'a Program,
+    pub(super) arguments: &'a Arguments,
+    pub(super) program: &'a Program,
     is_verbose: bool,
-    printer: Printer<'a>,
-    out: Stream,
-    aggregated: Aggregated,
+    pub(super) printer: Printer<'a>,
+    pub(super) out: Stream,
+    pub(super) aggregated: Aggregated,
     told: Told<'a>,
     losses_at: Instant,
-    /// At least one probe of the target could be placed.
-    was_placed: bool,
-    seen: Seen,
+    /// Whether at least one probe of the target was placed.
+    pub(super) was_placed: bool,
+    pub(super) seen: Seen,
+    pub(super) sources: &'a [Source],
+    /// The programs that the processes execute, where they are traced.
+    pub(super) executed: Option<Executed>,
+    /// The status of an `exit()` in one of these.
+    pub(super) exit_status: Option<i32>,
+    /// The aggregations that were cleared, for the sessions that have not cleared them yet.
+    pub(super) epochs: Vec<Epoch>,
+    /// The screen on which a terminal shows the aggregations, if there is one.
+    pub(super) screen: Option<Screen>,
+    /// The standard files of a command while a screen is shown.
+    pub(super) files: Option<Files>,
 }
 
 impl<'a> Trace<'a> {
     pub fn new(
         arguments: &'a Arguments,
         sources: &'a [Source],
-        compiled: &'a Compiled,
+        compiled: &'a Rc<Compiled>,
         known: &Known,
+        files: Option<Files>,
     ) -> std::io::Result<Trace<'a>> {
         let (program, options) = (compiled.program(), compiled.options());
         Ok(Trace {
+            arguments,
             program,
             is_verbose: arguments.verbose,
             printer: printer(program, options, sink(arguments, options, known)),
@@ -53,6 +71,12 @@ impl<'a> Trace<'a> {
             losses_at: Instant::now(),
             was_placed: false,
             seen: Seen::new(program),
+            sources,
+            executed: Executed::of(compiled, known),
+            exit_status: None,
+            epochs: Vec::new(),
+            screen: None,
+            files,
         })
     }
 
@@ -72,7 +96,10 @@ impl<'a> Trace<'a> {
             begun.patches
         ));
         progress::begun(begun.patches);
-        let result = self.events(&mut attached);
+        self.open_screen(attached.known());
+        // Whatever becomes of the terminal, the probes are removed.
+        let result = self.events(&mut attached).and(self.close_screen());
+        let result = result.and(self.end_programs());
         self.was_placed |= attached.has_places();
         self.seen.look(attached.known());
         let start = Instant::now();
@@ -98,8 +125,9 @@ impl<'a> Trace<'a> {
         self.finish(&mut ended, &gone)
     }
 
-    /// What was recorded last, and what was aggregated.
+    /// Prints the last records and the aggregations.
     fn finish(mut self, ended: &mut Ended, gone: &Detached) -> Result<u8, anyhow::Error> {
+        self.aggregated.table.end();
         while let Some(outputs) = ended.remaining()? {
             self.print(ended.tracing_mut(), outputs)?;
         }
@@ -111,7 +139,13 @@ impl<'a> Trace<'a> {
         self.out.flush()?;
         detached(gone);
         self.losses(tracing)?;
-        let mut status = tracing.exit_status().unwrap_or(0);
+        let mut status = tracing.exit_status().or(self.exit_status).unwrap_or(0);
+        if let Some(executed) = &mut self.executed {
+            executed.note_matches(tracing.known());
+            for description in executed.unmatched() {
+                message(format_args!("{description} has matched no probe in any program"));
+            }
+        }
         // An interruption during planning leaves the probes unplaced, which is not an error.
         let is_without = !self.was_placed && !interrupt::requested();
         let mut refused = tracing.known().refused().iter();
@@ -128,20 +162,18 @@ impl<'a> Trace<'a> {
         }
         self.printer.sink().finish(&mut self.out, status)?;
         self.out.flush()?;
+        self.show_files()?;
         Ok(status as u8)
     }
 
     fn events(&mut self, attached: &mut Attached) -> Result<(), anyhow::Error> {
-        while !interrupt::requested() && !attached.is_finished() {
+        while !interrupt::requested() && !self.is_finished(attached) {
             self.was_placed = self.was_placed || attached.has_places();
             self.seen.look(attached.known());
-            let outputs = attached.step()?;
-            if attached.known().is_loaded() {
-                self.announce(attached.known(), attached.patches())?;
-            }
-            self.print(attached.tracing_mut(), outputs)?;
+            self.round(attached)?;
             self.out.flush()?;
             self.aggregated.watch_cost(attached)?;
+            self.show(attached)?;
             if self.losses_at.elapsed() >= LOSSES_PERIOD {
                 self.losses(attached.tracing())?;
                 self.losses_at = Instant::now();
@@ -153,7 +185,14 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    fn announce(&mut self, known: &Known, patches: &[Patch]) -> Result<(), nanoprobe_export::Error> {
+    /// Whether there is nothing more to wait for, in executed programs either.
+    fn is_finished(&self, attached: &Attached) -> bool {
+        let is_busy = self.executed.as_ref().is_some_and(Executed::is_busy);
+        let goes_on = is_busy && attached.has_ended() && attached.tracing().exit_status().is_none();
+        self.exit_status.is_some() || attached.is_finished() && !goes_on
+    }
+
+    pub(super) fn announce(&mut self, known: &Known, patches: &[Patch]) -> Result<(), nanoprobe_export::Error> {
         self.told.announce(known, patches, self.printer.sink(), &mut self.out)
     }
 
@@ -161,14 +200,14 @@ impl<'a> Trace<'a> {
         self.told.losses(tracing, self.printer.sink(), &mut self.out)
     }
 
-    fn print(&mut self, tracing: &mut Tracing, outputs: Vec<Output>) -> Result<(), anyhow::Error> {
+    pub(super) fn print(&mut self, tracing: &mut Tracing, outputs: Vec<Output>) -> Result<(), anyhow::Error> {
         let mut following = if self.printer.options().printing.flow_indent {
             following(tracing.known(), &outputs)
         } else {
             Vec::new()
         };
         for output in outputs {
-            // The list is in reverse: its last element is for the first output.
+            // The list is in reverse order: its last element belongs to the first output.
             let next = following.pop().flatten();
             match output {
                 Output::Record {
@@ -182,13 +221,14 @@ impl<'a> Trace<'a> {
                 Output::Fault { epid, fault } => {
                     if let Some((probe, ..)) = tracing.known().enabling(epid) {
                         self.seen.fired(probe);
-                        let probe = probe_name(probe);
+                        let probe = probe_name(tracing.known(), probe);
                         self.printer.sink().fault(&mut self.out, epid, &probe, &fault)?;
                     }
                 }
                 Output::Library { sites, pauses } => {
                     self.verbose(format_args!("library: {sites} sites, {}", stood(&pauses)));
                 }
+                Output::Child { pid } => self.verbose(format_args!("process {pid} is traced, too")),
                 Output::Warning(text) => self.printer.sink().warning(&mut self.out, &text)?,
                 Output::Exited(exit) => {
                     let pid = tracing.known().process().map(Process::pid);
@@ -219,7 +259,7 @@ impl<'a> Trace<'a> {
         let Some(clause) = self.program.clauses.get(enabling.clause) else {
             return Ok(());
         };
-        let probe = probe_name(probe);
+        let probe = probe_name(known, probe);
         let event = Event {
             epid,
             probe: &probe,
@@ -235,6 +275,9 @@ impl<'a> Trace<'a> {
         let epochs = table.take_epochs();
         if !epochs.is_empty() {
             tracing.begin_epochs(&epochs)?;
+            if self.executed.is_some() {
+                self.epochs.extend(epochs);
+            }
         }
         match printed {
             Ok(_) => Ok(()),
@@ -246,29 +289,38 @@ impl<'a> Trace<'a> {
         }
     }
 
-    fn verbose(&self, text: std::fmt::Arguments<'_>) {
+    pub(super) fn verbose(&self, text: std::fmt::Arguments<'_>) {
         if self.is_verbose {
             message(text);
         }
     }
 }
 
-/// The requested format, and the flame graph with it.
+/// The sink of the requested format, with those of the profiles.
 fn sink(arguments: &Arguments, options: &Options, known: &Known) -> Box<dyn Sink> {
     let format = arguments.format.sink(options, arguments.verbose);
-    let Some(path) = &arguments.flame_graph else {
+    if arguments.profiles.is_empty() {
         return format;
-    };
-    let title = match (&arguments.command, known.process()) {
+    }
+    let title = subject(arguments, known);
+    let profiles = arguments
+        .profiles
+        .iter()
+        .map(|(format, path)| format.sink(path, &title));
+    Box::new(Several(std::iter::once(format).chain(profiles).collect()))
+}
+
+/// What is traced.
+pub(super) fn subject(arguments: &Arguments, known: &Known) -> String {
+    match (&arguments.command, known.process()) {
         (Some(command), _) => command.clone(),
         (None, Some(process)) => format!("{} (pid {})", process.facts().name, process.pid()),
         (None, None) => String::new(),
-    };
-    Box::new(Several(vec![format, Box::new(FlameGraph::new(path, title))]))
+    }
 }
 
-/// For each output, the enabled probe and the probe of its thread's next record, found from the
-/// last output to the first. Of several clauses at one return, only the last ends the level (`-F`).
+/// For each output, the enabled probe and the probe of its thread's next record, computed from the last output to the
+/// first. For `-F`: of several clauses at one return, only the last ends the level of indentation.
 fn following(known: &Known, outputs: &[Output]) -> Vec<Option<(u32, u32)>> {
     let mut later = HashMap::new();
     let of = |output: &Output| match output {

@@ -1,4 +1,4 @@
-//! A run at the address that was chosen for its detour: the patch, the detour, and the tables.
+//! Builds a run at the address that was chosen for its detour: the patch, the detour, and the tables.
 
 use super::built::{Built, Move, Origin, Redirect};
 use super::compose::{Composed, Content, compose};
@@ -28,6 +28,8 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
         mut redirects,
     } = write(run, &composed, detour)?;
     sort_by_numbers(&mut redirects, |redirect| (redirect.from.0, redirect.to.0));
+    // The redirects are kept as long as the patch, and there may be a hundred thousand patches.
+    redirects.shrink_to_fit();
     Ok(Built {
         partial: partial(&composed, detour),
         address: run.start,
@@ -46,7 +48,7 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
     })
 }
 
-/// What is written into the text.
+/// The bytes that a patch writes into the text.
 struct Written {
     original: Vec<u8>,
     patched: Vec<u8>,
@@ -54,7 +56,7 @@ struct Written {
     redirects: Vec<Redirect>,
 }
 
-/// The run whose springboard this one carries, and where that one's detour is.
+/// The run whose springboard this run carries, and the address of that run's detour.
 fn placed_guest(run: &RunPlan) -> Option<(Guest, TargetAddress)> {
     run.guest.and_then(|guest| Some((guest, guest.detour?)))
 }
@@ -71,7 +73,8 @@ fn write(run: &RunPlan, composed: &Composed, detour: TargetAddress) -> Result<Wr
     let mut patched = original.clone();
     match run.tactic {
         Tactic::Trap => {
-            // The program may swallow a trap. The thread then goes on after the first int3, and meets the next one.
+            // The program may swallow a trap. The thread then continues after the first `int3`, and meets the next
+            // `int3`.
             let to = match composed.descriptor {
                 Some(position) => Some(TargetAddress(at(detour, position).0 | REDIRECT_EMULATION)),
                 None => entry(0),
@@ -87,7 +90,7 @@ fn write(run: &RunPlan, composed: &Composed, detour: TargetAddress) -> Result<Wr
             overwrite(&mut patched, 0, &jump(run.start, run.constraint, detour)?);
             redirect_boundaries(run, 5, &mut patched, entry, &mut redirects);
         }
-        // The rest of the jump is the successor's.
+        // The rest of the jump belongs to the successor.
         Tactic::Evict if run.successor.is_some() => {
             overwrite(&mut patched, 0, &jump(run.start, run.constraint, detour)?);
             redirect_boundaries(run, 5, &mut patched, entry, &mut redirects);
@@ -143,12 +146,13 @@ fn departures(run: &RunPlan, composed: &Composed, detour: TargetAddress) -> Vec<
         original: *to,
         relocated: at(detour, *position),
     }));
-    // A thread on the springboard has come from the site, and has done nothing yet.
+    // A thread on the springboard comes from the site and has executed nothing since.
     departures.extend(run.springboard().map(|springboard| Move {
         original: run.start,
         relocated: springboard.jump,
     }));
     sort_by_number(&mut departures, |departure| departure.relocated.0);
+    departures.shrink_to_fit();
     departures
 }
 
@@ -162,7 +166,7 @@ fn partial(composed: &Composed, detour: TargetAddress) -> Vec<Origin> {
     composed.pushed.iter().map(origin).collect()
 }
 
-/// Replaces bytes from `at` on, as far as there are any.
+/// Replaces the bytes from `at` on, up to their end at most.
 pub(crate) fn overwrite(bytes: &mut [u8], at: usize, new: &[u8]) {
     for (to, from) in bytes.iter_mut().skip(at).zip(new) {
         *to = *from;
@@ -201,7 +205,7 @@ fn evict(
         });
     }
     if springboard.host.is_some() {
-        // Its bytes are among the host's.
+        // The springboard's bytes are part of the host's patch.
         return Ok(([0xeb, distance], Vec::new()));
     }
     let mut patched = springboard.original.clone();
@@ -235,8 +239,8 @@ fn evict(
     Ok(([0xeb, distance], written))
 }
 
-/// Writes the springboard of another run into the rear of the last displaced instruction. Where it lies among the bytes
-/// of this run's own jump, the two must have been placed so that they agree.
+/// Writes the springboard of another run into the rear of the last displaced instruction. If the springboard overlaps
+/// this run's own jump, the shared bytes must be equal.
 fn carry(run: &RunPlan, guest: Guest, detour: TargetAddress, patched: &mut [u8]) -> Result<(), Refusal> {
     let unprotected = Refusal::BoundaryUnprotected {
         start: guest.jump,

@@ -1,19 +1,20 @@
-//! What is built of a run: the bytes, and where each original instruction lives on.
+//! The result of building a run: the bytes, and the new place of each original instruction.
 
 use crate::{TargetAddress, TextRange, TrapForm};
 
-/// Where a trap sends a thread (`struct np_redirect`).
+/// Where a trap sends a thread: `struct np_redirect` of the agent's contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Redirect {
-    /// Address of the trapping byte.
+    /// The address of the trapping byte.
     pub from: TargetAddress,
-    /// Where the instruction that used to start there lives on (the fires before it included). With
-    /// [`crate::REDIRECT_EMULATION`] in it: the address of a `struct np_emulation`, and the agent does the rest.
+    /// The address in the detour that stands for the instruction that started at `from`, including the fires before it.
+    /// If the bit [`crate::REDIRECT_EMULATION`] is set, this is the address of a `struct np_emulation`, which the agent
+    /// carries out.
     pub to: TargetAddress,
 }
 
-/// Two places at which a thread does the same from here on, all else being equal: a stopped thread may be moved between
-/// them by its instruction pointer alone.
+/// Two addresses from which a thread with the same registers does the same. A stopped thread may be moved between them
+/// by changing its instruction pointer alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Move {
     /// In the original text.
@@ -22,61 +23,64 @@ pub struct Move {
     pub relocated: TargetAddress,
 }
 
-/// What a fault in a detour is to be reported as, from an address on: see [`Built::origins`].
+/// For a part of the detour, given by its first address, the original address at which a fault in that part is
+/// reported. See [`Built::origins`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Origin {
     /// In the detour.
     pub relocated: TargetAddress,
-    /// The original instruction; `None`: this is code of the detour's own.
+    /// The original instruction; `None` for the detour's own code.
     pub original: Option<TargetAddress>,
-    /// Words that have been pushed here. The original instruction would not have pushed them if it had faulted.
+    /// How many words the copy has pushed by now that the original instruction would not have pushed if it had faulted.
     pub pushed: u8,
 }
 
-/// The bytes to write for one run, and which original address corresponds to which new one.
+/// The bytes to write for one run, and tables that map original addresses to new addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Built {
-    /// Where the patch is written.
+    /// The address at which the patch is written.
     pub address: TargetAddress,
-    /// The text it replaces.
+    /// The text that the patch replaces.
     pub original: Vec<u8>,
     /// The patch, as long as `original`.
     pub patched: Vec<u8>,
-    /// Of an `evict`: the padding that becomes the springboard. It is written before the patch, or with it. It is taken
-    /// back after the patch, when no thread stands on its jump. What lies before the first nop is no head, since only a
-    /// jump leads there. From the first nop on every start traps.
+    /// Of an `evict`: the padding that becomes the springboard. It is written before the patch or with it, and taken
+    /// back after the patch, when no thread stands on its jump. The part before the first nop is no head, since only a
+    /// jump leads there. From the first nop on, every start traps.
     pub springboard: Vec<TextRange>,
-    /// Of an `evict` without springboard: the start of the patch directly after it, with whose bytes its jump ends.
-    /// This patch needs exactly that one in the text.
+    /// Of an `evict` without a springboard: the start of the patch directly after it. The jump of this patch ends
+    /// with that patch's bytes, so it must not be in the text without that patch.
     pub successor: Option<TargetAddress>,
-    /// Of an `evict` whose springboard lies in a displaced instruction: the start of that one's patch. This patch needs
-    /// that one in the text.
+    /// For an `evict` whose springboard lies in a displaced instruction: the start of that instruction's patch, the
+    /// host. The `evict` must be in the text only together with its host.
     pub host: Option<TargetAddress>,
-    /// The other side: where the springboard of another patch lies, at the end of the patched bytes. While a thread may
-    /// stand on its jump, or come back to it, the patch must stay as it is.
+    /// The reverse of `host`: the address of another patch's springboard, at the end of the patched bytes. The patch
+    /// must stay as it is while a thread may stand on the springboard's jump, or come back to it.
     pub carries: Option<TargetAddress>,
     /// The code at the detour's address, then its literals.
     pub detour: Vec<u8>,
-    /// How many 8-byte literals end it: bytes that are not code.
+    /// The number of 8-byte literals at the detour's end, which are not code.
     pub literals: usize,
     /// The form of a `trap`.
     pub form: Option<TrapForm>,
-    /// One for every boundary, for every site after a jump, and for every byte of a `trap`; ascending.
+    /// One for every boundary, for every site after a jump, and for every byte of a `trap`. Ascending.
     pub redirects: Vec<Redirect>,
-    /// One for every displaced instruction, after what fires before it; ascending. They serve in both directions: into
-    /// the detour when a thread stands in the run at attach, and out of it at detach.
+    /// One move for every displaced instruction, ascending. A thread that stands at the instruction is moved into the
+    /// detour at attach, and out of it at detach. Its place in the detour is after the calls of the instruction's
+    /// handlers.
     pub moves: Vec<Move>,
-    /// Further places from which a thread can be moved out of the detour: before the fires, and at the jumps that
-    /// leave. Not for moving in. Ascending by `relocated`.
+    /// Further places from which a thread can be moved out of the detour, but not into it: before the fires, and at the
+    /// jumps that leave the detour. Ascending by `relocated`.
     pub departures: Vec<Move>,
-    /// Places within relocated instructions at which words are pushed already. Not for moving.
+    /// Places within relocated instructions at which words have been pushed already. No thread may be moved to such a
+    /// place.
     pub partial: Vec<Origin>,
 }
 
 impl Built {
-    /// Which original address the code at `detour` stands for when an instruction there faults: ascending, each entry
-    /// up to the next. A relocated instruction stands for its original up to its end. A place before fires, or where
-    /// the detour is left, does so only until its first instruction has run.
+    /// For a fault in the detour at the address `detour`: which original address the code stands for. Ascending; each
+    /// entry holds up to the next. A relocated instruction stands for its original up to its end. A place before fires,
+    /// or at which the detour is left, stands for an original only until its first instruction has run.
     pub fn origins(&self, detour: TargetAddress) -> Vec<Origin> {
         let mut origins: Vec<Origin> = Vec::with_capacity(2 * self.departures.len() + self.moves.len() + 2);
         let origin = |relocated, original| Origin {
@@ -91,7 +95,7 @@ impl Built {
         let moves = self.moves.iter().chain(&self.departures);
         origins.extend(moves.map(|entry| origin(entry.relocated, Some(entry.original))));
         origins.extend(&self.partial);
-        // Of several at one place the last counts.
+        // If several have the same address, the last one counts.
         origins.reverse();
         origins.sort_by_key(|origin| origin.relocated);
         origins.dedup_by_key(|origin| origin.relocated);
@@ -100,7 +104,8 @@ impl Built {
 }
 
 impl Built {
-    /// The text that it changes, its head first; without the springboard, which stays longer.
+    /// The ranges of text that the patch changes; the first one is its head. The springboard is left out because it
+    /// stays longer.
     pub fn ranges(&self) -> Vec<TextRange> {
         vec![TextRange {
             address: self.address,

@@ -14,7 +14,7 @@ use crate::relocate::{Original, relocate};
 use crate::trap::{Copy, Pending, emit_descriptor, emit_routines};
 use crate::{Displaced, FireCondition, Refusal, TargetAddress, TrapForm};
 
-/// What a detour is made of.
+/// The parts of a detour.
 #[derive(Clone, Copy)]
 pub(crate) struct Content<'a> {
     pub instructions: &'a [Displaced],
@@ -22,29 +22,31 @@ pub(crate) struct Content<'a> {
     pub end: TargetAddress,
     /// The function's ranges.
     pub inside: &'a [Range<TargetAddress>],
-    /// Of a trap: its form. It has one instruction.
+    /// If the run is a trap, the form of the trap. Such a run has only one instruction.
     pub trap: Option<TrapForm>,
 }
 
-/// A detour, still movable. All positions are in bytes from its start.
+/// A detour whose address is not chosen yet. All positions are in bytes from its start.
 #[derive(Clone, Debug)]
 pub(crate) struct Composed {
     pub code: Assembled,
-    /// For each instruction: where it begins with what fires before it.
+    /// For each instruction: the start of the fires before it.
     pub entries: Vec<u64>,
-    /// For each instruction: where its relocated form begins.
+    /// For each instruction: the start of its relocated form.
     pub relocated: Vec<u64>,
-    /// Jumps that leave the detour, and places to which the kernel returns, and where they lead.
+    /// The jumps that leave the detour, and the places to which the kernel returns, each with the address to which it
+    /// leads.
     pub leaving: Vec<(u64, TargetAddress)>,
-    /// From where on a relocated instruction has pushed words. Its original has not pushed them when it faults.
+    /// Places at which a relocated instruction may fault after it has pushed words, whereas the original would not have
+    /// pushed them. Each has the position, the original's address, and the number of words.
     pub pushed: Vec<(u64, TargetAddress, u8)>,
-    /// Of a trap that the agent's signal handler carries out: its `struct np_emulation`.
+    /// For a trap that the agent's signal handler carries out: the position of its `struct np_emulation`.
     pub descriptor: Option<u64>,
-    /// How many 8-byte words before the literals are that.
+    /// The size of that structure, in 8-byte words before the literals.
     pub descriptor_words: usize,
 }
 
-/// Where a conditional branch leads.
+/// The target of a conditional branch.
 fn branch_target(instruction: &Instruction) -> Option<TargetAddress> {
     (Kind::of(instruction) == Kind::Conditional).then(|| TargetAddress(instruction.near_branch_target()))
 }
@@ -64,12 +66,12 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
     composer.finish()
 }
 
-/// What fires on a branch's taken edge, and where that leads.
+/// The fires on a branch's taken edge, and the target of the edge.
 struct TakenEdge {
     block: Block,
     label: Label,
     target: TargetAddress,
-    /// The target is a later instruction of the run.
+    /// Its label if the target is a later instruction of the run.
     within: Option<Label>,
 }
 
@@ -82,11 +84,11 @@ struct Composer<'a> {
     edges: Vec<TakenEdge>,
     leaving: Vec<(Label, TargetAddress)>,
     pushed: Vec<(Label, TargetAddress, u8)>,
-    /// One for each instruction: where it begins, with what fires before it.
+    /// For each instruction: the label of the fires before it.
     entries: Vec<Label>,
-    /// One for each instruction so far: where its relocated form begins,
+    /// For each instruction so far: the label of its relocated form,
     relocated: Vec<Label>,
-    /// and ends.
+    /// and the label after its relocated form.
     ends: Vec<Label>,
 }
 
@@ -108,7 +110,7 @@ impl<'a> Composer<'a> {
         }
     }
 
-    /// Appends one instruction with what fires at it; whether control flow goes on after it.
+    /// Appends one instruction with its fires. Returns whether control flow continues after it.
     fn instruction(&mut self, index: usize, displaced: &Displaced) -> Result<bool, Refusal> {
         let Displaced { address, bytes, points } = displaced;
         let instruction = displaced.decode();
@@ -161,8 +163,9 @@ impl<'a> Composer<'a> {
         Ok(!kind.is_transfer() && kind != Kind::Call)
     }
 
-    /// A branch to a later instruction of the run stays in the detour: in the text that instruction traps. A branch to
-    /// an earlier one does not, or a loop would never be seen outside.
+    /// The label of a branch target that is a later instruction of the run. Such a branch stays in the detour, because
+    /// the instruction traps in the text. A branch to an earlier instruction leaves the detour: a loop inside the
+    /// detour would never return to the text.
     fn target_within(&self, index: usize, instruction: &Instruction) -> Option<Label> {
         let target = branch_target(instruction)?;
         let mut later = self.content.instructions.iter().zip(&self.entries).skip(index + 1);

@@ -1,4 +1,4 @@
-//! What happens on a hit: counters and handlers.
+//! The code for what happens on a hit: counters are incremented, handlers are called.
 
 use std::ops::Range;
 
@@ -10,12 +10,13 @@ use crate::assemble::Assembler;
 use crate::relocate::{Original, load_branch_target};
 use crate::{Fire, FireCondition, Point, Position, Refusal, TargetAddress};
 
-/// The fires of all points of one condition before one instruction: they share one frame.
+/// The fires before one instruction of all points with the same condition. They share one frame.
 pub(crate) struct Block {
     site: TargetAddress,
     position: Position,
     full_frame: bool,
-    /// Called by the agent from a signal handler (`np_call_routine`): on another stack than the program's.
+    /// Whether the agent calls the block from a signal handler (`np_call_routine`), on a stack that is not the
+    /// program's.
     routine: bool,
     fires: Vec<Fire>,
 }
@@ -44,7 +45,7 @@ impl Block {
         })
     }
 
-    /// Where the stack pointer at the site is, seen from handlers without a full frame.
+    /// How handlers without a full frame find the stack pointer at the site.
     fn stack_pointer(&self) -> StackPointer {
         let distance = frame::LIGHT_FRAME + frame::red_zone(self.position);
         if self.routine {
@@ -54,13 +55,13 @@ impl Block {
         }
     }
 
-    /// Whether handlers are called.
+    /// Whether the block calls handlers.
     pub fn calls(&self) -> bool {
         self.fires.iter().any(|fire| matches!(fire, Fire::Call { .. }))
     }
 
-    /// The same, to be called by the agent. The stack has no red zone, and holds, from its pointer up: the return
-    /// address, a word of the agent's, the program's stack pointer.
+    /// This block in the form that the agent calls. Its stack has no red zone. From the stack pointer up, the stack
+    /// holds the return address, a word of the agent's, and the program's stack pointer.
     pub fn into_routine(self) -> Block {
         Block {
             position: Position::Entry,
@@ -71,16 +72,17 @@ impl Block {
 }
 
 impl Block {
-    /// The same, telling its functions another instruction pointer.
+    /// This block, changed so that it passes another instruction pointer to its functions.
     pub fn reported_at(self, site: TargetAddress) -> Block {
         Block { site, ..self }
     }
 }
 
-/// An indirect jump, and the ranges outside of which it must lead for something to fire.
+/// An indirect jump, and the ranges of its function: the block fires only if the jump leads outside of them.
 pub(crate) type Leaving<'a> = (Original<'a>, &'a [Range<TargetAddress>]);
 
-/// Enters, finds the context, fires, leaves. With `leaving`: only when that indirect jump goes outside of the ranges.
+/// Emits the entry, the look-up of the context, the fires and the exit. With `leaving`, the fires run only if that
+/// indirect jump leaves the ranges.
 pub(crate) fn emit_block(
     code: &mut Assembler,
     rare: &mut Vec<Rare>,
@@ -145,17 +147,17 @@ pub(super) fn check_counters(fires: &[Fire]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What the stack pointer was at the site, seen from where it is.
+/// How to compute the stack pointer at the site from the present stack pointer.
 #[derive(Clone, Copy)]
 pub(super) enum StackPointer {
-    /// So many bytes above.
+    /// It lies this many bytes above the present stack pointer.
     Above(u64),
-    /// What the word there, so many bytes above, says.
+    /// It is stored this many bytes above the present stack pointer.
     Stored(u64),
 }
 
 impl StackPointer {
-    /// Of lea, or of mov: the operands are the same.
+    /// The opcode: of `lea` or of `mov`, with the same operands.
     fn opcode(self) -> u8 {
         match self {
             StackPointer::Above(_) => 0x8d,
@@ -170,13 +172,13 @@ impl StackPointer {
     }
 }
 
-/// What handlers find.
+/// The frame on the stack that handlers find.
 #[derive(Clone, Copy)]
 pub(super) struct Frame {
     pub stack_pointer: StackPointer,
-    /// All general registers are in it.
+    /// Whether the frame holds all general registers.
     pub full: bool,
-    /// Handlers run on the context's own stack.
+    /// Whether handlers run on the context's own stack.
     pub own_stack: bool,
 }
 
@@ -197,7 +199,7 @@ pub(super) fn emit_fires(code: &mut Assembler, rare: &mut Vec<Rare>, fires: &[Fi
                 first = false;
                 rest = behind;
             }
-            // Not here: blocks of functions have their own frame.
+            // Fires of functions do not occur here: their blocks have another frame.
             Fire::Function { .. } => rest = rest.get(1..).unwrap_or_default(),
             Fire::TakeReturn { take, stub } => {
                 code.bytes(&[0x56]); // push rsi
@@ -263,7 +265,7 @@ fn emit_calls(code: &mut Assembler, rare: &mut Vec<Rare>, calls: &[Fire], frame:
         code.bytes_u64(&[0x48, 0xb8], handler.0); // mov rax, handler
         code.bytes(&[0xff, 0xd0]); // call rax
     }
-    // The handlers left all registers alone.
+    // The handlers have preserved all registers.
     match (frame.full, frame.own_stack) {
         (true, true) => code.bytes_u32(&[0x48, 0x81, 0xc4], 128), // add rsp, 128
         (true, false) => code.bytes(&[0x48, 0x83, 0xc4, 104]),    // add rsp, 104

@@ -1,4 +1,4 @@
-//! Entering and leaving the handlers' world: registers, flags, the thread's context.
+//! Entering and leaving the handlers: registers, flags, the thread's context.
 //!
 //! The stack, from high to low (`struct np_frame` of the agent's contract):
 //!
@@ -12,8 +12,8 @@
 //!   rsp at handlers ->                                             its alignment is the program's, not the ABI's
 //! ```
 //!
-//! On a small stack nothing but the first three words lies there, below 16 bytes of Go's. Handlers run on a stack of
-//! the context's own; a full frame is made there:
+//! A small stack (Go's) holds only rax, r15 and the flags, below 16 bytes that Go may use. Handlers run on a stack
+//! that belongs to the context; a full frame is made there:
 //!
 //! ```text
 //!   context->handler_stack ->   rsp of the detour
@@ -31,10 +31,10 @@ use super::runtime::{Runtime, ThreadKey};
 use crate::assemble::{Assembler, Label};
 use crate::{Position, Refusal, TargetAddress};
 
-/// Bytes of the three pushed words.
+/// The bytes of the three words that every frame has.
 pub(super) const LIGHT_FRAME: u64 = 24;
 
-/// Of the context: offsets that detours write (`struct np_context`).
+/// Offsets in `struct np_context` that detours use.
 pub(super) mod context {
     pub const FRAME: u8 = 8;
     pub const TARGET_RSP: u8 = 16;
@@ -54,7 +54,8 @@ pub(super) fn red_zone(position: Position) -> u64 {
     }
 }
 
-/// Down to r15: from here on r15 is free, everything else but rsp is the program's, flags included.
+/// Emits the entry up to the push of r15. From then on r15 is free; all other registers but rsp, and the flags, are the
+/// program's.
 pub(super) fn emit_enter(code: &mut Assembler, position: Position) {
     match red_zone(position) {
         0 => {}
@@ -64,15 +65,15 @@ pub(super) fn emit_enter(code: &mut Assembler, position: Position) {
     code.bytes(&[0x41, 0x57]); // push r15
 }
 
-/// The flags: from here on rax and the flags are free.
+/// Saves the flags. From then on rax and the flags are free.
 pub(super) fn emit_save_flags(code: &mut Assembler) {
     code.bytes(&[0x9f]); // lahf
     code.bytes(&[0x0f, 0x90, 0xc0]); // seto al
     code.bytes(&[0x50]); // push rax
 }
 
-/// r15 = the thread's context: `slots[(key * factor) >> 52]`, when its key is ours and its context is not 0. The label
-/// is where a thread goes on that has none.
+/// Sets r15 to the thread's context: `slots[(key * factor) >> 52]`, if its key is the thread's and its context is not
+/// 0. A thread without a context continues at `leave`.
 pub(super) fn emit_find_context(code: &mut Assembler, rare: &mut Vec<Rare>, runtime: &Runtime, leave: Label) {
     let (miss, found) = (code.label(), code.label());
     match runtime.thread_key {
@@ -99,7 +100,7 @@ pub(super) fn emit_find_context(code: &mut Assembler, rare: &mut Vec<Rare>, runt
     });
 }
 
-/// r15 is where an indirect jump leads: to `inside` when that is one of the ranges. Changes rax and the flags.
+/// Jumps to `inside` if r15, the target of an indirect jump, lies in one of the ranges. Changes rax and the flags.
 pub(super) fn emit_jump_if_inside(
     code: &mut Assembler,
     ranges: &[Range<TargetAddress>],
@@ -120,7 +121,7 @@ pub(super) fn emit_jump_if_inside(
     Ok(())
 }
 
-/// Back to the program's state.
+/// Restores the program's state.
 pub(super) fn emit_leave(code: &mut Assembler, position: Position) {
     code.bytes(&[0x58]); // pop rax
     code.bytes(&[0x04, 0x7f]); // add al, 0x7f
@@ -136,7 +137,7 @@ pub(super) fn emit_leave(code: &mut Assembler, position: Position) {
     }
 }
 
-/// What lies after the hot path.
+/// Emits a path that lies after the hot path.
 pub(super) fn emit_rare(code: &mut Assembler, runtime: &Runtime, path: Rare) {
     match path {
         Rare::Miss { here, found, leave } => {

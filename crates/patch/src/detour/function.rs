@@ -1,5 +1,5 @@
-//! Function handlers: a hit calls a dispatcher, an ordinary function of the program's own, with all general registers
-//! in memory. It may change every one of them.
+//! Function handlers: a hit calls a dispatcher, an ordinary function of the program, with all general registers in
+//! memory. The dispatcher may change each of them.
 //!
 //! The stack, from high to low (`struct np_regs` of the library's header, 18 words):
 //!
@@ -21,8 +21,8 @@
 //!     1: jump to `resume` with rsp = regs; it loads everything, rip, rsp and all flags, too
 //! ```
 //!
-//! A handler may know, before it looks at the registers, that it will change nothing of the program. Then the hit is
-//! over sooner: at a function's entry `quick` is asked before all this.
+//! Some handlers know, before they look at the registers, that they will change nothing. To make such hits cheaper, a
+//! detour at a function's entry calls `quick` before it saves all registers.
 //!
 //! ```text
 //!   rsp at the site ->
@@ -34,8 +34,8 @@
 //!                        the return address      of quick's own call
 //! ```
 //!
-//! A run that is called is entered by `call [rsp - 16]`, 8 bytes above the stack pointer at the site. So the return
-//! address that is there is pushed once more, by a call of its own, and the processor predicts the return.
+//! A run that is called is entered by `call [rsp - 16]`, 8 bytes above the stack pointer at the site. That call
+//! pushes the return address once more, so the processor predicts the return.
 //!
 //! Flags are saved by pushf, which is cheap, so that the dispatcher sees all of them. They are restored by sahf, since
 //! popf costs twenty times as much. A dispatcher answers 1 when the direction flag is set, or when it changed a flag
@@ -51,7 +51,7 @@ use crate::{Fire, Position, Quick, Refusal, TargetAddress};
 
 /// Bytes of `struct np_regs`.
 const REGISTERS: u32 = 144;
-/// Of its fields.
+/// Offsets of fields of `struct np_regs`.
 const RIP: u32 = 120;
 const FLAGS: u32 = 128;
 const STACK_POINTER: u32 = 136;
@@ -63,7 +63,8 @@ pub(super) struct FunctionBlock<'a> {
     pub fires: &'a [Fire],
 }
 
-/// Saves, compares where the jump leads (with `leaving`), calls each dispatcher, restores.
+/// Emits a block that saves the registers, checks where the jump leads (with `leaving`), calls each dispatcher, and
+/// restores the registers.
 pub(super) fn emit_function_block(
     code: &mut Assembler,
     rare: &mut Vec<Rare>,
@@ -136,13 +137,13 @@ pub(super) fn emit_function_block(
     Ok(())
 }
 
-/// Calls `quick`, and goes on after the block when that was all.
+/// Calls `quick`, and continues after the block if `quick` has done all that is to be done.
 fn emit_quick(code: &mut Assembler, cookie: u64, quick: Quick, behind: Label) {
     let full = code.label();
     let (Quick::Inline(function) | Quick::Called(function)) = quick;
     let is_called = matches!(quick, Quick::Called(_));
     if is_called {
-        code.bytes(&[0x50, 0x50]); // push rax, rax: two places
+        code.bytes(&[0x50, 0x50]); // push rax, rax: room for two words
     }
     code.bytes(&[0x50]); // push rax
     code.bytes(&[0x9f]); // lahf
@@ -151,7 +152,7 @@ fn emit_quick(code: &mut Assembler, cookie: u64, quick: Quick, behind: Label) {
     code.bytes(&[0x51, 0x52, 0x56, 0x57, 0x41, 0x50]); // push rcx, rdx, rsi, rdi, r8
     if is_called {
         code.local(&[0x48, 0x8d, 0x05], behind); // lea rax, [rip + behind]
-        code.bytes(&[0x48, 0x89, 0x44, 0x24, 0x40]); // mov [rsp + 64], rax: above the seven
+        code.bytes(&[0x48, 0x89, 0x44, 0x24, 0x40]); // mov [rsp + 64], rax: above the seven pushed words
     }
     code.bytes_u64(&[0x48, 0xbf], cookie); // mov rdi, cookie
     code.bytes_u64(&[0x48, 0xb8], function.0); // mov rax, quick
@@ -180,7 +181,7 @@ fn emit_quick(code: &mut Assembler, cookie: u64, quick: Quick, behind: Label) {
 
 fn emit_save(code: &mut Assembler, red_zone: u32) {
     if red_zone == 0 {
-        code.bytes(&[0x54]); // push rsp: what it is at the site
+        code.bytes(&[0x54]); // push rsp: its value at the site
     } else {
         code.bytes_u32(&[0x48, 0x8d, 0xa4, 0x24], (red_zone + 8).wrapping_neg()); // lea rsp, [rsp - 8 - red zone]
     }
@@ -192,7 +193,7 @@ fn emit_save(code: &mut Assembler, red_zone: u32) {
     code.bytes(&[0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57]); // push r12 .. r15
 }
 
-/// rsp = regs; rax is free, since it is loaded late.
+/// Restores from rsp = regs. rax is free, since it is loaded late.
 fn emit_restore(code: &mut Assembler, red_zone: u32) {
     code.bytes_u32(&[0x0f, 0xb6, 0x84, 0x24], FLAGS + 1); // movzx eax, byte [rsp + FLAGS + 1]
     code.bytes(&[0x24, 8]); // and al, 8: OF

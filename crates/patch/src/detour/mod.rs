@@ -9,7 +9,7 @@
 //!             literals
 //! ```
 //!
-//! The composition does not depend on the address, see [`crate::assemble`].
+//! The code's length does not depend on its address: see [`crate::assemble`].
 
 mod build;
 mod built;

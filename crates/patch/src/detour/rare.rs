@@ -1,16 +1,16 @@
-//! What a detour seldom needs: it lies after the hot path.
+//! The code that a detour seldom needs; it lies after the hot path.
 
 use crate::TargetAddress;
 use crate::assemble::Label;
 
-/// Something to be laid out after the hot path.
+/// A path that lies after the hot path.
 pub(crate) enum Rare {
-    /// A thread that was not found in the table: ask the agent, go on at `found`, or at `leave` without a context.
+    /// The thread is not in the table: asks the agent, and continues at `found`, or at `leave` if it has no context.
     Miss { here: Label, found: Label, leave: Label },
-    /// A hit while handlers run: counted, goes on at `behind`.
+    /// A hit while handlers run: counts it, and continues at `behind`.
     Missed { here: Label, behind: Label },
-    /// The direction flag is set, and functions want it clear.
+    /// The direction flag is set: clears it, as functions expect.
     Backwards { here: Label, behind: Label },
-    /// A dispatcher changed what the block does not restore: everything is loaded by its `resume`.
+    /// A dispatcher changed something that the block does not restore: its `resume` loads everything.
     Resume { here: Label, resume: TargetAddress },
 }

@@ -1,6 +1,6 @@
-//! What fires when a function returns whose return address was replaced (`agent/returns.h`).
+//! The fires at the return of a function whose return address was replaced (`agent/returns.h`).
 //!
-//! The thunk has pushed what a detour pushes, below two words of its own, so handlers find the frame that they know:
+//! The thunk has pushed the same words as a detour, below two words of its own, so handlers find the usual frame:
 //!
 //! ```text
 //!   context->target_rsp ->  the slot: the thunk's address      as at the function's entry
@@ -18,7 +18,7 @@ use crate::{Fire, Refusal, TargetAddress};
 /// The two words of the thunk.
 const THUNK_WORDS: u64 = 16;
 
-/// Where a stub leads.
+/// The addresses to which a stub leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReturnExits {
     /// `np_return_leave`.
@@ -27,10 +27,10 @@ pub struct ReturnExits {
     pub without_context: TargetAddress,
 }
 
-/// Builds the stub of a function: finds the thread's context, fires, leaves. It runs wherever it is written.
+/// Builds the stub of a function, which finds the thread's context, fires and leaves. It can run at any address.
 ///
 /// # Errors
-/// A counter beyond the reach of an instruction.
+/// A counter's offset is too large for an instruction.
 pub fn build_return_stub(
     fires: &[Fire],
     full_frame: bool,

@@ -1,4 +1,4 @@
-//! The linear decode.
+//! Decodes a function's bytes in a line, from the first to the last.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
 
@@ -8,13 +8,12 @@ use super::map::{CodeView, FunctionExtent, FunctionMap};
 use crate::TargetAddress;
 use crate::order::sort_by_number;
 
-/// What functions are aligned to, in bytes: no more zeros are padding.
+/// The alignment of functions, in bytes. A longer row of zeros is not padding.
 const ALIGNMENT: usize = 16;
 
-/// Decodes a function from its first byte to its last, in a line; then the padding after it.
-///
-/// Never fails: where the bytes are no instruction, decoding stops and [`FunctionMap::undecodable`] says where. Views
-/// and functions larger than 4 GiB are cut there.
+/// Decodes a function from its first byte to its last, in a line; then the padding after it. This never fails: at bytes
+/// that are no instruction decoding stops, and [`FunctionMap::undecodable`] yields their address. Views and functions
+/// are cut at 4 GiB.
 pub fn analyze(code: &CodeView<'_>, extent: &FunctionExtent) -> FunctionMap {
     let length = u32::try_from(code.bytes.len()).unwrap_or(u32::MAX);
     let bytes = code.bytes.get(..length as usize).unwrap_or_default();
@@ -66,19 +65,19 @@ fn decode_function(map: &mut FunctionMap, bytes: &[u8]) {
     }
 }
 
-/// Whether the makes of processor disagree about an instruction that leaves the straight line. A near branch with the
-/// prefix 66 has an offset of four bytes on Intel's processors. On AMD's it has two, and the address is cut to 16
+/// Whether Intel's and AMD's processors disagree about an instruction that leaves the straight line. A near branch with
+/// the prefix 66 has an offset of four bytes on Intel's processors. On AMD's it has two, and the target is cut to 16
 /// bits. A far branch through memory differs in the size of its pointer. No compiler makes such branches, and no copy
 /// can be right on both.
 fn is_ambiguous(instruction: &iced_x86::Instruction, rest: &[u8]) -> bool {
     let is_prefix = |byte: &u8| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf2 | 0xf3);
-    // ud0, too: AMD's has no operands. It begins with 0f ff.
+    // This includes ud0 (0f ff), which has no operands on AMD's processors.
     if instruction.flow_control() == FlowControl::Next
         || !rest.first().is_some_and(|byte| is_prefix(byte) || *byte == 0x0f)
     {
         return false;
     }
-    // AMD's takes f3 before loopne for loope, and f2 before loope for loopne.
+    // With the prefix f3, AMD's processors read loopne as loope; with f2, they read loope as loopne.
     let is_repeated = rest
         .iter()
         .take_while(|byte| is_prefix(byte))
@@ -91,7 +90,7 @@ fn is_ambiguous(instruction: &iced_x86::Instruction, rest: &[u8]) -> bool {
 }
 
 impl FunctionMap {
-    /// Takes down where an instruction leads, and which bytes of this view it refers to.
+    /// Records the targets of an instruction, and the bytes of this view to which it refers.
     pub(super) fn note(&mut self, instruction: &iced_x86::Instruction, from: u32) {
         let [branch, taken] = constant_targets(instruction);
         let branch = branch.map(|branch| (branch, from));
@@ -115,8 +114,8 @@ impl FunctionMap {
     }
 }
 
-/// Where an instruction says that code is: its branch target, and an address that it takes (`lea rax, [rip+x]`), since
-/// a computed branch may lead there.
+/// The addresses at which an instruction suggests code: its branch target, and an address that it takes (`lea rax,
+/// [rip+x]`), since a computed branch may lead there.
 fn constant_targets(instruction: &iced_x86::Instruction) -> [Option<TargetAddress>; 2] {
     let branch = match instruction.op0_kind() {
         OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64 => Some(instruction.near_branch_target()),
@@ -127,7 +126,7 @@ fn constant_targets(instruction: &iced_x86::Instruction) -> [Option<TargetAddres
     [branch.map(TargetAddress), taken.map(TargetAddress)]
 }
 
-/// Nops, int3 and zeros after the function. Zeros only when nothing but a few zeros follows: others may be data.
+/// Decodes the nops, int3 and zeros after the function. Zeros count only if few zeros follow: more may be data.
 fn decode_padding(map: &mut FunctionMap, bytes: &[u8]) {
     let mut offset = map.size;
     while let Some(rest) = bytes.get(offset as usize..).filter(|rest| !rest.is_empty()) {

@@ -10,8 +10,8 @@
 //!   jmp other              the stack pointer points at the return address
 //! ```
 //!
-//! rsp is followed, and rbp while it holds a frame's address. Where two ways join with different values, the value is
-//! unknown. What is loaded or computed is unknown, too. Of an unknown depth nothing is said.
+//! rsp is followed, and so is rbp while it holds a frame's address. Where two ways join with different values, the
+//! value is unknown. A loaded or computed value is unknown, too. A jump at an unknown depth is not reported.
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
@@ -20,7 +20,7 @@ use super::map::FunctionMap;
 use super::stack::{INSTRUCTIONS_MAX, Node, nodes};
 use crate::TargetAddress;
 
-/// Bytes between a register and the return address, upwards; `None`: unknown.
+/// The distance from each register up to the return address, in bytes; `None`: unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Depths {
     rsp: Option<i64>,
@@ -37,7 +37,7 @@ impl Depths {
 }
 
 /// The jumps out of a function ([`FunctionMap::tail_jumps`]) at which the stack pointer points at the return address,
-/// on every way there. The first part begins with the function's entry.
+/// whichever way a thread came. The first part begins with the function's entry.
 pub fn frameless_jumps(parts: &[FunctionMap]) -> Vec<TargetAddress> {
     let jumps: Vec<TargetAddress> = parts.iter().flat_map(FunctionMap::tail_jumps).collect();
     let count = |part: &FunctionMap| part.code().len();
@@ -54,7 +54,7 @@ pub fn frameless_jumps(parts: &[FunctionMap]) -> Vec<TargetAddress> {
         .collect()
 }
 
-/// Before each instruction that is reached from the entry.
+/// The depths before each instruction that is reached from the entry.
 fn depths(nodes: &[Node]) -> Vec<Option<Depths>> {
     let mut depths = vec![None; nodes.len()];
     let mut factory = InstructionInfoFactory::new();
@@ -72,14 +72,14 @@ fn depths(nodes: &[Node]) -> Vec<Option<Depths>> {
             continue;
         };
         let behind = step(before, node, &mut factory);
-        for successor in &node.successors {
-            let Some(known) = depths.get_mut(*successor) else {
+        for successor in node.successors.iter() {
+            let Some(known) = depths.get_mut(successor) else {
                 continue;
             };
             let joined = known.map_or(behind, |known: Depths| known.join(behind));
             if *known != Some(joined) {
                 *known = Some(joined);
-                pending.push(*successor);
+                pending.push(successor);
             }
         }
     }
@@ -89,7 +89,8 @@ fn depths(nodes: &[Node]) -> Vec<Option<Depths>> {
 fn step(before: Depths, node: &Node, factory: &mut InstructionInfoFactory) -> Depths {
     let code = &node.code;
     if node.kind == Kind::Call {
-        // What is called takes its return address off the stack, unless the call is there only to push that address.
+        // A callee pops the return address. But a call whose target is the next instruction only pushes it, so the
+        // depth is then unknown.
         let is_pushed = code.near_branch_target() == code.next_ip() && code.op0_kind() == OpKind::NearBranch64;
         return Depths {
             rsp: before.rsp.filter(|_| !is_pushed),
@@ -129,7 +130,7 @@ fn step(before: Depths, node: &Node, factory: &mut InstructionInfoFactory) -> De
     behind
 }
 
-/// What `lea` makes of `[rsp + n]` or `[rbp + n]`.
+/// The depth that `lea` computes from `[rsp + n]` or `[rbp + n]`.
 fn address(before: Depths, code: &Instruction) -> Option<i64> {
     let base = match code.memory_base() {
         Register::RSP => before.rsp,
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
     use crate::{CodeView, FunctionExtent, analyze};
 
-    /// The offsets of the jumps of that kind.
+    /// The offsets of the jumps without a frame in a function with this code.
     fn frameless(bytes: &[u8]) -> Vec<u64> {
         let start = TargetAddress(0x40_0000);
         let extent = FunctionExtent {
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_behind_the_end_of_the_frame_is_found() {
+    fn a_jump_after_the_end_of_the_frame_is_found() {
         assert_eq!(frameless(&[0xe9, 0, 0x10, 0, 0]), [0]);
         // push rbx; sub rsp, 16; call; add rsp, 16; pop rbx; jmp.
         let code = [
@@ -194,8 +195,8 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_with_something_on_the_stack_or_another_stack_is_not() {
-        // push rbx; jmp: into an end that functions share.
+    fn a_jump_on_another_depth_or_stack_is_not_found() {
+        // push rbx; jmp: a jump into code at the end of another function. Several functions share such code.
         assert_eq!(frameless(&[0x53, 0xe9, 0, 0x10, 0, 0]), [] as [u64; 0]);
         // mov rsp, [rdi]; jmp *rdx: longjmp.
         assert_eq!(frameless(&[0x48, 0x8b, 0x27, 0xff, 0xe2]), [] as [u64; 0]);
@@ -206,7 +207,7 @@ mod tests {
             frameless(&[0x85, 0xff, 0x74, 1, 0x53, 0xe9, 0, 0x10, 0, 0]),
             [] as [u64; 0]
         );
-        // call +0; jmp: the address is still there.
+        // call +0; jmp: the pushed address is still on the stack.
         assert_eq!(frameless(&[0xe8, 0, 0, 0, 0, 0xe9, 0, 0x10, 0, 0]), [] as [u64; 0]);
     }
 }

@@ -22,7 +22,7 @@ pub struct Exit {
     pub site: TargetAddress,
     /// Bytes from the function's start: `arg0` of a return probe.
     pub offset: u64,
-    /// When it leaves.
+    /// Which executions of the instruction leave the function.
     pub condition: FireCondition,
 }
 
@@ -32,20 +32,29 @@ impl FunctionMap {
         exits(self)
     }
 
-    /// The jumps among them, ascending: to another function, which returns in this one's place.
+    /// The jumps among the exits, ascending: each leads to another function, which returns to the caller of this
+    /// function.
     pub fn tail_jumps(&self) -> Vec<TargetAddress> {
         tail_jumps(self)
     }
 
-    /// Its return instructions, ascending, when it is left by these and by nothing else. After each of them the
-    /// returned value is known; a jump to another function would have yet to compute it. `None`: it is left
-    /// otherwise, or may be.
+    /// The function's return instructions, ascending, if nothing else leaves it. At each of them the returned value
+    /// is known, whereas a tail call has yet to compute it. `None` if the function is, or may be, left in another
+    /// way.
     pub fn returns_only(&self) -> Option<Vec<TargetAddress>> {
         returns(self)
     }
 
-    /// Whether a direct jump of the function's own leads to this address: calls, and addresses that are
-    /// only taken, do not.
+    /// Whether control flow continues after the last instruction, into the bytes that follow. After a call or a system
+    /// call the answer is false, because it may never return.
+    pub fn goes_on_after_its_end(&self) -> bool {
+        let own = self.code().iter();
+        let last = own.take_while(|found| found.offset < self.code_size()).last();
+        last.is_some_and(|last| last.end() == self.size && matches!(last.kind, Kind::Plain | Kind::Conditional))
+    }
+
+    /// Whether a direct jump of the function leads to this address. Calls do not count, and neither do addresses that
+    /// are only taken.
     pub fn jumps_to(&self, address: TargetAddress) -> bool {
         jumps_to(self, address)
     }
@@ -67,7 +76,7 @@ fn exits(map: &FunctionMap) -> Vec<Exit> {
         .collect()
 }
 
-/// The ways out that are jumps. A far jump changes more than the instruction pointer.
+/// The exits that are jumps. Far jumps are left out: they change more than the instruction pointer.
 fn tail_jumps(map: &FunctionMap) -> Vec<TargetAddress> {
     let code = map.code().iter().take_while(|found| found.offset < map.code_size());
     code.filter(|found| !matches!(found.kind, Kind::Return | Kind::FarJump))
@@ -146,11 +155,11 @@ mod tests {
 
     #[test]
     fn only_jumps_lead_back_to_the_start() {
-        // dec edi; jnz start; ret, and jmp start.
+        // dec edi; jnz start; ret, and a jmp to the start.
         assert!(jumps_to_its_start(&[0xff, 0xcf, 0x75, 0xfc, 0xc3]));
         assert!(jumps_to_its_start(&[0xff, 0xcf, 0xeb, 0xfc]));
         assert!(jumps_to_its_start(&[0xff, 0xc9, 0xe2, 0xfc, 0xc3]));
-        // call start; ret: a recursion. lea rax, [start]; ret: its address. jnz to after the start.
+        // call start; ret: a recursion. lea rax, [start]; ret: the start's address. jnz to an address after the start.
         assert!(!jumps_to_its_start(&[0xe8, 0xfb, 0xff, 0xff, 0xff, 0xc3]));
         assert!(!jumps_to_its_start(&[0x48, 0x8d, 0x05, 0xf9, 0xff, 0xff, 0xff, 0xc3]));
         assert!(!jumps_to_its_start(&[0xff, 0xcf, 0x75, 0xfe, 0xc3]));

@@ -1,4 +1,4 @@
-//! Bytes that are not executed: what aligns the next function or loop.
+//! Bytes that are not executed: they align the next function or loop.
 //!
 //! ```text
 //!   ret                      goes nowhere from here
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Padding is int3, zeros at a section's end, and nops. It lies after an instruction that does not go on, or after a
-//! function that ends in a call that does not return. What lies after a nop can be reached through it, so int3 after
-//! nops is not ours to take. A nop is an instruction all the same: a thread may arrive there by an unknown branch.
+//! function whose last call does not return. A thread can reach int3 through the nops before it, so such int3 is not
+//! used. A nop is an instruction, too: a thread may arrive there by an unknown branch.
 
 use std::ops::Range;
 
@@ -18,12 +18,12 @@ use super::map::FunctionMap;
 use super::padding::Padding;
 use crate::TargetAddress;
 
-/// What cannot hold a jump after its first byte is not worth knowing.
+/// Padding that is too short for a jump after its first byte is of no use.
 const SHORTEST: u32 = 6;
 
 impl FunctionMap {
-    /// The padding in the function and directly after it, ascending. Call it when all branch targets have been added:
-    /// what a known branch leads to is code.
+    /// The padding in the function and directly after it, ascending. Call it after all branch targets have been
+    /// added: the target of a known branch is code, not padding.
     pub fn padding(&self) -> Vec<Padding> {
         find(self)
     }
@@ -40,7 +40,7 @@ fn find(map: &FunctionMap) -> Vec<Padding> {
     for instruction in map.code() {
         walk.between(next..instruction.offset);
         next = instruction.end();
-        // Once control flow was followed, what is padding has been found out.
+        // If control flow was followed, the padding is known already.
         let is_code = map.is_followed() && instruction.offset < map.code_size() && !instruction.padding;
         walk.goes_on &= !instruction.padding;
         if map.is_restartable(&(instruction.offset..next)) {
@@ -53,7 +53,7 @@ fn find(map: &FunctionMap) -> Vec<Padding> {
             Kind::Breakpoint if !is_code => walk.dead(instruction.offset..next),
             kind => {
                 walk.close();
-                // A function that ends in a call: the call does not return.
+                // A call that ends a function does not return.
                 let returns = kind != Kind::Call || next != map.code_size();
                 walk.goes_on = returns && !kind.is_transfer();
             }
@@ -66,9 +66,9 @@ fn find(map: &FunctionMap) -> Vec<Padding> {
 
 struct Walk<'a> {
     map: &'a FunctionMap,
-    /// Whether what comes next may be reached from what was last.
+    /// Whether control flow may reach the next bytes from the previous bytes.
     goes_on: bool,
-    /// The padding so far.
+    /// The padding that has begun and not ended yet.
     open: Option<Open>,
     found: Vec<Padding>,
 }
@@ -90,7 +90,7 @@ impl Walk<'_> {
         self.extend(nop.clone()).nops.push((address, nop.len()));
     }
 
-    /// Bytes that are no instructions: after the function int3 and zeros, in it anything.
+    /// Bytes that are no instructions: int3 and zeros after the function, anything inside it.
     fn between(&mut self, bytes: Range<u32>) {
         if bytes.is_empty() || bytes.start >= self.map.code_size() {
             self.dead(bytes);
@@ -132,8 +132,8 @@ impl Walk<'_> {
         if end - start >= SHORTEST {
             self.found.push(Padding {
                 start: self.map.address(start),
-                bytes: self.map.bytes_at(start..end).to_vec(),
-                nops,
+                bytes: self.map.bytes_at(start..end).into(),
+                nops: nops.into(),
             });
         }
     }

@@ -1,9 +1,10 @@
-//! Instructions that stay in place, with nothing of ours around them.
+//! Instructions that stay in place, and before which no code of ours runs.
 //!
 //! A *restartable sequence* (`man 2 rseq`) is atomic because the kernel compares a thread's instruction pointer with
-//! the sequence's addresses. A thread in a detour is outside of them: the kernel then neither restarts the sequence nor
-//! keeps it armed. So no instruction of a sequence is displaced, and none traps. That includes the instruction before
-//! it, which arms it: a thread that has armed the sequence and is not yet in it would have it disarmed by the kernel.
+//! the sequence's addresses. A detour lies outside of these addresses: for a thread there, the kernel neither
+//! restarts the sequence nor keeps it armed. So no instruction of a sequence is displaced, and none traps. The same
+//! holds for the instruction before the sequence, which arms it: the kernel disarms a sequence if it finds the thread
+//! outside of it.
 //!
 //! ```text
 //!            mov fs:[rseq_cs], rax     arms: stays in place
@@ -14,7 +15,7 @@
 //!   abort:   jmp again
 //! ```
 //!
-//! Neither a detour nor a signal handler can run where the stack pointer is no stack's (`stack.rs`).
+//! Neither a detour nor a signal handler can run where rsp does not point to a stack (`stack.rs`).
 
 use std::ops::Range;
 
@@ -25,7 +26,7 @@ use super::restartable::Restartable;
 use crate::Refusal;
 
 impl FunctionMap {
-    /// Says which restartable sequences there are. [`super::follow`] asks its surroundings for them.
+    /// Adds restartable sequences. [`super::follow`] asks its surroundings for them.
     pub fn show_restartable(&mut self, sequences: impl IntoIterator<Item = Restartable>) {
         self.fixed.restartable.extend(sequences);
     }
@@ -38,7 +39,7 @@ impl FunctionMap {
             || self.is_restartable(&(instruction.offset..instruction.end()))
     }
 
-    /// Whether some of these bytes are a restartable sequence's.
+    /// Whether some of these bytes belong to a restartable sequence.
     pub(crate) fn is_restartable(&self, range: &Range<u32>) -> bool {
         self.restartable_at(range).is_some()
     }
@@ -54,7 +55,7 @@ impl FunctionMap {
         self.fixed.stackless.binary_search(&offset).is_ok()
     }
 
-    /// Why nothing can be probed at an instruction.
+    /// Why an instruction cannot be probed.
     pub(crate) fn refusal_at(&self, instruction: Instruction) -> Option<Refusal> {
         let site = self.address(instruction.offset);
         if instruction.kind == Kind::Breakpoint {

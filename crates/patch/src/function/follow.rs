@@ -1,9 +1,10 @@
 //! Control flow, followed: which of the decoded instructions are code for certain.
 //!
-//! Text holds more than instructions: padding, and jump tables and constants of hand-written assembly, inside the sizes
-//! of their functions' symbols. To the linear decode all bytes are instructions. A patch on what it makes of a table
-//! would change data that the program reads. So control flow is followed from what is known to be entered: the
-//! function's start, landing pads, branches of its other parts. Only what it reaches can be patched:
+//! Text holds more than instructions: padding, and jump tables and constants of hand-written assembly, inside the
+//! sizes of their functions' symbols. To the linear decode all bytes are instructions. A patch on a table that was
+//! decoded as code would change data that the program reads. So control flow is followed from the places that are
+//! known to be entered: the function's start, landing pads, branches of its other parts. Only the instructions that
+//! it reaches can be patched:
 //!
 //! ```text
 //!   f:     lea rdx, [rip+table]       followed from the entry
@@ -15,8 +16,8 @@
 //!          nop                        between blocks: padding, which a patch of the `ret` before it may use
 //! ```
 //!
-//! After a call control flow goes on, with two exceptions. Where soon no instruction follows, the call does not return.
-//! Where the called code pops its return address, it wants the address of the data after the call. An address that an
+//! Control flow goes on after a call, with two exceptions. A call after which the bytes soon are no instructions does
+//! not return. Called code that pops its return address uses it as the address of data. An address that an
 //! instruction reads from (`[rip+x]`) is data, whatever else seems to lead there.
 
 use std::ops::Range;
@@ -31,11 +32,15 @@ use super::{stack, tables};
 use crate::TargetAddress;
 use crate::order::sort_by_number;
 
-/// Instructions that are moved to correct the linear decode where it is out of step; beyond, the rest stays unreached.
-/// Hand-written assembly has a handful of such places a function.
+/// How many instructions may be decoded anew, because control flow enters the linear decode in the middle of its
+/// instructions. Beyond it, the rest stays unreached. Hand-written assembly has a handful of such places in a function.
 const MOVED_MAX: usize = 64 << 20;
 
-/// Follows the control flow through a function's parts (its main part first) and restricts each to what is reached.
+/// The number of instructions in a line for which memory is reserved from the beginning.
+const STEPS_USUAL: usize = 32;
+
+/// Follows the control flow through a function's parts (its main part first) and restricts each part to what is
+/// reached.
 pub fn follow(parts: &mut [FunctionMap], surroundings: &dyn Surroundings) {
     let mut flow = Flow {
         reached: parts
@@ -43,14 +48,14 @@ pub fn follow(parts: &mut [FunctionMap], surroundings: &dyn Surroundings) {
             .map(|part| vec![0; part.bytes.len().div_ceil(64)])
             .collect(),
         pending: Vec::new(),
-        steps: Vec::new(),
+        steps: Vec::with_capacity(STEPS_USUAL),
         targets: Vec::new(),
         jumps: Vec::new(),
         moved: 0,
         computed: false,
     };
     for part in parts.iter_mut() {
-        // With the padding after the function, which a patch may use.
+        // The range includes the padding after the function, which a patch may use.
         part.fixed.restartable = surroundings.restartable(part.start..part.address(part.bytes.len() as u32));
     }
     let aborts: Vec<TargetAddress> = parts
@@ -74,7 +79,8 @@ pub fn follow(parts: &mut [FunctionMap], surroundings: &dyn Surroundings) {
                 continue;
             };
             // A word of data that looks like an address is no proof of code: in a program without relocations it may be
-            // a number. So it never corrects the decode; where the two disagree, what lies there stays unreached.
+            // a number. So it never corrects the decode. Where the word and the decode disagree, the bytes stay
+            // unreached.
             for label in surroundings.pointers(range) {
                 if parts.iter().any(|part| part.starts_instruction(label)) {
                     flow.push_marked(parts, label);
@@ -91,18 +97,18 @@ pub fn follow(parts: &mut [FunctionMap], surroundings: &dyn Surroundings) {
 }
 
 struct Flow {
-    /// One bit a byte of each part: an instruction that is reached starts there.
+    /// For each part one bit for each byte, which is set if a reached instruction starts there.
     reached: Vec<Vec<u64>>,
-    /// Part and offset from where to go on.
+    /// The places from which to continue: part and offset.
     pending: Vec<(usize, u32)>,
     /// The instructions of the last walk.
     steps: Vec<Instruction>,
-    /// Where they lead.
+    /// The targets of these instructions.
     targets: Vec<TargetAddress>,
-    /// Indirect jumps among them, by offset.
+    /// The offsets of the indirect jumps among them.
     jumps: Vec<u32>,
     moved: usize,
-    /// There is a computed branch whose targets are not known.
+    /// Whether a computed branch has unknown targets.
     computed: bool,
 }
 
@@ -127,7 +133,7 @@ impl Flow {
         self.push(parts, target);
     }
 
-    /// Whether an instruction that is reached starts there.
+    /// Whether a reached instruction starts at an offset.
     fn is_reached(&self, part: usize, offset: u32) -> bool {
         self.reached.get(part).is_some_and(|bits| bit(bits, offset))
     }
@@ -145,7 +151,8 @@ impl Flow {
         }
     }
 
-    /// Goes on in a line from an offset until control does not, or has been there.
+    /// Continues in a line from an offset, until control flow ends, or comes to an instruction that was reached
+    /// before.
     fn walk(&mut self, map: &mut FunctionMap, part: usize, from: u32) {
         if self.is_reached(part, from) {
             return;
@@ -160,7 +167,7 @@ impl Flow {
         while expected < map.size && !self.is_reached(part, expected) {
             let here = map.instructions.get(index).copied();
             let Some(instruction) = here.filter(|instruction| instruction.offset == expected) else {
-                // What follows could not be decoded in line.
+                // The following bytes could not be decoded in line.
                 if let Some(again) = self.index_at(map, part, expected) {
                     index = again;
                     continue;
@@ -205,9 +212,9 @@ impl Flow {
         self.steps = steps;
     }
 
-    /// The index of the instruction at an offset. Where the linear decode is out of step there, it is corrected: what
-    /// it made of the bytes gives way. Where that is reached itself, the code overlaps, and the target stays a mark
-    /// inside of an instruction.
+    /// The index of the instruction at an offset. If the linear decode is out of step there, it is corrected, and its
+    /// instructions are dropped. But if those are reached, too, the code overlaps: they stay, and the target is a
+    /// mark inside of one of them.
     fn index_at(&mut self, map: &mut FunctionMap, part: usize, offset: u32) -> Option<usize> {
         let search = map
             .instructions
@@ -236,8 +243,8 @@ impl Flow {
         Some(from)
     }
 
-    /// Instructions from an offset on. They end where an instruction of the list starts, whose index is the second
-    /// result; or at bytes that are no instruction, or that are part of one that is reached.
+    /// The instructions from an offset on. They end where an instruction of the list starts; the second result is its
+    /// index. They also end at bytes that are no instruction, or that belong to a reached instruction.
     fn decode_until_in_step(
         &self,
         map: &mut FunctionMap,
@@ -297,7 +304,7 @@ impl Flow {
     }
 }
 
-/// `call 1f; .string "..."; 1: pop rsi`.
+/// Whether the code that is called here pops its return address: `call 1f; .string "..."; 1: pop rsi`.
 fn pops_its_return_address(map: &FunctionMap, call: Instruction) -> bool {
     let Some(target) = map.target_of(call).and_then(|target| map.offset(target)) else {
         return false;
@@ -308,7 +315,7 @@ fn pops_its_return_address(map: &FunctionMap, call: Instruction) -> bool {
         && Decoder::new(64, rest, DecoderOptions::NONE).decode().mnemonic() == Mnemonic::Pop
 }
 
-/// Leaves what is reached, and padding between.
+/// Keeps the reached instructions and the padding between them.
 fn restrict(map: &mut FunctionMap, reached: &[u64]) {
     map.undecodable = None;
     map.followed = true;
@@ -333,7 +340,7 @@ fn restrict(map: &mut FunctionMap, reached: &[u64]) {
     let mut kept: Vec<Instruction> = Vec::with_capacity(map.instructions.len());
     let mut gap: Vec<Instruction> = Vec::new();
     let flush = |gap: &mut Vec<Instruction>, kept: &mut Vec<Instruction>, until: u32| {
-        // Padding is nothing but nops or int3 up to where code begins.
+        // Padding consists only of nops or int3, up to where code begins.
         let filler = |one: &Instruction| matches!(one.kind, Kind::Nop | Kind::Breakpoint);
         let start = gap.first().map_or(until, |first| first.offset);
         let whole = gap.last().is_some_and(|last| last.end() == until);
@@ -358,7 +365,7 @@ fn restrict(map: &mut FunctionMap, reached: &[u64]) {
         gap.push(*instruction);
     }
     flush(&mut gap, &mut kept, size);
-    // Constants after the function are not its padding.
+    // Constants after the function do not belong to its padding.
     let first = noted.iter().map(|noted| noted.to).filter(|to| *to >= size).min();
     map.usable = map.usable.min(first.unwrap_or(u32::MAX));
     let usable = map.usable;
@@ -379,7 +386,7 @@ fn set(bits: &mut [u64], offset: u32) {
 }
 
 impl FunctionMap {
-    /// Where a direct branch or call leads.
+    /// The target of a direct branch or call.
     pub(super) fn target_of(&self, instruction: Instruction) -> Option<TargetAddress> {
         let next = self.address(instruction.end());
         let relative = match *self.bytes_of(instruction) {
@@ -404,7 +411,7 @@ impl FunctionMap {
         }
     }
 
-    /// Whether an indirect jump is one through a fixed slot, as linkage stubs have: it leads to another function.
+    /// Whether an indirect jump goes through a fixed slot, as in linkage stubs: it leads to another function.
     fn leaves_through_memory(&self, offset: u32) -> bool {
         let rest = self.bytes.get(offset as usize..).unwrap_or_default();
         let decoded = Decoder::with_ip(64, rest, self.address(offset).0, DecoderOptions::NONE).decode();
@@ -419,7 +426,7 @@ mod tests {
 
     const START: TargetAddress = TargetAddress(0x52_fff0);
 
-    /// Constant data with these words in it that look like addresses.
+    /// Constant data that contains these words, which look like addresses.
     struct Words(Vec<TargetAddress>);
 
     impl Surroundings for Words {
@@ -442,7 +449,7 @@ mod tests {
     fn a_number_that_looks_like_an_address_does_not_move_instructions() {
         let code = [
             0xff, 0xe0, // 0: jmp rax
-            0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, // 2: nops, which nobody reaches
+            0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, // 2: nops that no control flow reaches
             0x40, 0x0a, 0xb4, 0x24, 0xb0, 0x00, 0x00, 0x00, // 9: or sil, [rsp+0xb0], with 0x530000 inside
             0x89, 0xc8, // 11: mov eax, ecx
             0xff, 0xe0, // 13: jmp rax

@@ -6,7 +6,7 @@ use iced_x86::{Mnemonic, OpKind, Register};
 
 use super::kind::Kind;
 
-/// No offset of a branch: what leads there does not lie in this function, or is computed.
+/// Stands for the offset of a branch that lies outside of this function, or is computed.
 pub(super) const ELSEWHERE: u32 = u32::MAX;
 
 /// One decoded instruction.
@@ -17,22 +17,22 @@ pub(crate) struct Instruction {
     /// Length in bytes, 1..=15.
     pub length: u8,
     pub kind: Kind,
-    /// Lies between blocks, and is never executed.
+    /// Whether the instruction lies between blocks and is never executed.
     pub padding: bool,
-    /// Sets the stack pointer otherwise than frames do.
+    /// Whether the instruction sets the stack pointer in a way that does not belong to a frame.
     pub moves_stack: bool,
 }
 
-/// A memory operand relative to the instruction pointer that lies in the view.
+/// A memory operand that is relative to the instruction pointer and lies in the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reference {
-    /// Offset of the instruction.
+    /// The offset of the instruction.
     pub from: u32,
-    /// Offset of what it refers to.
+    /// The offset of the operand.
     pub to: u32,
-    /// How much it reads there, at least 1.
+    /// The size of the operand in bytes, at least 1.
     pub bytes: u32,
-    /// It reads or writes there; else it takes the address.
+    /// Whether the instruction reads or writes the operand. Otherwise it only takes the operand's address.
     pub is_read: bool,
 }
 
@@ -58,7 +58,8 @@ impl Instruction {
     }
 }
 
-/// Whether an instruction sets rsp in a way that frames do not. All other instructions keep a stack a stack.
+/// Whether an instruction sets rsp in a way that does not belong to a frame. After any other instruction, rsp points to
+/// a stack if it did before.
 pub(super) fn is_moved_by(instruction: &iced_x86::Instruction) -> bool {
     let is_rsp = |operand: u32| {
         instruction.op_kind(operand) == OpKind::Register
@@ -84,13 +85,13 @@ fn is_stack_operand(instruction: &iced_x86::Instruction) -> bool {
         && instruction.op0_register().size() == 8
 }
 
-/// Whether rsp is moved by a distance, or aligned.
+/// Whether rsp is moved by a constant distance, or aligned.
 pub(super) fn is_relative(instruction: &iced_x86::Instruction) -> bool {
     let bytes = instruction.op0_register().size();
     if instruction.mnemonic() != Mnemonic::And {
         return bytes == 8;
     }
-    // What is left of the upper bits must be all of them.
+    // Apart from the lowest bits, all bits of the mask must be set.
     match instruction.op1_kind() {
         OpKind::Register | OpKind::Memory => bytes == 8,
         _ => bytes == 1 || bytes == 2 || bytes == 8 && instruction.immediate(1).cast_signed() < 0,

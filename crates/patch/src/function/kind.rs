@@ -1,29 +1,29 @@
-//! What an instruction does to control flow: all that planning needs to know of it.
+//! An instruction's control flow, which is all that planning needs to know of it.
 
 use iced_x86::{Code, FlowControl, Mnemonic};
 
 /// Control flow of one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Goes on after itself.
+    /// Execution continues after the instruction.
     Plain,
-    /// Goes on after itself and does nothing else: may be dropped where it is only padding.
+    /// Execution continues after the instruction, which has no effect. A nop that is only padding may be dropped.
     Nop,
-    /// jcc, loop, jrcxz: goes on after itself or at a constant target.
+    /// jcc, loop, jrcxz: continues after itself or at a constant target.
     Conditional,
     /// Near direct jump.
     Jump,
     /// Near jump through a register or memory.
     IndirectJump,
-    /// Far jump, or a return to another privilege or mode: leaves for good.
+    /// Far jump, or a return to another privilege or mode: execution does not come back.
     FarJump,
     /// Near or far return.
     Return,
-    /// Near call: the return address must stay the original one, so nothing of the run may follow.
+    /// Near call: the return address must stay the original one, so no other instruction of the run may follow.
     Call,
-    /// Enters the kernel or a transaction: the kernel (the processor) remembers the address after it.
+    /// Enters the kernel, or a transaction. The kernel, or the processor, remembers the address after it.
     System,
-    /// hlt, ud2: does not go on.
+    /// hlt, ud2: execution does not continue.
     Stop,
     /// int3.
     Breakpoint,
@@ -83,12 +83,12 @@ impl Kind {
         }
     }
 
-    /// Nothing that is executed may follow it in a run.
+    /// Whether the instruction must be the last in a run that is executed.
     pub fn is_last(self) -> bool {
         !matches!(self, Kind::Plain | Kind::Nop | Kind::Conditional)
     }
 
-    /// Never goes on after itself: what follows is padding, or reached from elsewhere.
+    /// Whether execution never continues after the instruction: the next bytes are padding, or reached from elsewhere.
     pub fn is_transfer(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! The map of a function: its instructions, its branches, and what planning was shown.
+//! The map of a function: its instructions, its branches, and its surroundings.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,18 +14,19 @@ use crate::TargetAddress;
 pub struct CodeView<'a> {
     /// Address of the first byte.
     pub start: TargetAddress,
-    /// The original bytes: with no patches in them.
+    /// The original bytes, without patches.
     pub bytes: &'a [u8],
 }
 
-/// Where a function lies.
+/// The range of a function, and of its further parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionExtent {
-    /// Its first instruction; the same as the view's start.
+    /// The function's first instruction, which is also the view's start.
     pub start: TargetAddress,
-    /// Its size in bytes, without padding.
+    /// The function's size in bytes, without padding.
     pub size: u64,
-    /// Further ranges that count as inside: its `.cold` parts (and for a cold part: the function it belongs to).
+    /// Further ranges that count as inside: the `.cold` parts of the function. For a cold part: the function to which
+    /// it belongs.
     pub fragments: Vec<Range<TargetAddress>>,
 }
 
@@ -34,62 +35,62 @@ pub struct FunctionExtent {
 pub struct FunctionMap {
     pub(super) start: TargetAddress,
     pub(super) bytes: Vec<u8>,
-    /// Bytes that belong to the function; what follows is padding.
+    /// The number of bytes that belong to the function; the rest is padding.
     pub(super) size: u32,
     pub(super) fragments: Vec<Range<TargetAddress>>,
     /// Instructions of the function, then those of the nop padding directly after it, ascending.
     pub(super) instructions: Vec<Instruction>,
-    /// One bit a byte: a known branch leads there.
+    /// One bit for each byte, which is set if a known branch leads there.
     pub(super) branch_targets: Vec<u64>,
-    /// Where they come from, sorted: offsets of the target and of the branch; [`ELSEWHERE`] for those of other
-    /// functions and for computed ones.
+    /// The known branches, sorted: the offsets of target and branch. The branch's offset is [`ELSEWHERE`] for
+    /// computed branches and those of other functions.
     pub(super) branches: Vec<(u32, u32)>,
     /// Direct branch targets outside of the view.
     pub(super) outgoing: Vec<TargetAddress>,
-    /// References to bytes of this view, relative to the instruction pointer.
+    /// Operands relative to the instruction pointer that refer to bytes of this view.
     pub(super) references: Vec<Reference>,
-    /// Indirect jumps, by offset, all of whose targets are known to be inside.
+    /// The offsets of indirect jumps all of whose targets are known to be inside.
     pub(super) stays_inside: Vec<u32>,
-    /// There are computed branches whose targets are not known.
+    /// Whether a computed branch has unknown targets.
     pub(super) computed: bool,
-    /// Control flow was followed: what is not reached is no instruction.
+    /// Whether control flow was followed. If so, bytes that are not reached are not instructions.
     pub(super) followed: bool,
     pub(super) undecodable: Option<TargetAddress>,
-    /// End of what a run may use: the instructions, then padding of nops, int3 or zeros.
+    /// The end of the bytes that a run may use: the instructions, then padding of nops, int3 or zeros.
     pub(super) usable: u32,
-    /// What lies around it, as planning was shown.
+    /// The surroundings that the caller of the planner passed.
     pub(super) shown: Shown,
     /// Instructions that stay in place.
     pub(super) fixed: Fixed,
 }
 
-/// What lies around a function, as planning was shown (`shown.rs`).
+/// The surroundings of a function, as the caller of the planner passed them (`shown.rs`).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shown {
-    /// Padding that jumps may use, near the function.
+    /// Padding near the function that jumps may use.
     pub(super) padding: Vec<Padding>,
-    /// Parts of it that are taken.
+    /// The parts of the padding that are taken.
     pub(super) taken: Vec<Range<TargetAddress>>,
     pub(super) evicts: Evicts,
-    /// Where detours can lie; `None`: wherever a program can have memory.
+    /// The ranges in which detours can lie; `None`: wherever a program can have memory.
     pub(super) near: Option<Arc<[Range<u64>]>>,
-    /// The function that begins where this one ends.
+    /// The function that begins where this function ends.
     pub(super) next: Option<Arc<FunctionMap>>,
-    /// The first instruction is displaced for the sake of the one before it.
+    /// Whether the first instruction is displaced to make room for a jump of the instruction before it.
     pub(super) is_successor: bool,
-    /// Calls stay in place.
+    /// Whether calls stay in place.
     pub(super) keeps_calls: bool,
 }
 
-/// Which instructions may be displaced for the sake of others.
+/// Which instructions may be displaced to make room for jumps of other instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Evicts {
     /// None.
     #[default]
     Nothing,
-    /// Those directly after a short one.
+    /// Instructions directly after a short instruction.
     Successors,
-    /// These, and those that can carry another one's springboard.
+    /// Successors, and instructions that can carry the springboard of another run.
     Neighbours,
 }
 
@@ -104,7 +105,7 @@ impl FunctionMap {
         u64::from(self.size)
     }
 
-    /// The first byte inside of the function that is no known instruction, if any: nothing from there on is probed.
+    /// The first byte inside of the function that is no known instruction, if any. Nothing is probed from there on.
     pub fn undecodable(&self) -> Option<TargetAddress> {
         self.undecodable
     }
@@ -118,14 +119,14 @@ impl FunctionMap {
             .map(|instruction| (self.address(instruction.offset), usize::from(instruction.length)))
     }
 
-    /// Targets of direct branches and calls that lie outside of this view: feed them to the maps of the functions they
-    /// lie in.
+    /// Targets of direct branches and calls outside of this view. Add them to the maps of the functions in which they
+    /// lie.
     pub fn outgoing_branch_targets(&self) -> &[TargetAddress] {
         &self.outgoing
     }
 
-    /// Adds branch targets that are known from elsewhere: other functions' branches, jump tables, landing pads. Those
-    /// outside of this function are ignored.
+    /// Adds branch targets that are known from other sources: other functions' branches, jump tables, landing pads.
+    /// Targets outside of this function are ignored.
     pub fn add_branch_targets(&mut self, targets: impl IntoIterator<Item = TargetAddress>) {
         for target in targets {
             self.mark_branch_target(target, ELSEWHERE);
@@ -133,7 +134,7 @@ impl FunctionMap {
         self.sort_branches();
     }
 
-    /// Whether an instruction of the function starts there, as far as it is decoded.
+    /// Whether a decoded instruction of the function starts at this address.
     pub(crate) fn starts_instruction(&self, address: TargetAddress) -> bool {
         let Some(offset) = self.offset(address).filter(|offset| *offset < self.size) else {
             return false;
@@ -144,13 +145,13 @@ impl FunctionMap {
         search.is_ok()
     }
 
-    /// Whether a known branch leads to the inside of an instruction: around a prefix, for example.
+    /// Whether a known branch leads to the inside of an instruction, for example around a prefix.
     pub(crate) fn is_entered_inside(&self, instruction: Instruction) -> bool {
         (instruction.offset + 1..instruction.end()).any(|offset| self.is_target_at(offset))
     }
 
-    /// What no known control flow of the function reaches, and is no padding: data, or code that only an unforeseeable
-    /// branch reaches. Nothing before [`follow`].
+    /// The ranges that no known control flow of the function reaches, and that are no padding: data, or code that only
+    /// an unforeseeable branch reaches. Empty before [`follow`].
     pub fn unreached(&self) -> Vec<Range<TargetAddress>> {
         let mut ranges = Vec::new();
         let mut end = 0;
@@ -170,13 +171,13 @@ impl FunctionMap {
         ranges
     }
 
-    /// Whether [`FunctionMap::exits`] has every way out. False where the target of a computed branch is not known, and
-    /// there are bytes that it may lead to.
+    /// Whether [`FunctionMap::exits`] lists every exit. False if the target of a computed branch is not known and it
+    /// may lead to unreached bytes.
     pub fn has_all_exits(&self) -> bool {
         !self.computed || self.unreached().is_empty()
     }
 
-    /// Whether it has no other part: no `.cold` one, and is none.
+    /// Whether the function has no `.cold` part and is not such a part.
     pub(crate) fn is_of_one_piece(&self) -> bool {
         self.fragments.is_empty()
     }
@@ -191,16 +192,15 @@ impl FunctionMap {
         self.offset(address).is_some_and(|offset| self.is_target_at(offset))
     }
 
-    /// The first `int3` of the program's own that control flow reaches. Whether control flow goes on after one is known
-    /// only where it stands in the midst of a line.
+    /// The first `int3` of the program's own that control flow reaches. It is known to be followed by code only if it
+    /// stands in the middle of a line.
     pub fn breakpoint(&self) -> Option<TargetAddress> {
         let own = self.code().iter().take_while(|found| found.offset < self.code_size());
         let mut breakpoints = own.filter(|found| found.kind == Kind::Breakpoint);
         breakpoints.next().map(|found| self.address(found.offset))
     }
 
-    /// Plans as if no branch were known, or there were padding after the function: to find out what keeps a jump from a
-    /// site.
+    /// Makes planning ignore all known branches, to find out whether they are the reason why a site has no jump.
     pub(crate) fn forget_branches(&mut self) {
         self.branches.clear();
         self.branch_targets.fill(0);
@@ -225,7 +225,7 @@ impl FunctionMap {
         std::iter::once(self.start..self.address(self.size)).chain(self.fragments.iter().cloned())
     }
 
-    /// Returns whether the target lies in this view.
+    /// Marks a branch target. Returns whether it lies in this view.
     pub(super) fn mark_branch_target(&mut self, target: TargetAddress, from: u32) -> bool {
         let Some(offset) = self.offset(target) else {
             return false;

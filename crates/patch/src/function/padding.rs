@@ -1,20 +1,22 @@
-//! Padding, as a range of bytes: see `find_padding.rs`.
+//! Padding as a range of bytes: see `find_padding.rs`.
+
+use std::sync::Arc;
 
 use crate::TargetAddress;
 
-/// Some padding: at least six bytes.
+/// Padding of at least six bytes. Copies share the bytes, because all functions around the padding have a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Padding {
     /// Address of the first byte.
     pub start: TargetAddress,
     /// The original bytes.
-    pub bytes: Vec<u8>,
-    /// The nops in it, ascending: where each starts, and its length in bytes.
-    pub nops: Vec<(TargetAddress, usize)>,
+    pub bytes: Arc<[u8]>,
+    /// The nops in it, ascending: start and length in bytes.
+    pub nops: Arc<[(TargetAddress, usize)]>,
 }
 
 impl Padding {
-    /// After the last byte.
+    /// The address after the last byte.
     pub fn end(&self) -> TargetAddress {
         TargetAddress(self.start.0.saturating_add(self.bytes.len() as u64))
     }

@@ -1,23 +1,23 @@
-//! What must stay as it is in a function: see `fixed.rs`.
+//! The parts of a function that must stay as they are: see `fixed.rs`.
 
 use std::ops::Range;
 
 use crate::TargetAddress;
 
-/// Bytes of the signature before the address to which an aborted sequence goes.
+/// The size of the signature before the address to which an aborted sequence goes.
 const SIGNATURE_BYTES: u64 = 4;
 
 /// A restartable sequence, as its descriptor says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Restartable {
-    /// The addresses that the kernel compares with.
+    /// The addresses with which the kernel compares the instruction pointer.
     pub sequence: Range<TargetAddress>,
-    /// Where a thread goes on that was interrupted.
+    /// The address at which an interrupted thread continues.
     pub abort: TargetAddress,
 }
 
 impl Restartable {
-    /// What must stay as it is: the sequence with the last byte before it, and the signature.
+    /// The ranges that must stay as they are: the sequence with the last byte before it, and the signature.
     pub(super) fn kept(&self) -> [Range<u64>; 2] {
         let Range { start, end } = &self.sequence;
         let abort = self.abort.0;
@@ -28,11 +28,11 @@ impl Restartable {
     }
 }
 
-/// What must stay as it is in a function.
+/// The parts of a function that must stay as they are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fixed {
-    /// Sequences near the function.
+    /// Sequences in or near the function.
     pub restartable: Vec<Restartable>,
-    /// Offsets of instructions before which the stack pointer is no stack's, ascending.
+    /// Offsets of the instructions before which rsp points to no stack, ascending.
     pub stackless: Vec<u32>,
 }

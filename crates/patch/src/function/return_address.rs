@@ -1,4 +1,4 @@
-//! Functions whose return address should not be replaced: those that look at it, and those that return oddly.
+//! Functions whose return address should not be replaced: they read it, or return in an unusual way.
 //!
 //! The stack is followed in a line from the entry to the first branch or call, which is where compilers and people
 //! load a return address:
@@ -10,8 +10,8 @@
 //!   ret 16                   takes words off the stack with it
 //! ```
 //!
-//! This is a net with holes: a function may hand its frame's address to another that looks. Then nothing goes wrong but
-//! what such a function learns of its caller.
+//! The search is incomplete: a function may pass its frame's address to another function, which reads the return
+//! address. That function then finds the thunk's address in place of the caller's; nothing else goes wrong.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction as Decoded, Mnemonic, OpKind, Register};
 
@@ -21,13 +21,13 @@ use crate::TargetAddress;
 /// Why a return address should stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ReturnAddressUse {
-    /// An instruction reads it.
+    /// An instruction reads the return address.
     #[error("the instruction at {site} reads the return address")]
     Read {
         /// The instruction.
         site: TargetAddress,
     },
-    /// `ret n`, a far or an interrupt return.
+    /// A `ret n`, or a far or an interrupt return.
     #[error("the function returns in an unusual way at {site}")]
     OddReturn {
         /// The instruction.
@@ -36,14 +36,14 @@ pub enum ReturnAddressUse {
 }
 
 impl FunctionMap {
-    /// What the function does with its own return address besides returning to it, as far as its code shows.
+    /// The first use of the return address other than to return, as far as the function's code shows.
     pub fn return_address_use(&self) -> Option<ReturnAddressUse> {
         find(self)
     }
 }
 
 fn find(map: &FunctionMap) -> Option<ReturnAddressUse> {
-    // Bytes pushed since the entry, while that is known; and whether rbp holds the frame.
+    // The bytes pushed since the entry, while known; and whether rbp holds the frame.
     let (mut depth, mut framed) = (Some(0_i64), false);
     for instruction in map.code().iter().take_while(|found| found.offset < map.code_size()) {
         let site = map.address(instruction.offset);
@@ -76,7 +76,7 @@ fn is_odd_return(decoded: &Decoded) -> bool {
     decoded.flow_control() == FlowControl::Return && code != Code::Retnq
 }
 
-/// Whether the instruction has an operand in memory at `[base + displacement]` that it does not only write to.
+/// Whether the instruction reads an operand in memory at `[base + displacement]`.
 fn reads_at(decoded: &Decoded, displacement: i64) -> bool {
     let in_memory = (0..decoded.op_count()).position(|operand| decoded.op_kind(operand) == OpKind::Memory);
     let only_written = in_memory == Some(0) && matches!(decoded.mnemonic(), Mnemonic::Mov | Mnemonic::Movaps);
@@ -87,7 +87,7 @@ fn reads_at(decoded: &Decoded, displacement: i64) -> bool {
         && decoded.memory_displacement64() as i64 == displacement
 }
 
-/// The depth after an instruction; `None`: the stack pointer is not followed any further.
+/// The depth after an instruction; `None` if the stack pointer is no longer known.
 fn moved(decoded: &Decoded, depth: i64) -> Option<i64> {
     if decoded.is_stack_instruction() {
         return Some(depth - i64::from(decoded.stack_pointer_increment()));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_the_return_address_is_seen() {
+    fn reads_of_the_return_address_are_found() {
         // mov rdx, [rsp]; ret
         assert_eq!(used(&[0x48, 0x8b, 0x14, 0x24, 0xc3]), Some((true, 0)));
         // push rbx; sub rsp, 16; mov rdx, [rsp + 24]; ret
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_is_left_in_peace() {
+    fn other_memory_reads_are_not_taken_for_it() {
         // push rbx; mov rdx, [rsp]: the pushed word; sub rsp, 8; mov rdx, [rsp + 24]: an argument; ret
         let words = [
             0x53, 0x48, 0x8b, 0x14, 0x24, 0x48, 0x83, 0xec, 8, 0x48, 0x8b, 0x54, 0x24, 0x18, 0xc3,

@@ -1,4 +1,4 @@
-//! What planning was shown of the surroundings of a function, and which instructions it may displace.
+//! The surroundings of a function that planning was shown, and the instructions that it may displace.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,27 +10,28 @@ use super::padding::Padding;
 use crate::TargetAddress;
 use crate::order::sort_by_number;
 
-/// No program can map memory outside of these addresses (with pages of four levels): libraries lie near the upper end,
-/// and half of what their puns spell is beyond.
+/// No program can map memory outside of these addresses (with pages of four levels). Libraries lie near the upper end,
+/// so half of the addresses to which their puns could lead lie beyond that end.
 const EVERYWHERE: Range<u64> = 1 << 16..(1 << 47) - 4096;
 
 impl FunctionMap {
-    /// Shows padding in which a jump of this function may have a springboard: its own
-    /// ([`FunctionMap::padding`]), and that of the functions around it. Without any, planning uses no
-    /// springboard and displaces no instruction but for its own points. The caller then need not care for
-    /// [`crate::Built::springboard`], [`crate::Built::successor`] and [`crate::Built::host`].
+    /// Shows padding in which a jump of this function may have a springboard: its own ([`FunctionMap::padding`]), and
+    /// that of the functions around it. Without padding, planning uses no springboard, and displaces instructions
+    /// only for their own points. The caller can then ignore [`crate::Built::springboard`],
+    /// [`crate::Built::successor`] and [`crate::Built::host`].
     pub fn show_padding(&mut self, padding: impl IntoIterator<Item = Padding>) {
         self.shown.evicts = Evicts::Neighbours;
         self.add_padding(padding);
     }
 
-    /// As [`FunctionMap::show_padding`], but for springboards only: no instruction is displaced for the sake of another
-    /// one, and there is neither a [`crate::Built::successor`] nor a [`crate::Built::host`].
+    /// As [`FunctionMap::show_padding`], but only for springboards: no instruction is displaced to make room for
+    /// another, so no patch has a [`crate::Built::successor`] or a [`crate::Built::host`].
     pub fn show_padding_for_springboards(&mut self, padding: impl IntoIterator<Item = Padding>) {
         self.add_padding(padding);
     }
 
-    /// Allows that the instruction directly after another one is displaced for its sake ([`crate::Built::successor`]).
+    /// Allows planning to displace an instruction to make room for the jump of the instruction before it
+    /// ([`crate::Built::successor`]).
     pub fn allow_successors(&mut self) {
         self.shown.evicts = self.shown.evicts.max(Evicts::Successors);
     }
@@ -42,18 +43,18 @@ impl FunctionMap {
         shown.dedup_by_key(|padding| padding.start);
     }
 
-    /// Says which padding has springboards of other functions: [`crate::RunPlan::springboard`].
+    /// Adds the padding that holds springboards of other functions: [`crate::RunPlan::springboard`].
     pub fn show_taken(&mut self, taken: impl IntoIterator<Item = Range<TargetAddress>>) {
         self.shown.taken.extend(taken);
     }
 
-    /// Whether a springboard can have this padding.
+    /// Whether part of this padding is taken.
     pub(crate) fn is_taken(&self, range: &Range<TargetAddress>) -> bool {
         let mut taken = self.shown.taken.iter();
         taken.any(|taken| taken.start < range.end && range.start < taken.end)
     }
 
-    /// Whether planning may displace instructions for the sake of those before them.
+    /// Whether planning may displace instructions to make room for jumps of the instructions before them.
     pub(crate) fn evicts_successors(&self) -> bool {
         self.shown.evicts >= Evicts::Successors
     }
@@ -63,29 +64,29 @@ impl FunctionMap {
         self.shown.evicts >= Evicts::Neighbours
     }
 
-    /// Says where detours can lie ([`crate::NearSpace::free`]), so that no jump is planned that cannot lead there.
+    /// Sets where detours can lie ([`crate::NearSpace::free`]), so that no jump is planned that cannot lead there.
     pub fn show_near_memory(&mut self, free: Arc<[Range<u64>]>) {
         self.shown.near = Some(free);
     }
 
-    /// Where detours can lie, as far as is known.
+    /// The ranges in which detours can lie, as far as known.
     pub(crate) fn near_memory(&self) -> &[Range<u64>] {
         self.shown.near.as_deref().unwrap_or(std::slice::from_ref(&EVERYWHERE))
     }
 
-    /// Shows the function that begins after this one, so that its first instructions may be displaced for the sake of
-    /// this one's last. It is of use where it begins within a jump's length.
+    /// Shows the next function in memory. Its first instructions may then be displaced to make room for jumps at the
+    /// end of this function. This helps if that function begins within a jump's length of them.
     pub fn show_next(&mut self, next: Arc<FunctionMap>) {
         self.shown.next = Some(next);
     }
 
-    /// The function that begins after this one, where that was shown.
+    /// The function that begins after this function, if it was shown.
     pub(crate) fn next(&self) -> Option<&FunctionMap> {
         self.shown.next.as_deref()
     }
 
-    /// Says that the jump of the function before this one ends with this one's first bytes
-    /// ([`crate::RunPlan::successor`]). They will be a jump's, whatever is probed here.
+    /// Says that a jump of the previous function ends with the first bytes of this function
+    /// ([`crate::RunPlan::successor`]). So these bytes will belong to a jump, whatever is probed here.
     pub fn show_that_it_is_successor(&mut self) {
         self.shown.is_successor = true;
     }
@@ -106,8 +107,8 @@ impl FunctionMap {
         self.shown.is_successor
     }
 
-    /// Plans as if others had no springboards, or memory were free everywhere: to find out what keeps a jump from a
-    /// site.
+    /// Makes planning ignore springboards of other patches, to find out whether they are the reason why a site has no
+    /// jump.
     pub(crate) fn forget_taken(&mut self) {
         self.shown.taken.clear();
     }

@@ -1,27 +1,29 @@
-//! Where the stack pointer is a stack's, and where a function computes with it.
+//! Where rsp points to a stack, and where a function computes with it.
 //!
-//! Hand-written code that needs a sixteenth register saves rsp, computes with it, and gives it back. In between neither
-//! a detour nor a signal's handler can run.
+//! Hand-written code that needs a sixteenth register saves rsp, computes with it, and restores it. In between, neither
+//! a detour nor a signal handler can run.
 //!
 //! ```text
-//!   mov rbp, rsp           rsp is a stack's
+//!   mov rbp, rsp           rsp points to a stack
 //!   lea rsp, [rsi*8]       .. still, in front of this instruction
-//!   add rax, rsp           no stack: nothing is probed here
-//!   mov rsp, rbp           nor here: this instruction gives the stack back
-//!   ret                    a stack's again
+//!   add rax, rsp           no stack: this instruction is not probed
+//!   mov rsp, rbp           nor is this one, which restores rsp
+//!   ret                    a stack again
 //! ```
 //!
 //! Each register has one of three values, and where ways join the worse one counts:
 //!
-//! - *stack*: rsp at the entry, and what is derived from it by moves, sums and alignment;
-//! - *unknown*: arguments, what is loaded from memory or comes from a vector register;
-//! - *number*: constants, and what else is computed.
+//! - *stack*: rsp at the entry, and values derived from it by moves, sums and alignment;
+//! - *unknown*: arguments, and values from memory or from a vector register;
+//! - *number*: constants, and all other computed values.
 //!
-//! Where rsp is a number, nothing is probed. Where it was set from an unknown value (a switch of stacks, or a loaded
-//! number), its use decides. It is a stack if on every way it is pushed to, popped from, called with or taken out of
-//! the function, before it is set again. A memory operand is no such proof, since rsp may be a pointer to data.
+//! Where rsp is a number, nothing is probed. Where rsp was set from an unknown value (a switch of stacks, or a loaded
+//! number), its use decides. It points to a stack if, on every way before rsp is set again, a push, a pop, a call or
+//! an exit uses it. A memory operand is no such proof, since rsp may be a pointer to data.
 
 use std::collections::BTreeSet;
+
+use std::rc::Rc;
 
 use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
@@ -30,7 +32,7 @@ use super::kind::Kind;
 use super::map::FunctionMap;
 use crate::order::{gather, sort_by_number};
 
-/// Two bits for each register, by its number. Joining is `|`.
+/// Two bits for each register, by its number. Two states are joined by `|`.
 type State = u32;
 type Value = u32;
 
@@ -45,10 +47,10 @@ const RBP: u32 = 5;
 /// Registers that a call leaves with unknown values: all but rbx, rsp, rbp and r12 to r15.
 const CLOBBERED: [u32; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 
-/// Larger functions are not looked at: no hand-written one is.
+/// Larger functions are not examined: no hand-written function is as large.
 pub(super) const INSTRUCTIONS_MAX: usize = 1 << 20;
 
-/// At a function's entry: rsp is a stack's, of the others nothing is known.
+/// The state at a function's entry: rsp points to a stack, and the other registers are unknown.
 fn entry() -> State {
     (0..16).fold(0, |state, register| set(state, register, UNKNOWN)) & !(NUMBER << (2 * RSP))
 }
@@ -66,12 +68,30 @@ pub(super) struct Node {
     pub kind: Kind,
     pub offset: u32,
     pub part: usize,
-    pub successors: Vec<usize>,
-    /// Control leaves the function here, or what becomes of it is not known.
+    pub successors: Successors,
+    /// Whether control leaves the function here, or continues at an unknown place.
     leaves: bool,
 }
 
-/// Finds out where the stack pointer is no stack's, in a function whose control flow was followed.
+/// The instructions that may be executed after an instruction, by their indices.
+pub(super) enum Successors {
+    /// The next instruction, and the target of a branch.
+    Direct([Option<usize>; 2]),
+    /// The possible targets of computed jumps: the same for all computed jumps of a function.
+    Computed(Rc<[usize]>),
+}
+
+impl Successors {
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
+        let (direct, computed): (&[Option<usize>], &[usize]) = match self {
+            Successors::Direct(direct) => (direct, &[]),
+            Successors::Computed(computed) => (&[], computed),
+        };
+        direct.iter().flatten().chain(computed).copied()
+    }
+}
+
+/// Finds the instructions before which rsp points to no stack, in a function whose control flow was followed.
 pub(super) fn follow(parts: &mut [FunctionMap]) {
     let code = |part: &FunctionMap| {
         part.instructions
@@ -100,7 +120,7 @@ pub(super) fn follow(parts: &mut [FunctionMap]) {
     }
 }
 
-/// The instructions of a function, and which of them follow each.
+/// The instructions of a function, each with its successors.
 pub(super) fn nodes(parts: &[FunctionMap]) -> Vec<Node> {
     let mut nodes = Vec::new();
     for (number, part) in parts.iter().enumerate() {
@@ -112,8 +132,8 @@ pub(super) fn nodes(parts: &[FunctionMap]) -> Vec<Node> {
                 kind: one.kind,
                 offset: one.offset,
                 part: number,
-                successors: Vec::new(),
-                leaves: false,
+                successors: Successors::Direct([None; 2]),
+                leaves: true,
             });
         }
     }
@@ -122,37 +142,34 @@ pub(super) fn nodes(parts: &[FunctionMap]) -> Vec<Node> {
             .binary_search_by_key(&(part, offset), |node| (node.part, node.offset))
             .ok()
     };
-    let marked = marked(parts, &nodes);
+    let marked: Rc<[usize]> = marked(parts, &nodes).into();
     let ways = |node: &Node| {
         let part = parts.get(node.part)?;
-        let mut successors: Vec<Option<usize>> = Vec::new();
-        if !node.kind.is_transfer() {
-            successors.push(at(node.part, node.offset + node.code.len() as u32));
-        }
-        if matches!(node.kind, Kind::Jump | Kind::Conditional) {
-            let target = crate::TargetAddress(node.code.near_branch_target());
-            let found = parts
-                .iter()
-                .enumerate()
-                .find_map(|(number, part)| at(number, part.offset(target)?));
-            successors.push(found);
-        }
-        let mut leaves = successors.iter().any(Option::is_none) || node.kind.is_transfer() && successors.is_empty();
-        let mut successors: Vec<usize> = successors.into_iter().flatten().collect();
         if node.kind == Kind::IndirectJump {
-            leaves = !part.stays_inside.contains(&node.offset);
-            successors.clone_from(&marked);
+            let leaves = !part.stays_inside.contains(&node.offset);
+            return Some((Successors::Computed(marked.clone()), leaves));
         }
-        Some((successors, leaves))
+        // `None`: there is no way on; `Some(None)`: the way leads to an unknown place.
+        let next = (!node.kind.is_transfer()).then(|| at(node.part, node.offset + node.code.len() as u32));
+        let target = matches!(node.kind, Kind::Jump | Kind::Conditional).then(|| {
+            let target = crate::TargetAddress(node.code.near_branch_target());
+            let mut parts = parts.iter().enumerate();
+            parts.find_map(|(number, part)| at(number, part.offset(target)?))
+        });
+        let leaves = next == Some(None) || target == Some(None) || next.is_none() && target.is_none();
+        Some((Successors::Direct([next.flatten(), target.flatten()]), leaves))
     };
-    let ways: Vec<Option<(Vec<usize>, bool)>> = nodes.iter().map(ways).collect();
+    let ways: Vec<Option<(Successors, bool)>> = nodes.iter().map(ways).collect();
     for (node, ways) in nodes.iter_mut().zip(ways) {
-        (node.successors, node.leaves) = ways.unwrap_or((Vec::new(), true));
+        if let Some((successors, leaves)) = ways {
+            (node.successors, node.leaves) = (successors, leaves);
+        }
     }
     nodes
 }
 
-/// The instructions to which something leads that is no direct branch of the function: where its computed jumps may go.
+/// The instructions to which something other than a direct branch of the function leads. Computed jumps may lead
+/// there, too.
 fn marked(parts: &[FunctionMap], nodes: &[Node]) -> Vec<usize> {
     let mut found = Vec::new();
     for (number, part) in parts.iter().enumerate() {
@@ -168,10 +185,10 @@ fn marked(parts: &[FunctionMap], nodes: &[Node]) -> Vec<usize> {
     found
 }
 
-/// Where the function is entered with a stack.
+/// The instructions at which the function is entered with a stack.
 fn entries(parts: &[FunctionMap], nodes: &[Node]) -> Vec<usize> {
     let mut entries = vec![0];
-    // Targets of computed jumps have no other way in, where there are computed jumps.
+    // If there are computed jumps, their targets have no other way in.
     if !nodes.iter().any(|node| node.kind == Kind::IndirectJump) {
         entries.extend(marked(parts, nodes));
     }
@@ -185,7 +202,8 @@ fn states(nodes: &[Node], entries: &[usize]) -> Vec<State> {
     let kept: BTreeSet<u64> = gather(nodes.iter().filter_map(|node| kept_at(&node.code, true)));
     let copies: BTreeSet<u32> = gather(nodes.iter().filter_map(|node| copied(&node.code, true)));
     let mut pending: Vec<usize> = Vec::new();
-    // What is entered from elsewhere in some other way comes last: with a stack, unless something leads there.
+    // Instructions that are entered from elsewhere in another way come last: with a stack, unless something else leads
+    // there.
     let others = 0..nodes.len();
     for first in entries.iter().copied().chain(others) {
         let Some(state) = states.get_mut(first).filter(|state| state.is_none()) else {
@@ -201,19 +219,20 @@ fn states(nodes: &[Node], entries: &[usize]) -> Vec<State> {
             if kept_at(&node.code, false).is_some_and(|place| kept.contains(&place)) {
                 behind = set(behind, RSP, STACK);
             }
-            // Ways join that the function never goes one after the other; then the use decides, as of an unknown value.
+            // Two ways join that the function never takes in the same run. Then the use decides, as for an unknown
+            // value.
             let comes_back = copied(&node.code, false).is_some_and(|register| copies.contains(&register));
             if comes_back && get(behind, RSP) == NUMBER {
                 behind = set(behind, RSP, UNKNOWN);
             }
-            for successor in &node.successors {
-                let Some(known) = states.get_mut(*successor) else {
+            for successor in node.successors.iter() {
+                let Some(known) = states.get_mut(successor) else {
                     continue;
                 };
                 let joined = known.unwrap_or(behind) | behind;
                 if *known != Some(joined) {
                     *known = Some(joined);
-                    pending.push(*successor);
+                    pending.push(successor);
                 }
             }
         }
@@ -221,8 +240,8 @@ fn states(nodes: &[Node], entries: &[usize]) -> Vec<State> {
     states.into_iter().map(|state| state.unwrap_or(entry())).collect()
 }
 
-/// Where in the frame rsp is kept, as around arrays of variable length: `mov [rbp+x], rsp`. It comes back
-/// by `mov rsp, [rbp+x]`.
+/// The place in the frame at which rsp is saved: `mov [rbp+x], rsp`. Functions with arrays of variable length do so,
+/// and restore rsp by `mov rsp, [rbp+x]`.
 fn kept_at(code: &iced_x86::Instruction, is_stored: bool) -> Option<u64> {
     let (register, memory) = if is_stored { (1, 0) } else { (0, 1) };
     let is_kept = code.mnemonic() == Mnemonic::Mov
@@ -234,7 +253,7 @@ fn kept_at(code: &iced_x86::Instruction, is_stored: bool) -> Option<u64> {
     is_kept.then(|| code.memory_displacement64())
 }
 
-/// Which register has a copy of rsp: `mov r12, rsp`, or `mov rsp, r12`, by which it comes back.
+/// The register that holds a copy of rsp: `mov r12, rsp`; or from which rsp is restored: `mov rsp, r12`.
 fn copied(code: &iced_x86::Instruction, is_made: bool) -> Option<u32> {
     let (copy, stack) = if is_made { (0, 1) } else { (1, 0) };
     let is_copy = code.mnemonic() == Mnemonic::Mov
@@ -244,14 +263,14 @@ fn copied(code: &iced_x86::Instruction, is_made: bool) -> Option<u32> {
     number_of(code.op_register(copy)).filter(|_| is_copy)
 }
 
-/// For each instruction: whether on every way from it rsp is used as a stack before it is set.
+/// For each instruction: whether every way onward uses rsp as a stack before setting it.
 fn proven(nodes: &[Node]) -> Vec<bool> {
     let mut proven = vec![true; nodes.len()];
     let mut changed = true;
     while changed {
         changed = false;
         for (index, node) in nodes.iter().enumerate().rev() {
-            let of = |successor: &usize| proven.get(*successor).copied().unwrap_or(true);
+            let of = |successor: usize| proven.get(successor).copied().unwrap_or(true);
             let now = is_stack_use(node) || !sets_stack(node) && (node.leaves || node.successors.iter().all(of));
             let Some(known) = proven.get_mut(index).filter(|known| **known && !now) else {
                 continue;
@@ -308,7 +327,7 @@ fn step(state: State, code: &iced_x86::Instruction, kind: Kind, factory: &mut In
     let pops_itself =
         code.mnemonic() == Mnemonic::Pop && code.op0_kind() == OpKind::Register && code.op0_register() == Register::RSP;
     match code.mnemonic() {
-        // The value of rbp comes from the stack that rbp was.
+        // rbp is loaded from the stack to which rbp pointed.
         Mnemonic::Leave => set(set(behind, RSP, get(state, RBP)), RBP, UNKNOWN),
         Mnemonic::Enter => set(set(behind, RSP, get(state, RSP)), RBP, get(state, RSP)),
         _ if code.is_stack_instruction() && !pops_itself => set(behind, RSP, STACK),
@@ -316,11 +335,11 @@ fn step(state: State, code: &iced_x86::Instruction, kind: Kind, factory: &mut In
     }
 }
 
-/// What an instruction writes to a register.
+/// The kind of value that an instruction writes to a register.
 fn written(state: State, code: &iced_x86::Instruction, register: Register) -> Value {
     let own = number_of(register).map_or(NUMBER, |number| get(state, number));
     let is_op0 = code.op_count() != 0 && code.op0_kind() == OpKind::Register && code.op0_register() == register;
-    // Bytes and words of it: aligned, or spoiled.
+    // A write to a byte or word of the register aligns the value or spoils it.
     if register.size() < 4 || register.size() == 4 && !is_op0 {
         return if code.mnemonic() == Mnemonic::And && is_relative(code) {
             own
@@ -342,7 +361,8 @@ fn written(state: State, code: &iced_x86::Instruction, register: Register) -> Va
         Mnemonic::Sub if is_op0 && source() == STACK && register != Register::RSP => NUMBER,
         Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec | Mnemonic::Or if is_op0 => own,
         Mnemonic::And if is_op0 && is_relative(code) => own,
-        // What setjmp has kept: the C library hides it by a word of the thread's.
+        // A register is loaded from setjmp's buffer, where the C library has hidden it by an xor with a word of the
+        // thread.
         Mnemonic::Xor if is_op0 && code.segment_prefix() == Register::FS => UNKNOWN,
         Mnemonic::Xchg | Mnemonic::Xadd => exchanged(state, code, register),
         Mnemonic::Pop | Mnemonic::Lodsq | Mnemonic::Cmpxchg | Mnemonic::Syscall => UNKNOWN,
@@ -374,7 +394,7 @@ fn exchanged(state: State, code: &iced_x86::Instruction, register: Register) -> 
     }
 }
 
-/// What `lea` computes: of a sum the part that may be an address counts.
+/// The kind of value that `lea` computes. Of a sum, the operand that may be an address decides.
 fn sum(state: State, code: &iced_x86::Instruction) -> Value {
     if code.is_ip_rel_memory_operand() {
         return UNKNOWN;

@@ -9,9 +9,8 @@
 //!   jmp rax
 //! ```
 //!
-//! Every value is checked: an entry that leads out of all code says that this is no table. Where no comparison
-//! is found, entries are taken as long as they lead to instructions of the function itself; then nothing is
-//! proved about the jump.
+//! Every value is checked: if an entry leads out of all code, this is no table. Where no comparison is found, entries
+//! are taken as long as they lead to instructions of the function itself; then nothing is proved about the jump.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
@@ -19,31 +18,32 @@ use super::map::FunctionMap;
 use super::surroundings::Surroundings;
 use crate::TargetAddress;
 
-/// Entries of a table with a comparison before it; the largest switches have some thousands.
+/// The most entries of a table with a comparison before it; the largest switches have some thousands.
 const BOUNDED_MAX: u64 = 16384;
-/// Entries of a table without one.
+/// The most entries of a table without a comparison.
 const UNBOUNDED_MAX: u64 = 1024;
-/// How far before the jump its parts are looked for, in instructions. Compilers move the table's address out of loops.
+/// How far before the jump the load and the comparison are searched, in instructions. Compilers move the table's
+/// address out of loops.
 const NEAR: usize = 24;
 const FAR: usize = 512;
 
 /// A table.
 pub(super) struct Table {
     pub targets: Vec<TargetAddress>,
-    /// The number of its entries is known.
+    /// Whether the number of its entries is known.
     pub bounded: bool,
 }
 
 /// How an entry becomes an address.
 #[derive(Clone, Copy)]
 enum Entry {
-    /// 4 bytes, signed, relative to an address: the table's, in most cases.
+    /// 4 bytes, signed, relative to an address, which is usually the table's.
     Relative { origin: u64 },
     /// 8 bytes, an address.
     Absolute,
 }
 
-/// The table of the indirect jump at an offset; `None` when it has none, or not one of these.
+/// The table of the indirect jump at an offset; `None` if it has no table of a known form.
 pub(super) fn resolve(map: &FunctionMap, jump: u32, surroundings: &dyn Surroundings) -> Option<Table> {
     let code = map.code();
     let at = code
@@ -61,8 +61,8 @@ pub(super) fn resolve(map: &FunctionMap, jump: u32, surroundings: &dyn Surroundi
     table.or_else(|| read(map, base, load.entry, None, surroundings))
 }
 
-/// The entries of a table at `base`. With a bound, there are as many as it says, and all of them must lead somewhere.
-/// Without one, they are those that lead to instructions of the function.
+/// The entries of a table at `base`. With a bound, their number is given, and all of them must lead to code. Without a
+/// bound, the table ends at the first entry that leads to no instruction of the function.
 fn read(
     map: &FunctionMap,
     base: u64,
@@ -74,7 +74,7 @@ fn read(
         Entry::Relative { .. } => 4,
         Entry::Absolute => 8,
     };
-    // A table in the text is what brings the linear decode out of step.
+    // A table in the text can bring the linear decode out of step.
     let in_text = map.is_inside(TargetAddress(base));
     let is_possible = |target: TargetAddress| match map.offset(target).filter(|offset| *offset < map.code_size()) {
         Some(_) => in_text || map.starts_instruction(target),
@@ -163,7 +163,7 @@ impl Before<'_> {
         None
     }
 
-    /// `movsxd rax, [table+index*4]`, to which the table's address is added, or another one.
+    /// The load `movsxd rax, [table+index*4]`; the address of the table, or another one, is added to its result.
     fn relative_load(&self, at: usize, instruction: &Instruction, sum: [Register; 2]) -> Option<Load> {
         let base = instruction.memory_base().full_register();
         let written = instruction.op0_register().full_register();
@@ -182,7 +182,7 @@ impl Before<'_> {
         })
     }
 
-    /// The address that a register was given last: `lea reg, [rip+x]`, `mov reg, x`.
+    /// The address that was last loaded into a register: `lea reg, [rip+x]`, `mov reg, x`.
     fn constant(&self, from: usize, register: Register) -> Option<u64> {
         let mut writers = self.nearest(from, FAR).filter(|(_, instruction)| {
             instruction.op0_kind() == OpKind::Register && instruction.op0_register().full_register() == register
@@ -196,7 +196,8 @@ impl Before<'_> {
         })
     }
 
-    /// How many entries the comparison before the load allows: of the index, or of what it was copied from.
+    /// The number of entries that the comparison before the load allows. It compares the index, or the value from which
+    /// the index was copied.
     fn bound(&self, from: usize, index: Register) -> Option<u64> {
         let mut index = Operand::Register(index);
         let mut branch = None;
@@ -230,10 +231,10 @@ impl Before<'_> {
     }
 }
 
-/// Where an index may come from.
+/// A place from which an index may come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operand {
-    /// In full: `eax` and `al` are `rax`.
+    /// The full register: `rax` for `eax` and `al`.
     Register(Register),
     /// Base, index, scale, displacement.
     Memory(Register, Register, u32, u64),

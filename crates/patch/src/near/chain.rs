@@ -1,13 +1,13 @@
-//! Detours whose jumps share bytes: see `plan/successor.rs`.
+//! Placing detours whose jumps share bytes: see `plan/successor.rs`.
 //!
 //! ```text
 //!   first    e9 x0 |                   x0: free; the rest of the displacement is the second one's jump: d1 d0 e9 x0
 //!   second         e9 d0 d1 d2 d3      d0, d1: as the first one's place has them; d2, d3: free
 //! ```
 //!
-//! So the first detour has as many places as any pun whose bytes are free. Each of them leaves to the second detour a
-//! place in every 2^8, 2^16 or 2^24 bytes; in the last case a page may serve a single detour. The second detours of
-//! neighbouring sites lie near to each other, since their distances to the first ones' region are similar.
+//! So the first detour has as many places as any pun whose bytes are free. For each of them, the second detour has
+//! one place in every 2^8, 2^16 or 2^24 bytes. In the last case a page may hold a single detour. The second detours
+//! of neighbouring sites lie near to each other, since their distances to the first ones' region are similar.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -17,34 +17,30 @@ use super::request::Request;
 use crate::order::sort_by_number;
 use crate::{RunPlan, Tactic, TargetAddress};
 
-/// Places for the first detour that are tried: in open regions, and in holes.
+/// How many places for the first detour are tried: in open regions, and (the next constant) in holes.
 const REGIONS_MAX: usize = 8;
 const IN_HOLES_MAX: i64 = 32;
 
 /// Runs that are placed together, in the order of their addresses.
 pub(super) type Chain = Vec<RunPlan>;
 
-/// Separates the runs that must be placed together from those on their own. A run that was displaced only for the sake
-/// of another, and is not needed any more, is left out.
+/// Separates the runs that must be placed together from the others, which stay where they are in memory. A run that
+/// was displaced only to make room for another, and is no longer needed, is left out.
 pub(super) fn chains(runs: Vec<RunPlan>) -> (Vec<Chain>, Vec<RunPlan>) {
-    if !runs.iter().any(|run| run.successor.is_some() || run.is_silent()) {
-        return (Vec::new(), runs);
+    let mut alone = runs;
+    if !alone.iter().any(|run| run.successor.is_some() || run.is_silent()) {
+        return (Vec::new(), alone);
     }
-    let successors: HashSet<TargetAddress> = runs.iter().filter_map(|run| run.successor).collect();
-    let mut firsts = Vec::new();
-    let mut behind: BTreeMap<TargetAddress, RunPlan> = BTreeMap::new();
-    let mut alone = Vec::new();
-    for run in runs {
+    let successors: HashSet<TargetAddress> = alone.iter().filter_map(|run| run.successor).collect();
+    let is_behind = |run: &RunPlan| {
         let is_jump = run.successor.is_some() || matches!(run.tactic, Tactic::Jump | Tactic::Run | Tactic::Pun);
-        if is_jump && successors.contains(&run.start) {
-            behind.insert(run.start, run);
-        } else if run.successor.is_some() {
-            firsts.push(run);
-        } else if !run.is_silent() {
-            alone.push(run);
-        }
-    }
-    // From the highest to the lowest, as everything is placed.
+        is_jump && successors.contains(&run.start)
+    };
+    let behind = alone.extract_if(.., |run| is_behind(run));
+    let mut behind: BTreeMap<TargetAddress, RunPlan> = behind.map(|run| (run.start, run)).collect();
+    let mut firsts: Vec<RunPlan> = alone.extract_if(.., |run| run.successor.is_some()).collect();
+    alone.retain(|run| !run.is_silent());
+    // From the highest to the lowest, like all placing.
     sort_by_number(&mut firsts, |run| !run.start.0);
     let chains = firsts.into_iter().map(|first| {
         let mut chain = vec![first];
@@ -63,10 +59,10 @@ pub(super) fn chains(runs: Vec<RunPlan>) -> (Vec<Chain>, Vec<RunPlan>) {
 }
 
 impl NearSpace {
-    /// Places a whole chain; the runs come back with the constraints that their places satisfy.
+    /// Places a whole chain; the returned runs have the constraints that their places satisfy.
     pub(super) fn place_chain(&mut self, chain: &[RunPlan]) -> Option<Vec<(RunPlan, TargetAddress)>> {
         let mut chain = chain.to_vec();
-        // The last one's successor is missing: another plan has displaced it, or it traps.
+        // The successor of the last run is missing: another plan has displaced it, or it traps.
         if chain.len() < 2 || chain.last()?.successor.is_some() {
             return None;
         }
@@ -94,8 +90,8 @@ impl NearSpace {
         Some(placed)
     }
 
-    /// A place for a run that leaves one to the next. The first one's displacement narrows the choice
-    /// of the next: `under`.
+    /// A place for a run that leaves a place for the next one. The first run's displacement narrows the choice for the
+    /// next run: `under`.
     pub(super) fn place_before(
         &mut self,
         run: &RunPlan,
@@ -111,7 +107,7 @@ impl NearSpace {
             under(&mut next, displacement);
             Request::of(&next, next.detour_length).is_some_and(|request| space.has_place(&request))
         };
-        // The newest: those of other chains, where most is free. The older ones are full of gaps that are too short.
+        // The newest regions hold other chains and have most space. The older ones are full of gaps that are too short.
         let newest = self.regions.len().saturating_sub(REGIONS_MAX)..self.regions.len();
         for pages in [Pages::Touched, Pages::All] {
             for index in newest.clone().rev() {
@@ -126,7 +122,7 @@ impl NearSpace {
         let step = ((window.end - window.start) / IN_HOLES_MAX).max(1);
         let mut last = None;
         for number in 0..IN_HOLES_MAX {
-            // Not from a step's start, for the predictors' sake: see ALIAS_DISTANCE.
+            // The place is not at a step's start, because of branch prediction: see ALIAS_DISTANCE.
             let from = window.start + number * step + (step / 2).min(super::ALIAS_DISTANCE);
             let Some(address) = self.find_within(&request, from..window.end) else {
                 break;

@@ -2,9 +2,9 @@
 //!
 //! A detour must lie within +-2 GiB of its site, and where its run has boundaries, the distance must spell trapping
 //! bytes (see [`crate::JumpConstraint`]). Most runs have a boundary at offset 4 or so, which fixes the distance's top
-//! byte: then the text and its detours must be, say, 0x06xxxxxx apart. So regions are opened in the windows that those
-//! bytes leave, even for runs that do not need it, and in the middle of 16 MiB of a window, so that all of the text
-//! shares them, and none of it aliases with them ([`ALIAS_DISTANCE`]):
+//! byte: then the text and its detours must be, say, 0x06xxxxxx apart. So regions are opened in the windows that
+//! those bytes leave, even for runs without a boundary. They are opened in the middle of a window's 16 MiB. All of
+//! the text can then share them, and no site aliases with its detour ([`ALIAS_DISTANCE`]):
 //!
 //! ```text
 //!   text        +96 MiB              +128 MiB
@@ -15,8 +15,8 @@
 //! A punned jump has one window, of 16 MiB or less: it, too, is used from its middle on, so that the puns of
 //! neighbouring sites share it.
 //!
-//! A region is 64 KiB (or what the hole leaves of it, in pages). The first gap that serves is taken, those in pages
-//! that are in use already first, so that few pages are touched.
+//! A region is 64 KiB (or what the hole leaves of it, in pages). The first suitable gap is taken. Gaps in pages that
+//! are already in use come first, so that few pages are touched.
 
 mod chain;
 mod neighbour;
@@ -26,21 +26,23 @@ mod request;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::consume::in_parts;
 use crate::order::{sort_by_number, sort_by_numbers};
 use crate::{Obstacle, PlanOptions, Refusal, RunPlan, Tactic, TargetAddress};
 use region::{Pages, Region};
 use request::{Request, jump_constraint};
 
-/// What is opened at once, where the hole has it.
+/// The size of a new region, if the hole has that much room.
 const REGION_BYTES: u64 = 64 << 10;
 
-/// How far from the next multiple of 16 MiB away from the text a window is used first. Processors distinguish branches
+/// How far from a multiple of 16 MiB from the text the first detours of a window lie. Processors distinguish branches
 /// by the low bits of their addresses, some of them by 24. A detour that lies a multiple of 16 MiB from its site is
-/// taken for the text after the site. It is then mispredicted again and again, five times slower where it was measured.
+/// taken for the text after the site. It is then mispredicted again and again, five times slower where it was
+/// measured.
 const ALIAS_DISTANCE: i64 = 8 << 20;
 
-/// Ranges of distances whose top byte is a trapping one, nearest first. A list of its own rather than derived from
-/// `TRAPPING_BYTES`: a test compares them.
+/// The ranges of distances whose top byte is a trapping one, nearest first. The list is written out rather than derived
+/// from `TRAPPING_BYTES`; a test compares them.
 const WINDOWS: [Range<i64>; 15] = [
     0x0600_0000..0x0800_0000,
     0x0e00_0000..0x0f00_0000,
@@ -59,20 +61,20 @@ const WINDOWS: [Range<i64>; 15] = [
     -0x6600_0000..-0x6500_0000, // 9a
 ];
 
-/// What [`NearSpace::place_with_fallbacks`] decided.
+/// The result of [`NearSpace::place_with_fallbacks`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
-    /// What is to be built, and where: ascending.
+    /// The runs to build, each with the address of its detour; ascending.
     pub runs: Vec<(RunPlan, TargetAddress)>,
     /// The sites for which no tactic found a place, each with the reason.
     pub refusals: Vec<(TargetAddress, Refusal)>,
 }
 
-/// Near memory, to be mapped in holes of the target's address space. Pure: it decides, the caller maps
+/// Near memory, to be mapped in holes of the target's address space. It only decides; the caller maps
 /// [`NearSpace::regions`].
 #[derive(Clone, Debug)]
 pub struct NearSpace {
-    /// What is still free, ascending, disjoint, page-aligned.
+    /// The free memory: ascending, disjoint, page-aligned.
     holes: Vec<Range<u64>>,
     page: u64,
     /// In the order in which they were opened.
@@ -80,9 +82,8 @@ pub struct NearSpace {
 }
 
 impl NearSpace {
-    /// An allocator over the holes of the target's address map. The caller has taken out of them what must stay free:
-    /// where the heap grows (above its end), where stacks grow (below them), the first pages. `page_size` is a power of
-    /// two.
+    /// An allocator over the holes of the target's address map. The caller has taken out of them the memory that must
+    /// stay free: above the heap, below stacks, and the first pages. `page_size` is a power of two.
     pub fn new(mut holes: Vec<Range<u64>>, page_size: u64) -> Self {
         let page = page_size.max(1).next_power_of_two();
         for hole in &mut holes {
@@ -105,7 +106,7 @@ impl NearSpace {
         }
     }
 
-    /// What is free now: the target has mapped and unmapped things meanwhile. Open regions stay ours.
+    /// Sets the present holes: the target has mapped and unmapped memory meanwhile. Open regions stay ours.
     pub fn set_holes(&mut self, holes: Vec<Range<u64>>) {
         let mut free = Self::new(holes, self.page).holes;
         for region in &self.regions {
@@ -120,14 +121,15 @@ impl NearSpace {
         self.holes = free;
     }
 
-    /// Regions that lie there could not be mapped: they are not ours, and nothing may have been written there.
+    /// Forgets regions in this range that could not be mapped. They are not ours, and nothing may have been written
+    /// into them.
     pub fn forget(&mut self, range: &Range<TargetAddress>) {
         let (start, end) = (range.start.0, range.end.0);
         self.regions
             .retain(|region| region.range.end <= start || end <= region.range.start);
     }
 
-    /// Gives back a detour's place: no thread is there, or comes there, any more.
+    /// Releases the place of a detour. No thread may be in the detour, and none may come to it.
     pub fn release(&mut self, detour: TargetAddress, length: usize) {
         let mut regions = self.regions.iter_mut();
         if let Some(region) = regions.find(|region| region.range.contains(&detour.0)) {
@@ -136,7 +138,7 @@ impl NearSpace {
     }
 
     /// Takes `length` bytes for the detour of `run`, so that its constraint and its reach are satisfied; opens a new
-    /// region when none of the open ones serves. `None` when there is no such place.
+    /// region if no open region has such a place. `None` if there is no such place at all.
     pub fn place(&mut self, run: &RunPlan, length: usize) -> Option<TargetAddress> {
         let request = Request::of(run, length)?;
         for pages in [Pages::Touched, Pages::All] {
@@ -151,9 +153,10 @@ impl NearSpace {
         Some(TargetAddress(address))
     }
 
-    /// Places many runs (each with its `detour_length`); the answers are in the order of the runs. Denser than one by
-    /// one: the most constrained ones go first, since the others fill what those leave; among them the highest, since a
-    /// window's lower end moves down with the site, so that what is in use stays in the window.
+    /// Places many runs (each with its `detour_length`); the answers are in the order of the runs. This is denser than
+    /// one by one. The most constrained runs go first, since the others fill the gaps that those leave. Among equally
+    /// constrained runs the highest goes first: a window's lower end moves down with the site, so regions in use stay
+    /// in the window.
     pub fn place_all(&mut self, runs: &[&RunPlan]) -> Vec<Option<TargetAddress>> {
         let mut order: Vec<(usize, &&RunPlan)> = runs.iter().enumerate().collect();
         sort_by_numbers(&mut order, |(_, run)| {
@@ -169,7 +172,7 @@ impl NearSpace {
     }
 
     /// Places many runs. A run without a place gives way to its fallback ([`RunPlan::fallback`]), until everything has
-    /// a place. With a forced tactic nothing falls back.
+    /// a place. With a forced tactic, runs do not give way to fallbacks.
     pub fn place_with_fallbacks(&mut self, runs: Vec<RunPlan>, options: &PlanOptions) -> Placed {
         let mut placed = Placed::default();
         placed.runs.reserve_exact(runs.len());
@@ -185,12 +188,16 @@ impl NearSpace {
             }
             let (chains, alone) = chain::chains(others);
             let places = self.place_all(&alone.iter().collect::<Vec<_>>());
-            for (run, place) in alone.into_iter().zip(places) {
-                match place {
-                    Some(place) => placed.runs.push((run, place)),
-                    None => fall_back(Some(run), Obstacle::Address, options, &mut pending, &mut placed),
+            let mut places = places.into_iter();
+            in_parts(alone, |part| {
+                for (run, place) in part.into_iter().zip(&mut places) {
+                    match place {
+                        Some(place) => placed.runs.push((run, place)),
+                        None => fall_back(Some(run), Obstacle::Address, options, &mut pending, &mut placed),
+                    }
                 }
-            }
+                true
+            });
             for pair in pairs {
                 if options.cancelled() {
                     break;
@@ -206,7 +213,7 @@ impl NearSpace {
                     }
                 }
             }
-            // After the others: each opens regions in which there is room for little else.
+            // Chains come after the other runs: each chain opens regions that leave room for little else.
             for chain in chains {
                 if options.cancelled() {
                     break;
@@ -232,7 +239,7 @@ impl NearSpace {
         placed
     }
 
-    /// Where detours can lie: what is still free, and the regions that are open, ascending.
+    /// The memory where detours can lie: the holes and the open regions, ascending.
     pub fn free(&self) -> Arc<[Range<u64>]> {
         let regions = self.regions.iter().map(|region| region.range.clone());
         let mut free: Vec<Range<u64>> = self.holes.iter().cloned().chain(regions).collect();
@@ -240,7 +247,7 @@ impl NearSpace {
         free.into()
     }
 
-    /// What is to be mapped, ascending, disjoint, neighbours merged, whole pages.
+    /// The memory to map: ascending, disjoint, neighbours merged, whole pages.
     pub fn regions(&self) -> Vec<Range<TargetAddress>> {
         let mut ranges: Vec<Range<u64>> = self.regions.iter().map(|region| region.range.clone()).collect();
         sort_by_number(&mut ranges, |range| range.start);
@@ -269,7 +276,7 @@ impl NearSpace {
             .iter()
             .position(|hole| hole.start <= address && end <= hole.end)?;
         let Range { start, end: hole_end } = self.holes.get(hole)?.clone();
-        // The 64 KiB block around it, cut to the hole, and as many pages more as the detour needs.
+        // The 64 KiB block around the address, cut to the hole, and extended by pages if the detour needs them.
         let low = (address & !(REGION_BYTES - 1)).max(start);
         let needed = end.checked_next_multiple_of(self.page)?;
         let high = (address & !(REGION_BYTES - 1))
@@ -283,7 +290,7 @@ impl NearSpace {
     }
 
     fn find(&self, request: &Request) -> Option<u64> {
-        // A pun has its one window, or nothing.
+        // A pun has only one window.
         let punned = request.constraint.window();
         let has_pun = request.constraint.punned() != 0;
         let windows = if has_pun {
@@ -291,8 +298,8 @@ impl NearSpace {
         } else {
             &WINDOWS
         };
-        // From the middle of the first 16 MiB of each window upwards, so that sites above and below
-        // share it; then below.
+        // First from the middle of the window's first 16 MiB upwards, then below that. So sites on both sides can
+        // share the memory that is found.
         for window in windows {
             let middle = window.start.saturating_add(ALIAS_DISTANCE).min(window.end);
             for part in [middle..window.end, window.start..middle] {
@@ -332,7 +339,7 @@ impl NearSpace {
     }
 }
 
-/// What comes instead of a run that has no place.
+/// The replacement of a run that has no place.
 fn fall_back(
     run: Option<RunPlan>,
     obstacle: Obstacle,

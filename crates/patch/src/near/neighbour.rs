@@ -1,7 +1,7 @@
-//! Hosts and guests: the springboard of the guest lies in the rear of the host's run. See `plan/neighbour.rs`.
+//! Placing hosts and guests: the springboard of the guest lies in the rear of the host's run. See `plan/neighbour.rs`.
 //!
-//! Where the two jumps share bytes, the host is placed first, such that there is room left for the guest, as in a
-//! chain. Where they do not, each has all places that it would have alone.
+//! If the two jumps share bytes, the host is placed first, at a place that leaves room for the guest, as in a chain.
+//! Otherwise, each has all places that it would have alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,58 +10,64 @@ use super::chain::displacement;
 use crate::order::gather;
 use crate::{RunPlan, Tactic, TargetAddress};
 
-/// A run and the one whose springboard it carries.
+/// A run, and the run whose springboard it carries.
 pub(super) struct Pair {
     pub host: RunPlan,
     pub guest: RunPlan,
 }
 
 /// What [`pairs`] finds.
-#[derive(Default)]
 pub(super) struct Sorted {
     pub pairs: Vec<Pair>,
-    /// Guests whose host is gone: another patch lies there.
+    /// Guests whose host is gone, because another patch lies there.
     pub homeless: Vec<RunPlan>,
     pub others: Vec<RunPlan>,
 }
 
-/// Takes out of the runs those that must be placed together.
-pub(super) fn pairs(runs: Vec<RunPlan>) -> Sorted {
-    if !runs.iter().any(|run| run.guest.is_some() || run.host().is_some()) {
-        return Sorted {
-            others: runs,
-            ..Sorted::default()
-        };
-    }
-    let successors: BTreeSet<TargetAddress> = gather(runs.iter().filter_map(|run| run.successor));
-    let mut sorted = Sorted::default();
-    let (guests, others): (Vec<RunPlan>, Vec<RunPlan>) = runs.into_iter().partition(|run| run.host().is_some());
-    let mut guests: BTreeMap<TargetAddress, RunPlan> = gather(guests.into_iter().map(|run| (run.start, run)));
-    for mut run in others {
-        let is_free = matches!(run.tactic, Tactic::Jump | Tactic::Run) && !successors.contains(&run.start);
-        let wanted = run.guest.filter(|_| is_free);
-        let fits = |guest: &RunPlan| {
-            let theirs = guest
-                .springboard()
-                .map(|springboard| (springboard.host, springboard.jump));
-            wanted.is_some_and(|wanted| theirs == Some((Some(run.start), wanted.jump)))
-        };
-        let found = wanted.and_then(|wanted| guests.remove(&wanted.start));
-        match found {
-            Some(guest) if fits(&guest) => sorted.pairs.push(Pair { host: run, guest }),
-            other => {
-                sorted.homeless.extend(other);
-                run.guest = None;
-                sorted.others.push(run);
+/// Separates the runs that must be placed together. The others stay where they are in memory: they may be all functions
+/// of a program.
+pub(super) fn pairs(mut runs: Vec<RunPlan>) -> Sorted {
+    let mut homeless = Vec::new();
+    let mut pairs = Vec::new();
+    if runs.iter().any(|run| run.guest.is_some() || run.host().is_some()) {
+        let successors: BTreeSet<TargetAddress> = gather(runs.iter().filter_map(|run| run.successor));
+        let guests = runs.extract_if(.., |run| run.host().is_some());
+        let mut guests: BTreeMap<TargetAddress, RunPlan> = gather(guests.map(|run| (run.start, run)));
+        let mut found = Vec::new();
+        let hosts = runs.extract_if(.., |run| {
+            let is_free = matches!(run.tactic, Tactic::Jump | Tactic::Run) && !successors.contains(&run.start);
+            let wanted = run.guest.filter(|_| is_free);
+            let fits = |guest: &RunPlan| {
+                let theirs = guest
+                    .springboard()
+                    .map(|springboard| (springboard.host, springboard.jump));
+                wanted.is_some_and(|wanted| theirs == Some((Some(run.start), wanted.jump)))
+            };
+            match wanted.and_then(|wanted| guests.remove(&wanted.start)) {
+                Some(guest) if fits(&guest) => {
+                    found.push(guest);
+                    true
+                }
+                other => {
+                    homeless.extend(other);
+                    run.guest = None;
+                    false
+                }
             }
-        }
+        });
+        let hosts: Vec<RunPlan> = hosts.collect();
+        pairs.extend(hosts.into_iter().zip(found).map(|(host, guest)| Pair { host, guest }));
+        homeless.extend(guests.into_values());
     }
-    sorted.homeless.extend(guests.into_values());
-    sorted
+    Sorted {
+        pairs,
+        homeless,
+        others: runs,
+    }
 }
 
 impl NearSpace {
-    /// Places both; the runs come back with what the places mean for them.
+    /// Places both runs. The returned runs have the constraints that follow from their places.
     pub(super) fn place_pair(&mut self, pair: &Pair) -> Option<[(RunPlan, TargetAddress); 2]> {
         let (mut host, mut guest) = (pair.host.clone(), pair.guest.clone());
         let mut carried = host.guest?;

@@ -4,26 +4,26 @@ use std::ops::Range;
 
 use super::request::Request;
 
-/// No detour is shorter than this, so smaller gaps are forgotten.
+/// No detour is shorter than this, so smaller gaps are not kept.
 const SMALLEST_GAP: u64 = 16;
 
 #[derive(Clone, Debug)]
 pub(super) struct Region {
     pub range: Range<u64>,
     page: u64,
-    /// Free, ascending, disjoint.
+    /// The free gaps: ascending, disjoint.
     gaps: Vec<Range<u64>>,
-    /// For each page: whether a detour lies in it.
+    /// For each page, whether a detour lies in it.
     touched: Vec<bool>,
-    /// No gap is longer than this; no part of a gap in touched pages is longer than this.
+    /// Upper bounds of a gap's length: in all pages, and in touched pages.
     longest: [u64; 2],
 }
 
-/// Which pages may be used.
+/// Which pages a placement may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pages {
     All = 0,
-    /// Only those that something lies in already: they cost no memory.
+    /// Only pages in which a detour lies already: these cost no further memory.
     Touched = 1,
 }
 
@@ -45,7 +45,7 @@ impl Region {
         if self.longest[pages as usize] < request.length {
             return None;
         }
-        // Most regions do not suit at all: one look at the whole range shows it.
+        // Most regions have no suitable address at all; one check of the whole range shows this.
         request.first_in(self.range.clone())?;
         match self.find(request, pages) {
             Ok(address) => {
@@ -92,7 +92,8 @@ impl Region {
         Err(longest)
     }
 
-    /// The lowest part of a range that lies in touched pages; empty, at the range's end, when there is none.
+    /// The lowest part of a range that lies in touched pages; if there is none, it is empty and lies at the range's
+    /// end.
     fn touched_part(&self, range: Range<u64>) -> Range<u64> {
         let page_of = |address: u64| ((address - self.range.start) / self.page) as usize;
         let is_touched = |page: usize| self.touched.get(page).copied().unwrap_or(false);
@@ -129,7 +130,7 @@ impl Region {
         }
     }
 
-    /// Gives back what [`Region::place_at`] took.
+    /// Releases what [`Region::place_at`] took.
     pub fn release(&mut self, address: u64, length: u64) {
         let mut gap = address.max(self.range.start)..address.saturating_add(length).min(self.range.end);
         if gap.is_empty() {

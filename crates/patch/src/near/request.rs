@@ -1,15 +1,15 @@
-//! A place for a detour, asked for: what its address must satisfy.
+//! The conditions that the address of a detour must satisfy.
 
 use std::ops::Range;
 
 use crate::{JumpConstraint, RunPlan, Tactic, TargetAddress};
 
-/// A place that is asked for.
+/// A request for a place.
 pub(super) struct Request {
     pub constraint: JumpConstraint,
-    /// What displacements count from.
+    /// The address from which displacements count.
     pub base: u64,
-    /// Where the detour may begin, as far as its references go.
+    /// The addresses at which the detour may begin so that it reaches everything to which it refers.
     pub starts: Range<u64>,
     pub length: u64,
 }
@@ -39,7 +39,7 @@ impl Request {
     }
 }
 
-/// What the jump that leads to the detour must satisfy.
+/// The constraint of the jump that leads to the detour.
 pub(super) fn jump_constraint(run: &RunPlan) -> JumpConstraint {
     match run.tactic {
         Tactic::Trap => JumpConstraint::FREE,

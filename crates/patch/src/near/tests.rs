@@ -113,7 +113,7 @@ fn a_hole_of_one_page_is_used_to_its_last_byte_and_no_further() {
 
 #[test]
 fn many_light_detours_are_packed() {
-    // What bash's function entries look like: a boundary at 4 in most, one more at 1, 2 or 3.
+    // The boundaries of bash's function entries: most have one at 4, and one more at 1, 2 or 3.
     let shapes: [&[usize]; 6] = [&[4], &[1, 4], &[2, 4], &[3], &[], &[1, 3]];
     let runs: Vec<RunPlan> = (0..1700)
         .map(|index| run(0x5555_5555_0000 + index * 613, shapes[index as usize % 6], 116))
@@ -133,7 +133,7 @@ fn many_light_detours_are_packed() {
     assert!(touched <= 400 << 10, "{} KiB", touched >> 10);
 }
 
-/// `sub rsp, 8; call ..`, and with two bytes of the call in the jump.
+/// `sub rsp, 8; call ..`, and the same with two bytes of the call in the jump.
 fn pun(start: u64, boundaries: &[usize], kept: &[u8]) -> RunPlan {
     let mut pun = run(start, boundaries, 110);
     pun.tactic = Tactic::Pun;
@@ -172,14 +172,14 @@ fn puns_of_neighbours_share_their_window() {
         }
         pages.extend([place.0 / 4096, (place.0 + 109) / 4096]);
     }
-    // 110 KiB of detours; a tenth has windows of 64 KiB that move with the site, through 1.5 MiB.
+    // There are 110 KiB of detours; a tenth have windows of 64 KiB that move with the site, through 1.5 MiB.
     assert!(pages.len() * 4 <= 350, "{} KiB", pages.len() * 4);
     assert!(space.regions().len() <= 30, "{} regions", space.regions().len());
 }
 
 #[test]
-fn what_has_no_window_falls_back_to_its_alternative_and_then_to_a_trap() {
-    // A hole above only: nothing lies 384 MiB below.
+fn a_run_without_a_place_falls_back_to_its_alternative_and_then_to_a_trap() {
+    // There is only a hole above the text, and none 384 MiB below it.
     let hole = || std::iter::once(0x5555_5b55_0000..0x5555_6000_0000).collect();
     let displaced = crate::Displaced {
         address: TargetAddress(0x5555_5555_0000),
@@ -218,9 +218,9 @@ fn what_has_no_window_falls_back_to_its_alternative_and_then_to_a_trap() {
     assert_eq!(tactics(&pun, forced), (vec![], vec![(site, refusal)]));
 }
 
-/// Libraries come to lie in what was a hole; what is open stays open, and is not opened again.
+/// Libraries are mapped into a hole. Open regions stay open, and are not opened again.
 #[test]
-fn holes_are_looked_at_again() {
+fn new_holes_leave_open_regions_open() {
     let mut space = NearSpace::new(vec![0x10_0000..0x20_0000, 0x30_0000..0x31_0000], 0x1000);
     space.set_holes(vec![0x40_0000..0x50_0000, 0x60_0000..0x61_0000]);
     assert_eq!(space.holes, [0x40_0000..0x50_0000, 0x60_0000..0x61_0000]);

@@ -1,6 +1,6 @@
-//! Which `evict` has which springboard.
+//! Assigns springboards to the `evict` runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::run::RunPlan;
@@ -8,7 +8,7 @@ use super::springboard::Springboard;
 use crate::order::sort_by_number;
 use crate::{Tactic, TargetAddress};
 
-/// Text that is taken: disjoint ranges.
+/// Ranges of text that are taken; they are disjoint.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Claims(BTreeMap<u64, u64>);
 
@@ -22,7 +22,7 @@ impl Claims {
         self.0.remove(&range.start.0);
     }
 
-    /// Those that begin in a range.
+    /// The taken ranges that begin in this range.
     pub(super) fn within(&self, range: &Range<TargetAddress>) -> Vec<Range<TargetAddress>> {
         let inside = self.0.range(range.start.0..range.end.0);
         inside
@@ -30,7 +30,8 @@ impl Claims {
             .collect()
     }
 
-    /// Ranges are short: one that overlaps begins at most this far in front.
+    /// Whether no taken range overlaps this one. Ranges are short, so a range that overlaps it begins at most
+    /// `LONGEST_CLAIM` bytes before it.
     pub(super) fn is_free(&self, range: &Range<TargetAddress>) -> bool {
         const LONGEST_CLAIM: u64 = 64;
         let before = range.start.0.saturating_sub(LONGEST_CLAIM);
@@ -42,9 +43,9 @@ fn needs_springboard(run: &RunPlan) -> bool {
     run.tactic == Tactic::Evict && run.successor.is_none() && run.host().is_none()
 }
 
-/// Gives every `evict` its springboard: the first of those that it has left afterwards. The second list has the runs
-/// for which there was none. `taken`: text that others have.
-pub(super) fn assign(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>]) -> (Vec<RunPlan>, Vec<RunPlan>) {
+/// Gives every `evict` a springboard, which is put first in the list of the run. The second list has the runs without a
+/// springboard. `taken`: text that belongs to other patches.
+pub(super) fn assign(mut runs: Vec<RunPlan>, taken: &[Range<TargetAddress>]) -> (Vec<RunPlan>, Vec<RunPlan>) {
     let mut claims = Claims::default();
     for range in taken.iter().cloned() {
         claims.add(range);
@@ -52,22 +53,17 @@ pub(super) fn assign(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>]) -> (Vec
     for run in &runs {
         claims.add(run.start..run.claimed_end());
     }
-    // Those with the least choice first.
+    // The runs with the least choice go first.
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.retain(|index| runs.get(*index).is_some_and(needs_springboard));
     sort_by_number(&mut order, |index| {
         runs.get(*index).map_or(0, |run| run.springboards.len() as u64)
     });
-    let mut runs: Vec<Option<RunPlan>> = runs.into_iter().map(Some).collect();
-    let mut homeless = Vec::new();
+    let mut homeless = BTreeSet::new();
     for index in order {
-        let Some(slot) = runs.get_mut(index) else { continue };
-        let Some(run) = slot else { continue };
-        match run
-            .springboards
-            .iter()
-            .position(|springboard| claims.is_free(&springboard.range()))
-        {
+        let Some(run) = runs.get_mut(index) else { continue };
+        let mut springboards = run.springboards.iter();
+        match springboards.position(|springboard| claims.is_free(&springboard.range())) {
             Some(found) => {
                 run.springboards.swap(0, found);
                 claims.add(
@@ -76,8 +72,14 @@ pub(super) fn assign(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>]) -> (Vec
                         .map_or(run.start..run.start, Springboard::range),
                 );
             }
-            None => homeless.extend(slot.take()),
+            None => {
+                homeless.insert(index);
+            }
         }
     }
-    (runs.into_iter().flatten().collect(), homeless)
+    // The other runs are not moved in memory, because they may be those of all functions of a program.
+    let mut index = 0..;
+    let homeless = runs.extract_if(.., |_| index.next().is_some_and(|index| homeless.contains(&index)));
+    let homeless = homeless.collect();
+    (runs, homeless)
 }

@@ -1,9 +1,9 @@
 //! The choice for one site.
 //!
-//! The shapes that could cover it are tried: those that start at the site, then those that start before it, nearest
-//! first, as far down as the text is free. From five bytes before the site on, a longer run does no better than a
-//! shorter one. The best [`Quality`] wins. Where it needs a springboard or an address that may not exist, the
-//! others are its alternatives.
+//! All shapes that could cover it are tried: first those that start at the site, then those that start before it,
+//! nearest first, as far down as the text is free. A run that starts five or more bytes before the site is no better
+//! than a shorter one. The best [`Quality`] wins. If the best shape needs a springboard or an address that may not
+//! exist, the others are its alternatives.
 
 use super::planner::{Choice, Planner, Previous, Quality};
 use super::run::RunPlan;
@@ -12,7 +12,7 @@ use super::sites::Site;
 use crate::Tactic;
 
 impl Planner<'_> {
-    /// The best run over a site that starts at or after `floor`. `rest`: the sites after it, the next one last.
+    /// The best run that covers a site and starts at or after `floor`. `rest`: the later sites, the next site last.
     pub(super) fn choose(&self, site: &Site, rest: &[Site], floor: u32) -> Option<Choice> {
         let map = self.map;
         let sites = std::slice::from_ref(site);
@@ -37,7 +37,7 @@ impl Planner<'_> {
                 }
             }
             let found = best.as_ref().is_some_and(|best| best.quality == Quality::Jump);
-            // From five bytes before the site on, a longer run is no better than a shorter one.
+            // A run that starts five or more bytes before the site is no better than a shorter one.
             if found || start + JUMP <= site_offset {
                 break;
             }
@@ -49,8 +49,8 @@ impl Planner<'_> {
         Some(best)
     }
 
-    /// What comes next when a choice finds no place: the other shapes from the same start that cover the same sites,
-    /// each the alternative of the one before.
+    /// The choices for the case that the best choice finds no place. These are the other shapes from the same start
+    /// over the same sites, each as the alternative of the previous one.
     fn alternative(&self, best: &Choice, site: &Site, rest: &[Site]) -> Option<Box<RunPlan>> {
         let mut shapes = self.shapes(best.first, site.index);
         shapes.retain(|(quality, _)| *quality > best.quality);
@@ -65,7 +65,7 @@ impl Planner<'_> {
         chain
     }
 
-    /// The previous run, made longer so that it covers this site, too.
+    /// The previous run, extended so that it also covers this site.
     pub(super) fn extend(&self, previous: &Previous, site: &Site, rest: &[Site]) -> Option<Choice> {
         let mut sites = previous.sites.clone();
         sites.push(site.clone());

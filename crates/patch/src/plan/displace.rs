@@ -1,4 +1,4 @@
-//! From shapes to plans: the displaced instructions, and what their detour needs.
+//! From shapes to plans: the displaced instructions, and the needs of their detour.
 
 use std::ops::Range;
 
@@ -19,14 +19,14 @@ pub(super) fn trap(map: &FunctionMap, site: &Site) -> Result<RunPlan, Refusal> {
         bytes: map.bytes_of(*instruction).to_vec(),
         points: site.points.clone(),
     };
-    // All of its bytes trap; but where a branch leads into its middle (around a lock prefix),
-    // another instruction begins there.
+    // All bytes of a trap's instruction trap. But if a branch leads into its middle (around a lock prefix), another
+    // instruction begins there.
     let middle = instruction.offset + 1..instruction.end();
     let filled = 1 + middle.take_while(|offset| !map.is_target_at(*offset)).count();
     trap_at(displaced, filled, map.ranges().collect())
 }
 
-/// `filled`: how many of the instruction's bytes become traps.
+/// `filled`: the number of the instruction's bytes that become traps.
 fn trap_at(displaced: Displaced, filled: usize, inside: Vec<Range<TargetAddress>>) -> Result<RunPlan, Refusal> {
     measure(RunPlan {
         start: displaced.address,
@@ -50,7 +50,8 @@ fn trap_at(displaced: Displaced, filled: usize, inside: Vec<Range<TargetAddress>
 }
 
 impl RunPlan {
-    /// The same points by `trap`, each by itself. The refusals are of instructions that cannot be moved alone.
+    /// A plan with the same points by `trap`, one for each instruction. The refusals are for instructions that cannot
+    /// be moved alone.
     pub fn as_traps(&self) -> FunctionPlan {
         as_traps(self)
     }
@@ -67,7 +68,7 @@ fn as_traps(run: &RunPlan) -> FunctionPlan {
     plan
 }
 
-/// The plan of a shape with the points of `sites`, which lie in it.
+/// The plan of a shape, with the points of the `sites` in it.
 pub(super) fn displace(
     map: &FunctionMap,
     shape: &Shape,
@@ -130,7 +131,8 @@ pub(super) fn displace(
     })
 }
 
-/// Composes the run once, to know that all of it can be moved, how long its detour is, and from where it reaches.
+/// Composes the run once, to find out whether all of it can be moved, the detour's length, and the addresses from which
+/// it reaches its targets.
 pub(super) fn measure(run: RunPlan) -> Result<RunPlan, Refusal> {
     let content = Content {
         trap: trap_form(&run, &Runtime::LONGEST),
@@ -159,10 +161,10 @@ pub(super) fn measure(run: RunPlan) -> Result<RunPlan, Refusal> {
     })
 }
 
-/// For the length of the instruction that refers to something, and the distance of a springboard from its site.
+/// Room for the length of the instruction that refers to a target, and for the distance of a springboard from its site.
 const MARGIN: u64 = 512;
 
-/// The addresses from which all targets are within 2 GiB, with room for the instruction that refers to them.
+/// The addresses from which all targets are within 2 GiB, including the length of the instruction that refers to them.
 fn reach(targets: impl Iterator<Item = TargetAddress>, detour_length: usize) -> Range<TargetAddress> {
     let distance = (1_u64 << 31) - MARGIN - (detour_length as u64).min(1 << 30);
     let mut reach = 0..u64::MAX;

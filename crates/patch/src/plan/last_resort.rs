@@ -1,10 +1,11 @@
 //! The last resort before a trap: a run into which a known branch leads.
 //!
-//! A thread that comes by that branch meets a trapping byte. Invariant I1 makes that safe, but it costs a signal. A
-//! branch may be taken a million times for every time that the run is entered at its start (the head of a loop), and
-//! the text does not say so. So an instruction that is not probed is never made to trap for the sake of one that is.
+//! A thread that comes by that branch meets a trapping byte. Invariant I1 makes that safe, but it costs a signal. For
+//! each time that a run is entered at its start, a branch to the head of a loop in it may be taken a million times.
+//! The text does not say how often. So an instruction without a probe is never made to trap for the sake of one with
+//! a probe.
 //!
-//! It is otherwise where the instructions that branches lead to are probed as well. They would have traps of their own:
+//! This changes if the instructions to which branches lead are probed as well. They would have traps of their own:
 //!
 //! ```text
 //!            each by itself                   together
@@ -13,8 +14,8 @@
 //!   ...                                                     that comes from S
 //! ```
 //!
-//! No thread pays more than before, and a thread that comes from S pays for a jump. [`RunPlan::entered`]
-//! says where branches arrive.
+//! No thread pays more than before. A thread that comes from S pays only for a jump. [`RunPlan::entered`] says where
+//! branches arrive.
 
 use super::planner::{Choice, Planner, Quality};
 use super::run::RunPlan;
@@ -22,8 +23,8 @@ use super::shape::{BranchTargets, JUMP, shape_at};
 use super::sites::Site;
 
 impl Planner<'_> {
-    /// A run over a site that has none of its own, and over sites after it to which branches lead and which have none,
-    /// either. `rest`: the sites after it, the next one last.
+    /// A run over a site for which there is no other run. It may also cover later sites to which branches lead, if
+    /// there is no other run for them either. `rest`: the later sites in reverse order.
     pub(super) fn last_resort(&self, site: &Site, rest: &[Site]) -> Option<Choice> {
         let map = self.map;
         if self.force.is_some() {

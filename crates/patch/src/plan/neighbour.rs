@@ -1,8 +1,8 @@
 //! Neighbour eviction: a springboard in an instruction that is displaced.
 //!
-//! There may be no padding in reach, and what follows may not be displaceable either. But an instruction nearby can be
-//! displaced, if it is long enough. It gets a jump of its own, and what lies after that jump is not executed any more.
-//! No instruction starts there, so threads arrive by our own short jump alone:
+//! There may be no padding in reach, and the next instruction may not be displaceable either. But an instruction
+//! nearby can be displaced, if it is long enough. It gets a jump of its own. Its bytes after that jump are no longer
+//! executed, and no instruction starts there, so they can hold a springboard. Only our own short jump leads to it:
 //!
 //! ```text
 //!   site   c3                   ret              eb 1c              jmp springboard (of this instruction and the next)
@@ -11,17 +11,17 @@
 //!   N+5                                          e9 b0 b1 b2 b3     springboard: jmp detour of the site
 //! ```
 //!
-//! An instruction of six to nine bytes has no room for two jumps. But the second may begin among the bytes of the
-//! first, as a successor's jump does (`successor.rs`). Each then has a part of the other's displacement:
+//! An instruction of six to nine bytes has no room for two jumps. But the second jump may begin among the bytes of
+//! the first, as a successor's jump does (`successor.rs`). The two displacements then share bytes:
 //!
 //! ```text
 //!   N      48 8d 05 .. .. .. .. lea rax, [..]    e9 a0 |
 //!   N+2                                             e9 b0 b1 b2 b3      the first jump's displacement is b1 b0 e9 a0
 //! ```
 //!
-//! Any run will do whose last instruction has room at its end: that of a site nearby, or one that is made for the
-//! purpose, of a single instruction. The former costs nothing. The latter costs every thread that executes the
-//! instruction a jump. So this is the last tactic before a trap.
+//! Any run will do whose last instruction has room at its end: the run of a site nearby, or a run of a single
+//! instruction that is made for the purpose. The former costs nothing. With the latter, every thread that executes
+//! the instruction pays for a jump. So this is the last tactic before a trap.
 //!
 //! # Why this is sound
 //!
@@ -47,18 +47,18 @@ use super::springboard::{LONGEST, Springboard};
 use crate::order::{gather, sort_by_numbers};
 use crate::{JumpConstraint, Refusal, Tactic, TargetAddress, is_trapping_byte};
 
-/// From a short jump's end to what it reaches.
+/// The offsets, counted from its end, that a short jump reaches.
 const REACH: Range<i64> = -128..128;
 
 impl RunPlan {
-    /// The displaced bytes up to an address.
+    /// The displaced bytes from the run's start to an address.
     pub(crate) fn bytes_up_to(&self, end: TargetAddress) -> Vec<u8> {
         let length = end.offset_from(self.start).unwrap_or(0) as usize;
         let bytes = self.instructions.iter().flat_map(|displaced| &displaced.bytes);
         bytes.take(length).copied().collect()
     }
 
-    /// The run's constraint when its jump's bytes from `jump` on are a springboard's.
+    /// The run's constraint if the bytes of its jump from `jump` on belong to a springboard.
     pub(crate) fn constraint_over(&self, jump: TargetAddress) -> JumpConstraint {
         match jump.offset_from(self.start) {
             Some(offset @ 1..=4) => self.constraint.over(offset as usize, JumpConstraint::FREE),
@@ -66,8 +66,8 @@ impl RunPlan {
         }
     }
 
-    /// Where another run's springboard may begin, if this one can have any: in its last instruction, after that one's
-    /// first byte.
+    /// The addresses at which another run's springboard may begin: in the last instruction, after its first byte. Empty
+    /// if this run cannot carry a springboard.
     fn rear(&self) -> Range<u64> {
         let is_jump = matches!(self.tactic, Tactic::Jump | Tactic::Run);
         let bytes: usize = self.instructions.iter().map(|displaced| displaced.bytes.len()).sum();
@@ -75,7 +75,7 @@ impl RunPlan {
             return 0..0;
         };
         let jump = u64::from(JUMP);
-        // Not where padding belongs to the run.
+        // Padding must not belong to the run.
         if !is_jump || self.guest.is_some() || self.kept != 0 || bytes != self.length {
             return 0..0;
         }
@@ -92,24 +92,24 @@ struct Place {
 
 #[derive(Clone, Copy)]
 enum Host {
-    /// Start of a run that there is.
+    /// The start of an existing run.
     Run(TargetAddress),
-    /// Index of an instruction that no run displaces.
+    /// The index of an instruction that no run displaces.
     Instruction(usize),
 }
 
-/// What the plan has.
+/// The text with the runs that are planned so far.
 struct Text {
     /// The runs, by start.
     runs: BTreeMap<TargetAddress, RunPlan>,
     claims: Claims,
-    /// Jumps that end with the bytes of these cannot have them changed.
+    /// The runs whose first bytes end another jump: these bytes cannot be changed.
     successors: BTreeSet<TargetAddress>,
 }
 
 impl Planner<'_> {
-    /// Gives sites that would trap (or, where `evict` is forced, be refused) a short jump to a springboard in a
-    /// displaced instruction, as far as there are such.
+    /// Gives sites that would trap (or, if `evict` is forced, be refused) a short jump to a springboard in a displaced
+    /// instruction, where possible.
     pub(super) fn evict_neighbours(&self, sites: &[Site], plan: &mut FunctionPlan) {
         let map = self.map;
         if !map.evicts_neighbours() || !matches!(self.force, None | Some(Tactic::Evict)) {
@@ -144,7 +144,7 @@ impl Planner<'_> {
         plan.runs.extend(traps.into_values());
     }
 
-    /// A run over a site that has none, by way of a neighbour.
+    /// A run over a site that has no run yet, with its springboard in a neighbour.
     fn guest(&self, index: usize, unserved: &BTreeMap<usize, &Site>, text: &Text) -> Option<(RunPlan, Place)> {
         let map = self.map;
         let site_offset = unserved.get(&index).and_then(|site| map.code().get(site.index))?.offset;
@@ -233,7 +233,7 @@ impl Planner<'_> {
         index(range.start)..index(range.end)
     }
 
-    /// An instruction that may be displaced for another's sake, as a run.
+    /// A run of a single instruction, which may be displaced to make room for a springboard.
     fn spare_instruction(
         &self,
         index: usize,
@@ -255,7 +255,7 @@ impl Planner<'_> {
         self.made_for_another(index)
     }
 
-    /// The run of a single instruction in which nothing fires.
+    /// The run of a single instruction without fires.
     fn made_for_another(&self, index: usize) -> Option<RunPlan> {
         let map = self.map;
         let instruction = *map.code().get(index)?;
@@ -274,8 +274,9 @@ fn map_begins_shared(planner: &Planner<'_>, start: TargetAddress) -> bool {
     planner.map.is_successor() && start == planner.map.start()
 }
 
-/// How good it is that a springboard begins so far after its host's start: without sharing bytes; then where both jumps
-/// have many places; last where one of them has a window of 16 MiB, or the other one place in 16 MiB.
+/// Rates a springboard that begins this far after its host's start. Best is a springboard that shares no bytes with
+/// the host's jump; next, one that leaves many places for both detours. Last is one that leaves a window of 16 MiB
+/// for one detour, or one place in every 16 MiB.
 fn rank(offset: u64) -> u32 {
     match offset {
         3 => 1,
@@ -320,7 +321,7 @@ impl Text {
         }
     }
 
-    /// Takes in a run and its host.
+    /// Adds a run and its host.
     fn add(&mut self, planner: &Planner<'_>, run: RunPlan, place: &Place) {
         let host = match place.host {
             Host::Run(start) => self.runs.remove(&start),

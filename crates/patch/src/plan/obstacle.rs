@@ -1,39 +1,39 @@
-//! What keeps a jump from a site: `why.rs` finds it out.
+//! Why a site has no jump; `why.rs` finds out the reason.
 
-/// What keeps a jump from a site.
+/// The reason why a site has no jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
 pub enum Obstacle {
-    /// Alone it would have a jump.
+    /// Neighbouring sites: if no other site were probed, this one would have a jump.
     #[error("the patches around it leave no room")]
     Neighbours,
-    /// There is padding for a springboard in reach, and others have it.
+    /// Other springboards occupy all padding in reach that could hold a springboard.
     #[error("all springboards in its reach are taken")]
     Springboards,
-    /// The holes of the address space are elsewhere.
+    /// No hole of the address space lies where the jump would have to lead.
     #[error("no free address spells the bytes that its jump needs")]
     Address,
-    /// A thread that comes that way would trap every time.
+    /// A known branch leads into the run. A thread that takes it would trap each time.
     #[error("a branch leads to where its jump would lie")]
     Branch,
-    /// And there is not enough padding after it.
+    /// The function ends where the jump would lie, without enough padding after it.
     #[error("the function ends where its jump would lie")]
     End,
-    /// None of them alone.
+    /// Several of these reasons together.
     #[error("more than one of: a branch, the function's end, no free address")]
     Several,
-    /// Whatever were otherwise.
-    #[error("it cannot be moved together with what is around it")]
+    /// The instruction cannot be displaced under any circumstances.
+    #[error("it cannot be moved together with its neighbours")]
     Unmovable,
     /// Functions share text, and patches of both would overlap.
     #[error("its patch would cross that of a function that shares its text")]
     Crossing,
-    /// The jump would end with the bytes of the next patch.
-    #[error("the patch behind it, whose bytes its jump shares, could not be had")]
+    /// The jump would end with the bytes of the next patch, which is missing.
+    #[error("its jump would end with the bytes of the next patch, which could not be placed")]
     Successor,
-    /// Of a tactic that is forced: whatever were otherwise, but the instructions.
+    /// A forced tactic can never fit these instructions.
     #[error("the instructions there are too short for it, or too long")]
     Length,
-    /// The springboard was to lie in an instruction which is displaced for that.
+    /// The instruction that should hold the springboard is not displaced.
     #[error("the instruction nearby that its springboard would lie in could not be displaced")]
     Host,
 }

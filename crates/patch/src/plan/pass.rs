@@ -10,8 +10,8 @@
 //!   c3     ret        site     cc           after the jump: traps, since a branch to it would not be seen otherwise
 //! ```
 //!
-//! Sites that have no run in the end may have a springboard in an instruction nearby (`neighbour.rs`). Runs do not
-//! overlap, so a thread that flows into a later site comes through that site's own patch.
+//! Sites without a run after the pass may get a springboard in an instruction nearby (`neighbour.rs`). Runs do not
+//! overlap, so a thread that flows into a later site executes that site's own patch.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ use super::successor::Member;
 use crate::order::sort_by_number;
 use crate::{FunctionMap, Point, Refusal, Tactic};
 
-/// How often planning starts anew without the springboards that others took.
+/// How often planning begins anew without the springboards that others took.
 const ROUNDS_MAX: usize = 4;
 
 /// Plans the patches for `points` in one function. Every point is either in exactly one run or refused.
@@ -75,13 +75,13 @@ pub fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -> Funct
     }
 }
 
-/// One pass over the sites of a function.
+/// The state of one pass over the sites of a function.
 struct Pass<'a, 'map> {
     planner: &'a Planner<'map>,
     plan: FunctionPlan,
-    /// The sites that are left. The next one is the last of them.
+    /// The remaining sites in reverse order: the next site is the last element.
     rest: Vec<Site>,
-    /// Text below this offset is taken by the patches so far.
+    /// Text below this offset belongs to earlier patches.
     floor: u32,
     previous: Option<Previous>,
 }
@@ -94,7 +94,7 @@ impl Pass<'_, '_> {
         self.plan
     }
 
-    /// Plans the best run over a site that there is.
+    /// Plans the best possible run over a site.
     fn serve(&mut self, site: Site) {
         let (chosen, is_extended) = self.choose(&site);
         let is_good = chosen
@@ -111,7 +111,7 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// A run over a site: its own, or the previous one made longer. The latter is said.
+    /// A run over a site: its own run, or the previous run, extended. The second result is true for an extended run.
     fn choose(&self, site: &Site) -> (Option<Choice>, bool) {
         if self.planner.force == Some(Tactic::Trap) {
             return (None, false);
@@ -130,14 +130,14 @@ impl Pass<'_, '_> {
         (if is_extended { extended } else { own }, is_extended)
     }
 
-    /// Takes a run and those whose bytes its jump shares.
+    /// Takes a run, and the runs with whose first bytes its jump ends.
     fn take_chain(&mut self, site: &Site, chain: Vec<Member>) {
         let map = self.planner.map;
         for Member { choice, sites } in chain {
             let taken = sites.iter().filter(|taken| taken.index > site.index).count();
             self.rest.truncate(self.rest.len().saturating_sub(taken));
             self.floor = self.end_of(&choice.run);
-            // In the next function, no site of this one lies after it.
+            // If the run lies in the next function, no site of this function lies after it.
             let start = map.offset(choice.run.start);
             let is_own = start.is_some_and(|start| start < map.code_size());
             let first = choice.first;
@@ -146,7 +146,7 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// Takes a run over a site. `is_extended`: it replaces the previous one.
+    /// Takes a run over a site. `is_extended`: the run replaces the previous run.
     fn take(&mut self, site: Site, choice: Choice, is_extended: bool) {
         let mut sites = Vec::new();
         if is_extended {
@@ -162,7 +162,7 @@ impl Pass<'_, '_> {
         self.previous = Some(Previous { first, sites });
     }
 
-    /// A trap, where nothing else is left and a trap is allowed.
+    /// Plans a trap, if nothing else is left and a trap is allowed.
     fn trap(&mut self, site: &Site) {
         self.previous = None;
         if site.points.is_empty() {
@@ -188,7 +188,7 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// The offset after what a run takes.
+    /// The offset of the end of the text that a run takes.
     fn end_of(&self, run: &RunPlan) -> u32 {
         let end = run.claimed_end().offset_from(self.planner.map.start());
         end.and_then(|end| u32::try_from(end).ok()).unwrap_or(u32::MAX)

@@ -1,4 +1,4 @@
-//! What planning reads, how good a shape is, and the run of a shape over the sites in it.
+//! The input of planning, the quality of a shape, and the run of a shape over its sites.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,43 +12,44 @@ use crate::function::{FunctionMap, Padding};
 use crate::order::sort_by_number;
 use crate::{JumpConstraint, Tactic};
 
-/// How good a shape is: what a hit costs, and then how likely it finds a place. Best first. The figures, where they
-/// were measured, are what a hit costs more than a jump, in nanoseconds.
+/// The quality of a shape, best first: the cost of a hit, then how likely a place for the detour is. The figures are
+/// the measured cost of a hit beyond that of a jump, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Quality {
-    /// A jump, no call in it.
+    /// A jump over instructions without a call.
     Jump,
-    /// A pun with windows of 64 KiB or more, whose detour executes what it shares bytes with: 0.
+    /// A pun with windows of 64 KiB or more, whose detour executes copies of the instructions that share bytes with
+    /// the jump: 0.
     Pun,
     /// The run before the site, extended: 0. A thread that comes to the site by an unknown branch traps.
     Extended,
-    /// A short jump to a springboard: 0.2. There are not many places for springboards.
+    /// A short jump to a springboard: 0.2. Places for springboards are scarce.
     Evict,
     /// A pun whose detour jumps back to the bytes that are shared: 5.
     SharedPun,
-    /// A call or system call is executed out of line: its return is mispredicted, 11.
+    /// A jump over a call or system call, which is executed out of line. Its return is mispredicted: 11.
     JumpWithCall,
     EvictWithCall,
     PunWithCall,
     ExtendedWithCall,
-    /// Three or four bytes are punned: a window of 256 bytes or of one, so a page of its own. Or bytes are shared with
-    /// what is not known to be executed.
+    /// Three or four bytes are punned. This leaves a window of 256 bytes, or one address, so the detour has a page of
+    /// its own. The same rank has a pun that shares bytes with code that is not known to be executed.
     NarrowPun,
-    /// The jump lies on the successor's: 5, and 1 for a thread that comes to the successor.
+    /// The jump ends with the successor's jump: 5, and 1 for a thread that comes to the successor.
     OnSuccessor,
-    /// A thread that comes by a known branch traps, others do not.
+    /// A thread that comes by a known branch traps; other threads do not.
     PartlyTrapping,
 }
 
-/// What planning reads.
+/// The input of planning.
 pub(super) struct Planner<'a> {
     pub(super) map: &'a FunctionMap,
     pub(super) force: Option<Tactic>,
-    /// Where springboards may lie.
+    /// The padding in which springboards may lie.
     pub(super) padding: &'a [Padding],
-    /// Where detours may lie.
+    /// The ranges in which detours may lie.
     pub(super) near: &'a [Range<u64>],
-    /// Sites (by instruction) for which there was no springboard.
+    /// The sites, by the index of their instruction, for which there was no springboard.
     pub(super) barred: BTreeSet<usize>,
 }
 
@@ -58,11 +59,11 @@ pub(super) struct Choice {
     /// Index of the run's first instruction.
     pub first: usize,
     pub run: RunPlan,
-    /// How many of the following sites it covers.
+    /// The number of later sites that the run covers as well.
     pub covered: usize,
 }
 
-/// A run that is planned, and what it covers.
+/// A planned run, and the sites that it covers.
 pub(super) struct Previous {
     /// Index of the run's first instruction.
     pub first: usize,
@@ -104,7 +105,8 @@ impl Planner<'_> {
         shapes
     }
 
-    /// Whether there is near memory where a jump at the run's start must lead. Nearly always, unless it puns.
+    /// Whether there is near memory at the addresses to which a jump at the run's start can lead. This is almost always
+    /// true if the jump does not pun.
     pub(super) fn has_place(&self, run: &RunPlan, constraint: JumpConstraint) -> bool {
         if constraint.punned() == 0 {
             return true;
@@ -118,9 +120,9 @@ impl Planner<'_> {
         low < high && self.near.get(first).is_some_and(|hole| hole.start < high)
     }
 
-    /// The run of a shape over `sites` and those of `rest` that it reaches, with their number. `None` when it cannot be
-    /// moved, has no springboard, or claims text in which another site lies: a padding nop is not executed any more, a
-    /// punned instruction must stay as it is, so neither can have handlers.
+    /// The run of a shape over `sites` and those of `rest` that it reaches, with their number. `None` if the run
+    /// cannot be moved, has no springboard, or claims text in which another site lies. Neither a displaced padding
+    /// nop (never executed) nor a punned instruction (must stay as it is) can have handlers.
     pub(super) fn cover(&self, shape: &Shape, sites: &[Site], rest: &[Site]) -> Option<(RunPlan, usize)> {
         let map = self.map;
         let covered = rest.iter().rev().take_while(|other| other.index < shape.behind).count();
@@ -136,7 +138,7 @@ impl Planner<'_> {
         if shape.jump == SHORT_JUMP {
             let start = map.address(map.code().get(shape.first)?.offset);
             springboards = springboard::candidates(start, shape.constraint.has_boundary_at(1), self.padding);
-            // A run that reaches into padding needs some for itself.
+            // A run that reaches into padding needs a part of the padding for itself.
             let own = start..map.address(shape.claimed_end());
             springboards.retain(|springboard| {
                 let range = springboard.range();

@@ -8,9 +8,9 @@
 //!   run of g            [---------)          a jump into the middle of a jump
 //! ```
 //!
-//! Two runs of the same shape become one with the points of both. Of others that overlap, all become traps: a trap
-//! displaces one instruction, which is copied from the original text, and changes no byte at which another one starts,
-//! so traps always go together.
+//! Two runs of the same shape become one with the points of both. Other runs that overlap all become traps. A trap
+//! displaces one instruction, which is copied from the original text, and changes no byte at which another one starts.
+//! So traps never conflict.
 
 use std::ops::Range;
 
@@ -21,9 +21,9 @@ use super::run::{FunctionPlan, PlanOptions, RunPlan};
 use crate::order::{sort_by_number, sort_by_numbers};
 use crate::{Refusal, Tactic, TargetAddress};
 
-/// Makes runs from any number of plans disjoint (but for traps on overlapping instructions), ascending, and gives each
-/// `evict` a springboard of its own. Every point is in exactly one run afterwards, or refused. `taken`: text of patches
-/// of earlier plans, which stay.
+/// Makes runs from any number of plans disjoint and ascending (traps on overlapping instructions may overlap), and
+/// gives each `evict` a springboard of its own. Every point is in exactly one run afterwards, or refused. `taken`:
+/// text of patches of earlier plans, which stay.
 pub fn reconcile(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>], options: &PlanOptions) -> FunctionPlan {
     let mut plan = disjoint(without_taken(runs, taken));
     if options.cancelled() {
@@ -40,7 +40,8 @@ pub fn reconcile(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>], options: &P
     plan
 }
 
-/// Leaves out silent runs whose text another patch has already. The run that needs one finds out when it is placed.
+/// Leaves out silent runs whose text already belongs to another patch. A run that needs such a silent run is refused
+/// when it is placed.
 fn without_taken(mut runs: Vec<RunPlan>, taken: &[Range<TargetAddress>]) -> Vec<RunPlan> {
     if runs.iter().any(RunPlan::is_silent) {
         let overlaps =
@@ -50,12 +51,22 @@ fn without_taken(mut runs: Vec<RunPlan>, taken: &[Range<TargetAddress>]) -> Vec<
     runs
 }
 
+/// Runs that overlap with no other are not moved in memory, because they may be those of all functions of a program.
 fn disjoint(mut runs: Vec<RunPlan>) -> FunctionPlan {
     sort_by_numbers(&mut runs, |run| (run.start.0, run.end().0));
-    let mut plan = FunctionPlan::default();
+    let mut crossing = crossing(&runs).into_iter();
+    let crossed = runs.extract_if(.., |_| crossing.next().unwrap_or(false));
+    let crossed: Vec<RunPlan> = crossed.collect();
+    let mut plan = FunctionPlan {
+        runs,
+        ..FunctionPlan::default()
+    };
+    if crossed.is_empty() {
+        return plan;
+    }
     let mut cluster: Vec<RunPlan> = Vec::new();
     let mut cluster_end = TargetAddress(0);
-    for run in runs {
+    for run in crossed {
         if run.start >= cluster_end {
             resolve(std::mem::take(&mut cluster), &mut plan);
         }
@@ -63,10 +74,29 @@ fn disjoint(mut runs: Vec<RunPlan>) -> FunctionPlan {
         cluster.push(run);
     }
     resolve(cluster, &mut plan);
+    sort_by_number(&mut plan.runs, |run| run.start.0);
     plan
 }
 
-/// Resolves runs that overlap in a chain.
+/// For each run, whether it overlaps with another run. The runs are sorted by their starts.
+fn crossing(runs: &[RunPlan]) -> Vec<bool> {
+    let mut crossing = vec![false; runs.len()];
+    let mut cluster_end = TargetAddress(0);
+    for (index, run) in runs.iter().enumerate() {
+        if run.start < cluster_end {
+            // The run before this run belongs to the same cluster.
+            crossing
+                .iter_mut()
+                .take(index + 1)
+                .skip(index.saturating_sub(1))
+                .for_each(|one| *one = true);
+        }
+        cluster_end = cluster_end.max(run.claimed_end());
+    }
+    crossing
+}
+
+/// Resolves a chain of runs, each of which overlaps the next.
 fn resolve(cluster: Vec<RunPlan>, plan: &mut FunctionPlan) {
     let mut merged = merge(cluster, &mut plan.refusals);
     if merged.len() > 1 && merged.iter().any(RunPlan::is_silent) {
@@ -94,7 +124,7 @@ fn resolve(cluster: Vec<RunPlan>, plan: &mut FunctionPlan) {
         merged = merge(traps, &mut plan.refusals);
         let starts: Vec<TargetAddress> = merged.iter().map(|trap| trap.start).collect();
         for (trap, next) in merged.iter_mut().zip(starts.iter().skip(1)) {
-            // What starts within another instruction's bytes keeps its own.
+            // The bytes of an instruction that starts within another one stay unchanged.
             let room = next.offset_from(trap.start).unwrap_or(0).max(1);
             trap.original.truncate(usize::try_from(room).unwrap_or(usize::MAX));
         }
@@ -102,8 +132,8 @@ fn resolve(cluster: Vec<RunPlan>, plan: &mut FunctionPlan) {
     plan.runs.extend(merged);
 }
 
-/// Leaves out silent runs that overlap with a run that has points, or with a shorter one. The run that needs it finds a
-/// jump at the same place, or finds out when it is placed.
+/// Leaves out silent runs that overlap a run with points, or a shorter silent run. The run that needs such a silent run
+/// finds another jump at the same place, or is refused when it is placed.
 fn without_overlapping_silent(runs: Vec<RunPlan>) -> Vec<RunPlan> {
     let (mut silent, mut kept): (Vec<RunPlan>, Vec<RunPlan>) = runs.into_iter().partition(RunPlan::is_silent);
     sort_by_numbers(&mut silent, |run| (run.claimed_end().0, run.start.0));
@@ -147,7 +177,7 @@ fn merge(runs: Vec<RunPlan>, refusals: &mut Vec<(TargetAddress, Refusal)>) -> Ve
 
 /// Adds the points of a run of the same shape.
 fn merge_into(into: &mut RunPlan, from: RunPlan) {
-    // A jump's patch reaches up to the last site; a trap's stops before what either function branches to.
+    // A jump's patch reaches up to the last site; a trap's stops before the targets of either function's branches.
     let wider = from.original.len() > into.original.len();
     if wider == (into.tactic != Tactic::Trap) {
         into.original = from.original;
@@ -165,9 +195,9 @@ fn merge_into(into: &mut RunPlan, from: RunPlan) {
             into.inside.push(range);
         }
     }
-    // Where each has another guest, the second one finds no room.
+    // If both runs have guests, the second guest finds no room.
     into.guest = into.guest.or(from.guest);
-    // Without an alternative it falls back to traps, which have the points of both.
+    // If the merged run loses its alternative, it falls back to traps, which have the points of both runs.
     into.alternative = match (into.alternative.take(), from.alternative) {
         (Some(mut left), Some(right)) if same_shape(&left, &right) => {
             merge_into(&mut left, *right);
@@ -270,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_displaced_for_another_s_sake_gives_way() {
+    fn runs_without_points_give_way() {
         let mut silent = runs(4, &points_at(&[4], 8));
         silent.extend(runs(0, &points_at(&[7], 8)));
         for run in &mut silent {
@@ -279,7 +309,7 @@ mod tests {
                 .for_each(|displaced| displaced.points.clear());
         }
         assert_eq!(summary(&silent), [(4, Tactic::Run, 0), (7, Tactic::Jump, 0)]);
-        // What fires stays; of the silent ones, which overlap, the shorter one.
+        // Runs with fires stay. Of two silent runs that overlap, the shorter one stays.
         let all = silent.into_iter().chain(runs(0, &points_at(&[0], 8)));
         let plan = reconciled(all.collect());
         assert_eq!(summary(&plan.runs), [(0, Tactic::Run, 1), (7, Tactic::Jump, 0)]);

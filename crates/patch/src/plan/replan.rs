@@ -1,17 +1,16 @@
 //! Functions that lost a springboard, planned again.
 //!
-//! A function is planned with what is known of those before it. The ones after it may need the same padding for a run
-//! that reaches into it, and those have precedence:
+//! When a function is planned, only the functions before it have plans. A later function may need the same padding
+//! for a run that reaches into it, and such a run has precedence:
 //!
 //! ```text
 //!   f:  short jump --> [springboard]          planned first
 //!   g:  ... ret        [run over the ret ]    planned after it: [`crate::reconcile`] takes the padding from f
 //! ```
 //!
-//! Now that every run's place is known, f is planned once more, with the padding that is really free. It finds
-//! another springboard, or a tactic that needs none. The new plan is taken when it has fewer traps and touches
-//! nothing that others have. It must keep what was agreed on with the functions around it: a jump at the start, for
-//! the function before it.
+//! Now that every run's place is known, f is planned once more, with the padding that is still free. It finds another
+//! springboard, or a tactic that needs none. The new plan is used if it has fewer traps and touches no text of others.
+//! It must keep its jump at the start if the function before it needs that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -23,12 +22,12 @@ use super::run::{FunctionPlan, PlanOptions, RunPlan};
 use crate::order::{gather, sort_by_numbers};
 use crate::{FunctionMap, Point, Tactic, TargetAddress};
 
-/// How far from a function what is taken is of interest to it: what a short jump reaches, and the longest run.
+/// The distance within which taken text matters to a function: the reach of a short jump, and the longest run.
 const REACH_BYTES: u64 = 256;
 
-/// Plans those parts of functions again in which a site traps because another patch has its springboard. `plan` is what
-/// [`crate::reconcile`] made, and `taken` what it was given. `parts` is where the functions' parts lie. `map_of` yields
-/// the map of a part with all that it was shown before, but for what is taken.
+/// Plans those parts of functions again in which a site traps because another patch has its springboard. `plan` is the
+/// result of [`crate::reconcile`], and `taken` its input. `parts` are the ranges of the functions' parts. `map_of`
+/// yields the map of a part as it was when the part was first planned, but without padding that is taken now.
 pub fn plan_again(
     plan: FunctionPlan,
     taken: &[Range<TargetAddress>],
@@ -56,7 +55,7 @@ pub fn plan_again(
     }
 }
 
-/// Parts that share no text with another one, ascending.
+/// Parts that share no text with another part, in ascending order.
 fn alone(parts: &[Range<TargetAddress>]) -> Vec<Range<TargetAddress>> {
     let mut sorted = parts.to_vec();
     sort_by_numbers(&mut sorted, |part| (part.start.0, part.end.0));
@@ -119,7 +118,7 @@ impl All {
         }
         let points: Vec<Point> = points_of(&old).cloned().collect();
         let mut new = plan(&map, &points, options);
-        // The next function's own jump serves as well as one for our sake.
+        // No silent run is needed if the next function has a jump at the same place for its own sites.
         new.runs
             .retain(|run| !(run.is_silent() && self.begins_with_jump(run.start, part)));
         let keeps_word = !is_successor || new.runs.iter().any(|run| run.start == part.start && is_long_jump(run));
@@ -143,7 +142,7 @@ impl All {
         }
     }
 
-    /// Whether another function's run outside of `part` starts there with a jump of five bytes.
+    /// Whether another function's run, outside of `part`, starts at this address with a jump of five bytes.
     fn begins_with_jump(&self, start: TargetAddress, part: &Range<TargetAddress>) -> bool {
         !part.contains(&start) && self.runs.get(&start).is_some_and(is_long_jump)
     }
@@ -203,7 +202,7 @@ mod tests {
         };
         let mut wanted = map(part.start.0, if part.start.0 == F { 16 } else { 32 });
         wanted.show_padding(map(G, 32).padding());
-        // Nothing is free where the call's bytes would lead to.
+        // No memory is free where the call's bytes would lead.
         let near = std::iter::once(F - 0x100_0000..F - 0x10_0000);
         wanted.show_near_memory(near.collect());
         wanted
@@ -228,10 +227,10 @@ mod tests {
     }
 
     #[test]
-    fn who_lost_a_springboard_finds_another_way() {
+    fn a_function_that_lost_a_springboard_is_planned_again() {
         let options = PlanOptions::default();
         let [f, g] = parts().map(|part| map_of(&part));
-        // Both entries of f: with the call probed as well, nothing but a short jump fits.
+        // Both f's entry and its call are probed, so only a short jump fits the entry.
         let mut runs = plan(&f, &[point(F), point(F + 4)], &options).runs;
         assert_eq!(runs[0].tactic, Tactic::Evict, "{runs:?}");
         runs.extend(plan(&g, &[point(G + 9)], &options).runs);
@@ -244,14 +243,14 @@ mod tests {
         let settled = plan_again(reconciled.clone(), &[], &parts(), &options, &mut |part| {
             Some(map_of(part))
         });
-        // The call is displaced together with what is before it.
+        // The call is displaced together with the instruction before it.
         assert_eq!(tactics(&settled), [(F, Tactic::Run), (G + 9, Tactic::Run)]);
         let points: usize = points_of(&settled.runs).count();
         assert_eq!(points, 3, "each point once");
-        // How the function looks is not known: all stays as it was.
+        // If the map of `f` is not known, the plan stays unchanged.
         let unknown = plan_again(reconciled.clone(), &[], &parts(), &options, &mut |_| None);
         assert_eq!(unknown, reconciled);
-        // Nor is a function planned again that shares its text with another.
+        // A function that shares its text with another is not planned again.
         let [f, g] = parts();
         let shared = [f.clone(), f.start..TargetAddress(F + 20), g];
         let same = plan_again(reconciled.clone(), &[], &shared, &options, &mut |part| {

@@ -1,4 +1,4 @@
-//! The plan of a function: its patches, and what each displaces.
+//! The plan of a function: its patches, and the instructions that each patch displaces.
 
 use std::ops::Range;
 
@@ -13,9 +13,9 @@ use crate::{JumpConstraint, Point, Refusal, Tactic, TargetAddress};
 /// Choices of the user.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlanOptions {
-    /// Use this tactic only; points for which it does not fit are refused.
+    /// Only this tactic may be used. Points for which it does not fit are refused.
     pub force: Option<Tactic>,
-    /// Asked now and then whether the plan is still wanted. When it is not, what comes out is not whole.
+    /// Asked now and then whether the plan is still wanted. If it is not, the result is incomplete.
     pub is_cancelled: Option<fn() -> bool>,
 }
 
@@ -25,73 +25,73 @@ impl PlanOptions {
     }
 }
 
-/// What to do to one function.
+/// The plan of one function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionPlan {
     /// The patches, ascending, disjoint (up to [`RunPlan::claimed_end`]).
     pub runs: Vec<RunPlan>,
-    /// The points that cannot be placed: site and reason.
+    /// The points that cannot be placed, as sites and reasons.
     pub refusals: Vec<(TargetAddress, Refusal)>,
 }
 
-/// One patch: the instructions it displaces and what their detour must satisfy.
+/// One patch: the instructions that it displaces, and the requirements of their detour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunPlan {
-    /// The first displaced instruction; the patch is written here.
     pub start: TargetAddress,
-    /// How the jump finds room.
+    /// The tactic by which the jump finds room.
     pub tactic: Tactic,
     /// The instructions that the detour executes, in order, each with the points before it.
     pub instructions: Vec<Displaced>,
-    /// For a pun: how many of the last instructions stay in place as well, since the jump shares bytes with them.
+    /// For a pun: how many of the last instructions also stay in place, since the jump shares bytes with them.
     pub kept: usize,
     /// Bytes from `start` to where the detour jumps back: the instructions and, after a final unconditional transfer,
     /// the padding that the patch needs.
     pub length: usize,
-    /// The text that the patch replaces, at most 16 bytes: for a trap its instruction, or the beginning of it; 2 for an
-    /// `evict`, 5 for a jump, more when instructions with points start after the jump's bytes: the first byte of each
-    /// becomes `int3`. Those that a pun keeps are among the 5.
+    /// The text that the patch replaces, at most 16 bytes. For a trap it is the instruction, or its beginning; for an
+    /// `evict` it is 2 bytes; for a jump it is 5, including the bytes that a pun keeps. The text is longer if
+    /// instructions with points start after the jump's bytes: the first byte of each becomes `int3`.
     pub original: Vec<u8>,
-    /// Which bytes of the jump must be trapping bytes, or the original ones.
+    /// Which bytes of the jump must be trapping bytes, and which must be the original bytes.
     pub constraint: JumpConstraint,
-    /// For an `evict`: where its short jump may lead. The first is used; the others are for [`crate::reconcile`].
+    /// For an `evict`: the springboards to which its short jump may lead. The first one is used; the others are for
+    /// [`crate::reconcile`].
     pub springboards: Vec<Springboard>,
-    /// For an `evict` without springboard: the instruction directly after it, at which another run starts. Its jump's
-    /// first bytes are the last ones of this run's jump, so the two are placed together, and go together.
+    /// For an `evict` without a springboard: the next instruction, at which another run starts. The first bytes of
+    /// that run's jump are the last bytes of this run's jump. So the two are placed together, and removed together.
     pub successor: Option<TargetAddress>,
-    /// Whose springboard lies in the rear of the last instruction.
+    /// The springboard of another run in the rear of the last instruction.
     pub guest: Option<Guest>,
-    /// Starts of padding nops inside the patch. They are not copied: a thread that arrives there goes
-    /// on after the patch.
+    /// The starts of padding nops inside the patch. They are not copied: a thread that arrives there continues after
+    /// the patch.
     pub padding_boundaries: Vec<TargetAddress>,
-    /// The detour's length in bytes, at most.
+    /// The largest length of the detour, in bytes.
     pub detour_length: usize,
-    /// The addresses from which everything that the detour refers to can be reached: all of it must lie inside. Empty
-    /// when there is no such address.
+    /// The addresses from which the detour can reach everything that it refers to: the whole detour must lie inside.
+    /// Empty when there is no such address.
     pub reach: Range<TargetAddress>,
     /// The function's ranges: a jump into them is no exit ([`crate::FireCondition::IfLeaves`]).
     pub inside: Vec<Range<TargetAddress>>,
-    /// The next best patch from the same start with the same points, for when no address spells the bytes that this one
-    /// needs, or there is no springboard.
+    /// The next best patch from the same start with the same points. It is used if no free address fits this patch's
+    /// constraint, or if this patch gets no springboard.
     pub alternative: Option<Box<RunPlan>>,
-    /// Instructions with points to which known branches lead from outside: a thread that comes that way traps.
+    /// Instructions with points to which known branches lead from outside. A thread that comes by such a branch traps.
     pub entered: Vec<TargetAddress>,
-    /// What kept a better patch from these sites, where that was found out after planning.
+    /// The reason why these sites have no better patch, if it was found out after planning.
     pub obstacle: Option<Obstacle>,
 }
 
 impl RunPlan {
-    /// Where the displaced instructions end: the detour jumps back to it.
+    /// The end of the displaced instructions, to which the detour jumps back.
     pub fn end(&self) -> TargetAddress {
         TargetAddress(self.start.0.saturating_add(self.length as u64))
     }
 
-    /// The text that no other patch may change lies from `start` up to here: the run, what its jump
-    /// puns, and the alternative.
+    /// The end of the text, from `start` on, that no other patch may change: the run, the bytes that its jump puns, and
+    /// the alternative.
     pub fn claimed_end(&self) -> TargetAddress {
         let jump = match self.tactic {
             Tactic::Trap => self.start,
-            // The rest of its jump is the successor's.
+            // The last bytes of its jump belong to the successor.
             Tactic::Evict if self.successor.is_some() => self.start,
             Tactic::Evict => TargetAddress(self.start.0.saturating_add(2)),
             Tactic::Jump | Tactic::Run | Tactic::Pun => TargetAddress(self.start.0.saturating_add(5)),
@@ -100,7 +100,7 @@ impl RunPlan {
         self.end().max(jump).max(alternative)
     }
 
-    /// Where the jump to the detour lies: at the start, or on the springboard.
+    /// The address of the jump to the detour: the run's start, or that of the springboard's jump.
     pub fn jump(&self) -> TargetAddress {
         self.springboard().map_or(self.start, |springboard| springboard.jump)
     }
@@ -110,19 +110,19 @@ impl RunPlan {
         self.springboards.first().filter(|_| self.tactic == Tactic::Evict)
     }
 
-    /// For an `evict` whose springboard lies in a displaced instruction: the start of that one's run. The two are
-    /// placed together; this one needs that one in the text.
+    /// For an `evict` whose springboard lies in a displaced instruction: the start of that instruction's run. The two
+    /// runs are placed together, and this patch needs that patch in the text.
     pub fn host(&self) -> Option<TargetAddress> {
         self.springboard().and_then(|springboard| springboard.host)
     }
 
-    /// Whether nothing fires in it: it is there for the sake of the run before it.
+    /// Whether no handler fires in the run, which exists only to make room for another run.
     pub fn is_silent(&self) -> bool {
         self.instructions.iter().all(|displaced| displaced.points.is_empty())
     }
 
-    /// The same points in the next best way, for a run whose jump found no place: the alternative, else traps.
-    /// Repeated, it ends with traps.
+    /// A plan of the same points in the next best way, for a run whose jump found no place: the alternative if there is
+    /// one, else traps.
     pub fn fallback(&self) -> FunctionPlan {
         match &self.alternative {
             Some(run) => FunctionPlan {
@@ -133,7 +133,7 @@ impl RunPlan {
         }
     }
 
-    /// The same, or refusals where a tactic is forced; the first obstacle is taken down.
+    /// The fallback of the run, or refusals if a tactic is forced. The first obstacle is kept in the result.
     pub(crate) fn fallback_under(&self, options: &PlanOptions, obstacle: Obstacle) -> FunctionPlan {
         match options.force {
             None => {
@@ -160,7 +160,7 @@ impl RunPlan {
         }
     }
 
-    /// Where the detour may begin such that all of it lies within [`RunPlan::reach`]. May be empty.
+    /// The addresses at which the detour may begin so that all of it lies within [`RunPlan::reach`]. May be empty.
     pub fn detour_starts(&self, detour_length: usize) -> Range<TargetAddress> {
         let end = self.reach.end.0.saturating_sub(detour_length as u64).saturating_add(1);
         self.reach.start..TargetAddress(end)
@@ -179,11 +179,9 @@ impl RunPlan {
 /// One displaced instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Displaced {
-    /// Its original address.
     pub address: TargetAddress,
-    /// Its bytes.
     pub bytes: Vec<u8>,
-    /// What fires before it (or on its taken edge).
+    /// The points that fire before the instruction, or when its branch is taken.
     pub points: Vec<Point>,
 }
 

@@ -1,4 +1,4 @@
-//! What a run from a given instruction looks like, if there is one.
+//! The shape of a run from a given instruction, if there is one.
 
 use crate::function::{FunctionMap, Kind};
 use crate::{JumpConstraint, Tactic};
@@ -12,36 +12,37 @@ pub(super) const SHORT_JUMP: u32 = 2;
 /// The longest patch: what `struct np_site` of the agent's contract holds.
 const LONGEST_PATCH: u32 = 16;
 
-/// A run: the instructions that the jump touches, and those up to the site where that lies after them.
+/// The instructions of a run: the instructions that the jump overwrites, and further instructions up to the site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Index of the first instruction.
     pub first: usize,
-    /// Index after the last one.
+    /// Index after the last instruction.
     pub behind: usize,
     /// Offset after the run, padding included.
     pub end: u32,
     pub constraint: JumpConstraint,
-    /// Offsets of padding nops that start inside of the patch.
+    /// Offsets of the padding nops that start inside the patch.
     pub padding: Vec<u32>,
-    /// Reaches into the padding.
+    /// Whether the run reaches into the padding.
     pub padded: bool,
-    /// Contains an instruction that is better left in place: of a system call the kernel remembers where it was, of a
-    /// call the processor predicts the return.
+    /// Whether the run contains an instruction that is better left in place. The kernel remembers the address of a
+    /// system call, and the processor predicts the return of a call.
     pub avoided: bool,
-    /// How many of the jump's bytes are those of the instructions that follow.
+    /// The number of the jump's bytes that are shared with the following instructions.
     pub punned: u32,
-    /// Bytes of the jump at the site.
+    /// The length of the jump at the site.
     pub jump: u32,
-    /// Index after the last instruction that the detour executes; those from `behind` on stay in place, too.
+    /// The index after the last instruction that the detour executes. The instructions from `behind` on stay in place,
+    /// too.
     pub back: usize,
-    /// Offset to which the detour jumps back: `end`, or after the instructions that stay in place.
+    /// The offset to which the detour jumps back: `end`, or after the instructions that stay in place.
     pub back_end: u32,
-    /// The detour jumps back to bytes that the jump shares with what follows.
+    /// Whether the detour jumps back to bytes that the jump shares with the following instructions.
     pub shared: bool,
-    /// The jump's last bytes are those of the successor's jump.
+    /// Whether the jump's last bytes belong to the successor's jump.
     pub on_successor: bool,
-    /// Some of the jump's bytes are those of data, or of code to which no way is known.
+    /// Whether some of the jump's bytes belong to data, or to code that no known path reaches.
     pub keeps_unreached: bool,
 }
 
@@ -65,7 +66,7 @@ impl Shape {
         }
     }
 
-    /// No instruction that stays in place is executed in the detour.
+    /// This shape, except that the detour executes no instruction that stays in place.
     pub(super) fn all_displaced(self) -> Shape {
         Shape {
             back: self.behind,
@@ -86,27 +87,28 @@ impl Shape {
         }
     }
 
-    /// Bytes from its start to its end.
+    /// The number of bytes from the shape's start to its end.
     pub fn length_from(&self, map: &FunctionMap) -> u32 {
         let first = map.code().get(self.first);
         first.map_or(0, |first| self.end - first.offset)
     }
 
-    /// Offset after the text that the patch needs for itself.
+    /// The offset of the end of the text that the patch needs for itself.
     pub fn claimed_end(&self) -> u32 {
         (self.end + self.punned).max(self.back_end)
     }
 }
 
-/// What to do about known branch targets in a run.
+/// How to treat known branch targets in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BranchTargets<'a> {
-    /// There is no run.
+    /// A run with known branch targets in it is ruled out.
     Refuse,
-    /// Those after the jump are taken in: they stay as they are, up to the first site. That one traps for a thread that
-    /// comes that way from outside of the run. This is for sites that would trap for every thread otherwise.
+    /// Branch targets after the jump are accepted: the instructions there stay as they are, up to the first site. The
+    /// site's first byte traps for a thread that comes from outside of the run. This is for sites that would
+    /// otherwise trap for every thread.
     BehindJump,
-    /// Those at these offsets are taken in: there are sites, which would trap by themselves.
+    /// Branch targets at these offsets are accepted: they are sites, which would trap anyway.
     Trapping(&'a [u32]),
 }
 
@@ -121,11 +123,11 @@ impl BranchTargets<'_> {
 }
 
 /// The shortest run that starts with instruction `first`, has room for a jump of `jump` bytes and contains instruction
-/// `site`, or `None`:
+/// `site`. It is `None` in these cases:
 ///
-/// - a known branch leads into it from outside: it would hit a trap all the time;
-/// - an instruction that must be last is not;
-/// - the function ends before these bytes, and there is no padding, or execution would go on into it.
+/// - a known branch leads into it from outside: a thread that takes it would trap each time;
+/// - an instruction that must be the last one is not;
+/// - the function ends before these bytes, and there is no padding, or execution would go on into the padding.
 pub(super) fn shape_at(
     map: &FunctionMap,
     first: usize,
@@ -173,18 +175,19 @@ pub(super) fn shape_at(
     }
 }
 
-/// What a pun's detour does about the instructions whose bytes the jump shares.
+/// How a pun's detour treats the instructions whose bytes the jump shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Followers {
-    /// It executes copies of them and jumps back after them. Where a jump's last byte lies, the processor remembers a
-    /// jump: were the instruction there executed next, it would be taken for one, and mispredicted (5 ns).
+    /// The detour executes copies of these instructions, and jumps back after them. The processor remembers a jump at
+    /// the address of its last byte. If the instruction there were executed next, the processor would mispredict it as
+    /// a jump (5 ns).
     Copied,
-    /// It jumps back to them: they have sites of their own, or cannot be copied well (calls).
+    /// The detour jumps back to these instructions, because they have sites of their own or are hard to copy (calls).
     Executed,
 }
 
-/// The longest pun that starts with instruction `first` and contains instruction `site`: it ends before five bytes, and
-/// the bytes after it are the jump's. `None`: no instruction ends there, or a known branch leads
+/// The longest pun that starts with instruction `first` and contains instruction `site`. It displaces fewer than five
+/// bytes, and the jump ends with the bytes after them. `None` if no instruction ends there, or a known branch leads
 /// into it from outside.
 pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize, followers: Followers) -> Option<Shape> {
     let code = map.code();
@@ -220,7 +223,7 @@ pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize, followers: Fo
     shape = shape.all_displaced();
     shape.shared = goes_on;
     if followers == Followers::Copied {
-        // After a call nothing can be executed in the detour.
+        // Nothing after a call can be executed in the detour.
         if !goes_on || shape.avoided {
             return None;
         }
@@ -259,14 +262,14 @@ fn copy_followers(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Sha
     Some(shape)
 }
 
-/// Better left in place, where there is a choice.
+/// Whether an instruction is better left in place.
 pub(super) fn is_avoided(kind: Kind) -> bool {
     matches!(kind, Kind::System | Kind::Call)
 }
 
-/// Lengthens a run that ends in an unconditional transfer by the padding after it. First come bytes that are never
-/// executed (int3, zeros); those that are only not known to be executed keep their values. Then come nops, which are
-/// boundaries. int3 after nops would be a boundary, too, and cannot be imitated.
+/// Lengthens a run that ends in an unconditional transfer by the padding after it. The padding begins with bytes that
+/// are never executed (int3, zeros), then come nops, which are boundaries. Unreached bytes keep their values. int3
+/// after nops is not taken: it would be a boundary that cannot be imitated.
 fn take_padding(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Shape> {
     let mut next = shape.behind;
     shape.padded = true;
@@ -291,8 +294,8 @@ fn take_padding(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Shape
                 shape.end += 1;
                 continue;
             }
-            // Data, or code to which no way is known: it stays as it is. The only byte of a short jump cannot stay: it
-            // says where the springboard lies.
+            // Data, and code that no known path reaches, keeps its bytes, so a jump of five bytes must contain these
+            // bytes. A short jump cannot do that: its only free byte holds the distance to the springboard.
             None if shape.jump == JUMP
                 && shape.padding.is_empty()
                 && map.is_followed()

@@ -1,10 +1,10 @@
-//! Points, by the instructions at which they are.
+//! Points, grouped by instruction.
 
 use crate::function::FunctionMap;
 use crate::order::sort_by_number;
 use crate::{Point, Refusal, TargetAddress};
 
-/// The points at one instruction.
+/// An instruction with the points at it.
 #[derive(Clone)]
 pub(super) struct Site {
     /// Index of the instruction.
@@ -12,7 +12,7 @@ pub(super) struct Site {
     pub points: Vec<Point>,
 }
 
-/// Groups the points by instruction, ascending; refuses those that name none.
+/// Groups the points by instruction, ascending. Refuses points that name no instruction.
 pub(super) fn sites(map: &FunctionMap, points: &[Point], refusals: &mut Vec<(TargetAddress, Refusal)>) -> Vec<Site> {
     let mut sorted: Vec<&Point> = points.iter().collect();
     sort_by_number(&mut sorted, |point| point.site.0);
@@ -29,7 +29,7 @@ pub(super) fn sites(map: &FunctionMap, points: &[Point], refusals: &mut Vec<(Tar
             Err(refusal) => refusals.push((point.site, refusal)),
         }
     }
-    // A jump must begin there, though nothing may fire.
+    // For the jump of the previous function, a jump must begin at the first instruction, even if nothing fires there.
     if map.is_successor() && !sites.is_empty() && sites.iter().all(|site| site.index != 0) {
         let points = Vec::new();
         sites.insert(0, Site { index: 0, points });

@@ -1,4 +1,4 @@
-//! Springboards: where the short jump of an `evict` leads.
+//! Springboards: the targets of an `evict`'s short jump.
 //!
 //! ```text
 //!   48 83 ec 08     sub rsp, 8     eb d       jmp springboard       (ec, 08: as before, not needed)
@@ -9,8 +9,8 @@
 //!                                  e9 ..      jmp detour
 //! ```
 //!
-//! A springboard lies in padding, 126 bytes before the site to 129 after it, and none of its bytes may be mistaken for
-//! an instruction that used to be there (invariant I1):
+//! A springboard lies in padding, from 126 bytes before the site to 129 after it. None of its bytes may be executed in
+//! place of an instruction that was there before (invariant I1):
 //!
 //! - its jump never begins at the start of a nop: a thread that comes by an unknown branch to the nop would
 //!   count as a hit;
@@ -32,36 +32,37 @@ use crate::{JumpConstraint, TargetAddress, is_trapping_byte};
 
 /// The longest patch: what `struct np_site` of the agent's contract holds.
 pub(super) const LONGEST: u64 = 16;
-/// Springboards that a plan carries, at most.
+/// The largest number of springboards that a plan carries.
 const CANDIDATES_MAX: usize = 16;
 
 /// A jump to a detour, in padding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Springboard {
-    /// The first byte that is written.
+    /// The address of the first byte that is written.
     pub start: TargetAddress,
-    /// Where the jump lies: at `start`, or inside of the nop that begins there.
+    /// The address of the jump: `start`, or inside of the nop that begins at `start`.
     pub jump: TargetAddress,
-    /// The padding that it replaces, from `start` to the jump's end.
+    /// The padding that the springboard replaces, from `start` to the jump's end.
     pub original: Vec<u8>,
-    /// Which bytes of the jump must be trapping ones.
+    /// Which bytes of the jump must be trapping bytes.
     pub constraint: JumpConstraint,
-    /// Starts of the nops that are no longer there.
+    /// The starts of the padding nops that the springboard overwrites.
     pub nops: Vec<TargetAddress>,
-    /// Where a thread that arrives at one of them goes on.
+    /// The address at which a thread continues that arrives at one of these nops.
     pub behind: TargetAddress,
-    /// Not padding, but the rear of an instruction which is displaced: the start of the run that it is the last one of
-    /// ([`crate::RunPlan::guest`]). That run's patch has the springboard's bytes among its own.
+    /// For a springboard in the rear of a displaced instruction instead of padding: the start of the run to which
+    /// that instruction belongs as its last ([`crate::RunPlan::guest`]). The patch of that run contains the
+    /// springboard's bytes.
     pub host: Option<TargetAddress>,
 }
 
 impl Springboard {
-    /// The text it needs for itself.
+    /// The text that the springboard needs for itself.
     pub fn range(&self) -> Range<TargetAddress> {
         self.start..TargetAddress(self.jump.0.saturating_add(u64::from(JUMP)))
     }
 
-    /// The displacement of a short jump at `site`, when it reaches.
+    /// The displacement of a short jump at `site`, if it reaches the springboard.
     pub fn short_displacement(&self, site: TargetAddress) -> Option<i8> {
         let behind = site.checked_add(u64::from(SHORT_JUMP))?;
         i8::try_from(self.jump.distance_from(behind)?).ok()
@@ -92,7 +93,8 @@ pub(super) fn candidates(site: TargetAddress, boundary: bool, padding: &[Padding
         let rank = u64::from(*in_the_way) << 32 | u64::from(springboard.constraint.rank());
         (rank, distance(springboard))
     });
-    // First those that do not overlap a better one: the others are of use only where it is taken.
+    // First come springboards that do not overlap a better one. A springboard that overlaps a better one helps only if
+    // the better one is taken.
     let mut disjoint: Vec<Springboard> = Vec::new();
     let overlaps = |kept: &[Springboard], range: &Range<TargetAddress>| {
         let mut kept = kept.iter().map(Springboard::range);
@@ -111,14 +113,15 @@ pub(super) fn candidates(site: TargetAddress, boundary: bool, padding: &[Padding
     disjoint
 }
 
-/// A `ret` before padding has its jump in the first four bytes of the padding. There is no other way where a
-/// branch leads to it.
+/// The address after the first four bytes of the padding. A `ret` before the padding needs these for its jump: if a
+/// branch leads to the `ret`, no other tactic fits.
 fn kept_free(padding: &Padding) -> TargetAddress {
     TargetAddress(padding.start.0.saturating_add(u64::from(JUMP) - 1))
 }
 
-/// Every place for a springboard in some padding. Its first byte is not a place for a jump: a call that does not return
-/// leaves its address on the stack, and the search for threads on springboards would find it.
+/// Every place for a springboard in some padding. Its jump never begins at the first byte: a call before the padding
+/// that never returns leaves that address on the stack. The search for threads on springboards would then find such a
+/// thread by mistake.
 fn places(padding: &Padding) -> impl Iterator<Item = Springboard> + '_ {
     let start = padding.start.0;
     let last = padding.bytes.len().saturating_sub(JUMP as usize);

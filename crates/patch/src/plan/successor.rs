@@ -1,7 +1,8 @@
 //! Successor eviction: a jump whose last bytes are another jump's first ones.
 //!
-//! A pun must lead to where the bytes of the next instruction say, and often there is no free memory. But if that
-//! instruction is displaced as well, its bytes are those of a jump. All of these but the first are ours to choose:
+//! A pun's target is fixed by the bytes of the next instruction, and often no memory is free there. But if the next
+//! instruction is displaced as well, a jump takes the place of its bytes. All bytes of that jump but the first can be
+//! chosen:
 //!
 //! ```text
 //!   start    c3              ret               e9 |            jmp detour of the ret:    displacement d2 d1 d0 e9
@@ -9,24 +10,24 @@
 //!   start+3  0f b6 17        movzx edx, [rdi]        (d1: a trapping byte)
 //! ```
 //!
-//! This is the way where a branch leads to what follows a short instruction: the branch finds a whole jump there, as
-//! every other thread does. The successor's run is planned like any other, with the points that it has or without
-//! any. Where its jump puns, or lies on a successor's in turn, those bytes come in, too. The detours of such a chain
-//! are placed together (`near/chain.rs`).
+//! This helps where a branch leads to the instruction after a short one: the branch finds a whole jump there, as every
+//! other thread does. The successor's run is planned like any other, with the points that it has or without any. If its
+//! jump puns, or ends with a successor's jump in turn, those bytes matter, too. The detours of such a chain are placed
+//! together (`near/chain.rs`).
 //!
 //! # Why this is sound
 //!
 //! In the text these are two patches, and each by itself keeps invariant I1. The starts of instructions within the
-//! first one are trapped as in every run. The successor's start holds a jump, and after it the successor's run has its
-//! boundaries trapped. A thread that stands at the successor's start when it is patched executes its jump. So does a
-//! thread with a signal frame or a return address that points there. A thread that leaves the first detour at its end
-//! comes to the successor's jump, and so to its points.
+//! first patch trap, as in every run. The successor's start holds a jump, and the boundaries of the successor's run
+//! trap. A thread that stands at the successor's start while the patch is written executes the successor's jump next.
+//! So does a thread with a signal frame or a return address that points there. A thread that leaves the first detour
+//! at its end comes to the successor's jump, and so to the successor's points.
 //!
-//! What is new is that the first jump is torn when the successor's changes alone. So the first jump must not be live
-//! while the successor's patch comes, goes or changes. Where [`crate::transition`] has both, it sees to the order: the
-//! covering jump becomes a trap before the covered one changes, and is written after it. A caller that arms patches
-//! must take both or the first only ([`crate::Built::successor`]). The first patch consists of the bytes before the
-//! successor, so that taking it back alone changes nothing else.
+//! But a change of the successor's jump alone would tear the first jump. So the first jump must not be live while the
+//! successor's patch comes, goes or changes. [`crate::transition`] keeps this order if it is given both patches: the
+//! first jump becomes a trap before the successor's jump changes, and is written after it. A caller that takes
+//! patches back must take both, or only the first ([`crate::Built::successor`]). The first patch consists of the
+//! bytes before the successor, so taking it back alone changes nothing else.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -38,19 +39,19 @@ use crate::function::{FunctionMap, Kind};
 use crate::order::sort_by_number;
 use crate::{RunPlan, Tactic};
 
-/// How many runs are tried for one site: as many as the chains have that are found at once. A switch may return from
-/// each of dozens of cases in three bytes.
+/// The limit of runs that are tried for one site. There may be very many chains: for example, each of dozens of cases
+/// of a switch may return in three bytes.
 const TRIES_MAX: u32 = 64;
 
-/// A run, and the sites that lie in it.
+/// A run and its sites, as a member of a chain.
 pub(super) struct Member {
     pub choice: Choice,
     pub sites: Vec<Site>,
 }
 
 impl Planner<'_> {
-    /// A run over a site, shorter than a jump, and the runs after it on whose bytes its jump lies, ascending. `rest`:
-    /// the sites after it, the next one last. The longer the run, the more of its jump's bytes are free.
+    /// A run over a site that is shorter than a jump, and the next runs, whose bytes end its jump; ascending. `rest`:
+    /// the later sites, the next site last. The longer the run, the more of its jump's bytes are free.
     pub(super) fn choose_with_successor(&self, site: &Site, rest: &[Site], floor: u32) -> Option<Vec<Member>> {
         let map = self.map;
         if !map.evicts_successors() || self.force.is_some() {
@@ -95,7 +96,8 @@ impl Planner<'_> {
         }
     }
 
-    /// A run and what its jump lies on: instruction `next` of this planner's function, where the sites `own` are.
+    /// A run, and the runs whose bytes end its jump. The run starts at instruction `next` of this planner's function,
+    /// which has the sites `own`.
     fn behind(
         &self,
         first: Member,
@@ -137,8 +139,8 @@ impl Planner<'_> {
 }
 
 /// All runs of less than a jump's length that start with instruction `first` and contain instruction `site`, the
-/// longest first. After an unconditional transfer padding may belong to them, so that code is the successor. Nops are
-/// displaced like other instructions. `int3` and zeros after the function are never executed.
+/// longest first. A run may include the padding after an unconditional transfer, so that its successor is code. Nops
+/// are displaced like other instructions. `int3` and zeros after the function are never executed.
 fn shorts_at(map: &FunctionMap, first: usize, site: usize) -> Vec<Shape> {
     let code = map.code();
     let mut found = Vec::new();

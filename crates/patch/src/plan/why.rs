@@ -1,8 +1,8 @@
-//! Why a site has a trap: what would have to be otherwise for a jump to fit.
+//! Why a site has a trap: what would have to change so that a jump fits.
 //!
-//! A site traps when every tactic fails, and each of them fails for a reason of its own. To name the first obstacle
-//! that was met would be a guess. So this site alone is planned again with one thing changed. The first change that
-//! makes room is the reason:
+//! A site traps if every tactic fails, and each tactic fails for a reason of its own. To name the first reason that
+//! was met would be a guess. So this site alone is planned again with one thing changed. The first change that makes
+//! room is the reason:
 //!
 //! ```text
 //!   no other sites             the patches around it leave no room
@@ -12,21 +12,21 @@
 //!   padding after              the function ends where its jump would lie
 //! ```
 //!
-//! Where no single change makes room, all of them together may. If not even that helps, the instruction cannot be
-//! moved with what is around it. What turns out when plans meet ([`crate::reconcile`], [`crate::NearSpace`]) is
-//! written into [`RunPlan::obstacle`] there.
+//! If no single change makes room, all of them together may. If not even all changes help, the instruction cannot be
+//! moved together with its neighbours. An obstacle that appears when several plans are combined
+//! ([`crate::reconcile`], [`crate::NearSpace`]) is written into [`RunPlan::obstacle`] there.
 
 use super::obstacle::Obstacle;
 use super::pass::plan;
 use super::run::{PlanOptions, RunPlan};
 use crate::{Fire, FireCondition, FunctionMap, Point, Position, Tactic, TargetAddress};
 
-/// What keeps a jump from a site of a function. For sites that [`crate::plan`] gave a trap, with the same map.
+/// The reason why a site has no jump. The site must be one to which [`crate::plan`] gave a trap, with the same map.
 pub fn why_trap(map: &FunctionMap, site: TargetAddress) -> Obstacle {
     why_not(map, site, &PlanOptions::default())
 }
 
-/// The same, or what keeps the forced tactic from it: for sites that [`crate::plan`] refused with that.
+/// The reason why a forced tactic does not fit at a site: for sites that [`crate::plan`] refused for that.
 pub fn why_not(map: &FunctionMap, site: TargetAddress, options: &PlanOptions) -> Obstacle {
     let has_jump = |map: &FunctionMap, site: TargetAddress| has_patch(map, site, options);
     if has_jump(map, site) {
@@ -58,14 +58,14 @@ pub fn why_not(map: &FunctionMap, site: TargetAddress, options: &PlanOptions) ->
     }
 }
 
-/// Whether a site that is alone in its function has a jump, or what is forced.
+/// Whether a site that is alone in its function gets a jump, or the forced tactic.
 fn has_patch(map: &FunctionMap, site: TargetAddress, options: &PlanOptions) -> bool {
     let planned = plan(map, &[point_at(site)], options);
     let holds = |run: &RunPlan| (options.force.is_some() || run.tactic != Tactic::Trap) && !run.is_silent();
     planned.runs.iter().any(holds)
 }
 
-/// Something that fires at a site.
+/// A point with something that fires at a site.
 fn point_at(site: TargetAddress) -> Point {
     Point {
         site,
@@ -97,7 +97,7 @@ mod tests {
         map
     }
 
-    /// push rax; pop rax; push rcx; pop rcx; nop; pop rdx; ret. A pun at the start would lead to below 0.
+    /// push rax; pop rax; push rcx; pop rcx; nop; pop rdx; ret. A pun at the start would lead to an address below 0.
     const SHORT: [u8; 7] = [0x50, 0x58, 0x51, 0x59, 0x90, 0x5a, 0xc3];
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
         };
         assert_eq!(why_trap(&map(&SHORT, 7, &[]), START), Obstacle::Neighbours);
         assert_eq!(why_trap(&map(&SHORT, 7, &[1, 2, 3, 4, 5, 6]), START), Obstacle::Branch);
-        // As it is with a pun that leads to where memory could be.
+        // The same code, ending in a pun that leads to an address at which memory can be mapped.
         let punned = [&SHORT[..4], &[0x52, 0x5a, 0xc3]].concat();
         let entered = nothing_free(map(&punned, 7, &[1, 2, 3, 4, 5, 6]));
         assert_eq!(why_trap(&entered, START), Obstacle::Address);
@@ -118,7 +118,7 @@ mod tests {
             why_trap(&nothing_free(map(&short, 3, &[1, 2])), START),
             Obstacle::Several
         );
-        // Nothing of a function that is one breakpoint can be patched.
+        // A function that consists of one breakpoint cannot be patched.
         assert_eq!(why_trap(&map(&[0xcc], 1, &[]), START), Obstacle::Unmovable);
     }
 
@@ -152,8 +152,8 @@ mod tests {
     }
 
     #[test]
-    fn springboards_of_others_are_a_reason() {
-        // xor eax, eax; what a branch leads to; ret; int3.
+    fn taken_springboards_are_a_reason() {
+        // xor eax, eax; the target of a branch; ret; int3.
         let bytes = [&[0x31, 0xc0, 0x31, 0xc9, 0x31, 0xd2, 0xc3][..], &[0xcc; 12]].concat();
         let mut map = map(&bytes, 7, &[2]);
         map.show_near_memory(Arc::new([]));

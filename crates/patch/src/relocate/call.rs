@@ -1,5 +1,5 @@
-//! Near calls: the callee must find the *original* return address, for unwinding, for exceptions, and for callees
-//! that look at it.
+//! Near calls: the callee must find the *original* return address, for unwinding, for exceptions, and for callees that
+//! read it.
 //!
 //! ```text
 //!   call rel32               push [rip + literal]          the original return address; one store, so that no signal
@@ -13,8 +13,9 @@
 //!   call rsp                 push rsp; and so on
 //! ```
 //!
-//! The price: the processor predicts the callee's return by the last call, so this return is mispredicted. A jump to
-//! where no address can be (not canonical) faults with one word pushed: [`Relocated::pushed`] says so.
+//! The price: the processor predicts a return by the last call. There was no call instruction, so the callee's return
+//! is mispredicted. A jump to an address that is not canonical faults with one word pushed, which
+//! [`Relocated::pushed`] records.
 
 use iced_x86::{Code, OpKind, Register};
 
@@ -22,7 +23,7 @@ use super::{Original, Relocated, operand};
 use crate::Refusal;
 use crate::assemble::Assembler;
 
-/// Of the opcode group FF.
+/// The extension of `jmp` in the opcode group FF.
 const JUMP: u8 = 4;
 const PUSH: u8 = 6;
 

@@ -1,10 +1,10 @@
 //! Relocation: the same instruction, executed elsewhere.
 //!
-//! One file per family; each says at its head what becomes of the instruction. The families differ by what depends on
-//! the instruction's own address: nothing ([`verbatim`]), an operand ([`verbatim`], with a new displacement), the
-//! target of a branch ([`jump`], [`conditional`], [`counted`], [`transaction`]), the address after it, which the callee
-//! or the program learns ([`call`], [`system`]). Registers, flags and memory end up as in place, with two exceptions.
-//! Programs cannot rely on the one, and do not rely on the other:
+//! Each family of instructions has a file, whose head shows the relocated form. The families differ by what depends
+//! on the instruction's own address: nothing ([`verbatim`]), an operand ([`verbatim`], with a new displacement), the
+//! target of a branch ([`jump`], [`conditional`], [`counted`], [`transaction`]), or the address after the
+//! instruction, which the callee or the program learns ([`call`], [`system`]). Registers, flags and memory end up as
+//! in place, with two exceptions. Programs cannot rely on the first one, and do not rely on the second one:
 //!
 //! - a call through memory writes the two words below the stack pointer, not one; the callee's frame lies there;
 //! - the x87 unit notes the address of its last instruction, which is that of the copy. Only `fnstenv`, `fnsave`,
@@ -58,7 +58,8 @@ impl Original<'_> {
 
     /// The target of a direct branch, if its width is beyond doubt.
     fn branch_target(&self) -> Result<TargetAddress, Refusal> {
-        // Intel ignores an operand-size prefix here, AMD cuts the target to 16 bits. With REX.W both ignore it.
+        // Intel's processors ignore an operand-size prefix here, AMD's cut the target to 16 bits. With REX.W both
+        // ignore the prefix.
         let mut ambiguous = false;
         for byte in self.bytes {
             match byte {
@@ -80,16 +81,17 @@ impl Original<'_> {
     }
 }
 
-/// What others have to know of a relocated instruction.
+/// The properties of a relocated instruction that other parts of this crate need.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Relocated {
-    /// Where the kernel comes back to: the same as being after the original.
+    /// The place to which the kernel returns. It corresponds to the address after the original.
     pub returns_to: Option<Label>,
-    /// From here to its end so many words are pushed that the original, when it faults, has not.
+    /// From this label to the end of the relocated instruction, the stack holds this many words more than after a
+    /// fault of the original.
     pub pushed: Option<(Label, u8)>,
 }
 
-/// Appends the relocated instruction. `taken`: where a conditional branch goes when it is taken, instead of its target.
+/// Appends the relocated instruction. `taken`: replaces the target of a conditional branch.
 pub(crate) fn relocate(
     code: &mut Assembler,
     original: Original<'_>,

@@ -1,13 +1,13 @@
-//! Instructions that are made from another one's operand, with the stack pointer somewhere else.
+//! Instructions that are derived from the operand of another instruction, while the stack pointer has another value.
 
-use iced_x86::{Code, Decoder, DecoderOptions, Encoder, Instruction, MemoryOperand, OpKind, Register};
+use iced_x86::{Code, Decoder, DecoderOptions, OpKind, Register};
 
 use super::Original;
 use crate::assemble::Assembler;
 use crate::{Refusal, TargetAddress};
 
-/// Appends the instruction of the same opcode group (FF) and operand that has `extension` in its modrm byte: the same
-/// bytes, but for prefixes of the operand size. They mean nothing to a near call; to a push they do.
+/// Appends the instruction of the same opcode group (FF) with the same operand, and `extension` in its modrm byte. Its
+/// bytes are the same except for operand-size prefixes: a near call ignores them, a push does not.
 pub(super) fn same_operand(code: &mut Assembler, original: Original<'_>, extension: u8) -> Result<(), Refusal> {
     let bytes = original.bytes;
     let prefixes = bytes.iter().take_while(|byte| is_prefix(**byte)).count();
@@ -20,20 +20,26 @@ pub(super) fn same_operand(code: &mut Assembler, original: Original<'_>, extensi
     relative(code, original, &copy)
 }
 
+/// The prefix of 32-bit addresses.
+const ADDRESS_SIZE: u8 = 0x67;
+/// In modrm: a displacement of 32 bits follows.
+const DISPLACEMENT_32: u8 = 0x80;
+
 /// Prefixes of legacy instructions.
 fn is_prefix(byte: u8) -> bool {
     matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3)
 }
 
-/// Appends an instruction; where its operand is relative to the instruction pointer, with a displacement to the address
-/// that the original one refers to. `bytes` may be shorter than the original before that displacement only.
+/// Appends an instruction. If its operand is relative to the instruction pointer, the displacement is changed so that
+/// it refers to the same address as the original. `bytes` may be shorter than the original only before that
+/// displacement.
 pub(super) fn relative(code: &mut Assembler, original: Original<'_>, bytes: &[u8]) -> Result<(), Refusal> {
     let instruction = original.instruction;
     if !instruction.is_ip_rel_memory_operand() {
         code.bytes(bytes);
         return Ok(());
     }
-    // The decoder knows the field's place only of what it decoded last.
+    // The decoder knows the place of the displacement only for the instruction that it decoded last.
     let mut decoder = Decoder::with_ip(64, bytes, instruction.ip(), DecoderOptions::NONE);
     let decoded = decoder.decode();
     let offsets = decoder.get_constant_offsets(&decoded);
@@ -42,7 +48,7 @@ pub(super) fn relative(code: &mut Assembler, original: Original<'_>, bytes: &[u8
     }
     let target = TargetAddress(instruction.ip_rel_memory_address());
     if instruction.memory_base() == Register::EIP {
-        // 32 bits, which wrap around: every such address is within reach from everywhere.
+        // A 32-bit address that wraps around is within reach from everywhere.
         code.external_modulo_within(bytes, offsets.displacement_offset(), target);
     } else {
         code.external_within(bytes, offsets.displacement_offset(), target);
@@ -50,35 +56,13 @@ pub(super) fn relative(code: &mut Assembler, original: Original<'_>, bytes: &[u8
     Ok(())
 }
 
-/// Encodes an instruction whose memory operand was written for a stack pointer `shift` bytes higher than it is now.
-fn encode_with_stack_shift(
-    code: &mut Assembler,
-    original: Original<'_>,
-    mut instruction: Instruction,
-    shift: u64,
-) -> Result<(), Refusal> {
-    let has_memory = (0..instruction.op_count()).any(|index| instruction.op_kind(index) == OpKind::Memory);
-    if has_memory && instruction.memory_base() == Register::ESP {
-        return Err(original.unmovable("it refers to memory by the 32-bit stack pointer"));
-    }
-    if has_memory && instruction.memory_base() == Register::RSP {
-        let displacement = (instruction.memory_displacement64() as i64).checked_add_unsigned(shift);
-        let displacement = displacement.filter(|displacement| i32::try_from(*displacement).is_ok());
-        let Some(displacement) = displacement else {
-            return Err(original.unmovable("its stack offset is too large"));
-        };
-        instruction.set_memory_displacement64(displacement as u64);
-        instruction.set_memory_displ_size(8);
-    }
-    let mut encoder = Encoder::new(64);
-    if encoder.encode(&instruction, original.instruction.ip()).is_err() {
-        return Err(original.unmovable("its operand cannot be encoded"));
-    }
-    relative(code, original, &encoder.take_buffer())
-}
-
-/// Appends `mov r15, operand`: where a near indirect jump would go. All registers but rsp hold the program's values;
-/// rsp is `shift` bytes lower.
+/// Appends `mov r15, operand` with the target of a near indirect jump. All registers but rsp hold the program's values;
+/// rsp is `shift` bytes lower. The bytes of the operand are the jump's own:
+///
+/// ```text
+///   jmp [r8+rax*8+16]         41 ff 64 c0 10        REX.B   ff /4  SIB  displacement
+///   mov r15, [r8+rax*8+16]    4d 8b 7c c0 10        REX.WRB 8b /7  the same
+/// ```
 pub(crate) fn load_branch_target(code: &mut Assembler, original: Original<'_>, shift: u64) -> Result<(), Refusal> {
     let jump = original.instruction;
     if jump.code() != Code::Jmp_rm64 {
@@ -87,28 +71,156 @@ pub(crate) fn load_branch_target(code: &mut Assembler, original: Original<'_>, s
             edge: "leaving",
         });
     }
-    let load = match jump.op0_kind() {
-        OpKind::Register if jump.op0_register() != Register::RSP => {
-            Instruction::with2(Code::Mov_r64_rm64, Register::R15, jump.op0_register())
-        }
-        OpKind::Memory => {
-            let segment = match jump.segment_prefix() {
-                prefix @ (Register::FS | Register::GS) => prefix,
-                _ => Register::None,
-            };
-            let memory = MemoryOperand::new(
-                jump.memory_base(),
-                jump.memory_index(),
-                jump.memory_index_scale(),
-                jump.memory_displacement64() as i64,
-                jump.memory_displ_size(),
-                false,
-                segment,
-            );
-            Instruction::with2(Code::Mov_r64_rm64, Register::R15, memory)
-        }
-        _ => return Err(original.unmovable("it jumps to the stack pointer")),
+    let prefixes = original.bytes.iter().take_while(|byte| is_prefix(**byte)).count();
+    let Some((prefixes, [0xff, modrm, rest @ ..])) = original.bytes.split_at_checked(prefixes) else {
+        return Err(original.unmovable("its opcode was not found"));
     };
-    let load = load.map_err(|_| original.unmovable("its operand cannot be encoded"))?;
-    encode_with_stack_shift(code, original, load, shift)
+    let mut load = Vec::new();
+    match jump.segment_prefix() {
+        Register::FS => load.push(0x64),
+        Register::GS => load.push(0x65),
+        _ => {}
+    }
+    load.extend(prefixes.iter().find(|prefix| **prefix == ADDRESS_SIZE));
+    // The processor ignores a REX prefix that another prefix follows.
+    let rex = prefixes.last().filter(|prefix| matches!(prefix, 0x40..=0x4f));
+    let index_and_base = rex.map_or(0, |rex| rex & 0b11);
+    load.extend([0x4c | index_and_base, 0x8b]);
+    let modrm = modrm & 0xc7 | 7 << 3;
+    match (jump.op0_kind(), jump.op0_register(), jump.memory_base()) {
+        (OpKind::Register, Register::RSP, _) => Err(original.unmovable("it jumps to the stack pointer")),
+        (OpKind::Memory, _, Register::ESP) => {
+            Err(original.unmovable("it refers to memory by the 32-bit stack pointer"))
+        }
+        (OpKind::Memory, _, Register::RSP) => {
+            let displacement = (jump.memory_displacement64() as i64).checked_add_unsigned(shift);
+            let displacement = displacement.and_then(|displacement| i32::try_from(displacement).ok());
+            let Some((displacement, sib)) = displacement.zip(rest.first()) else {
+                return Err(original.unmovable("its stack offset is too large"));
+            };
+            load.extend([modrm & 0x3f | DISPLACEMENT_32, *sib]);
+            load.extend(displacement.to_le_bytes());
+            code.bytes(&load);
+            Ok(())
+        }
+        _ => {
+            load.push(modrm);
+            load.extend_from_slice(rest);
+            relative(code, original, &load)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::Instruction;
+
+    use super::*;
+
+    const IP: u64 = 0x7000_1000;
+    const SHIFT: u64 = 0x98;
+
+    fn decoded(bytes: &[u8], ip: u64) -> Instruction {
+        Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE).decode()
+    }
+
+    fn loaded(bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let instruction = decoded(bytes, IP);
+        assert_eq!((instruction.code(), instruction.len()), (Code::Jmp_rm64, bytes.len()));
+        let mut code = Assembler::default();
+        load_branch_target(
+            &mut code,
+            Original {
+                instruction: &instruction,
+                bytes,
+            },
+            SHIFT,
+        )?;
+        code.finish()?.link(TargetAddress(IP + 0x1_0000))
+    }
+
+    /// The memory that the load reads, and the memory that the jump reads: register, base, index, scale,
+    /// displacement, segment.
+    fn compare(bytes: &[u8]) {
+        let jump = decoded(bytes, IP);
+        let Ok(load) = loaded(bytes) else {
+            let refused = jump.memory_base() == Register::ESP || jump.op0_register() == Register::RSP;
+            assert!(refused, "{bytes:x?} is refused");
+            return;
+        };
+        let read = decoded(&load, IP + 0x1_0000);
+        let shown = format!("{bytes:x?}: {jump:?} became {load:x?}: {read:?}");
+        assert_eq!((read.code(), read.len()), (Code::Mov_r64_rm64, load.len()), "{shown}");
+        assert_eq!(read.op0_register(), Register::R15, "{shown}");
+        assert_eq!(read.op1_kind(), jump.op0_kind(), "{shown}");
+        if jump.op0_kind() == OpKind::Register {
+            assert_eq!(read.op1_register(), jump.op0_register(), "{shown}");
+            return;
+        }
+        let operand = |instruction: &Instruction| {
+            let base = instruction.memory_base();
+            let index = (instruction.memory_index(), instruction.memory_index_scale());
+            // All other segments begin at 0.
+            let segment = instruction.memory_segment();
+            (
+                base,
+                index,
+                [Register::FS, Register::GS].contains(&segment).then_some(segment),
+            )
+        };
+        assert_eq!(operand(&read), operand(&jump), "{shown}");
+        let shift = if jump.memory_base() == Register::RSP { SHIFT } else { 0 };
+        let expected = jump.memory_displacement64().wrapping_add(shift);
+        assert_eq!(read.memory_displacement64(), expected, "{shown}");
+    }
+
+    #[test]
+    fn a_load_has_the_operand_of_every_form_of_jump() {
+        let prefixes: [&[u8]; 9] = [
+            &[],
+            &[0x64],
+            &[0x65],
+            &[0x67],
+            &[0x3e],
+            &[0xf2],
+            &[0x65, 0x67],
+            &[0x67, 0x64],
+            &[0x66, 0xf3],
+        ];
+        for prefixes in prefixes {
+            for rex in std::iter::once(None).chain((0x40..=0x4f).map(Some)) {
+                // Repeats this with a prefix after REX, which makes REX meaningless.
+                for late in [None, Some(0x64)] {
+                    for modrm in (0..=255_u8).filter(|modrm| modrm >> 3 & 7 == 4) {
+                        for sib in [0x00, 0x24, 0x25, 0x64, 0xc0, 0xe5, 0xfc] {
+                            let mut bytes = prefixes.to_vec();
+                            bytes.extend(rex);
+                            bytes.extend(late);
+                            bytes.extend([0xff, modrm]);
+                            let (mode, register) = (modrm >> 6, modrm & 7);
+                            let has_sib = mode != 3 && register == 4;
+                            bytes.extend(has_sib.then_some(sib));
+                            let wide = mode == 2 || mode == 0 && (register == 5 || has_sib && sib & 7 == 5);
+                            let displacement: &[u8] = match mode {
+                                _ if wide => &[0x80, 0x10, 0x20, 0x00],
+                                1 => &[0xf0],
+                                _ => &[],
+                            };
+                            bytes.extend(displacement);
+                            if bytes.len() <= 15 && decoded(&bytes, IP).code() == Code::Jmp_rm64 {
+                                compare(&bytes);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_stack_offset_that_does_not_fit_is_refused() {
+        // jmp [rsp + 0x7fffff80]
+        let refused = loaded(&[0xff, 0xa4, 0x24, 0x80, 0xff, 0xff, 0x7f]);
+        assert!(matches!(refused, Err(Refusal::Unmovable { .. })), "{refused:?}");
+    }
 }

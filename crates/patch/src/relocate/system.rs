@@ -5,9 +5,9 @@
 //!                     here:  lea rcx, [rip + d]            after the original; leaves the flags alone
 //! ```
 //!
-//! A call that is interrupted and restarted starts again at the copy, whose length is the same. Of `clone`,
-//! `fork` and `vfork` the child, too, comes to *here*. A thread that is stopped in the call stands there: it may
-//! be moved after the original.
+//! A call that is interrupted and restarted starts again at the copy, whose length is the same. After `clone`, `fork`
+//! and `vfork` the child, too, comes to *here*. A thread that is stopped in the call stands there: it may be moved
+//! after the original.
 
 use super::{Original, Relocated};
 use crate::assemble::Assembler;

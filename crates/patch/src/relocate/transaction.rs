@@ -1,10 +1,11 @@
-//! xbegin: the address at which an aborted transaction goes on.
+//! xbegin: its operand is the address at which an aborted transaction continues.
 //!
 //! ```text
 //!   xbegin rel16 / rel32     xbegin rel32'                 an abort goes on in the original text
 //! ```
 //!
-//! An operand-size prefix makes the displacement shorter and cuts nothing off; only Intel's processors have it at all.
+//! An operand-size prefix makes the displacement shorter, and does not cut the target. Only Intel's processors have
+//! xbegin.
 
 use super::{Original, Relocated};
 use crate::assemble::Assembler;

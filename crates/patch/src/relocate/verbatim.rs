@@ -1,4 +1,4 @@
-//! Everything that does not care where it is, and operands relative to the instruction pointer.
+//! Instructions that do not depend on their address, and operands relative to the instruction pointer.
 //!
 //! ```text
 //!   push rbp                 push rbp                      the same bytes

@@ -10,17 +10,17 @@
 //!                                                      jmp after the syscall
 //! ```
 //!
-//! The jump takes the place of one instruction of five bytes or more, so it has no boundary: the last such one on the
-//! straight way to the `syscall`. Where there is none, it takes the place of two or three, as a run does, whose
-//! boundaries trap. Nothing but the way through these is changed: a thread that comes to the `syscall` by another way
-//! makes it as before.
+//! The jump takes the place of one instruction of five bytes or more, so it has no boundary: the last such
+//! instruction on the straight way to the `syscall`. Where there is none, the jump takes the place of two or three
+//! instructions, as a run does, and the boundaries trap. A thread that comes to the `syscall` by another way makes
+//! the call as before.
 //!
-//! Some calls wait under a signal mask of their own. The function hands the kernel another mask than the program does:
-//! it changes the register that says where the mask is. That must be over before the program reads the register again:
-//! the function learns whether it is ([`waits`]). A thread may already sleep in such a call, or wait for signals. If it
-//! is stopped, it makes the call again, and would pass by the function. So there is a place for it to stand. Two bytes
-//! before that place, to which the kernel rewinds it, there is a way to the function. At the place itself, for a wait
-//! that is over, there is the way after the `syscall`:
+//! Some calls wait under a signal mask of their own. The function gives the kernel another mask than the program's,
+//! by changing the register that points to the mask. It may do so only if the program does not read the register
+//! after the call, which [`waits`] finds out. A thread may already sleep in such a call, or wait for signals. After a
+//! stop it makes the call again, and would bypass the function. So the detour has a place, `restart`, to which such a
+//! thread can be moved. If the call is made again, the kernel moves the thread two bytes back, where a jump leads to
+//! the function. If the wait is over, the thread continues at the place itself, which leads after the `syscall`:
 //!
 //! ```text
 //!             ...                         relocated instructions
@@ -29,8 +29,8 @@
 //!             all registers pushed        ...
 //! ```
 //!
-//! Which call it is, is known where the straight way loads a constant. Where it takes the number from elsewhere (as
-//! syscall(3) does, or a function that keeps it in a register), it may be any call, and the function looks at rax.
+//! The call's number is known if the straight way loads a constant. If the number comes from elsewhere (as in
+//! syscall(3), or from a register), it may be any call, and the function checks rax.
 
 mod number;
 mod waits;
@@ -49,14 +49,15 @@ use crate::{
 };
 
 const JUMP_BYTES: usize = 5;
-/// `jmp` over one of five bytes: before where a thread stands that makes a call again.
+/// A `jmp` over the next five bytes, which are a jump. It lies before the place to which a thread is moved that makes
+/// a call again.
 pub const RESTART: [u8; 2] = [0xeb, 5];
-/// Instructions before the `syscall` that are looked at, at most.
+/// The most instructions before the `syscall` that are examined.
 const BEFORE_MAX: usize = 12;
 /// rt_sigtimedwait.
 const SIGTIMEDWAIT: u32 = 128;
-/// How many words are on the stack after the call of the function: the red zone and `struct np_registers`. By it the
-/// agent's handlers know that a thread is about to make the call (agent/waits.c).
+/// The words on the stack during the call of the function: the red zone and `struct np_registers`. By this number, the
+/// agent's handlers recognise a thread that is about to make the call (agent/waits.c).
 const SAVED_WORDS: u8 = (RED_ZONE / 8 + 16) as u8;
 /// The red zone (System V ABI 3.2.2).
 const RED_ZONE: u32 = 128;
@@ -65,32 +66,32 @@ const RED_ZONE: u32 = 128;
 #[derive(Clone, Debug)]
 pub struct Replacement {
     run: RunPlan,
-    /// From the one that is displaced up to the `syscall`, which is not among them.
+    /// The instructions from the displaced one up to the `syscall`, which is not included.
     instructions: Vec<(TargetAddress, Vec<u8>)>,
     syscall: TargetAddress,
-    /// Whether the function may change the register that says where a mask is.
+    /// Whether the function may change the register that points to the mask.
     lends: bool,
-    /// Whether a thread may sleep in the call when the patch is made, and must not pass by the function
-    /// when it goes on.
+    /// Whether a thread that sleeps in the call, while the patch is made, must not bypass the function when it
+    /// continues.
     restarts: bool,
 }
 
-/// A detour, still movable.
+/// A detour whose address is not chosen yet.
 struct Composed {
     code: Assembled,
     relocated: Vec<Label>,
-    /// Where the registers are saved: the same as being before the `syscall`.
+    /// The place at which the registers are saved. It corresponds to the address before the `syscall`.
     entry: Label,
-    /// After the call of the function.
+    /// The place after the call of the function.
     called: Label,
     leaving: [(Label, TargetAddress); 2],
-    /// Where a thread can stand that is to make the call again.
+    /// The place to which a thread is moved that makes the call again.
     restart: Option<Label>,
 }
 
 impl Replacement {
-    /// All places of a function that make one of these system calls, or one that waits under a signal mask of its own,
-    /// or one whose number is not known.
+    /// All places of a function that make one of these system calls, a call that waits under a signal mask of its own,
+    /// or a call with an unknown number.
     pub fn find(map: &FunctionMap, numbers: &[u32]) -> Vec<Replacement> {
         let indices = 0..map.code().len();
         indices
@@ -98,7 +99,7 @@ impl Replacement {
             .collect()
     }
 
-    /// Before the instruction of this index, if it is a `syscall`.
+    /// The replacement before the instruction of this index, if it is a `syscall`.
     fn at(map: &FunctionMap, index: usize, numbers: &[u32]) -> Option<Replacement> {
         let code = map.code();
         let call = code.get(index).filter(|call| map.bytes_of(**call) == SYSCALL)?;
@@ -146,8 +147,9 @@ impl Replacement {
         .measured()
     }
 
-    /// Where the bytes before a `syscall` load its number plainly, and the number. It saves decoding every function
-    /// with a system call, and code whose beginning is not known. `None` where that takes a closer look.
+    /// Finds a plain load of the number in the bytes before a `syscall`: the load's offset, and the number. This saves
+    /// decoding every function that makes a system call, and works even if the start of the code is not known. `None`
+    /// if a closer look is needed.
     pub fn load_in_front(before: &[u8]) -> Option<(usize, u32)> {
         const REX: std::ops::Range<u8> = 0x40..0x50;
         let load = before.windows(6).rposition(|window| {
@@ -241,7 +243,7 @@ impl Replacement {
             redirects,
             moves,
             departures,
-            // From the return of the function up to the jump to the `syscall`.
+            // The part from the function's return up to the jump to the `syscall`.
             partial: [composed.called, composed.leaving[0].0]
                 .map(|label| Origin {
                     relocated: at(label),
@@ -252,7 +254,7 @@ impl Replacement {
         })
     }
 
-    /// Composes once: how long the detour is, and from where it reaches all that it refers to.
+    /// Composes the detour once, to find its length and the addresses from which it reaches all its references.
     fn measured(mut self) -> Option<Replacement> {
         let composed = self.compose(TargetAddress(0)).ok()?;
         let length = composed.code.len();
@@ -327,7 +329,7 @@ impl Replacement {
     }
 }
 
-/// The run that starts at an instruction and displaces whole ones, by this tactic.
+/// A run by this tactic that starts at an instruction and displaces whole instructions.
 fn single_run(map: &FunctionMap, site: TargetAddress, tactic: Tactic) -> Option<RunPlan> {
     let point = Point {
         site,
@@ -370,7 +372,7 @@ fn emit_pops(code: &mut Assembler) {
     emit_rest(code);
 }
 
-/// As `syscall` leaves them: rcx is the address after it, r11 the flags.
+/// Restores the registers as `syscall` leaves them: rcx is the address after it, r11 the flags.
 fn emit_pops_of_done(code: &mut Assembler, behind: TargetAddress) {
     emit_flags(code);
     emit_registers(code);

@@ -1,4 +1,4 @@
-//! The number of a system call: what rax holds at a `syscall`, as far as the code before it shows.
+//! The number of a system call: the value of rax at a `syscall`, as far as the code before it shows.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,9 @@ use crate::function::Instruction;
 /// The bytes of a `syscall`.
 pub(super) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// Instructions before the `syscall` that are looked at for its number, at most.
+/// The most instructions before the `syscall` that are searched for its number.
 const WAY_MAX: usize = 40;
-/// What calls leave alone (System V ABI 3.2.1).
+/// The registers that calls preserve (System V ABI 3.2.1).
 const PRESERVED: [Register; 6] = [
     Register::RBX,
     Register::RBP,
@@ -22,7 +22,7 @@ const PRESERVED: [Register; 6] = [
     Register::R15,
 ];
 
-/// What rax holds after these instructions, if they say it. Constants are followed from register to register.
+/// The value of rax after these instructions, if they determine it. Constants are followed from register to register.
 pub(super) fn number<'a>(instructions: impl Iterator<Item = &'a [u8]>) -> Option<u32> {
     let mut known: HashMap<Register, u32> = HashMap::new();
     let mut factory = InstructionInfoFactory::new();
@@ -63,8 +63,8 @@ pub(super) fn number<'a>(instructions: impl Iterator<Item = &'a [u8]>) -> Option
     known.get(&Register::RAX).copied()
 }
 
-/// The instructions that are executed before this one in any case: back to where a branch leads, or a call returns. A
-/// conditional branch between them may leave; where it leads is not on the way.
+/// The instructions that are always executed before this one, back to the target of a branch or the return of a call.
+/// They may include conditional branches out of the way.
 pub(super) fn known_way(map: &FunctionMap, index: usize) -> Option<&[Instruction]> {
     let code = map.code();
     let mut first = index;
@@ -85,9 +85,9 @@ pub(super) fn known_way(map: &FunctionMap, index: usize) -> Option<&[Instruction
     code.get(first..index)
 }
 
-/// The straight way may load rax from a register into which the function loads nothing but constants: a loop of
-/// `exit_group` keeps its number in one. These are the constants. The first of the loads stands before every branch, so
-/// that the register never holds what the caller left in it. The function is of one piece.
+/// The possible numbers, if the straight way loads rax from a register into which the function loads nothing but
+/// constants. (A loop of `exit_group` keeps its number in such a register.) The first of these loads stands before
+/// every branch, so the register never holds a value of the caller. The function must have no other part.
 pub(super) fn kept_numbers(map: &FunctionMap, straight: &[Instruction]) -> Option<Vec<u32>> {
     let decoded = |bytes: &[u8]| Decoder::new(64, bytes, DecoderOptions::NONE).decode();
     let mut factory = InstructionInfoFactory::new();

@@ -20,7 +20,7 @@ const BOTH: [u8; 25] = [
     0x31, 0xff, 0xb8, 14, 0, 0, 0, 0x48, 0x8d, 0x35, 0, 1, 0, 0, 0x0f, 5, 0xb8, 13, 0, 0, 0, 0x0f, 5, 0x90, 0xc3,
 ];
 
-/// Where the jumps and the system calls are.
+/// The addresses of the jumps and of the system calls.
 fn places(bytes: &[u8], numbers: &[u32]) -> Vec<(u64, u64)> {
     let found = Replacement::find(&map(bytes), numbers);
     found
@@ -45,7 +45,7 @@ fn the_number_is_followed_through_registers() {
     ];
     assert_eq!(places(&kept, &[14]), [(9, 14)]);
     assert_eq!(places(&kept, &[13]), []);
-    // The same with the register changed in between: by lea r8, [r8 + 1], which is no constant any more.
+    // The register is changed in between by lea r8, [r8 + 1], so its value is not a constant any more.
     let changed = [&kept[..6], &[0x4d, 0x8d, 0x40, 1], &kept[6..]].concat();
     assert_eq!(places(&changed, &[13]), [(13, 18)]);
     // mov rax, rbx; mov r9, [rsp + 8]; syscall: any number.
@@ -65,28 +65,30 @@ fn the_number_is_followed_through_registers() {
     assert_eq!(places(&twice, &[13]), []);
     twice[1] = 13;
     assert_eq!(places(&twice, &[13]), [(0, 7), (9, 16)]);
-    // What the call yields is no number that is known: syscall; mov edi, 2; syscall.
+    // The result of a call is not a known number: syscall; mov edi, 2; syscall.
     let yielded = [0xb8, 12, 0, 0, 0, 0x0f, 5, 0xbf, 2, 0, 0, 0, 0x0f, 5, 0xc3];
     assert_eq!(places(&yielded, &[13]), [(7, 12)]);
     // A branch to after the load: je +5; mov eax, 12; mov edi, 2; syscall.
     let joined = [0x74, 5, 0xb8, 12, 0, 0, 0, 0xbf, 2, 0, 0, 0, 0x0f, 5, 0xc3];
     assert_eq!(places(&joined, &[13]), [(7, 12)]);
-    // The only load is jumped over: test esi, esi; je +5; mov edi, 1; mov eax, edi; mov edx, 2; syscall: the caller's.
+    // A branch jumps over the only load, so the number may be the caller's: test esi, esi; je +5; mov edi, 1; mov
+    // eax, edi; mov edx, 2; syscall.
     let given = [
         0x85, 0xf6, 0x74, 5, 0xbf, 1, 0, 0, 0, 0x89, 0xf8, 0xba, 2, 0, 0, 0, 0x0f, 5, 0xc3,
     ];
     assert_eq!(places(&given, &[13]), [(11, 16)]);
-    // Loaded before a call, which leaves what it likes: mov edx, 60; call; L: mov eax, edx; mov edi, 2; syscall; jmp L
+    // Loaded before a call, which may change the register: mov edx, 60; call; L: mov eax, edx; mov edi, 2; syscall;
+    // jmp L
     let mut called = [
         0xba, 60, 0, 0, 0, 0xe8, 0, 0, 0, 0, 0x89, 0xd0, 0xbf, 2, 0, 0, 0, 0x0f, 5, 0xeb, 0xf5,
     ];
     assert_eq!(places(&called, &[13]), [(12, 17)]);
-    // The same in a register that it preserves: mov ebx, 60; .. mov eax, ebx.
+    // The number is in a register that calls preserve: mov ebx, 60; .. mov eax, ebx.
     (called[0], called[11]) = (0xbb, 0xd8);
     assert_eq!(places(&called, &[13]), []);
 }
 
-/// As compilers write a function that takes the number and its arguments.
+/// Compilers write a function that takes the number and the arguments like this.
 #[test]
 fn two_short_instructions_make_room() {
     // mov rax, rdi; mov rdi, rsi; mov rsi, rdx; mov rdx, rcx; mov r10, r8; syscall; ret
@@ -109,7 +111,7 @@ fn two_short_instructions_make_room() {
 }
 
 #[test]
-fn the_quick_look_is_right_or_unsure() {
+fn the_quick_search_never_finds_a_wrong_number() {
     let numbers = [13, 14];
     let is_other =
         |before: &[u8]| Replacement::load_in_front(before).is_some_and(|(_, number)| !numbers.contains(&number));
@@ -121,7 +123,7 @@ fn the_quick_look_is_right_or_unsure() {
     assert!(!is_other(&[0x90, 0xb8, 14, 0, 0, 0, 0xbf, 2, 0, 0, 0]));
     // mov rax, 15: rt_sigreturn.
     assert!(is_other(&[0x48, 0xc7, 0xc0, 15, 0, 0, 0]));
-    // mov r8d, 8 is no load of eax; nothing is; a call lies between; eax is changed; the decoding is out of step.
+    // mov r8d, 8 is no load of eax; there is no load; a call lies between; eax is changed; the decoding is out of step.
     assert!(!is_other(&[0x90, 0xb8, 14, 0, 0, 0, 0x41, 0xb8, 8, 0, 0, 0]));
     assert!(!is_other(&[0x90, 0x48, 0x89, 0xd8]));
     assert!(!is_other(&[0x90, 0xb8, 12, 0, 0, 0, 0xe8, 0, 0, 0, 0]));
@@ -130,7 +132,7 @@ fn the_quick_look_is_right_or_unsure() {
 }
 
 #[test]
-fn what_is_not_straight_is_left_alone() {
+fn only_straight_code_is_replaced() {
     // A branch, a call, another system call, and the function's end between.
     for between in [&[0x74, 0][..], &[0xe8, 0, 0, 0, 0], &[0xcd, 0x80], &[0xc3]] {
         let bytes = [&[0xb8, 14, 0, 0, 0][..], between, &[0x0f, 5, 0xc3]].concat();
@@ -138,7 +140,7 @@ fn what_is_not_straight_is_left_alone() {
     }
     assert!(Replacement::find(&map(&[0xb8, 14, 0, 0, 0, 0x90, 0x90]), &[14]).is_empty());
     let far = [&[0xb8, 14, 0, 0, 0][..], &[0x90; 12], &[0x0f, 5, 0xc3]].concat();
-    // Too far to be displaced together: the nops are.
+    // The two moves are too far apart to be displaced together; the nops between them are displaced.
     assert_eq!(places(&far, &[14]).len(), 1);
     assert_eq!(places(&far, &[13]), []);
 }
@@ -151,7 +153,7 @@ fn the_tables_name_every_place() {
     assert_eq!(built.original[..5], [0x48, 0x8d, 0x35, 0, 1]);
     assert_eq!(built.detour.len(), found.run().detour_length);
     assert_eq!(built.patched[..5], [0xe9, 0xf4, 0xff, 0x0f, 0]); // 0x200000 - 0x10000c
-    // The lea, whose operand is where it was.
+    // The copy of the lea, whose operand has the same address as before.
     assert_eq!(built.detour[..3], [0x48, 0x8d, 0x35]);
     let displacement = i32::from_le_bytes(built.detour[3..7].try_into().unwrap());
     assert_eq!(
@@ -167,7 +169,7 @@ fn the_tables_name_every_place() {
     assert_eq!(pairs(&built.moves), [(7, 0), (14, 7)]);
     let departures = pairs(&built.departures);
     assert_eq!(departures[0], (14, 7));
-    // Each of the other two is a jump that leads there.
+    // Each of the other two departures is a jump to its original address.
     for (original, relocated) in &departures[1..] {
         let jump = &built.detour[*relocated as usize..*relocated as usize + 5];
         assert_eq!(jump[0], 0xe9);

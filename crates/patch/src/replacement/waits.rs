@@ -1,4 +1,4 @@
-//! System calls that wait under a signal mask of their own. A register says where the mask is: may it be
+//! System calls that wait under a signal mask of their own. A register points to the mask. Can the register be
 //! changed before the call?
 //!
 //! ```text
@@ -8,10 +8,11 @@
 //!   pselect6, io_pgetevents       r9, of a pair of address and size
 //! ```
 //!
-//! A system call leaves these registers as they are, and a compiler may go on using what it has put there. So the ways
-//! on from the call are followed until each has overwritten the register, has returned, or has called a function. A
-//! function may do with the register as it likes. (It may read rdi, its first argument. No library has a function there
-//! that reads the fifth or sixth, and expects what the wait was given.)
+//! A system call leaves these registers as they are, and a compiler may continue to use their values. So control flow
+//! is followed from the call, until on each way the register is overwritten, the function returns, or another
+//! function is called. A called function may overwrite the register without reading it, except rdi, which is its
+//! first argument. No known library calls a function there that reads its fifth or sixth argument and expects the
+//! value that was passed to the wait.
 
 use std::collections::HashSet;
 
@@ -20,7 +21,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, OpA
 use super::number::SYSCALL;
 use crate::{FunctionMap, TargetAddress};
 
-/// Number, and the register.
+/// The number of each call, and the register that points to its mask.
 const WAITS: [(u32, Register); 6] = [
     (130, Register::RDI),
     (270, Register::R9),
@@ -29,16 +30,16 @@ const WAITS: [(u32, Register); 6] = [
     (333, Register::R9),
     (441, Register::R8),
 ];
-/// Instructions after the call that are looked at, at most.
+/// The most instructions after the call that are examined.
 const BEHIND_MAX: usize = 64;
 
-/// Whether a system call is one of them.
+/// Whether a system call waits under a signal mask of its own.
 pub fn is_wait(number: u32) -> bool {
     WAITS.iter().any(|(wait, _)| *wait == number)
 }
 
-/// Whether the register may be changed before the `syscall` of this index: that of the call with this number, those of
-/// all of them where it is not known.
+/// Whether the register that points to the mask may be changed before the `syscall` with this index. The number of the
+/// call says which register this is. If the number is not known, the registers of all such calls are checked.
 pub fn can_lend(map: &FunctionMap, index: usize, number: Option<u32>) -> bool {
     let mut waits = WAITS
         .iter()
@@ -47,7 +48,7 @@ pub fn can_lend(map: &FunctionMap, index: usize, number: Option<u32>) -> bool {
     is_one && waits.all(|(_, register)| is_dead_behind(map, index, *register))
 }
 
-/// Whether no instruction after that of this index reads what the register holds.
+/// Whether no instruction after the instruction with this index reads the register's value.
 fn is_dead_behind(map: &FunctionMap, index: usize, register: Register) -> bool {
     let code = map.code();
     let at = |address: u64| code.binary_search_by_key(&address, |instruction| map.address(instruction.offset).0);
@@ -71,7 +72,7 @@ fn is_dead_behind(map: &FunctionMap, index: usize, register: Register) -> bool {
             }
             match used.access() {
                 OpAccess::NoMemAccess => {}
-                // The upper half of a register that is written by its lower half is zero.
+                // A write to the lower half of a register clears the upper half.
                 OpAccess::Write => is_over |= used.register().size() >= 4,
                 _ => return false,
             }
@@ -79,7 +80,7 @@ fn is_dead_behind(map: &FunctionMap, index: usize, register: Register) -> bool {
         if is_over {
             continue;
         }
-        // A branch that leaves the function is a call that does not come back.
+        // A branch that leaves the function counts as a call that does not return.
         let is_read_by_calls = register == Register::RDI;
         let follows = |address: u64| match at(address) {
             Ok(index) => Ok(Some(index)),
@@ -94,7 +95,7 @@ fn is_dead_behind(map: &FunctionMap, index: usize, register: Register) -> bool {
             FlowControl::Call | FlowControl::IndirectCall if bytes != SYSCALL && !is_read_by_calls => continue,
             _ => return false,
         };
-        // What the map does not have may still be the way on, but for a branch.
+        // The next instruction may be outside of the map, unless this is an unconditional branch.
         if decoded.flow_control() != FlowControl::UnconditionalBranch && at(decoded.next_ip()).is_err() {
             return false;
         }
@@ -151,7 +152,7 @@ mod tests {
         assert!(!lends(&behind(&[0x8a, 0x47, 8, 0xc3]), SIGSUSPEND));
         // xor edi, edi; mov rax, rdi; ret
         assert!(lends(&behind(&[0x31, 0xff, 0x48, 0x89, 0xf8, 0xc3]), SIGSUSPEND));
-        // mov dil, 1; mov rax, rdi; ret: a part is not all
+        // mov dil, 1; mov rax, rdi; ret: the first changes only a part of the register
         assert!(!lends(&behind(&[0x40, 0xb7, 1, 0x48, 0x89, 0xf8, 0xc3]), SIGSUSPEND));
         // je +4; xor edi, edi; ret; nop; mov rax, rdi; ret
         let branch = behind(&[0x74, 4, 0x31, 0xff, 0xc3, 0x90, 0x48, 0x89, 0xf8, 0xc3]);
@@ -166,13 +167,13 @@ mod tests {
         let call = behind(&[0xe8, 0, 0, 0, 0, 0xc3]);
         assert!(!lends(&call, Some(130)));
         assert!(lends(&call, Some(271)));
-        // mov edi, edx; call +0; ret: as the C library does it
+        // mov edi, edx; call +0; ret: as in the C library
         assert!(lends(&behind(&[0x89, 0xd7, 0xe8, 0, 0, 0, 0, 0xc3]), Some(130)));
         // jmp to another function
         let tail = behind(&[0xe9, 0, 1, 0, 0]);
         assert!(!lends(&tail, Some(130)));
         assert!(lends(&tail, Some(281)));
-        // The code ends here.
+        // The map ends here.
         assert!(!lends(&behind(&[0x90]), Some(281)));
     }
 }

@@ -32,7 +32,7 @@ fn text(ranges: &[TextRange]) -> Vec<u8> {
     text
 }
 
-/// What a start may hold for a thread that fetches there: the first bytes of each.
+/// The bytes that a thread may find at a start: the first bytes of each patch.
 fn allowed(patches: &[&[TextRange]], offset: usize) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     let starts = starts();
@@ -52,15 +52,14 @@ fn allowed(patches: &[&[TextRange]], offset: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// Goes through a sequence of texts. Between two synchronisations a fetch may see any mixture of what the bytes were
-/// and became; whatever it sees at the start of an instruction must be a whole instruction of the original, a whole
-/// jump of ours, or a trap.
+/// Goes through a sequence of texts. Between two synchronisations, a fetch may see any mixture of old and new bytes.
+/// At each instruction's start it must see a whole original instruction, a whole jump of ours, or a trap.
 fn check(sequence: &[&[TextRange]]) {
     let mut views: Vec<Vec<u8>> = text(sequence[0]).iter().map(|byte| vec![*byte]).collect();
     for pair in sequence.windows(2) {
         let steps = transition(pair[0], pair[1]);
         for (number, step) in steps.iter().enumerate() {
-            // The last step of one transition and the first of the next have no synchronisation between them.
+            // There is no synchronisation between the last step of one transition and the first step of the next.
             if number > 0 {
                 views.iter_mut().for_each(|view| *view = vec![*view.last().unwrap()]);
             }
@@ -104,7 +103,7 @@ fn check_start(views: &[Vec<u8>], start: usize, allowed: &[Vec<u8>], steps: &Ste
     }
 }
 
-/// A run over three boundaries, an instruction after the jump that has a trap of its own, padding.
+/// A run with three boundaries, an instruction after the jump with its own trap, and padding.
 fn run() -> Vec<TextRange> {
     vec![range(0, &[0xe9, 0x37, 0xd1, 0xc6, 0x06, 0x54, 0xcc])]
 }
@@ -142,13 +141,13 @@ fn a_trap_is_one_step() {
     assert_eq!(transition(&[], &trap).len(), 1);
     assert_eq!(transition(&trap, &[]).len(), 1);
     check(&[&[], &trap, &[], &trap]);
-    // The whole instruction filled.
+    // The whole instruction is filled with traps.
     let filled = [range(7, &[0xcc; 4])];
     assert_eq!(transition(&[], &filled).len(), 3);
     check(&[&[], &filled, &[], &trap, &filled]);
 }
 
-/// The jump at +11 puns on the opcode of the one at +14: it goes first, and comes last.
+/// The jump at +11 puns on the opcode of the jump at +14: it is removed first, and written last.
 #[test]
 fn a_jump_that_covers_another_comes_last() {
     let covered = range(14, &[0xe9, 0x12, 0x34, 0x56, 0x07]);
@@ -162,9 +161,9 @@ fn a_jump_that_covers_another_comes_last() {
     check(&[&[], &both, &[], &[covered], &both, &[]]);
 }
 
-/// A pun leaves the instruction alone whose first byte it uses.
+/// A pun uses the first byte of the next instruction, which stays unchanged.
 #[test]
-fn what_a_pun_keeps_is_not_touched() {
+fn the_instructions_under_a_pun_stay_unchanged() {
     let pun = [range(11, &[0xe9, 0x27, 0x17, 0xbf, 0x01])];
     for step in transition(&[], &pun) {
         assert!(step.keys().all(|address| address.0 < BASE + 14), "{step:x?}");
@@ -178,7 +177,8 @@ fn nothing_to_do_is_no_step() {
     assert!(transition(&run(), &run()).is_empty());
 }
 
-/// A springboard in padding is there before anything leads to it, and goes when nothing does any more.
+/// A springboard in padding is written before anything leads to it, and is removed after nothing leads to it any
+/// more.
 #[test]
 fn padding_is_written_before_the_head() {
     let mut spring = range(20, &[0xe9, 0x01, 0x02]);
@@ -235,7 +235,7 @@ fn patches() -> impl Strategy<Value = Vec<TextRange>> {
 }
 
 proptest! {
-    /// I1 at every moment: any patches, to any others, to any others again.
+    /// I1 holds at every moment, from any patches to any others, and then to others again.
     #[test]
     fn no_start_is_ever_torn(first in patches(), second in patches(), third in patches()) {
         check(&[&[], &first, &second, &third, &[]]);

@@ -1,4 +1,4 @@
-//! `struct np_emulation` of the agent's contract, written down in a detour.
+//! `struct np_emulation` of the agent's contract, emitted into a detour.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::assemble::{Assembler, Label};
 pub(super) const BYTES: u64 = 64;
 const NO_REGISTER: u8 = 255;
 
-/// In [`crate::Redirect::to`]: the rest is the address of a `struct np_emulation` (`NP_REDIRECT_EMULATION`).
+/// A flag in [`crate::Redirect::to`] (`NP_REDIRECT_EMULATION`): the rest is the address of a `struct np_emulation`.
 pub const REDIRECT_EMULATION: u64 = 1 << 63;
 
 pub(super) const FLAG_CALLS: u8 = 1;
@@ -42,11 +42,11 @@ pub(crate) enum Operation {
     Xor = 14,
     Cmp = 15,
     Test = 16,
-    /// Is only stepped.
+    /// The instruction can only be single-stepped.
     Other = 17,
 }
 
-/// Where the source is.
+/// The place of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
     Register(u8),
@@ -61,7 +61,7 @@ pub(crate) struct Memory {
     pub index: Option<u8>,
     pub scale: u8,
     pub segment: Segment,
-    /// Bytes of the address: 4 or 8.
+    /// The size of the address in bytes: 4 or 8.
     pub address_size: u8,
     pub displacement: u64,
 }
@@ -74,7 +74,7 @@ pub(crate) enum Segment {
     Gs = 2,
 }
 
-/// The places that a descriptor refers to.
+/// The addresses to which a descriptor refers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Places {
     pub fires: Option<Label>,
@@ -85,7 +85,7 @@ pub(super) struct Places {
     pub copy_end: Option<Label>,
 }
 
-/// Appends the descriptor; yields how many 8-byte words it has.
+/// Appends the descriptor; returns its number of 8-byte words.
 pub(super) fn emit(
     code: &mut Assembler,
     emulation: &super::Emulation,

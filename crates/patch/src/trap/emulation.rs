@@ -1,9 +1,8 @@
-//! What an instruction does, as a value that the agent's signal handler can carry out (`agent/emulate.c`).
-//!
-//! It covers what stands at the entries and exits of functions and on branches, and what needs no memory but the stack:
-//! pushes, calls, jumps, returns, moves and arithmetic between registers. All other instructions are better copied.
-//! Operand sizes of one byte are left out (`ah` is no register of the signal frame), and so are operand-size prefixes
-//! on anything that moves the stack pointer or branches.
+//! What an instruction does, as a value that the agent's signal handler can carry out (`agent/emulate.c`). Emulations
+//! exist for the usual instructions at the entries and exits of functions and at branches, and those that need no
+//! memory but the stack: pushes, calls, jumps, returns, moves, and arithmetic between registers. For all other
+//! instructions a copy is better. Operand sizes of one byte are left out (`ah` is no register of the signal frame), and
+//! so are operand-size prefixes on anything that moves the stack pointer or branches.
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
@@ -41,7 +40,7 @@ impl Emulation {
         })
     }
 
-    /// What the instruction does; `None`: that is not emulated.
+    /// The emulation of an instruction; `None` if it is not emulated.
     pub fn of_instruction(instruction: &Instruction) -> Option<Emulation> {
         if instruction.has_lock_prefix() {
             return None;
@@ -84,7 +83,7 @@ impl Emulation {
         }
     }
 
-    /// Whether it reads or writes memory.
+    /// Whether the emulation reads or writes memory.
     pub fn touches_memory(&self) -> bool {
         matches!(self.source, Operand::Memory(_)) && self.operation != Operation::Lea
             || matches!(
@@ -162,7 +161,7 @@ fn memory(instruction: &Instruction) -> Option<Memory> {
     } else {
         8
     };
-    // Of an operand relative to rip this is the address itself.
+    // For an operand relative to rip, this is the address itself.
     let displacement = instruction.memory_displacement64();
     Some(Memory {
         base: if matches!(base, Register::RIP | Register::EIP) {

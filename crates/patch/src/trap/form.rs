@@ -3,14 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What becomes of the instruction under an `int3`.
+/// How the instruction under an `int3` is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TrapForm {
-    /// The signal handler does what the instruction does.
+    /// The signal handler emulates the instruction.
     Emulate,
-    /// The thread goes on in a relocated copy, with a jump back appended.
+    /// The thread continues in a relocated copy, with a jump back appended.
     Boost,
-    /// The processor executes the instruction's bytes elsewhere, single-stepped.
+    /// The processor executes a copy of the instruction in a single step.
     Step,
 }
 
@@ -18,7 +18,7 @@ impl TrapForm {
     /// All forms, in the order in which they are tried.
     pub const ALL: [TrapForm; 3] = [TrapForm::Emulate, TrapForm::Boost, TrapForm::Step];
 
-    /// The word for it in options.
+    /// Its name in options.
     pub fn name(self) -> &'static str {
         match self {
             TrapForm::Emulate => "emulate",
@@ -28,7 +28,7 @@ impl TrapForm {
     }
 }
 
-/// As a site's property: `emulated`, `boosted`, `stepped`.
+/// The name as a site's property: `emulated`, `boosted`, `stepped`.
 impl fmt::Display for TrapForm {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {

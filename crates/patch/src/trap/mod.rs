@@ -12,8 +12,8 @@
 //!   struct np_emulation                                   what the redirect of the site leads to
 //! ```
 //!
-//! What has an [`Emulation`] is emulated. Everything else that can be relocated is boosted. Stepping has nothing left
-//! to do, since what cannot be relocated is refused: it is there to be forced, and compared.
+//! An instruction that has an [`Emulation`] is emulated. Any other instruction is boosted; one that cannot be relocated
+//! is refused. So stepping is never chosen: it exists to be forced and compared.
 
 mod descriptor;
 mod emulation;
@@ -39,8 +39,8 @@ use crate::{Displaced, Fire, FireCondition, Refusal, TargetAddress};
 /// The form that a trap at an instruction takes.
 pub(crate) fn form_of(displaced: &Displaced, forced: Option<TrapForm>) -> TrapForm {
     let mut fires = displaced.points.iter().flat_map(|point| &point.fires);
-    // Functions may change every register, and do what a signal handler may not; the agent's own fires wait, or write
-    // to the program's stack. What fires after the instruction is in the detour alone.
+    // Functions may change every register, and do what a signal handler may not. The agent's own fires may block,
+    // or write to the program's stack. Fires after the instruction exist only in the detour.
     if fires.any(|fire| !matches!(fire, Fire::Count { .. } | Fire::Call { .. }))
         || displaced
             .points
@@ -58,8 +58,8 @@ pub(crate) fn form_of(displaced: &Displaced, forced: Option<TrapForm>) -> TrapFo
     }
 }
 
-/// Whether the trap flag does what is expected: not across the kernel, and not where the instruction deals with the
-/// flag itself, or holds the trap back (a load of ss).
+/// Whether the trap flag works as expected across an instruction. It does not across the kernel, nor if the instruction
+/// changes the flag itself, or delays the trap (a load of ss).
 fn can_step(instruction: &Instruction) -> bool {
     let kind = Kind::of(instruction);
     let flags = matches!(
@@ -73,7 +73,8 @@ fn can_step(instruction: &Instruction) -> bool {
         instruction.mnemonic(),
         Mnemonic::Xabort | Mnemonic::Xend | Mnemonic::Lss
     );
-    // What a thread steps is found by its thread pointer.
+    // A stepping thread is found by its thread pointer, so an instruction that changes the thread pointer cannot be
+    // stepped.
     let thread_pointer = matches!(instruction.mnemonic(), Mnemonic::Wrfsbase);
     let near_return = !matches!(instruction.mnemonic(), Mnemonic::Retf);
     !matches!(kind, Kind::System | Kind::Stop | Kind::FarJump | Kind::Breakpoint)
@@ -84,18 +85,18 @@ fn can_step(instruction: &Instruction) -> bool {
         && near_return
 }
 
-/// The places of the only instruction of a trap's detour.
+/// Labels in a trap's detour, which has only one instruction.
 #[derive(Clone, Copy)]
 pub(crate) struct Copy {
-    /// With what fires before it.
+    /// The start of the fires before the copy.
     pub entry: Label,
-    /// Where it begins,
+    /// The start of the copy,
     pub start: Label,
-    /// and ends.
+    /// The end of the copy.
     pub end: Label,
 }
 
-/// What is still to be laid out of a trap: its descriptor.
+/// The part of a trap that is still to be laid out: its descriptor.
 pub(crate) struct Pending {
     descriptor: Label,
     flags: u8,
@@ -127,7 +128,8 @@ pub(crate) fn emit_routines(
     let places = Places {
         fires: routine(FireCondition::Always)?,
         fires_leaving: routine(FireCondition::IfLeaves)?,
-        // The copy of a stepped branch goes through this by itself; but so both forms have the same length.
+        // The copy of a stepped branch executes the fires itself. The routine is still emitted, so that both forms
+        // have the same length.
         fires_taken: routine(FireCondition::IfTaken)?,
         detour: Some(copy.entry),
         copy: Some(copy.start),
@@ -140,7 +142,7 @@ pub(crate) fn emit_routines(
     })
 }
 
-/// Appends the descriptor; yields its label and how many 8-byte words it has.
+/// Appends the descriptor; returns its label and its number of 8-byte words.
 pub(crate) fn emit_descriptor(
     code: &mut Assembler,
     inside: &[Range<TargetAddress>],

@@ -1,4 +1,4 @@
-//! What a branch, a call or a return does, described alone: nothing fires, and there is no detour.
+//! Descriptions of single branches, calls and returns: without fires, and without a detour.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
@@ -9,8 +9,8 @@ use crate::assemble::Assembler;
 use crate::function::{FunctionMap, Kind};
 
 impl FunctionMap {
-    /// What the branch, call or return at an address does, as the agent's `np_emulate` carries it out. `None`: there is
-    /// none, or only the processor can.
+    /// The descriptor of the branch, call or return at an address, for the agent's `np_emulate`. `None` if no such
+    /// instruction is there, or only the processor can execute it.
     pub fn transfer_at(&self, address: TargetAddress) -> Option<[u8; 64]> {
         let found = self.code().iter().find(|found| self.address(found.offset) == address)?;
         let bytes = self.bytes_of(*found);
@@ -18,7 +18,8 @@ impl FunctionMap {
     }
 }
 
-/// Its `struct np_emulation`. `None`: it is none of these, or only the processor can carry it out.
+/// The `struct np_emulation` of an instruction. `None` if it is no branch, call or return, or only the processor can
+/// execute it.
 fn describe(instruction: &Instruction) -> Option<[u8; descriptor::BYTES as usize]> {
     let kind = Kind::of(instruction);
     if !kind.is_transfer() && !matches!(kind, Kind::Call | Kind::Conditional) {

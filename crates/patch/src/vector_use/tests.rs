@@ -1,4 +1,4 @@
-//! Code that is proven, and code that is not.
+//! Code for which the proof succeeds, and code for which it fails.
 
 use super::*;
 
@@ -54,9 +54,9 @@ fn general_code_is_proven() {
     }
 }
 
-/// errno may lie wherever a pointer leads, and is found by the thread pointer.
+/// A pointer may lead to errno, which is found by the thread pointer.
 #[test]
-fn what_writes_by_a_pointer_is_not_local() {
+fn a_write_through_a_pointer_is_not_local() {
     let local: [(&str, &[u8]); 8] = [
         ("xor eax, eax; ret", &[0x31, 0xc0, 0xc3]),
         ("inc qword [rip]; ret", &[0x48, 0xff, 0x05, 0, 0, 0, 0, 0xc3]),
@@ -96,7 +96,7 @@ fn what_writes_by_a_pointer_is_not_local() {
     }
     for (name, code) in not {
         assert_eq!(found(code), VectorUse::Nothing, "{name}");
-        // In a function that is called.
+        // The same code in a called function.
         let call = [&[0xe8, 1, 0, 0, 0, 0xc3][..], code].concat();
         assert_eq!(found(&call), VectorUse::Nothing, "call {name}");
         let vectors = [&[0x66, 0x0f, 0xef, 0xc0][..], code].concat();
@@ -105,7 +105,7 @@ fn what_writes_by_a_pointer_is_not_local() {
 }
 
 #[test]
-fn whatever_touches_the_other_registers_is_not() {
+fn code_that_uses_other_registers_is_not_proven() {
     let touching: [(&str, &[u8]); 16] = [
         ("pxor xmm0, xmm0", &[0x66, 0x0f, 0xef, 0xc0]),
         ("movups [rdi], xmm15", &[0x44, 0x0f, 0x11, 0x3f]),
@@ -131,7 +131,7 @@ fn whatever_touches_the_other_registers_is_not() {
         let mut code = code.to_vec();
         code.extend([0x31, 0xc0, 0xc3]);
         assert!(!is_proven(&code), "{name}");
-        // After a branch, in a called function, and in one that is jumped to at the end.
+        // The same code after a branch, in a called function, and in the target of a tail call.
         assert!(
             !is_proven(&[&[0x85, 0xff, 0x74, 0x01, 0xc3][..], &code].concat()),
             "je {name}"
@@ -176,7 +176,7 @@ fn only_legacy_sse_touches_xmm_alone() {
     for (name, code) in alone {
         let code = ending(code);
         assert_eq!(found(&code), VectorUse::Xmm, "{name}");
-        // After a branch, in a function that is called; and what leads elsewhere is not proven for that.
+        // The same code after a branch and in a called function. Code that leads to an unknown place proves nothing.
         let branch = [&[0x85, 0xff, 0x74, 0x01, 0xc3][..], &code].concat();
         assert_eq!(found(&branch), VectorUse::Xmm, "je {name}");
         let call = [&[0xe8, 1, 0, 0, 0, 0xc3][..], &code].concat();
@@ -189,15 +189,15 @@ fn only_legacy_sse_touches_xmm_alone() {
         let mixed = [&[0x66, 0x0f, 0xef, 0xc0][..], &ending(code)].concat();
         assert_eq!(found(&mixed), VectorUse::Anything, "pxor xmm0, xmm0; {name}");
     }
-    // movups [rsp], xmm0; ret: where the return address lies.
+    // movups [rsp], xmm0; ret: this overwrites the return address.
     assert_eq!(found(&[0x0f, 0x11, 0x04, 0x24, 0xc3]), VectorUse::Anything);
-    // movups [rsp - 8], xmm0; ret: half of it.
+    // movups [rsp - 8], xmm0; ret: it overwrites half of the return address.
     assert_eq!(found(&[0x0f, 0x11, 0x44, 0x24, 0xf8, 0xc3]), VectorUse::Anything);
     assert_eq!(found(&[0x0f, 0x11, 0x44, 0x24, 0xf0, 0xc3]), VectorUse::Xmm);
 }
 
 #[test]
-fn what_leads_elsewhere_is_not() {
+fn code_that_leads_elsewhere_is_not_proven() {
     let elsewhere: [(&str, &[u8]); 17] = [
         ("call rax", &[0xff, 0xd0, 0xc3]),
         ("jmp rax", &[0xff, 0xe0]),
@@ -237,6 +237,6 @@ fn neither_unknown_nor_endless_code_is_proven() {
     assert!(is_proven(&long));
     long.insert(0, 0x90);
     assert!(!is_proven(&long));
-    // Half of the code at another depth: je over a push.
+    // Two ways with different depths of the stack join: je over a push.
     assert!(!is_proven(&[0x85, 0xff, 0x74, 0x01, 0x53, 0xc3]));
 }

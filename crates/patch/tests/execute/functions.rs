@@ -1,12 +1,12 @@
-//! The functions that are run. rdi points into the data, rsi to its middle, r10 to its end; everything else is random.
-//! Each sets `end` after its own last instruction; what follows are other functions.
+//! The functions that are run. rdi points into the data, rsi to its middle, r10 to its end; everything else is
+//! random. Each sets `end` after its own last instruction; other functions follow.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;
 
 pub type Emit = fn(&mut CodeAssembler, &mut CodeLabel) -> Result<(), IcedError>;
 
-/// Stands for the address one byte after `end`; the driver fills it in.
+/// Stands for the address one byte after `end`, which the driver puts in its place.
 pub const ADDRESS_BEHIND_END: u64 = 0x0bad_f00d_feed_face;
 
 pub const FUNCTIONS: [(&str, Emit); 13] = [
@@ -88,7 +88,7 @@ fn counted_loops(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedE
     a.int3()
 }
 
-/// The callee adds its return address to rax, and its caller's to rdx.
+/// The callee adds its own return address to rax, and its caller's return address to rdx.
 fn calls(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
     let (mut callee, mut pointer) = (a.create_label(), a.create_label());
     a.push(rbx)?;
@@ -118,7 +118,7 @@ fn calls(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
     a.dq(&[ADDRESS_BEHIND_END])
 }
 
-/// Into the function, and out of it, by a register that was looked up in a table of offsets.
+/// Jumps into the function and out of it, through a register that was loaded from a table of offsets.
 fn switch(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
     let (mut base, mut outside, mut one) = (a.create_label(), a.create_label(), a.create_label());
     let (mut two, mut three) = (a.create_label(), a.create_label());
@@ -291,7 +291,8 @@ fn one_byte(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError>
     a.int3()
 }
 
-/// What is before a call, and short pieces before a branch's target: their jumps end in what follows.
+/// Instructions before a call, and short pieces of code before a branch's target: the last bytes of their jumps are
+/// the bytes of the following instructions.
 fn puns(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
     let (mut callee, mut again, mut out) = (a.create_label(), a.create_label(), a.create_label());
     a.sub(rsp, 8)?;
@@ -319,13 +320,13 @@ fn puns(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
     a.set_label(end)?;
     a.int3()?;
     a.set_label(&mut callee)?;
-    // The return address that the callee finds is data, too.
+    // The callee copies its return address, so that it is compared, too.
     a.mov(r9, qword_ptr(rsp))?;
     a.adc(rax, r9)?;
     a.ret()
 }
 
-/// Ways out of one byte, with no padding after them, that are branched to from inside of the run before them.
+/// Exits of one byte, without padding after them. A branch in the run before leads to each of them.
 fn short_exits(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
     let mut out = a.create_label();
     a.test(al, 1)?;

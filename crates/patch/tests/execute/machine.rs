@@ -23,7 +23,7 @@ const TABLE_BYTES: usize = (1 << 16) + 64;
 pub const FLAGS: u64 = 0xcd5;
 const TRAP_FLAG: u64 = 0x100;
 
-/// In the order in which the trampoline reads and writes them.
+/// The registers in the order in which the trampoline reads and writes them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
@@ -158,7 +158,7 @@ extern "C" fn on_trap(_: i32, information: *mut libc::siginfo_t, context: *mut l
         return;
     }
     TRAPS.fetch_add(1, Ordering::Relaxed);
-    // int3 reports the address after it, an invalid opcode its own.
+    // int3 reports the address after itself, an invalid opcode its own address.
     for candidate in [rip, rip - 1] {
         for pair in REDIRECTS
             .chunks_exact(2)
@@ -239,7 +239,7 @@ pub struct Machine {
     original: Vec<u8>,
     /// How many puns were written so far.
     pub puns: usize,
-    /// How many short jumps.
+    /// How many short jumps were written so far.
     pub evicts: usize,
 }
 
@@ -266,7 +266,7 @@ impl Machine {
             enter: TargetAddress(enter.address),
             table: TargetAddress(table),
             thread_key,
-            // Emulation is the agent's, and tested with it: agent/tests/emulate.rs.
+            // The emulated form is the agent's, and is tested with it: agent/tests/emulate.rs.
             trap: Some(TrapForm::Boost),
         };
         let handler = TargetAddress(handler.address);
@@ -319,7 +319,7 @@ impl Machine {
         write(self.context, &[0; 0x2000]);
     }
 
-    /// Whether all of it finds a place without falling back.
+    /// Whether all runs find a place without a fallback.
     pub fn has_places(&self, plan: &FunctionPlan) -> bool {
         let mut space = self.space.clone();
         plan.runs
@@ -327,14 +327,14 @@ impl Machine {
             .all(|run| space.place(run, run.detour_length).is_some())
     }
 
-    /// Builds and writes the patches; the last ones must have been taken back.
+    /// Builds and writes the patches; the previous patches must have been taken back.
     pub fn patch(&mut self, plan: &FunctionPlan, options: &PlanOptions) -> Vec<Built> {
         let placed = self.space.place_with_fallbacks(plan.runs.clone(), options);
         assert!(placed.refusals.is_empty(), "{:?}", placed.refusals);
         let wanted = self.space.regions();
         for region in &wanted {
             if !self.mapped.contains(region) {
-                // A region may have grown: map what is new.
+                // A region may have grown: map its new part.
                 let mut start = region.start.0;
                 for old in self.mapped.iter().filter(|old| region.contains(&old.start)) {
                     if old.start.0 > start {
@@ -347,7 +347,7 @@ impl Machine {
                 }
             }
         }
-        // Only what is written now: there are many regions, and a change of protection is dear.
+        // Changes only the regions to which this call writes: there are many regions, and changing protection is slow.
         let used = |region: &&Range<TargetAddress>| placed.runs.iter().any(|(_, place)| region.contains(place));
         let touched: Vec<Range<TargetAddress>> = wanted.iter().filter(used).cloned().collect();
         for region in &touched {
@@ -395,7 +395,7 @@ impl Machine {
         write(self.data, data);
         let mut registers = *registers;
         registers.rsp = self.stack + STACK_BYTES as u64 - 4096;
-        // What a caller would have there; a red zone with something in it.
+        // The stack of a caller, and a red zone that is not empty.
         write(registers.rsp - 4096, &[0x5a; 8192]);
         // SAFETY: the tests' functions touch only their stack and data, return, and keep rsp.
         unsafe { np_test_run(&mut registers, target) };
@@ -403,7 +403,7 @@ impl Machine {
         (registers, read(self.data))
     }
 
-    /// Runs single-stepped; how often each byte of the text was an instruction that was executed.
+    /// Runs single-stepped. Yields for each byte of the text how often an executed instruction started there.
     pub fn steps(&self, registers: &Registers, data: &[u8; DATA_BYTES], target: u64) -> Vec<u32> {
         STEPS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         LAST_STEP.store(0, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! Execution: functions are run natively, single-stepped to know what was executed, and patched, from random states;
-//! registers, flags, data and counts are compared.
+//! Execution: from random states, functions are run natively, single-stepped (to know which instructions were
+//! executed), and patched. Registers, flags, data and counts are compared.
 //!
-//! One test, since the signal handlers and the statics of the trampoline are the process's.
+//! There is only one test, since the process has only one set of signal handlers and of the trampoline's statics.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod functions;
@@ -31,7 +31,7 @@ impl Random {
 
     fn state(&mut self, machine: &Machine) -> (Registers, [u8; DATA_BYTES]) {
         let mut values: Vec<u64> = (0..17).map(|_| self.next()).collect();
-        // Values at the edges, so that flags vary.
+        // Some values are extreme, so that flags vary.
         for value in &mut values {
             if self.next().is_multiple_of(4) {
                 *value = [0, 1, u64::MAX, 1 << 63, (1 << 63) - 1][(self.next() % 5) as usize];
@@ -99,8 +99,8 @@ struct Tested<'a> {
 }
 
 impl Tested<'_> {
-    /// Runs all states natively and patched from `target` on; `expected` says from the steps of a run how often each
-    /// point fires.
+    /// Runs all states natively and patched from `target` on. `expected` computes from the steps of a run how often
+    /// each point fires.
     fn compare(
         &mut self,
         what: &str,
@@ -230,7 +230,7 @@ fn test_function(machine: &mut Machine, random: &mut Random, name: &str, emit: f
     let exits = tested.map.exits();
     let leaving = counting(exits.iter().map(|exit| (exit.site, exit.condition)));
     tested.states.truncate(ROUNDS / 2);
-    // A function is left once; which exit it was is known where all leave always.
+    // A function is left once. Its exit is known if all exits leave unconditionally.
     let total = |steps: &[u32]| -> Vec<u64> {
         let always = exits.iter().all(|exit| exit.condition == FireCondition::Always);
         if always {
@@ -260,7 +260,7 @@ fn test_function(machine: &mut Machine, random: &mut Random, name: &str, emit: f
     tested.compare("exits together, by trap", start, &together, &trap, true, once);
 }
 
-/// A branch from a run to a later instruction of it stays in the detour: nothing traps.
+/// A branch from a run to a later instruction of the same run stays in the detour, so nothing traps.
 fn test_branches_within_a_run(machine: &mut Machine, random: &mut Random) {
     let (_, emit) = functions::FUNCTIONS
         .into_iter()
@@ -356,7 +356,7 @@ fn test_arrivals(machine: &mut Machine, random: &mut Random) {
     );
 }
 
-/// What a handler sees, and that a hit while handlers run is missed.
+/// Handlers see the program's registers and stack pointer. A hit while handlers run counts as missed.
 fn test_handlers(machine: &mut Machine, random: &mut Random) {
     let emit = functions::FUNCTIONS[0].1;
     let (bytes, size) = assemble(machine, emit);
@@ -456,7 +456,7 @@ fn test_handlers(machine: &mut Machine, random: &mut Random) {
                 "np_enter looks whether it is over"
             );
 
-            // A thread without a context: asked for, and left alone.
+            // A thread without a context: the agent is asked for one, and the thread continues without it.
             machine.clear_context();
             machine.know_thread(false);
             assert_eq!(machine.run(&registers, &data, start.0), native);
@@ -479,7 +479,7 @@ fn i2_i3_patched_functions_do_what_they_did() {
     test_branches_within_a_run(&mut machine, &mut random);
     test_arrivals(&mut machine, &mut random);
     test_handlers(&mut machine, &mut random);
-    // rdfsbase needs a processor and a kernel that allow it; both say so in the auxiliary vector.
+    // rdfsbase needs a processor and a kernel that allow it, which a bit of the auxiliary vector says.
     const HWCAP2_FSGSBASE: u64 = 2;
     // SAFETY: getauxval has no preconditions.
     if unsafe { libc::getauxval(libc::AT_HWCAP2) } & HWCAP2_FSGSBASE != 0 {

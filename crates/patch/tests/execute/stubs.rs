@@ -1,4 +1,4 @@
-//! What stands in for the agent: `np_enter` and a handler, in machine code.
+//! Stand-ins for the agent: `np_enter` and a handler, in machine code.
 
 use iced_x86::code_asm::*;
 

@@ -12,14 +12,14 @@ use nanoprobe_patch::{
 use nanoprobe_tests::left_out::left_out;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
-/// Where the tests pretend that the file is loaded.
+/// The address at which the tests pretend that the file is loaded.
 pub const LOAD_ADDRESS: u64 = 0x5555_5555_4000;
 
 /// A function's name and place in the text.
 pub struct Function {
     pub name: String,
     pub range: Range<u64>,
-    /// Up to the next function or the section's end.
+    /// The range up to the next function or the section's end.
     pub view: Range<u64>,
 }
 
@@ -30,7 +30,7 @@ pub struct Text {
     pub functions: Vec<Function>,
 }
 
-/// This program, and of the system's those that are here.
+/// This program, and some files of the system, if they exist.
 pub fn real_files() -> Vec<PathBuf> {
     let mut files = vec![std::env::current_exe().unwrap()];
     for path in ["/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6"] {
@@ -99,18 +99,18 @@ impl Text {
         )
     }
 
-    /// The text's pages, as the target's map would have them.
+    /// The pages of the text, as they would appear in the target's map.
     pub fn mapping(&self) -> Range<u64> {
         LOAD_ADDRESS..(self.address + self.bytes.len() as u64 + 0x20_0000) & !4095
     }
 
-    /// What is free around it.
+    /// The free memory around the text.
     pub fn holes(&self) -> Vec<Range<u64>> {
         vec![0x10_0000..self.mapping().start, self.mapping().end..0x7fff_0000_0000]
     }
 }
 
-/// Shows every function the padding of those around it, as the tracer does.
+/// Shows every function the padding of the functions around it, as the tracer does.
 pub fn share_padding(maps: &mut [FunctionMap]) {
     let padding: Vec<Padding> = maps.iter().flat_map(FunctionMap::padding).collect();
     for map in maps {
@@ -120,7 +120,7 @@ pub fn share_padding(maps: &mut [FunctionMap]) {
     }
 }
 
-/// The text that a patch changes, in the order in which it is written.
+/// The text that a patch changes, in the order of writing.
 pub fn written(built: &Built) -> Vec<(TargetAddress, &[u8], &[u8])> {
     let site = (built.address, &*built.original, &*built.patched);
     let springboard = built.springboard.iter();
@@ -130,9 +130,9 @@ pub fn written(built: &Built) -> Vec<(TargetAddress, &[u8], &[u8])> {
         .collect()
 }
 
-/// I1, at every moment of writing and of taking back: every start of an original instruction holds that instruction, or
-/// is the patch's start, or traps and is redirected to the instruction's relocated copy. Nothing else of the text
-/// changes than what is necessary for that.
+/// I1, at every moment of writing and of taking back: every start of an original instruction holds that instruction,
+/// or is the patch's start, or traps and is redirected to the instruction's relocated copy. The rest of the text
+/// stays unchanged.
 pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &FunctionMap, run: &RunPlan, built: &Built) {
     let name = run.start;
     assert_eq!(built.address, run.start);
@@ -146,7 +146,7 @@ pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &Function
     }
     let displaced = &run.instructions[..run.instructions.len() - run.kept];
     let jump = match run.tactic {
-        // All bytes of the instruction trap, each with the same redirect; none at which a known branch arrives.
+        // All bytes of the instruction trap, each with the same redirect, except bytes to which a known branch leads.
         Tactic::Trap => {
             assert!(
                 (1..=run.instructions[0].bytes.len()).contains(&built.patched.len()),
@@ -160,7 +160,7 @@ pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &Function
             }
             built.patched.len()
         }
-        // The rest of its jump is the successor's.
+        // The last bytes of its jump belong to the successor.
         Tactic::Evict if run.successor.is_some() => {
             assert!((1..5).contains(&run.length), "{name}");
             assert_eq!(built.patched.len(), run.length, "{name}");
@@ -197,7 +197,7 @@ pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &Function
         );
         check_springboard(run, built);
         if springboard.host.is_some() {
-            // The host's to show: check_together.
+            // check_together checks this for the host.
             starts.retain(|(start, _)| *start >= run.start && *start < run.end());
         }
     }
@@ -233,7 +233,8 @@ pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &Function
             }
         }
     }
-    // Nothing else is changed: the jump, a byte at each site after it, and at the end what another run has there.
+    // A patch changes only these bytes: the jump, a byte at each site after it, and at the end a springboard for
+    // another run.
     let sites_behind = displaced
         .iter()
         .skip(1)
@@ -244,7 +245,7 @@ pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &Function
     let behind = built.original.iter().zip(&built.patched).take(own).skip(jump);
     let changed = behind.filter(|(old, new)| old != new).count();
     assert_eq!(changed, sites_behind.count(), "{name}");
-    // Every redirect is of a byte that traps.
+    // The byte of every redirect traps.
     for redirect in &built.redirects {
         let piece = pieces
             .iter()
@@ -254,8 +255,8 @@ pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &Function
     }
 }
 
-/// All patches of a plan together: no two disagree about a byte, every jump leads to its detour, and every instruction
-/// of the function is whole, or is a patch's start, or traps and is redirected.
+/// All patches of a plan together: no two patches disagree about a byte, and every jump leads to its detour. Every
+/// instruction of the function is whole, or is a patch's start, or traps and is redirected.
 pub fn check_together<'a>(
     text: &dyn Fn(Range<u64>) -> &'a [u8],
     map: &FunctionMap,
@@ -305,7 +306,8 @@ pub fn check_together<'a>(
     }
 }
 
-/// The short jump leads to the springboard's jump, that one to the detour, and a thread on it can go back.
+/// The short jump leads to the springboard's jump, and that jump to the detour. A thread on the springboard can be
+/// moved back.
 fn check_springboard(run: &RunPlan, built: &Built) {
     let springboard = run.springboard().unwrap();
     assert_eq!(built.patched[0], 0xeb);
@@ -350,7 +352,7 @@ fn check_springboard(run: &RunPlan, built: &Built) {
     assert_eq!(target, detour.0);
 }
 
-/// The host is there, the springboard lies in the rear of its last instruction, and its patch ends with it.
+/// The host exists, and the springboard lies in the rear of its last instruction, at the end of its patch.
 fn check_host(all: &[(RunPlan, TargetAddress, Built)], guest: &RunPlan, host: TargetAddress) {
     let (host, _, built) = all.iter().find(|(other, _, _)| other.start == host).unwrap();
     let last = host.instructions.last().unwrap();

@@ -17,7 +17,8 @@ use super::text::ranges;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
 
-/// How often changes that other programs make meanwhile are taken back again.
+/// The maximal number of attempts to take patches back. A further attempt is needed if another program has changed the
+/// text meanwhile.
 const ROUNDS_MAX: usize = 3;
 
 impl Attachment {
@@ -33,7 +34,7 @@ impl Attachment {
     ) -> Result<(), SessionError> {
         for _ in 0..ROUNDS_MAX {
             let change = Change::from(self.bytes_now(old), old, &[], &|address| !kept.contains(&address));
-            let done = change.carry_out(&mut ProcessText::new(&self.process, pauses), &mut ());
+            let done = change.carry_out(&mut ProcessText::of(self, pauses), &mut ());
             done.map_err(|failure| failure.error)?;
             let left = self.bytes_now(old);
             let mut original = bytes_of(old, |range| &range.original);
@@ -49,14 +50,15 @@ impl Attachment {
     }
 
     /// Writes patches again where the text is the original one, after another program's breakpoints came and went.
-    /// False: a breakpoint was removed during the write, and ours with it; the text is the original one again.
+    /// False: a breakpoint was removed during the write, and our own breakpoint with it, so the text is the original
+    /// one again.
     ///
     /// # Errors
     /// The target cannot be stopped or written.
     pub(crate) fn put_back_beside(&self, new: &[Patch], pauses: &mut Pauses) -> Result<bool, SessionError> {
         let all: Vec<TextRange> = new.iter().flat_map(ranges).collect();
         let change = Change::new(&[], &all).with_moves(Moves::new(new));
-        let mut text = ProcessText::new(&self.process, pauses);
+        let mut text = ProcessText::of(self, pauses);
         let is_done = change.carry_out(&mut text, &mut HeadsTrap(new));
         if is_done.map_err(|failure| failure.error)? {
             return Ok(true);
@@ -70,14 +72,14 @@ impl Attachment {
     /// Whether the text of a patch is the original one.
     pub(crate) fn is_original(&self, patch: &Patch) -> bool {
         let mut pauses = Pauses::default();
-        let text = ProcessText::new(&self.process, &mut pauses);
+        let text = ProcessText::of(self, &mut pauses);
         let mut reader = Reader::new(&text);
         ranges(patch)
             .iter()
             .all(|range| reader.holds(range.address, &range.original))
     }
 
-    /// The bytes there now, as far as they can be read.
+    /// The present bytes of these ranges, as far as they can be read.
     fn bytes_now(&self, ranges: &[TextRange]) -> Bytes {
         let read = |range: &TextRange| {
             let mut bytes = vec![0; range.original.len()];
@@ -88,7 +90,7 @@ impl Attachment {
     }
 }
 
-/// The first step's breakpoints are still there after each barrier.
+/// Lets a change continue only while the breakpoints of its first step are still in the text.
 struct HeadsTrap<'a>(&'a [Patch]);
 
 impl<T: LiveText> Watch<T> for HeadsTrap<'_> {

@@ -1,23 +1,43 @@
 //! The target's text as a [`LiveText`]: running threads are stopped one by one.
+//!
+//! Each piece is compared first, and then written. Between the two a thread could unload the library there, and load
+//! another one at the same place. So in libraries that can be unloaded, all threads are stopped from the comparison to
+//! the end of the write. The program, the linker and the libraries that they need are never unloaded.
+
+use std::ops::Range;
 
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Memory, Pauses, Process, Stopped};
+use nanoprobe_target::{Memory, Pauses, Process, StopError, Stopped};
 use nanoprobe_text::live::{LiveText, Standing, Unfinished};
 use nanoprobe_text::moves::Moves;
 use nanoprobe_text::pieces::Piece;
 
+use crate::attachment::Attachment;
 use crate::error::SessionError;
 
 /// The text of a process.
 pub(super) struct ProcessText<'a> {
     process: &'a Process,
+    /// Where modules lie that the program never unloads.
+    permanent: &'a [Range<u64>],
     /// For how long threads stood still.
     pauses: &'a mut Pauses,
 }
 
 impl<'a> ProcessText<'a> {
-    pub fn new(process: &'a Process, pauses: &'a mut Pauses) -> ProcessText<'a> {
-        ProcessText { process, pauses }
+    /// The text of an attachment's process.
+    pub fn of(attachment: &'a Attachment, pauses: &'a mut Pauses) -> ProcessText<'a> {
+        ProcessText {
+            process: &attachment.process,
+            permanent: &attachment.permanent,
+            pauses,
+        }
+    }
+
+    fn may_be_unloaded(&self, piece: &Piece<'_>) -> bool {
+        let end = piece.address.0.saturating_add(piece.after.len() as u64);
+        let holds = |range: &Range<u64>| range.start <= piece.address.0 && end <= range.end;
+        !self.permanent.iter().any(holds)
     }
 }
 
@@ -32,10 +52,27 @@ impl LiveText for ProcessText<'_> {
         &mut self,
         pieces: &mut dyn Iterator<Item = Piece<'_>>,
     ) -> Result<Vec<TargetAddress>, Unfinished<SessionError>> {
-        let mut begun = 0;
-        let counted = pieces.inspect(|_| begun += 1);
-        let left_out = exchange(self.process.memory(), counted);
-        left_out.map_err(|error| Unfinished { error, begun })
+        let (passing, staying): (Vec<_>, Vec<_>) = pieces.partition(|piece| self.may_be_unloaded(piece));
+        // Any of them may have been begun when an error is found.
+        let begun = passing.len() + staying.len();
+        let memory = self.process.memory();
+        let written = exchange(memory, staying.into_iter()).and_then(|mut left_out| {
+            if !passing.is_empty() {
+                let stopped = match self.process.stop() {
+                    Ok(stopped) => Some(stopped),
+                    // A thread waits for a disk. Whole patches are compared all the same.
+                    Err(StopError::Uninterruptible { .. }) => None,
+                    Err(error) => return Err(error.into()),
+                };
+                let exchanged = exchange(memory, passing.into_iter());
+                if let Some(stopped) = stopped {
+                    self.pauses.add_whole(stopped.release());
+                }
+                left_out.extend(exchanged?);
+            }
+            Ok(left_out)
+        });
+        written.map_err(|error| Unfinished { error, begun })
     }
 
     fn synchronise(&mut self, standing: &Standing<'_>) -> Result<(), SessionError> {
@@ -44,7 +81,7 @@ impl LiveText for ProcessText<'_> {
     }
 }
 
-/// Writes pieces where the text is as they say, and yields the pieces that it has left out.
+/// Writes each piece if the text has the bytes that the piece expects. Yields the pieces that were not written.
 pub(super) fn exchange<'a>(
     memory: &Memory,
     pieces: impl Iterator<Item = Piece<'a>>,
@@ -54,7 +91,7 @@ pub(super) fn exchange<'a>(
     Ok(memory.exchange_text(&pieces)?)
 }
 
-/// Moves those threads that are stopped.
+/// Moves the stopped threads.
 pub(super) fn move_threads(moves: &Moves, stopped: &mut Stopped) -> Result<(), SessionError> {
     if moves.is_empty() {
         return Ok(());

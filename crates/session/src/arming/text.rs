@@ -1,4 +1,4 @@
-//! Patches as text: the ranges that they change.
+//! The ranges of text that patches change.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,22 +11,22 @@ use nanoprobe_text::reader::Reader;
 
 use crate::layout::PAGE_BYTES;
 
-/// Up to how many pages of text are written while all threads stand, where they stand anyway.
+/// If all threads are stopped anyway, up to this many pages of text are written meanwhile.
 const PAGES_IN_STOP: usize = 8;
 
-/// The text that a patch changes, its head first.
+/// The ranges of text that a patch changes. The first one is its head.
 pub fn ranges(patch: &Patch) -> Vec<TextRange> {
     patch.built.ranges()
 }
 
-/// The padding that patches change.
+/// The ranges of padding that hold the springboards of patches.
 pub(super) fn springboards(patches: &[Patch]) -> Vec<TextRange> {
     let parts = patches.iter().flat_map(|patch| &patch.built.springboard);
     parts.cloned().collect()
 }
 
-/// The shims among patches, or the others. A list may have a hundred thousand, with the shims at its end: it is not
-/// copied then.
+/// The shims among patches, or the patches that are no shims. A list may have a hundred thousand patches, with the
+/// shims at its end: then it is not copied.
 pub(super) fn of_kind(patches: &[Patch], shims: bool) -> Cow<'_, [Patch]> {
     let first = patches.iter().position(|patch| patch.shim).unwrap_or(patches.len());
     let (sites, rest) = patches.split_at(first);
@@ -36,7 +36,8 @@ pub(super) fn of_kind(patches: &[Patch], shims: bool) -> Cow<'_, [Patch]> {
     patches.iter().filter(|patch| patch.shim == shims).cloned().collect()
 }
 
-/// Whether the text of a patch is the one that it was made for, where `now` tells of patches that are in it.
+/// Whether the text at a patch is the text for which it was made. `now` has the bytes of the patches that are in the
+/// text.
 pub(super) fn holds_original<T: LiveText>(patch: &Patch, now: &Bytes, reader: &mut Reader<'_, T>) -> bool {
     let head = (patch.built.address, &patch.built.original);
     let springboard = patch.built.springboard.iter();
@@ -47,7 +48,7 @@ pub(super) fn holds_original<T: LiveText>(patch: &Patch, now: &Bytes, reader: &m
     })
 }
 
-/// What a part of the text should hold now, where `now` has the bytes of the patches in it.
+/// The bytes that a part of the text should hold now. `now` has the bytes of the patches that are in the text.
 fn expected(address: TargetAddress, original: &[u8], now: &Bytes) -> Vec<u8> {
     let original = (address.0..).zip(original);
     original
@@ -55,7 +56,7 @@ fn expected(address: TargetAddress, original: &[u8], now: &Bytes) -> Vec<u8> {
         .collect()
 }
 
-/// Whether these touch so few pages that all may be written in one stop.
+/// Whether the ranges and patches touch so few pages that all may be written in one stop.
 pub(super) fn are_few_pages<'a>(old: &[TextRange], mut new: impl Iterator<Item = &'a Patch>) -> bool {
     let mut pages = BTreeSet::new();
     let mut touch = |start: u64, bytes: usize| {

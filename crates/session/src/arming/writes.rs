@@ -8,7 +8,7 @@ use nanoprobe_text::pieces::{Pieces, bytes_of};
 
 use super::text::{ranges, springboards};
 
-/// What is written while all threads are stopped.
+/// The pieces of text that are written while all threads are stopped.
 pub(super) struct Writes {
     /// Before the rest.
     pub springboards: Pieces,

@@ -21,16 +21,16 @@ use crate::error::SessionError;
 use crate::site_table::springboard_sites;
 use crate::threads::{self, Traced};
 
-/// How much of the code block the tables that were replaced may take before they are given back.
+/// Replaced tables may take this much of the code block before their room is given back.
 const REPLACED_BYTES_MAX: u64 = 8 << 20;
 /// How many rows may be taken before the room is given back.
 const ROWS_MAX: u64 = TABLE_ROWS / 2;
-/// How many patches may be gone before their room is given back.
+/// When this many patches are gone with their libraries, their room is given back.
 const GONE_MAX: usize = 1 << 13;
 /// How long to wait before the next attempt when a thread was in our code.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Tables that are in the code block.
+/// The tables of redirections that lie in the code block.
 #[derive(Debug, Default)]
 pub(crate) struct Tabled {
     current: Option<Piece>,
@@ -42,7 +42,7 @@ pub(crate) struct Tabled {
 type Piece = [(TargetAddress, u64); 2];
 
 impl Tabled {
-    /// New tables hold.
+    /// Notes that these tables are now the current ones.
     pub fn publish(&mut self, tables: Piece) {
         self.replaced.extend(self.current.replace(tables));
     }
@@ -57,7 +57,7 @@ impl Attachment {
     ///
     /// # Errors
     /// The arena is damaged.
-    pub(crate) fn reuse_threads(&mut self) -> Result<(), SessionError> {
+    pub(crate) fn reuse_threads(&mut self, of_children: u64) -> Result<(), SessionError> {
         if self.regions.is_empty() || self.patches.is_empty() {
             return Ok(());
         }
@@ -69,11 +69,13 @@ impl Attachment {
             layout: &self.layout,
             table: self.addresses.table,
             thread_key: self.parameters.thread_key,
+            of_children,
         };
         threads::reuse(&mut self.threads, &traced)
     }
 
-    /// Gives back the room of what is gone, if there is much of it, and no thread is in our code.
+    /// Gives back the room of replaced tables and of patches that are gone, if this is much and no thread is in our
+    /// code.
     ///
     /// # Errors
     /// The target cannot be stopped or written.
@@ -89,7 +91,7 @@ impl Attachment {
         // On a busy machine a stop takes long, and a program that finds no heartbeat afterwards does not wait for
         // the tracer.
         let _heartbeat = self.heartbeat();
-        // Where stacks end: read while the program still runs.
+        // The map shows where stacks end. It is read while the program still runs.
         let map = self.process.map()?;
         let patches = self.patches.iter().chain(&self.retired);
         let springboards: Vec<_> = patches.flat_map(springboard_sites).collect();
@@ -129,7 +131,7 @@ impl Attachment {
         for patch in std::mem::take(&mut self.gone) {
             self.room.near.release(patch.detour, patch.room);
         }
-        // The tables still describe the patches that are gone, which is wrong for what will lie there.
+        // The tables still describe the patches that are gone. They would be wrong for new detours in the same place.
         self.tables.are_old = true;
         Ok(())
     }

@@ -7,18 +7,38 @@ use std::sync::Arc;
 
 use nanoprobe_arena::layout::{
     Control, MAGIC, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_STACKS, REGION_TABLE, RETURN_POOL_BYTES, Region,
-    STATE_RESTORED, TABLE_BYTES, TABLE_MAGIC,
+    STATE_RESTORED, TABLE_BYTES, TABLE_INHERITED, TABLE_MAGIC,
 };
 use nanoprobe_arena::{ControlBlock, Memory as _};
 use nanoprobe_patch::{TargetAddress, ThreadKey};
 use nanoprobe_target::{Process, Protection, Remote, Stopped};
+use nanoprobe_text::{NearMemory, map_missing};
 
 use super::places::without;
 use super::{Attachment, LENT_THREAD_POINTER, MADV_DONTDUMP, MADV_WIPEONFORK, stacks_bytes};
 use crate::arena_memory::ArenaMemory;
 use crate::clock::Clock;
+use crate::detach::unmapping::other_arenas;
 use crate::error::SessionError;
 use crate::layout::{PAGE_BYTES, round_up};
+
+/// The target's memory, while one of its threads is borrowed.
+struct TargetMemory<'a, 's> {
+    attachment: &'a mut Attachment,
+    remote: Remote<'s>,
+}
+
+/// A place that is taken is an error: the arena's table has had an entry for it, which is withdrawn.
+impl NearMemory for TargetMemory<'_, '_> {
+    type Error = SessionError;
+
+    fn map(&mut self, region: &Range<TargetAddress>) -> Result<bool, SessionError> {
+        let bytes = region.end.0.saturating_sub(region.start.0);
+        let TargetMemory { attachment, remote } = self;
+        attachment.map_known(remote, REGION_CODE, region.start, bytes)?;
+        Ok(true)
+    }
+}
 
 impl Attachment {
     /// Step 2 and the arena's half of step 3: makes the arena, the table and the code block.
@@ -32,14 +52,19 @@ impl Attachment {
             let mut remote = stopped.remote(tid)?;
             let shared = remote.create_shared("nanoprobe", self.addresses.arena, self.layout.bytes)?;
             if let Err(error) = self.begin_arena(shared.file, clock) {
-                // No table lists it yet, so no later clean-up would find it.
+                // No table lists the arena yet, so no later clean-up would find it.
                 remote.unmap(self.addresses.arena, self.layout.bytes)?;
                 return Err(error);
             }
-            // A core dump of the target does not need it.
+            // A core dump of the target does not need the arena.
             remote.advise(self.addresses.arena, self.layout.bytes, MADV_DONTDUMP)?;
             self.map_known(&mut remote, REGION_TABLE, self.addresses.table, table_bytes)?;
-            remote.advise(self.addresses.table, table_bytes, MADV_WIPEONFORK)?;
+            // Children that are not followed need nothing of the thread table, so a fork wipes all of it.
+            let wiped = match self.parameters.follows {
+                true => TABLE_INHERITED as u64,
+                false => table_bytes,
+            };
+            remote.advise(self.addresses.table, wiped, MADV_WIPEONFORK)?;
             self.map_known(&mut remote, REGION_CODE, self.addresses.code, self.layout.code_bytes)?;
             if let Some(stacks) = self.addresses.stacks {
                 self.map_known(&mut remote, REGION_STACKS, stacks, stacks_bytes(&self.layout))?;
@@ -59,7 +84,7 @@ impl Attachment {
         Ok(())
     }
 
-    /// Maps the arena here, too, and begins its tables.
+    /// Maps the arena into the tracer, too, and begins its tables.
     fn begin_arena(&mut self, file: OwnedFd, clock: &Clock) -> Result<(), SessionError> {
         let arena = ArenaMemory::shared(file, self.layout.bytes).map_err(SessionError::Arena)?;
         self.arena = Some(Arc::new(arena));
@@ -86,8 +111,22 @@ impl Attachment {
         })
     }
 
-    /// Looks where near memory may be opened now: since the last look the target has loaded libraries into holes of
-    /// its map.
+    /// Checks that no other tracer has mapped its arena meanwhile.
+    ///
+    /// # Errors
+    /// Another tracer has mapped its arena, or the map cannot be read.
+    pub fn check_alone(&self) -> Result<(), SessionError> {
+        let map = self.process.map()?;
+        if other_arenas(&map, self.addresses.arena) {
+            return Err(SessionError::TwoTracers {
+                pid: self.process.pid(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Finds the holes in which near memory may now be mapped. The target may have loaded libraries into the former
+    /// holes.
     ///
     /// # Errors
     /// The map cannot be read.
@@ -106,15 +145,15 @@ impl Attachment {
     /// The target refuses the mappings.
     pub fn map_regions(&mut self, stopped: &mut Stopped, regions: &[Range<TargetAddress>]) -> Result<(), SessionError> {
         let tid = stopped.best_thread()?;
-        let mut remote = stopped.remote(tid)?;
-        for region in regions {
-            let bytes = region.end.0.saturating_sub(region.start.0);
-            self.map_known(&mut remote, REGION_CODE, region.start, bytes)?;
-        }
-        Ok(remote.finish()?)
+        let mut memory = TargetMemory {
+            remote: stopped.remote(tid)?,
+            attachment: self,
+        };
+        let _whole = map_missing(&mut memory, regions, &mut Vec::new())?;
+        Ok(memory.remote.finish()?)
     }
 
-    /// Maps the instances for return addresses, when that has not been done yet.
+    /// Maps the pool of instances for replaced return addresses, unless it is mapped already.
     ///
     /// # Errors
     /// The target refuses the mapping.

@@ -5,10 +5,10 @@ use std::ops::Range;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Hole;
 
-/// How far below the lowest library the arena lies, where the hole is large enough.
+/// How far below the lowest library the arena lies, if the hole is large enough.
 const FAR_BYTES: u64 = 64 << 30;
-/// A hole of more than this is preferred for its position. It is more than there ever is between libraries and
-/// stack (2^40 and a little, by their randomisation).
+/// A hole of more than this is preferred for its position. The hole between libraries and stack is never so large:
+/// their randomisation makes it little more than 2^40.
 const LARGE_BYTES: u64 = 2 << 40;
 
 /// A place far from everything. Neither heap, stacks nor the kernel's own choices come near it, and near memory
@@ -26,7 +26,7 @@ pub(super) fn far_place(holes: &[Hole], bytes: u64) -> Option<TargetAddress> {
     (start + bytes <= hole.end.0).then_some(TargetAddress(start))
 }
 
-/// The parts of a range that lie outside of another.
+/// The parts of `range` that lie outside of `taken`.
 pub(super) fn without(range: Range<u64>, taken: &Range<u64>) -> Vec<Range<u64>> {
     let before = range.start..range.end.min(taken.start);
     let behind = range.start.max(taken.end)..range.end;

@@ -7,7 +7,7 @@ use nanoprobe_text::space::{Full, Space};
 
 const ROW_BYTES: u64 = size_of::<Tables>() as u64;
 
-/// The rows of an attachment, in its code block.
+/// The rows in the code block through which the agent finds its current tables.
 #[derive(Debug)]
 pub struct Published {
     tables: TargetAddress,
@@ -20,7 +20,7 @@ pub struct Published {
 pub struct Row(u64);
 
 impl Published {
-    /// Reserves the rows; none is taken yet.
+    /// Reserves the rows in the code block; no row is taken yet.
     ///
     /// # Errors
     /// The code block has no room for them.
@@ -47,7 +47,7 @@ impl Published {
         self.left.used() / ROW_BYTES
     }
 
-    /// The first row, which is current when no byte says otherwise.
+    /// The first row, which is current as long as no byte selects another row.
     pub fn first(&self) -> Row {
         Row(0)
     }

@@ -16,7 +16,7 @@ use super::{Detached, our_code, put_back_returns};
 use crate::error::SessionError;
 use crate::records;
 
-/// Where the one thread stands.
+/// The state of the only thread: where it stands.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Standing {
     /// The next instruction.
@@ -27,8 +27,8 @@ pub struct Standing {
     pub held: [u64; 4],
 }
 
-/// Takes back what the arenas of `map` describe, for the traced process or for a child of it. There is one thread.
-/// The bytes that would be unmapped are reported as the bytes left.
+/// Takes back what the arenas of `map` describe, for the traced process or for a child of it. The process has only one
+/// thread. The bytes that would be unmapped are reported as the bytes left.
 ///
 /// # Errors
 /// Those of `restore`.

@@ -14,7 +14,7 @@ use super::unmapping::is_arena;
 use crate::error::SessionError;
 use crate::layout::{REGIONS_MAX, SEMAPHORES_MAX, SITES_MAX};
 
-/// Arenas that one `restore` looks at; the next call looks at further ones.
+/// How many arenas one `restore` looks at. The next call looks at further arenas.
 const ARENAS_MAX: usize = 16;
 /// Tables are read in pieces of this size. A piece of a site table without a single site ends the table.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -22,9 +22,9 @@ const PIECE_BYTES: u64 = 64 << 10;
 /// The head of a dead tracer's arena.
 pub(super) struct Found {
     pub head: Control,
-    /// Where it is mapped.
+    /// The address at which the arena is mapped.
     pub start: u64,
-    /// How much of it is mapped there in one piece.
+    /// How many bytes of the arena are mapped from `start` without a gap.
     pub bytes: u64,
 }
 
@@ -33,14 +33,14 @@ pub(super) struct Remains {
     pub head: Control,
     pub sites: Vec<Site>,
     pub semaphores: Vec<Semaphore>,
-    /// The first is the arena itself.
+    /// The mappings that the arena lists. The first is the arena itself.
     pub regions: Vec<Region>,
-    /// Entries that no tracer can have written.
+    /// The number of entries that no tracer can have written.
     pub damaged: usize,
 }
 
 impl Found {
-    /// Whether the tables are at the same places as before, and as long.
+    /// Whether the arena's tables have the same places and lengths as in `head`.
     pub fn is_like(&self, head: &Control) -> bool {
         let tables = |head: &Control| {
             [
@@ -57,17 +57,17 @@ impl Found {
         tables(&self.head) == tables(head)
     }
 
-    /// Whether its tracer was killed before it had written more than the first part of the control block.
+    /// Whether the arena's tracer was killed before it had written more than the first part of the control block.
     fn is_begun(&self) -> bool {
         self.head.arena_address == 0 && [0, MAGIC].contains(&self.head.magic)
     }
 
-    /// Whether it holds its own address, or nothing yet.
+    /// Whether the arena's head holds the arena's own address, or is still empty.
     pub fn describes_itself(&self) -> bool {
         self.head.arena_address == self.start || self.is_begun()
     }
 
-    /// Completes the head of an arena that holds nothing yet: where it lies.
+    /// If the head of the arena is still empty, puts the arena's address into it.
     pub fn told(mut self) -> Found {
         if self.is_begun() {
             self.head = Control {
@@ -79,7 +79,7 @@ impl Found {
     }
 }
 
-/// Whether the process is not the traced one, but was forked from it.
+/// Whether the process was forked from the traced process.
 pub(super) fn is_child(process: &Process, head: &Control) -> bool {
     i64::from(head.target_pid) != i64::from(process.facts().inner_pid)
 }
@@ -98,7 +98,7 @@ pub(super) fn find(process: &Process, map: &Map) -> Result<Vec<Found>, SessionEr
             continue;
         };
         match (is_held(pid, mapping)?, found.describes_itself()) {
-            // A live tracer has the arenas of its targets mapped, too, at other addresses.
+            // A live tracer maps the arenas of its targets, too, but at other addresses.
             (true, false) => continue,
             (true, true) => {
                 return Err(SessionError::TracerLives {
@@ -117,6 +117,15 @@ pub(super) fn find(process: &Process, map: &Map) -> Result<Vec<Found>, SessionEr
     Ok(all)
 }
 
+/// The arena at this address, whether or not its tracer lives.
+pub(super) fn at(process: &Process, map: &Map, arena: TargetAddress) -> Option<Found> {
+    let mappings = map.mappings();
+    let first = mappings
+        .iter()
+        .position(|mapping| mapping.start == arena && is_arena(mapping))?;
+    found(process.memory(), mappings.get(first..)?).filter(Found::describes_itself)
+}
+
 /// The head of the arena that the first of these mappings begins.
 pub(super) fn found(memory: &Memory, mappings: &[Mapping]) -> Option<Found> {
     let start = mappings.first()?.start;
@@ -130,14 +139,14 @@ pub(super) fn found(memory: &Memory, mappings: &[Mapping]) -> Option<Found> {
 }
 
 /// Whether a live tracer holds the lock on the file.
-fn is_held(pid: i32, mapping: &Mapping) -> Result<bool, SessionError> {
+pub(super) fn is_held(pid: i32, mapping: &Mapping) -> Result<bool, SessionError> {
     is_locked(mapping).map_err(|error: Error| SessionError::LocksUnknown {
         pid,
         reason: error.to_string(),
     })
 }
 
-/// How far the first mapping's file goes on in the mappings after it, without a gap.
+/// How far the mappings after the first one continue its file without a gap.
 fn extent(mappings: &[Mapping]) -> u64 {
     let Some(first) = mappings.first() else { return 0 };
     let goes_on = |end: u64, mapping: &Mapping| {
@@ -181,7 +190,7 @@ pub(super) fn read(memory: &Memory, found: &Found, is_child: bool) -> Result<Rem
     );
     let is_site = |site: &Site| (1..=16).contains(&site.length);
     let sites = sites.read(memory, is_site, &mut damaged)?;
-    // A child's table lists all sites that there ever were, and has no count.
+    // A child's table has no count, and lists all sites that ever existed.
     let mut ended = 0;
     let mut regions = regions.read(memory, |region: &Region| region.address != 0, &mut ended)?;
     let semaphores = semaphores.read(memory, |_: &Semaphore| true, &mut damaged)?;
@@ -205,8 +214,8 @@ pub(super) fn read(memory: &Memory, found: &Found, is_child: bool) -> Result<Rem
     })
 }
 
-/// How many bytes of a table lie in the arena's mapping. An entry beyond that, or beyond what tracers make, is
-/// damage.
+/// How many bytes of a table lie in the arena's mapping. Entries beyond these, or beyond the maximum that tracers
+/// write, count as damage.
 fn room(mapped: u64, offset: u64, count: u32, most: u32, bytes: usize, damaged: &mut usize) -> u64 {
     let fit = mapped.saturating_sub(offset) / bytes as u64;
     let real = u64::from(count).min(u64::from(most)).min(fit);

@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_arena::Structure as _;
 use nanoprobe_arena::layout::{
-    Control, REGION_TABLE, Region, STATE_RESTORED, Semaphore, Site, TABLE_BYTES, TABLE_LENT, TACTIC_SHIM,
+    Control, Inherited, REGION_TABLE, Region, STATE_RESTORED, Semaphore, Site, TABLE_BYTES, TABLE_INHERITANCE,
+    TABLE_LENT, TACTIC_SHIM, VERSION,
 };
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Memory, Process, Stopped, WayHome, is_file_locked};
@@ -31,12 +32,12 @@ use super::{Detached, PATIENCE, Presence, bytes_of, is_code, is_host, is_springb
 use crate::error::SessionError;
 use crate::{semaphores, signals};
 
-/// The time between two looks whether a borrowed thread has returned.
+/// The time between two checks whether a borrowed thread has returned.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Bytes that stay when a borrowed thread cannot return, because job control has stopped it.
+/// The number of bytes that stay in the process if job control has stopped a borrowed thread, so that it cannot return.
 const WAY_HOME_BYTES: u64 = 12;
 
-/// Cleans up after a tracer that was killed. May be done any number of times, and may itself be killed.
+/// Cleans up after a tracer that was killed. This may be repeated any number of times, and may be killed at any moment.
 ///
 /// # Errors
 /// There is nothing to clean, the tracer lives, or the target cannot be stopped or written.
@@ -58,7 +59,7 @@ pub fn restore(process: &Process) -> Result<Detached, SessionError> {
             Some(index) => known.swap_remove(index),
             None => remains::read(process.memory(), &found, is_child(process, &found.head))?,
         };
-        // What the program has changed in it meanwhile, for example its signal actions.
+        // The head as it is now: the program may have changed it meanwhile, for example its signal actions.
         remains.head = found.head;
         detached.damaged += remains.damaged;
         take_back(process, stopped, remains, &mut detached)?;
@@ -74,6 +75,21 @@ pub fn restore(process: &Process) -> Result<Detached, SessionError> {
     } else {
         Err(SessionError::NothingToRestore { pid: process.pid() })
     }
+}
+
+/// Takes the patches of a live session out of a forked child. The session has already left the target itself.
+///
+/// # Errors
+/// The child cannot be stopped or written.
+pub(crate) fn restore_child(process: &Process, arena: TargetAddress) -> Result<Detached, SessionError> {
+    let mut detached = Detached::default();
+    let Some(found) = remains::at(process, &process.map()?, arena) else {
+        return Ok(detached);
+    };
+    let remains = remains::read(process.memory(), &found, true)?;
+    let stopped = super::stop(process)?;
+    take_back(process, stopped, remains, &mut detached)?;
+    Ok(detached)
 }
 
 /// Stops all threads, after those that the dead tracer had borrowed have returned. Before that, one of them could
@@ -109,6 +125,12 @@ fn take_back(
     let (head, semaphores, regions) = (&head, semaphores.as_slice(), regions.as_slice());
     let map = process.map()?;
     let child = is_child(process, head);
+    let own = if child {
+        childs_actions(process.memory(), head, regions)
+    } else {
+        None
+    };
+    let head = own.as_ref().unwrap_or(head);
     say_restored(process.memory(), child, head);
     // A library may have been unloaded since, and another one may lie in its place.
     let semaphores = match semaphores {
@@ -147,7 +169,22 @@ fn take_back(
     leave(process, stopped, &presence, put_back, detached)
 }
 
-/// What was found out while sites were taken back.
+/// The head with the signal actions of a followed child, which the child keeps itself.
+fn childs_actions(memory: &Memory, head: &Control, regions: &[Region]) -> Option<Control> {
+    if head.version != VERSION || head.follows == 0 {
+        return None;
+    }
+    let table = regions.iter().find(|region| region.kind == REGION_TABLE)?;
+    let mut bytes = vec![0; Inherited::BYTES];
+    let place = table.address.checked_add(TABLE_INHERITANCE as u64)?;
+    memory.read(TargetAddress(place), &mut bytes).ok()?;
+    Some(Control {
+        actions: Inherited::from_bytes(&bytes)?.actions,
+        ..*head
+    })
+}
+
+/// The result of taking back the sites.
 pub(super) struct Taken {
     pub springboards: Vec<Site>,
     pub hosts: Vec<Site>,
@@ -155,7 +192,7 @@ pub(super) struct Taken {
     pub shimmed: bool,
     /// The lent thread pointer; 0: none.
     pub lent: u64,
-    /// The thread table, where all of it is mapped; 0: it is not.
+    /// The address of the thread table if all of it is mapped; otherwise 0.
     pub table: u64,
 }
 
@@ -178,8 +215,10 @@ pub(super) fn take_back_sites(
         .all(|site| is_in_place(memory, site));
     restore_sites(memory, &sites, detached)?;
     let whole = |region: &&Region| {
-        let parts = mapped_parts(map, region);
-        region.bytes >= TABLE_BYTES as u64 && parts == [(region.address, region.address.saturating_add(region.bytes))]
+        // The kernel shows two mappings, since a part of the table is kept in forked children.
+        let parts = mapped_parts(map, region).into_iter();
+        let end = parts.fold(region.address, |end, part| if part.0 == end { part.1 } else { end });
+        region.bytes >= TABLE_BYTES as u64 && end == region.address.saturating_add(region.bytes)
     };
     let table = regions.iter().find(|region| region.kind == REGION_TABLE);
     Ok(Taken {
@@ -187,18 +226,18 @@ pub(super) fn take_back_sites(
         hosts,
         shimmed,
         lent: table.map_or(0, |table| table.address.saturating_add(TABLE_LENT as u64)),
-        // The table goes after all code, when nothing is recorded in it any more.
+        // The table is unmapped after all code, because then nothing writes into it any more.
         table: table.filter(whole).map_or(0, |table| table.address),
     })
 }
 
-/// What our signal handlers return to; 0: none were installed.
+/// The address to which our signal handlers return; 0: no handlers were installed.
 pub(super) fn restorer_of(head: &Control) -> u64 {
     head.installed.iter().map(|action| action.restorer).max().unwrap_or(0)
 }
 
-/// Writes the state into the arena, so that a tracer that lives after all stops working. A child's arena is its
-/// parent's, and stays as it is.
+/// Writes the state RESTORED into the arena: should its tracer live after all, it stops working. A child shares its
+/// parent's arena, so there the state stays as it is.
 pub(super) fn say_restored(memory: &Memory, is_child: bool, head: &Control) {
     if is_child || head.magic == 0 {
         return;
@@ -208,8 +247,8 @@ pub(super) fn say_restored(memory: &Memory, is_child: bool, head: &Control) {
     let _ = memory.write(TargetAddress(state), &STATE_RESTORED.to_le_bytes());
 }
 
-/// Lowers the semaphores that the dead tracer had raised. Where an entry cannot be written, its word is lowered
-/// nevertheless.
+/// Lowers the semaphores that the dead tracer had raised. A semaphore is lowered even if its entry in the arena cannot
+/// be written.
 pub(super) fn lower_semaphores(
     memory: &Memory,
     map: &Map,
@@ -228,17 +267,17 @@ pub(super) fn lower_semaphores(
     })
 }
 
-/// Closes the descriptors that a tracer opened in the target before it was killed. Yields whether there were any.
-/// What the process itself holds, as a tracer of others, is locked and stays.
+/// Closes the descriptors that a tracer opened in the target before it was killed. Yields whether there were any. If
+/// the process is a tracer itself, its own descriptors are locked and stay.
 fn close_descriptors(stopped: &mut Stopped) -> Result<bool, SessionError> {
     let tid = stopped.best_thread()?;
-    // Without the right to look there is nothing that we could close either.
+    // A process whose descriptors we may not list has none that we may close.
     let Ok(entries) = std::fs::read_dir(format!("/proc/{tid}/fd")) else {
         return Ok(false);
     };
     let is_ours = |path: &Path| {
         let link = std::fs::read_link(path).unwrap_or_default();
-        // Where that cannot be found out, the descriptor stays.
+        // If it is not known whether the descriptor is locked, the descriptor stays.
         link.as_os_str().as_encoded_bytes().starts_with(ARENA_NAME) && !is_file_locked(path).unwrap_or(true)
     };
     let ours = entries.filter_map(|entry| {

@@ -12,9 +12,9 @@ use crate::error::SessionError;
 
 /// The longest site.
 const SITE_BYTES: u64 = 16;
-/// Text is read in pieces of so many bytes.
+/// Text is read in pieces of this many bytes.
 const WINDOW_BYTES: u64 = 4096;
-/// Text is written in batches of so many sites.
+/// Text is written in batches of this many sites.
 const BATCH: usize = 4096;
 
 /// Writes the original bytes wherever ours still stand. Each byte is compared by itself. The tracer may have been
@@ -64,9 +64,9 @@ fn site_at(sites: &[Site], index: u32) -> Option<&Site> {
     sites.get(usize::try_from(index).ok()?)
 }
 
-/// The bytes that sites have for the addresses around the current one: a set for each address.
+/// For each address around the current address, the set of bytes that sites may have there.
 struct Known {
-    /// Indexed by address, modulo the length. That is twice what is in use at a time.
+    /// Indexed by address, modulo the length. The length is twice the number of addresses that are in use at a time.
     slots: [(u64, [u64; 4]); 4 * SITE_BYTES as usize],
 }
 
@@ -117,7 +117,7 @@ struct Text {
 }
 
 impl Text {
-    /// `None`: not all of it is there.
+    /// `None`: not all of these bytes are mapped.
     fn read(&mut self, memory: &Memory, address: u64, length: usize) -> Result<Option<&[u8]>, MemoryError> {
         let inside = |text: &Text| {
             let from = usize::try_from(address.checked_sub(text.start)?).ok()?;
@@ -151,7 +151,7 @@ impl Writes {
             .extend((address..).zip(original).map(|(address, byte)| (address, index, *byte)));
     }
 
-    /// Whether enough is gathered, and nothing of it overlaps the sites from `address` on.
+    /// Whether enough bytes are gathered, and none of them overlap the sites from `address` on.
     fn is_full(&self, address: u64) -> bool {
         self.sites >= BATCH && self.bytes.iter().rev().take(64).all(|(last, ..)| *last < address)
     }
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!((detached.restored, detached.foreign), (3, 1));
     }
 
-    /// Where two patches overlap, each accepts the bytes that the other may have left.
+    /// If two patches overlap, each of them accepts the bytes that the other may have left.
     #[test]
     fn overlapping_sites_know_each_others_bytes() {
         let mut text = [0xe9, 0x44, 0x55];

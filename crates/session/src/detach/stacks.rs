@@ -45,7 +45,7 @@ const RSP: usize = 21;
 const RIP: usize = 22;
 const SEGMENTS: usize = 24;
 const TRAP_NUMBER: usize = 26;
-/// Of the alternate stack.
+/// The word with the start of the alternate stack.
 const ALTERNATE: usize = 3;
 const ALTERNATE_BYTES: usize = 5;
 /// All flags of struct ucontext that exist: the highest is UC_STRICT_RESTORE_SS.
@@ -57,33 +57,33 @@ const THUNK: [u8; 7] = [0x48, 0x8d, 0x64, 0x24, 0xe8, 0x50, 0xb8];
 const MASK: usize = 38;
 /// The last of the words that the kernel keeps for later; it neither writes nor reads them.
 const MARK: usize = 37;
-/// The word holds this ("np"), a checksum of the interrupted registers, and the signals that we have taken out of
-/// the mask. Later the kernel may write another frame around the word; then the checksum tells that the mark is not
-/// of this frame.
+/// The word holds this ("np"), a checksum of the interrupted registers, and the signals that we have taken out of the
+/// mask. Later the kernel may write another frame around the word. The checksum then shows that the mark does not
+/// belong to the new frame.
 const MARK_MAGIC: u64 = 0x6e70 << 48;
-/// What the checksum covers: the registers, rip and flags among them.
+/// The words that the checksum covers: the registers, among them rip and the flags.
 const SUMMED: Range<usize> = 5..24;
 /// Processor exceptions: #BP and #UD.
 const TRAPS: [u64; 2] = [3, 6];
 
-/// Our code in a target.
+/// The addresses of our code in a target.
 pub(super) struct OurCode {
-    /// All of it, ascending and disjoint.
+    /// All ranges of our code, ascending and disjoint.
     pub ranges: Vec<Range<u64>>,
     /// The agent's image.
     pub image: Range<u64>,
-    /// What our signal handlers return to; 0: there are none.
+    /// The address to which our signal handlers return; 0: there are no handlers.
     pub restorer: u64,
 }
 
 impl OurCode {
-    /// Adds one address, which is not in the ranges yet.
+    /// Adds an address that is not in the ranges yet.
     pub fn add(&mut self, address: u64) {
         let index = self.ranges.partition_point(|range| range.start <= address);
         self.ranges.insert(index, address..address.saturating_add(1));
     }
 
-    /// Whether an address is in it.
+    /// Whether an address lies in our code.
     pub fn holds(&self, address: u64) -> bool {
         let before = self
             .ranges
@@ -100,7 +100,7 @@ impl OurCode {
         self.is_awaited_in(&words, rsp, |address| memory.read_array(TargetAddress(address)).ok())
     }
 
-    /// `words`: those from the stack pointer on; `code_at`: eight bytes of our code.
+    /// `words`: the words from the stack pointer on. `code_at` yields eight bytes of our code.
     fn is_awaited_in(&self, words: &[u64], rsp: u64, code_at: impl Fn(u64) -> Option<[u8; 8]>) -> bool {
         let ours = words.iter().enumerate().filter(|(_, word)| self.holds(**word));
         ours.into_iter().any(|(index, word)| {
@@ -125,7 +125,7 @@ impl OurCode {
 /// The stack's words, from the stack pointer on.
 fn words_from(memory: &Memory, map: &Map, rsp: u64) -> Vec<u64> {
     let start = rsp & !7;
-    // A stack ends with its mapping; what lies after it is another's.
+    // A stack ends with its mapping; the memory after it belongs to something else.
     let end = map.find(TargetAddress(rsp)).map_or(u64::MAX, |mapping| mapping.end.0);
     let bytes = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
     let mut stack = vec![0; bytes.min(STACK_BYTES_MAX)];
@@ -136,8 +136,8 @@ fn words_from(memory: &Memory, map: &Map, rsp: u64) -> Vec<u64> {
         .collect()
 }
 
-/// What a thread with this stack pointer will block at most when all its current handlers have returned: all bits,
-/// where it is in no handler.
+/// The most signals that a thread with this stack pointer may block once all its current handlers have returned. A
+/// thread in no handler yields all bits.
 pub(crate) fn mask_after_handlers(memory: &Memory, map: &Map, rsp: u64) -> u64 {
     mask_behind(&words_from(memory, map, rsp), rsp)
 }
@@ -239,7 +239,8 @@ pub(crate) fn block_behind_handlers(
     Ok(())
 }
 
-/// Whether code is `mov $15, %rax; syscall`, in either length. Unwinders recognise a signal frame by it, too.
+/// Whether code is `mov $15, %rax; syscall`, in one of its two encodings. Unwinders, too, recognise a signal frame by
+/// this code.
 fn makes_sigreturn(code: &[u8; 9]) -> bool {
     code.starts_with(&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 5]) || code.starts_with(&[0xb8, 15, 0, 0, 0, 0x0f, 5])
 }
@@ -261,7 +262,7 @@ fn is_frame(words: &[u64], start: usize, rsp: u64) -> bool {
         && field(SEGMENTS).is_some_and(|segments| segments & 0xffff == USER_CS)
 }
 
-/// `call` of a register or of memory, in each of its lengths, at the end of these bytes.
+/// Whether these bytes end with a `call` through a register or memory, in any of its lengths.
 fn ends_with_indirect_call(bytes: &[u8; 8]) -> bool {
     const CALL: u8 = 0xff;
     let is_call = |length: usize, modes: Range<u8>| {

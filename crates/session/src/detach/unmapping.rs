@@ -1,4 +1,4 @@
-//! Unmapping: which parts of our regions are still there, and are still ours.
+//! Unmapping: which parts of our regions are still mapped, and still belong to us.
 
 use std::collections::HashSet;
 use std::mem::offset_of;
@@ -10,7 +10,7 @@ use nanoprobe_target::{Map, Mapping, MappingKind, Permissions, Stopped};
 use crate::error::SessionError;
 use crate::layout::REGIONS_MAX;
 
-/// More pieces than any session has mapped.
+/// A limit of the number of parts; no session maps so many.
 const PARTS_MAX: usize = 2 * REGIONS_MAX as usize;
 
 /// What the name of an arena's file begins with; a number of the attach follows.
@@ -21,7 +21,7 @@ pub fn has_arena(map: &Map) -> bool {
     map.mappings().iter().any(is_arena)
 }
 
-/// Whether there is an arena that does not begin at `ours`.
+/// Whether the process has an arena that does not begin at `ours`.
 pub fn other_arenas(map: &Map, ours: TargetAddress) -> bool {
     map.mappings()
         .iter()
@@ -47,7 +47,7 @@ pub(super) fn unmap(
     stopped.process().set_scratch(None);
     let tid = stopped.best_thread()?;
     let mut remote = stopped.remote(tid)?;
-    // A forged table may name the same address in every region: what is gone is not unmapped again.
+    // A forged table may name the same address in every region: a part that was unmapped is not unmapped again.
     let mut gone = HashSet::new();
     for (index, region) in regions.iter().enumerate().rev() {
         if gone.len() > PARTS_MAX {
@@ -60,14 +60,14 @@ pub(super) fn unmap(
         }
         if let Some(arena) = arena.filter(|_| region.kind != REGION_ARENA) {
             let count = TargetAddress(arena.0 + offset_of!(Control, region_count) as u64);
-            // An error means that the program has unmapped the arena, so no `restore` will read it.
+            // An error means that the program has unmapped the arena, so no later `restore` will read it.
             let _ = remote.process().memory().write(count, &(index as u32).to_le_bytes());
         }
     }
     Ok(remote.finish()?)
 }
 
-/// The parts of a region that are mapped, and look like our mappings.
+/// The parts of a region that are still mapped, and look like our mappings.
 pub(super) fn mapped_parts(map: &Map, region: &Region) -> Vec<(u64, u64)> {
     let end = region.address.saturating_add(region.bytes);
     // A region that was just being mapped when the tracer was killed has no access rights, if the process locks its

@@ -87,7 +87,7 @@ impl Planner<'_> {
             refused.push(refuse(Some(entry), reason));
         }
         if !returns.is_empty() {
-            // After all that fires at the entry.
+            // The return address is taken after everything else that fires at the entry.
             match self.take_return(entry, self.returns.take, returns) {
                 Ok(taken) => points.iter_mut().take(1).for_each(|points| points.push(taken.clone())),
                 Err(reason) => refused.push(refuse(Some(entry), reason)),
@@ -96,7 +96,7 @@ impl Planner<'_> {
         self.plan_parts(group, &parts, &points, planned, refused);
     }
 
-    /// The same part, with what holds for all of the target.
+    /// This part of a function, with the facts that apply to the whole target.
     pub(super) fn shown(&self, mut part: FunctionMap, free: &Arc<[Range<u64>]>) -> FunctionMap {
         part.show_near_memory(free.clone());
         if self.shadow_stack {
@@ -134,7 +134,7 @@ impl Planner<'_> {
     fn names_of(&self, group: &Group) -> impl Iterator<Item = &str> {
         self.modules.get(group.module).into_iter().flat_map(|module| {
             let at = module.bias().to_image(TargetAddress(group.extent.start));
-            // They are sorted by where they begin.
+            // The functions are sorted by the address where they begin.
             let functions = module.functions();
             let first = functions.partition_point(|function| function.extent().start < at);
             let here = functions.iter().skip(first);
@@ -152,8 +152,8 @@ impl Planner<'_> {
             && (jumps.is_empty() || module.is_some_and(|module| frameless_jumps(module, parts).len() == jumps.len()))
     }
 
-    /// Where a function jumps to another one, makes its return probes fire when that one has returned: the return
-    /// address is replaced at the jump. `others` is how many points of each part are no exits.
+    /// Where a function jumps to another one, makes its return probes fire when the other function has returned: the
+    /// return address is replaced at the jump. `others` has the number of points of each part that are no exits.
     fn follow_tail_calls(
         &mut self,
         group: &Group,
@@ -167,6 +167,9 @@ impl Planner<'_> {
         };
         if self.returns.form == ReturnForm::Exits {
             return Ok(());
+        }
+        if !group.is_function {
+            return Err(RefusedBecause::TailCall(ReturnRefusal::Nameless));
         }
         returns::check_names(&self.returns, self.names_of(group)).map_err(RefusedBecause::TailCall)?;
         let frameless = frameless_jumps(module, parts);
@@ -199,7 +202,7 @@ impl Planner<'_> {
         refused: &mut Vec<Refused>,
     ) {
         let entry = TargetAddress(group.extent.start);
-        // The linker's hook takes the tactic that fits, also where another one is to be measured.
+        // The linker's hook uses any tactic that fits, even if a tactic is forced for the probes.
         let force = self.force.filter(|_| group.hooks.is_empty());
         for (part, points) in parts.iter().zip(points) {
             if points.is_empty() {

@@ -10,7 +10,7 @@ use nanoprobe_text::code::extent_around;
 use super::{Choices, Hook, Named, Planner, Refused, RefusedBecause};
 use crate::probes::{Place, Spot};
 
-/// A module, code of it, whether that begins at a function's entry, and a spot in it.
+/// A module, a range of its code, whether the range begins at a function's entry, and a spot in the range.
 type Located = (usize, Range<u64>, bool, Spot);
 
 /// A function in which something fires.
@@ -18,7 +18,8 @@ pub(super) struct Group {
     pub(super) module: usize,
     pub(super) named: Named,
     pub(super) extent: Range<u64>,
-    /// Whether the extent begins at a function's entry, where nothing below the stack pointer is live.
+    /// Whether the extent begins at a function's entry, where nothing below the stack pointer is live. If no symbol
+    /// names the function, this is not known: it may be a part of another function, entered by a jump.
     pub(super) is_function: bool,
     pub(super) members: Vec<(usize, Spot)>,
     pub(super) hooks: Vec<Fire>,
@@ -51,7 +52,7 @@ impl Planner<'_> {
                     named: Named::Probe(enabling.probe),
                     extent,
                     is_function,
-                    // One, as a rule.
+                    // Usually one probe fires in a function, so there is one member.
                     members: Vec::with_capacity(1),
                     hooks: Vec::new(),
                 });
@@ -83,39 +84,44 @@ impl Planner<'_> {
         groups
     }
 
-    /// What messages call it.
+    /// The function's name in messages.
     pub(super) fn name_of(&self, group: &Group) -> String {
         group.named.name(self.probes, self.modules)
     }
 
-    /// Several probes of one description may be one place under several names, as for an IFUNC and the function
-    /// that it chose. Keeps one of them: that of the function itself, else the first.
+    /// Several probes of one description may be the same place under several names, as for an IFUNC and the function
+    /// that it chose. Keeps one of these probes: that of the function itself if it has a name, else the first probe
+    /// with a name.
     fn keep_one_name(&self, members: &mut Vec<(usize, Spot)>) {
         let list = self.enablings.list();
-        let is_itself = |number: usize| {
+        let rank = |number: usize| {
             let probe = list.get(number).and_then(|enabling| self.probes.get(enabling.probe));
             let Some(Place::Function { module, function, .. }) = probe.map(|probe| &probe.place) else {
                 return None;
             };
             let function = self.modules.get(*module)?.functions().get(*function)?;
-            Some(function.kind == FunctionKind::Code)
+            Some(match function.kind {
+                FunctionKind::Code if function.is_named => 2,
+                FunctionKind::Ifunc { .. } => 1,
+                FunctionKind::Code => 0,
+            })
         };
-        let mut kept: HashMap<(usize, usize, Spot), usize> = HashMap::new();
+        let mut kept: HashMap<(usize, usize, Spot), (u8, usize)> = HashMap::new();
         for (number, spot) in members.iter() {
-            let (Some(enabling), Some(itself)) = (list.get(*number), is_itself(*number)) else {
+            let (Some(enabling), Some(rank)) = (list.get(*number), rank(*number)) else {
                 continue;
             };
             let one = kept
                 .entry((enabling.clause, enabling.description, *spot))
-                .or_insert(*number);
-            if itself {
-                *one = *number;
+                .or_insert((rank, *number));
+            if rank > one.0 || rank == 2 {
+                *one = (rank, *number);
             }
         }
         members.retain(|(number, spot)| {
-            let enabling = list.get(*number).filter(|_| is_itself(*number).is_some());
+            let enabling = list.get(*number).filter(|_| rank(*number).is_some());
             let one = enabling.and_then(|enabling| kept.get(&(enabling.clause, enabling.description, *spot)));
-            one.is_none_or(|one| one == number)
+            one.is_none_or(|(_, one)| one == number)
         });
     }
 
@@ -124,7 +130,11 @@ impl Planner<'_> {
         match *place {
             Place::Function { module, function, spot } => {
                 let located = locate(self.modules, self.choices, module, function);
-                vec![located.map(|(module, extent)| (module, extent, true, spot))]
+                let home = self.modules.get(module);
+                let is_function = home
+                    .and_then(|home| home.functions().get(function))
+                    .is_some_and(|function| function.is_named);
+                vec![located.map(|(module, extent)| (module, extent, is_function, spot))]
             }
             Place::Address { module, address } => vec![self.locate_address(module, address)],
             Place::Static { module, number } => {
@@ -136,7 +146,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The code around an address, and its spot in it.
+    /// The code around an address, and the spot of the address in this code.
     fn locate_address(&self, module: usize, address: ImageAddress) -> Result<Located, RefusedBecause> {
         let home = self.modules.get(module).ok_or(RefusedBecause::NoCode)?;
         let (extent, is_function) = extent_around(home, address).ok_or(RefusedBecause::NoCode)?;
@@ -145,7 +155,7 @@ impl Planner<'_> {
     }
 }
 
-/// The code in which a function's probes fire: the function itself, or the one that its IFUNC chose.
+/// The code in which a function's probes fire: the function itself, or the function that its IFUNC chose.
 ///
 /// # Errors
 /// The file does not have the code, or the choice is not known.
@@ -170,7 +180,7 @@ pub fn locate(
     extent_of_choice(modules, *choice).ok_or(RefusedBecause::Unresolved)
 }
 
-/// The module in which an IFUNC's choice lies, and the code from there to its end.
+/// The module in which an IFUNC's chosen code lies, and the range of this code.
 pub fn extent_of_choice(modules: &[Module], choice: TargetAddress) -> Option<(usize, Range<u64>)> {
     modules.iter().enumerate().find_map(|(index, module)| {
         let extent = module.extent_at(module.bias().to_image(choice))?;

@@ -28,12 +28,12 @@ impl Planner<'_> {
         let place = if check == 0 { spot } else { Spot::Offset(check) };
         spread(place, entry, parts, points, |site, offset, condition, position| {
             // Anywhere but at an entry, memory below the stack pointer may be live.
-            let is_entry = spot == Spot::Entry || group.is_function;
-            let (offset, position) = match is_entry {
-                true if spot == Spot::Entry => (0, Position::Entry),
-                true => (offset, position),
-                false => (offset, Position::Inside),
+            let position = match group.is_function {
+                true if spot == Spot::Entry => Position::Entry,
+                true => position,
+                false => Position::Inside,
             };
+            let offset = if spot == Spot::Entry { 0 } else { offset };
             let small = self.small_stacks.get(group.module).copied().unwrap_or(SmallStack::No);
             let position = small.position(position);
             self.point_of(enabling, site, offset, condition, position)
@@ -119,7 +119,7 @@ impl Planner<'_> {
         ))
     }
 
-    /// What arguments mean at a site of a probe.
+    /// What the arguments of a probe mean at one of its sites.
     fn kind_at(&self, probe: &Probe, site: TargetAddress) -> Option<nanoprobe_codegen::ProbeKind> {
         let Place::Static { module, number } = probe.place else {
             return probe_kind(probe, self.modules);
@@ -133,9 +133,9 @@ impl Planner<'_> {
     }
 }
 
-/// Adds the points at which a probe of a function fires to those of the function's parts. Does so too where it
-/// reports that some may be missing. `make` is given the site, its offset from the entry, and when and where it
-/// fires.
+/// Adds the points at which a probe of a function fires to the points of the function's parts. Adds the known points
+/// even if an error reports that others may be missing. `make` receives the site, its offset from the entry, and when
+/// and where it fires.
 pub fn spread(
     spot: Spot,
     entry: TargetAddress,
@@ -149,7 +149,7 @@ pub fn spread(
             let site = TargetAddress(entry.0.wrapping_add(offset));
             let position = if offset == 0 { Position::Entry } else { Position::Inside };
             let made = make(site, offset, FireCondition::Always, position)?;
-            // The first part refuses what lies in no part.
+            // A point that lies in no part goes to the first part, which refuses it.
             let holds = |part: &FunctionMap| {
                 site.offset_from(part.start())
                     .is_some_and(|inside| inside < part.size())
@@ -246,7 +246,7 @@ mod tests {
             reason.contains("breakpoint (int3) at 0x400000") && !reason.contains("never returns"),
             "{reason}"
         );
-        // call +0; ud2: it does not return.
+        // call +0; ud2: the call does not return.
         let reason = exits(&[0xe8, 0, 0x10, 0, 0, 0x0f, 0x0b]).unwrap_err();
         assert!(reason.contains("never returns"), "{reason}");
         // nop; int3; ret: after a nop the program goes on.

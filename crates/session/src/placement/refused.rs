@@ -4,20 +4,20 @@ use nanoprobe_patch::{Refusal, TargetAddress};
 use nanoprobe_text::ReturnRefusal;
 use nanoprobe_text::space::Full;
 
-/// A probe that has no place, or a site of one that has none.
+/// A probe that could not be placed, or one of its sites that could not be patched.
 #[derive(Clone, Debug)]
 pub struct Refused {
-    /// The site, as far as it is known.
+    /// The site, if it is known.
     pub site: Option<TargetAddress>,
     /// Module and function.
     pub function: String,
-    /// Why.
+    /// The reason.
     pub reason: RefusedBecause,
 }
 
 impl Refused {
-    /// Whether the probe fires nevertheless, but too early: at a jump to another function, when neither the
-    /// returned value nor the time is known yet.
+    /// Whether the probe fires nevertheless, but too early: at a jump to another function. There, neither the returned
+    /// value nor the time of the return is known yet.
     pub fn is_early_return(&self) -> bool {
         matches!(self.reason, RefusedBecause::TailCall(_))
     }
@@ -29,7 +29,7 @@ pub enum RefusedBecause {
     /// The planner's reason.
     #[error("{0}")]
     Patch(#[from] Refusal),
-    /// The module's file does not have the code.
+    /// The module's file does not contain the code.
     #[error("its code is not in the file")]
     NoCode,
     /// An IFUNC that was not resolved.
@@ -55,17 +55,17 @@ pub enum RefusedBecause {
     /// The target's text is not what the file says.
     #[error("the text in memory differs from the file: somebody else patched it (a kernel uprobe, a debugger?)")]
     TextDiffers,
-    /// The jump ends with the bytes of the patch after it, and that patch is missing, or is another one now.
+    /// The jump ends with the bytes of the patch after it, and that patch is missing, or was replaced by another patch.
     #[error("the patch after it, with which its jump shares bytes, was refused or replaced")]
     SuccessorGone,
     /// More probes are wanted in a function that is patched, and one of its patches may not be replaced: see
     /// [`nanoprobe_patch::Built::carries`].
     #[error("its probes cannot be replaced by new ones while the program runs: one carries the jump of another")]
     Host,
-    /// The user wants the return address replaced, and that is not allowed here.
+    /// The user wants the return address replaced, but here this is not allowed.
     #[error("its return address cannot be replaced: {0}")]
     ReturnAddress(ReturnRefusal),
-    /// The function jumps to others, and its return fires at these jumps, since its return address cannot be
+    /// The function jumps to other functions. Its return fires at these jumps, because the return address cannot be
     /// replaced there.
     #[error("where it jumps to another function its return fires before that has returned: {0}")]
     TailCall(ReturnRefusal),

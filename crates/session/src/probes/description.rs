@@ -1,5 +1,5 @@
-//! Descriptions: which process they name, whether a function's name matches a pattern, and which ones are wrong.
-//! Pure.
+//! Descriptions: which process they name, whether a function's name matches a pattern, and which descriptions are
+//! wrong. Reads no process.
 
 use std::borrow::Cow;
 
@@ -17,17 +17,17 @@ pub enum DescriptionError {
         "[D_PDESC_ZERO] probe description {description} does not match any probes: the provider {provider} is not there: {remedy}"
     )]
     Provider {
-        /// As written.
+        /// The description, as written.
         description: String,
         /// The provider.
         provider: String,
-        /// What to do.
+        /// Advice on what to do.
         remedy: &'static str,
     },
     /// The number belongs to no possible process.
     #[error("[D_PROC_BADPID] '{provider}' does not contain a valid pid")]
     NoProcess {
-        /// As written.
+        /// The provider, as written.
         provider: String,
     },
     /// `profile` and `tick` need an interval.
@@ -36,7 +36,7 @@ pub enum DescriptionError {
          write tick-100ms, profile-97, tick-5s, ..."
     )]
     Interval {
-        /// As written.
+        /// The description, as written.
         description: String,
     },
 }
@@ -50,8 +50,8 @@ impl DescriptionError {
     }
 }
 
-/// The hint for a description of another tracer's probes: the kernel's, or in bpftrace's words. It begins with a
-/// separator.
+/// The hint for a description that would suit another tracer: it names probes of the kernel, or uses bpftrace's words.
+/// The hint begins with a separator.
 pub fn hint_for_elsewhere(description: &ProbeDescription) -> Option<&'static str> {
     let ProbeDescription {
         provider,
@@ -150,9 +150,8 @@ impl Line {
     }
 }
 
-/// Whether a description means the inlined copies of a function, too. It does where it names the entry of one
-/// function of one module, all without globs. A pattern that matches many functions means only those in the symbol
-/// table.
+/// Whether a description means the inlined copies of a function, too. It does if it names the entry of one function of
+/// one module, without globs. A pattern that matches many functions means only functions in the symbol table.
 pub fn means_inlined(description: &ProbeDescription) -> bool {
     let ProbeDescription {
         module, function, name, ..
@@ -164,8 +163,8 @@ pub fn means_inlined(description: &ProbeDescription) -> bool {
         && function != NO_FUNCTION
 }
 
-/// The process that a program's descriptions name, when they name one:
-/// `pid1234:::entry` without `-p`, or a static probe's `python1234:::line`.
+/// The process that a program's descriptions name, if any: `pid1234:::entry` without `-p`, or a static probe's
+/// `python1234:::line`.
 pub fn named_process<'a>(
     descriptions: impl Iterator<Item = &'a ProbeDescription> + Clone,
 ) -> Option<(i32, &'a ProbeDescription)> {
@@ -189,7 +188,7 @@ pub fn named_process<'a>(
 
 /// The name of a function that matches a pattern, shown as `demangle` says.
 ///
-/// A C++ or Rust name that does not match as the linker spells it may match as the source spells it: `ns::area`, or
+/// A C++ or Rust name may match in the linker's spelling, or in the spelling of the source: `ns::area`, or
 /// `ns::area(int)` with its parameters.
 pub fn matching_name<'a>(function: &'a Function, pattern: &str, demangle: Demangle) -> Option<Cow<'a, str>> {
     function
@@ -201,7 +200,7 @@ pub fn matching_name<'a>(function: &'a Function, pattern: &str, demangle: Demang
         })
 }
 
-/// The same for a single name.
+/// The form of this name that matches a pattern, shown as `demangle` says; `None`: no form matches.
 pub fn answers_to<'a>(name: &'a str, pattern: &str, demangle: Demangle) -> Option<Cow<'a, str>> {
     answers_as_it_is(name, pattern, demangle).or_else(|| answers_as_its_source(name, pattern, demangle))
 }

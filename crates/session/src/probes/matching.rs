@@ -1,5 +1,6 @@
 //! What a description of the target's provider matches in modules. Pure.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use nanoprobe_lang::glob;
@@ -15,7 +16,7 @@ use crate::statics::{Statics, provider_of};
 
 /// A module to match against.
 pub struct Candidate<'a> {
-    /// Its index in the order of loading.
+    /// The module's index in the order of loading.
     pub index: usize,
     /// The module.
     pub module: &'a Module,
@@ -26,23 +27,30 @@ pub struct Candidate<'a> {
 pub struct Matched {
     /// Probes.
     pub found: Vec<ProbeIndex>,
-    /// Functions whose code is not known before the target has chosen it.
+    /// Functions whose code is not known before the target has chosen it (IFUNCs).
     pub later: Vec<Later>,
-    /// The first matching function that has no such probe, and why. It matters when nothing at all is matched.
+    /// The first matching function that has no such probe, and the reason. This matters only if nothing is matched at
+    /// all.
     pub error: Option<(Arc<str>, Reason)>,
 }
 
 /// An IFUNC of which instructions will be probed.
 #[derive(Clone, Debug)]
 pub struct Later {
-    /// Index of its module.
+    /// The index of the module that has the IFUNC.
     pub module: usize,
     /// Index of the function.
     pub function: usize,
-    /// What its probes have in common.
+    /// The names that the IFUNC's probes have in common.
     pub(super) labels: Labels,
-    /// Which instructions.
+    /// Which instructions are to be probed.
     pub(super) name: Name,
+}
+
+/// Whether a description means a module.
+pub(crate) fn may_match(description: &ProbeDescription, module: &Module) -> bool {
+    let answers = |name: &str| glob::matches(&description.module, name);
+    description.module.is_empty() || module.module_matches(answers)
 }
 
 impl ProbeList {
@@ -56,8 +64,7 @@ impl ProbeList {
         let name = Name::parse(&description.name);
         let provider: Arc<str> = description.provider.as_str().into();
         for candidate in modules {
-            let answers = |name: &String| glob::matches(&description.module, name);
-            if !description.module.is_empty() && !candidate.module.names().iter().any(answers) {
+            if !may_match(description, candidate.module) {
                 continue;
             }
             let mut labels = Labels {
@@ -76,7 +83,11 @@ impl ProbeList {
                 let Some(function_name) = matching_name(symbol, &description.function, self.demangle) else {
                     continue;
                 };
-                labels.function = (&*function_name).into();
+                labels.function = match function_name {
+                    // The name is the one that the module holds, so the probe shares that copy.
+                    Cow::Borrowed(name) if std::ptr::eq(name, &*symbol.name) => symbol.name.clone(),
+                    name => (&*name).into(),
+                };
                 self.match_function(&name, &candidate, function, &labels, &mut matched);
             }
         }

@@ -52,7 +52,7 @@ fn a_provider_of_another_process_is_refused() {
     assert!(list.match_tracer(&description("tick-0"), None).is_err());
 }
 
-/// The probes that a name gives on a function whose instructions are at 0, 1 and 1a.
+/// The probes that a name matches on a function whose instructions are at 0, 1 and 1a.
 fn named(list: &mut ProbeList, name: &str) -> (Vec<String>, Option<Reason>) {
     let labels = Labels {
         provider: "pid7".into(),

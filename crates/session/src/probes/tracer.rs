@@ -23,7 +23,7 @@ const USUAL_RATES: [&str; 13] = [
     "tick-5000",
 ];
 
-/// Whether a name is a pattern, which may match many.
+/// Whether a name is a pattern, which may match many names.
 fn is_pattern(name: &str) -> bool {
     name.is_empty() || name.contains(['*', '?', '['])
 }

@@ -12,7 +12,7 @@ use nanoprobe_target::Memory;
 
 use crate::error::SessionError;
 
-/// Where the instances are, and how far they are made.
+/// Where the instances are, and which parts of the pool exist already.
 #[derive(Clone, Copy, Debug)]
 pub struct Returns {
     /// `struct np_return_pool`.
@@ -21,7 +21,7 @@ pub struct Returns {
     pub thunks: TargetAddress,
     /// Instances for each thread.
     pub maxactive: u32,
-    /// The pool is mapped, and its head is written.
+    /// Whether the pool is mapped, and its head is written.
     pub mapped: bool,
     /// The thunks are written.
     pub written: bool,
@@ -67,24 +67,25 @@ impl Returns {
     }
 }
 
-/// What was found when return addresses were put back.
+/// The result of putting return addresses back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutBack {
-    /// Slots that held a thunk, and hold the real address now: calls that had not returned yet.
+    /// The number of slots that held a thunk, and now hold the real address: calls that had not returned yet.
     pub put_back: u64,
-    /// Instances whose thunk was gone already: calls that were left without a return, or whose return was not seen.
+    /// The number of instances whose thunk was already gone: calls that were left without a return, or whose return was
+    /// not seen.
     pub abandoned: u64,
 }
 
-/// Puts back every return address that is replaced. All threads are stopped. The target may have forged the pool,
-/// so each slot is checked first, and nothing else is written.
+/// Puts back every replaced return address. All threads are stopped. The target may have forged the pool, so each slot
+/// is checked first, and nothing else is written.
 ///
 /// # Errors
 /// The target's memory cannot be written.
 pub fn put_back(memory: &Memory, pool: TargetAddress) -> Result<PutBack, SessionError> {
     let mut result = PutBack::default();
     let mut bytes = [0; Head::BYTES];
-    // A pool that was published and never mapped.
+    // The pool was published, but never mapped.
     if memory.read(pool, &mut bytes).is_err() {
         return Ok(result);
     }

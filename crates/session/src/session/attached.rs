@@ -13,8 +13,10 @@ use super::timers::Timers;
 use super::tracing::{Arena, Tracing};
 use crate::arming::Armed;
 use crate::error::SessionError;
+use crate::followed::Followed;
 use crate::placement::Changes;
 use crate::probes::Place;
+use crate::programs::Requests;
 
 /// See the module's description.
 pub struct Attached {
@@ -22,7 +24,13 @@ pub struct Attached {
     /// What is in the target; none where the program traces no process.
     presence: Option<Presence>,
     timers: Timers,
+    /// The target's children, where they are followed.
+    followed: Option<Followed>,
+    /// The programs that it and its children execute, where they are followed.
+    requests: Option<Requests>,
     exited: Option<Exit>,
+    /// The process executes another program, which has a session of its own.
+    is_replaced: bool,
     /// With the policy `fill`: there was no room for a record.
     filled: bool,
 }
@@ -40,18 +48,26 @@ impl Attached {
             tracing,
             presence: None,
             timers,
+            followed: None,
+            requests: None,
             exited: None,
+            is_replaced: false,
             filled: false,
         })
     }
 
     /// A session whose probes are placed.
     pub(super) fn to(tracing: Tracing, presence: Presence, timers: Timers) -> Attached {
+        let followed = Followed::of(&presence.attachment);
+        let requests = Requests::of(&presence.attachment);
         Attached {
             tracing,
             presence: Some(presence),
             timers,
+            followed,
+            requests,
             exited: None,
+            is_replaced: false,
             filled: false,
         }
     }
@@ -66,7 +82,7 @@ impl Attached {
         &self.tracing
     }
 
-    /// What was collected, to take from it.
+    /// As `tracing`, for a caller that takes what was collected.
     pub fn tracing_mut(&mut self) -> &mut Tracing {
         &mut self.tracing
     }

@@ -19,7 +19,7 @@ pub struct Compiled {
     pub(super) limits: Limits,
     pub(super) storage: Storage,
     pub(super) layout: ArenaLayout,
-    /// For each clause.
+    /// The layout of each clause's records.
     pub(super) records: Vec<RecordLayout>,
     pub(super) tactic: Option<Tactic>,
     /// The processes that its descriptions may name.
@@ -35,12 +35,13 @@ impl Compiled {
         Compiled::for_processes(program, options, Vec::new())
     }
 
-    /// The same, for a program that traces several processes, each in a session of its own. A description that
+    /// As [`Compiled::new`], for a program that traces several processes, each in its own session. A description that
     /// names one of them (`pid7:...`) matches in that session, and is ignored in the others.
     ///
     /// # Errors
     /// As [`Compiled::new`].
-    pub fn for_processes(program: Program, options: Options, pids: Vec<i32>) -> Result<Rc<Compiled>, SessionError> {
+    pub fn for_processes(mut program: Program, options: Options, pids: Vec<i32>) -> Result<Rc<Compiled>, SessionError> {
+        program.follows = options.tracing.follow.forks();
         let limits = options.limits();
         let storage = Storage::new(&program, limits);
         let layout = ArenaLayout::new(&program, &storage, &options)?;
@@ -65,7 +66,7 @@ impl Compiled {
         named.is_some_and(|named| Some(named) != pid && self.pids.contains(&named))
     }
 
-    /// The program.
+    /// The D program.
     pub fn program(&self) -> &Program {
         &self.program
     }

@@ -33,12 +33,15 @@ impl Ended {
         // A process that goes on recording although its probes are gone is not read for ever.
         self.rounds_left = rounds.checked_sub(1);
         let any = self.rounds_left.is_some() && tracing.take_records_until(u64::MAX)?;
+        tracing.look_for_code()?;
         if !any {
             self.rounds_left = None;
-            if let Some(exit) = self.exited {
+            if let Some(exit) = self.exited.filter(|_| !tracing.known.is_followed()) {
                 tracing.outputs.push_back(Output::Exited(exit));
             }
-            tracing.fire_all(|place| *place == Place::End, [0; 10])?;
+            if !tracing.known.is_followed() {
+                tracing.fire_all(|place| *place == Place::End, [0; 10])?;
+            }
         }
         Ok(Some(tracing.outputs.drain(..).collect()))
     }
@@ -48,7 +51,7 @@ impl Ended {
         &self.tracing
     }
 
-    /// The same, to take from it.
+    /// As `tracing`, for a caller that takes what was collected.
     pub fn tracing_mut(&mut self) -> &mut Tracing {
         &mut self.tracing
     }

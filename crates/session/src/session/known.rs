@@ -8,13 +8,14 @@ mod naming;
 mod sources;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::rc::Rc;
 
 use nanoprobe_codegen::SessionConstants;
 use nanoprobe_lang::Program;
 use nanoprobe_lang::layout::RecordLayout;
+use nanoprobe_patch::Replacement;
 use nanoprobe_symbols::{Module, ModuleKind};
 use nanoprobe_target::{Process, StopError};
 use nanoprobe_text::modules::Modules;
@@ -23,23 +24,33 @@ use super::compiled::Compiled;
 use crate::enable::{Enabling, Enablings};
 use crate::error::SessionError;
 use crate::identity;
+use crate::interpreted::Interpreted;
 use crate::names::NameError;
 use crate::perf_map::PerfMap;
 use crate::placement::{Choices, Refused};
 use crate::probes::{Later, Probe, ProbeIndex, ProbeList};
 use crate::statics::Statics;
+pub(super) use demands::Resolver;
+use naming::Overloads;
 
 /// See the module's description.
 pub struct Known {
     pub(super) compiled: Rc<Compiled>,
     pub(super) process: Option<Process>,
+    /// The first process of the run, where this one is a program that it or a child of it has executed. Descriptions
+    /// with its number mean this process, too.
+    pub(super) root: Option<i32>,
     pub(super) modules: Modules,
+    /// Where shims belong in modules, each by its index, from the time they are found until they are placed.
+    shims: BTreeMap<usize, Vec<Replacement>>,
     /// The program and all the libraries that it starts with are mapped. False from the start of a command until
     /// its libraries are loaded.
     pub(super) loaded: bool,
     pub(super) perf_map: RefCell<PerfMap>,
+    pub(super) interpreted: RefCell<Interpreted>,
     pub(super) choices: Choices,
     pub(super) probes: ProbeList,
+    pub(super) overloads: RefCell<Overloads>,
     pub(super) statics: Statics,
     pub(super) enablings: Enablings,
     /// The process's own numbers and names, which clauses read.
@@ -51,7 +62,7 @@ pub struct Known {
 /// What the descriptions of a program match, each by its clause and its number in the clause.
 #[derive(Default)]
 pub(super) struct Matches {
-    /// How many probes each matched.
+    /// How many probes each description matched.
     counts: HashMap<(usize, usize), usize>,
     /// What was wrong with the names of descriptions in some function. It matters where nothing is matched at all.
     name_errors: HashMap<(usize, usize), NameError>,
@@ -71,7 +82,11 @@ pub(super) struct ModuleChanges {
 
 impl Known {
     /// A process of which nothing is read or matched yet.
-    pub(super) fn new(compiled: Rc<Compiled>, process: Option<Process>) -> Result<Known, SessionError> {
+    pub(super) fn new(
+        compiled: Rc<Compiled>,
+        process: Option<Process>,
+        root: Option<i32>,
+    ) -> Result<Known, SessionError> {
         let globals_offset = u32::try_from(compiled.layout.globals_offset).unwrap_or(u32::MAX);
         let perf_map = process.as_ref().map_or_else(PerfMap::default, |process| {
             let facts = process.facts();
@@ -84,11 +99,15 @@ impl Known {
                 static_arguments: Vec::new(),
             },
             process,
+            root,
             modules: Modules::default(),
+            shims: BTreeMap::new(),
             loaded: false,
             perf_map: RefCell::new(perf_map),
+            interpreted: RefCell::default(),
             choices: Choices::new(),
             probes: ProbeList::new(compiled.options.printing.demangle),
+            overloads: RefCell::default(),
             statics: Statics::default(),
             enablings: Enablings::new(compiled.layout.context.slots_bytes)?,
             matches: Matches::default(),
@@ -105,6 +124,11 @@ impl Known {
     /// The process, when there is one.
     pub fn process(&self) -> Option<&Process> {
         self.process.as_ref()
+    }
+
+    /// Whether a traced process, or a child of it, has executed this program.
+    pub fn is_followed(&self) -> bool {
+        self.root.is_some()
     }
 
     /// The probe and the clause of an enabling, with the layout of its records.
@@ -258,8 +282,8 @@ impl Known {
     }
 }
 
-/// The command's number is not used again before it is collected, and a kill does not harm a process that has
-/// ended.
+/// Kills the command. The kernel gives its number to no other process before the command is waited for, so no other
+/// process is killed.
 impl Drop for Known {
     fn drop(&mut self) {
         if let Some(command) = self.command() {

@@ -28,10 +28,15 @@ pub enum Output {
     },
     /// A library came, and probes were placed in it.
     Library {
-        /// How many sites.
+        /// How many sites were patched.
         sites: usize,
         /// How long the target's threads stood still.
         pauses: Pauses,
+    },
+    /// A process that was forked from the target records, too.
+    Child {
+        /// Its number, as `pid` shows it.
+        pid: u32,
     },
     /// Something could not be placed, or read.
     Warning(String),

@@ -49,14 +49,16 @@ impl Prepared {
     /// [`SessionError`]; a running target was not touched, a command that was started is ended.
     pub fn new(compiled: Rc<Compiled>, acquired: Acquired) -> Result<Prepared, SessionError> {
         let clock_start = clock::read();
+        let root = acquired.root;
         let (mut process, starting) = acquired.into_parts();
+        let seccomp = compiled.options.tracing.seccomp;
         match &process {
-            Some(process) if !starting.is_some() => check_acquired(process)?,
+            Some(process) if !starting.is_some() => check_acquired(process, seccomp)?,
             Some(_) => {}
-            None => process = open_named(&compiled.program)?,
+            None => process = open_named(&compiled.program, seccomp)?,
         }
         let mut prepared = Prepared {
-            known: Known::new(compiled, process)?,
+            known: Known::new(compiled, process, root)?,
             starting,
             warnings: Vec::new(),
             clock_start,

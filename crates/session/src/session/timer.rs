@@ -11,16 +11,24 @@ pub(super) struct Timer {
     pub(super) period: Duration,
     pub(super) next: Instant,
     pub(super) firings: usize,
-    /// For a `profile` of a target that can be sampled.
+    /// The sampler of a `profile` probe, if the target can be sampled.
     pub(super) sampler: Option<Sampler>,
     /// When the sampler was last read.
     pub(super) read: Instant,
+    /// The stacks of the samples that were read, in their order.
+    pub(super) stacks: Vec<Vec<u64>>,
+    /// The frames of interpreted code are read soon after a sample, or they have changed.
+    pub(super) is_interpreted: bool,
 }
+
+/// How soon samples of interpreted code are read.
+const SOON: Duration = Duration::from_millis(1);
 
 impl Timer {
     /// When the timer next needs work.
     pub(super) fn due(&self) -> Instant {
         match self.sampler {
+            Some(_) if self.is_interpreted => self.next.min(self.read + SOON),
             Some(_) => self.next.min(self.read + Sampler::READ_PERIOD),
             None => self.next,
         }

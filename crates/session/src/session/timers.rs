@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nanoprobe_arena::layout::UnwindRow;
 use nanoprobe_lang::options::IntervalKind;
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::Sample;
+use nanoprobe_target::{Exit, Process, Sample, Sampler, UserState};
 use nanoprobe_text::modules::Modules;
 
 use super::timer::{Timer, due};
@@ -19,7 +19,7 @@ use crate::probes::{Place, ProbeIndex};
 use crate::sampled::SampledThread;
 use crate::session::known::Known;
 use crate::session::tracing::Tracing;
-use crate::stack::FrameRule;
+use crate::stack::{FrameRule, NativeFrame};
 use crate::{sampled, stack};
 
 /// How often to look for code that samples have shown and that no module has.
@@ -34,8 +34,8 @@ fn processors() -> Vec<u32> {
     numbers.filter_map(|number| u32::try_from(number).ok()).collect()
 }
 
-/// The processors for which a profile probe must still fire when `sampled` were sampled, for so many firings. As in
-/// DTrace it fires once for each processor, so `cpu` is not the tracer's own.
+/// The processors for which a profile probe must still fire when `sampled` were sampled, if it fires `firings` times in
+/// all. As in DTrace it fires once for each processor, so `cpu` is not the tracer's own.
 fn idle(sampled: &[u32], firings: usize) -> Vec<Option<u32>> {
     let mut idle: Vec<u32> = processors().into_iter().cycle().take(firings).collect();
     for processor in sampled {
@@ -53,6 +53,8 @@ pub(super) struct Timers {
     /// The process executes another program now than the one that was instrumented, and is still sampled.
     executed_another: bool,
     code_looked_for: Instant,
+    /// A descriptor of samples is at its end.
+    cannot_wake: bool,
     /// How to walk through each module's frames.
     rows: HashMap<usize, Vec<UnwindRow>>,
 }
@@ -63,6 +65,7 @@ impl Default for Timers {
             list: Vec::new(),
             executed_another: false,
             code_looked_for: Instant::now(),
+            cannot_wake: false,
             rows: HashMap::new(),
         }
     }
@@ -90,13 +93,23 @@ impl Timers {
             }
             let period = Duration::from_nanos(interval.period_ns);
             let is_profile = interval.kind == IntervalKind::Profile;
+            // The first session of a run has the ticks, and fires for the idle processors.
+            if known.is_followed() && !is_profile {
+                continue;
+            }
             let timer = Timer {
                 enablings: vec![index],
                 period,
                 next: now + period,
-                firings: if is_profile { processors } else { 1 },
+                firings: match is_profile {
+                    true if known.is_followed() => 0,
+                    true => processors,
+                    false => 1,
+                },
                 sampler: None,
                 read: now,
+                stacks: Vec::new(),
+                is_interpreted: false,
             };
             timers.push((enabling.probe, timer));
         }
@@ -122,7 +135,8 @@ impl Timers {
                 }
             }
             let period_ns = u64::try_from(timer.period.as_nanos()).unwrap_or(u64::MAX);
-            match process.sampler(period_ns, walks) {
+            let is_interpreted = walks && looks_for_python(known, &process);
+            match process.sampler(period_ns, walks, is_interpreted) {
                 Ok(sampler) => {
                     if sampler.may_miss_threads() {
                         let warning = format!(
@@ -156,13 +170,27 @@ impl Timers {
         known.update_after_exec();
     }
 
-    /// Whether samples show code that no module has, and it is time to look for that code.
-    fn shows_new_code(&self, known: &Known, samples: &[Sample]) -> bool {
-        let is_unknown = |sample: &Sample| {
-            let executed = sample.user.as_ref().map(|user| TargetAddress(user.register("ip")));
-            executed.is_some_and(|address| known.modules.find(address).is_none())
-        };
-        self.executed_another && self.code_looked_for.elapsed() > CODE_PERIOD && samples.iter().any(is_unknown)
+    /// Waits for the process's end. Reads samples of interpreted code as soon as they come.
+    pub(super) fn wait(&mut self, process: &Process, wait: Duration, tracing: &mut Tracing) -> Option<Exit> {
+        let samplers = self.list.iter().filter_map(|timer| timer.sampler.as_ref());
+        let wakers: Vec<_> = samplers.flat_map(Sampler::descriptors).collect();
+        if self.cannot_wake || wakers.is_empty() {
+            return process.wait_exit(Some(wait));
+        }
+        let (exit, can_wake) = process.wait_exit_or(&wakers, wait);
+        // Each wait would end at once.
+        self.cannot_wake = !can_wake;
+        for index in 0..self.list.len() {
+            if let Some(sampler) = self.list.get_mut(index).and_then(|timer| timer.sampler.as_mut()) {
+                sampler.read();
+            }
+            self.walk_samples(tracing, index);
+        }
+        exit
+    }
+
+    fn is_time_to_look(&self) -> bool {
+        self.executed_another && self.code_looked_for.elapsed() > CODE_PERIOD
     }
 
     pub(super) fn fire(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
@@ -175,6 +203,10 @@ impl Timers {
                 sampler.read();
                 timer.read = now;
             }
+            self.walk_samples(tracing, index);
+            let Some(timer) = self.list.get_mut(index) else {
+                continue;
+            };
             if timer.next > now {
                 continue;
             }
@@ -214,32 +246,29 @@ impl Timers {
 
     /// Fires a probe for each sample that has come; yields the processors of the samples.
     fn fire_samples(&mut self, tracing: &mut Tracing, index: usize) -> Result<Vec<u32>, SessionError> {
-        let Some(sampler) = self.list.get_mut(index).and_then(|timer| timer.sampler.as_mut()) else {
+        if let Some(sampler) = self.list.get_mut(index).and_then(|timer| timer.sampler.as_mut()) {
+            sampler.read();
+        }
+        self.walk_samples(tracing, index);
+        let Some(timer) = self.list.get_mut(index) else {
             return Ok(Vec::new());
         };
-        let (samples, lost) = sampler.take();
+        let stacks = std::mem::take(&mut timer.stacks);
+        let Some(sampler) = timer.sampler.as_mut() else {
+            return Ok(Vec::new());
+        };
+        let (samples, lost) = sampler.take_read();
         tracing.lost.samples += lost;
-        let timer = self.list.get(index);
-        let enablings = timer.map_or_else(Vec::new, |timer| timer.enablings.clone());
-        let walks = enablings.iter().any(|enabling| walks_stack(&tracing.known, *enabling));
-        if self.shows_new_code(&tracing.known, &samples) {
+        let enablings = timer.enablings.clone();
+        if self.is_time_to_look() && shows_new_code(&tracing.known, &samples) {
             self.look_for_code(&mut tracing.known);
         }
-        let process = tracing.known.process();
-        let inner = process
-            .filter(|process| process.facts().in_other_pid_namespace)
-            .cloned();
         let constants = tracing.known.codegen.constants.clone();
-        for sample in &samples {
-            let frames = match walks {
-                true => self.frames_of(&tracing.known.modules, sample),
-                false => Vec::new(),
-            };
-            let tid = inner.as_ref().and_then(|process| process.inner_tid(sample.thread));
+        for (index, sample) in samples.iter().enumerate() {
             let thread = SampledThread {
                 sample,
-                tid: tid.unwrap_or(sample.thread) as u32,
-                frames: &frames,
+                tid: own_number(&tracing.known, sample),
+                frames: stacks.get(index).map_or(&[], Vec::as_slice),
                 constants: &constants,
             };
             for enabling in &enablings {
@@ -249,25 +278,84 @@ impl Timers {
         Ok(samples.iter().map(|sample| sample.processor).collect())
     }
 
-    fn frames_of(&mut self, modules: &Modules, sample: &Sample) -> Vec<u64> {
-        let Some(user) = sample.user.as_ref() else {
-            return Vec::new();
-        };
-        let rows = &mut self.rows;
-        stack::walk(user, |pc| {
-            let Some((index, module)) = modules.find(TargetAddress(pc)) else {
-                return FrameRule::Nothing;
+    /// Walks the stacks of the samples that have come since the last call.
+    fn walk_samples(&mut self, tracing: &mut Tracing, index: usize) {
+        let is_time_to_look = self.is_time_to_look();
+        let Some(timer) = self.list.get_mut(index) else { return };
+        let Some(sampler) = &timer.sampler else { return };
+        let fresh = sampler.kept().get(timer.stacks.len()..).unwrap_or_default();
+        let walks = timer
+            .enablings
+            .iter()
+            .any(|enabling| walks_stack(&tracing.known, *enabling));
+        if !walks || fresh.is_empty() {
+            return;
+        }
+        if is_time_to_look && shows_new_code(&tracing.known, fresh) {
+            self.code_looked_for = Instant::now();
+            tracing.known.update_after_exec();
+        }
+        let known = &tracing.known;
+        let mut interpreted = known.interpreted.borrow_mut();
+        let memory = known.process().map(Process::memory);
+        timer.is_interpreted = memory.is_some_and(|memory| interpreted.looks_for_python(&known.modules, memory));
+        let mut stacks = Vec::new();
+        for sample in fresh {
+            let Some(user) = sample.user.as_ref() else {
+                stacks.push(Vec::new());
+                continue;
             };
-            let base = module.bias().to_target(module.unwind_base()).0;
-            let rows = rows_of(rows, modules, index);
-            let Some(relative) = pc.checked_sub(base) else {
-                return FrameRule::Nothing;
+            let reading = match memory.filter(|_| timer.is_interpreted) {
+                Some(memory) => interpreted.read_thread(memory, own_number(known, sample)),
+                None => None,
             };
-            let behind = rows.partition_point(|row| u64::from(row.pc) <= relative);
-            let row = behind.checked_sub(1).and_then(|index| rows.get(index));
-            row.map_or(FrameRule::Nothing, |row| FrameRule::Row(*row))
-        })
+            let native = native_frames(&mut self.rows, &known.modules, user);
+            stacks.push(match memory.filter(|_| timer.is_interpreted) {
+                Some(memory) => {
+                    interpreted.frames_of_sample((tracing.shared_arena(), memory), user, &native, reading.as_ref())
+                }
+                None => native.iter().map(|frame| frame.pc).collect(),
+            });
+        }
+        timer.stacks.extend(stacks);
     }
+}
+
+/// A thread's number, as the program knows it.
+fn own_number(known: &Known, sample: &Sample) -> u32 {
+    let process = known.process().filter(|process| process.facts().in_other_pid_namespace);
+    let inner = process.and_then(|process| process.inner_tid(sample.thread));
+    inner.unwrap_or(sample.thread) as u32
+}
+
+/// Whether samples show code that no module has.
+fn shows_new_code(known: &Known, samples: &[Sample]) -> bool {
+    let is_unknown = |sample: &Sample| {
+        let executed = sample.user.as_ref().map(|user| TargetAddress(user.register("ip")));
+        executed.is_some_and(|address| known.modules.find(address).is_none())
+    };
+    samples.iter().any(is_unknown)
+}
+
+fn native_frames(rows: &mut HashMap<usize, Vec<UnwindRow>>, modules: &Modules, user: &UserState) -> Vec<NativeFrame> {
+    stack::walk(user, |pc| {
+        let Some((index, module)) = modules.find(TargetAddress(pc)) else {
+            return FrameRule::Nothing;
+        };
+        let base = module.bias().to_target(module.unwind_base()).0;
+        let rows = rows_of(rows, modules, index);
+        let Some(relative) = pc.checked_sub(base) else {
+            return FrameRule::Nothing;
+        };
+        let behind = rows.partition_point(|row| u64::from(row.pc) <= relative);
+        let row = behind.checked_sub(1).and_then(|index| rows.get(index));
+        row.map_or(FrameRule::Nothing, |row| FrameRule::Row(*row))
+    })
+}
+
+fn looks_for_python(known: &Known, process: &Process) -> bool {
+    let mut interpreted = known.interpreted.borrow_mut();
+    interpreted.looks_for_python(&known.modules, process.memory())
 }
 
 fn is_profile(known: &Known, timer: &Timer) -> bool {

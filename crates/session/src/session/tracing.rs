@@ -42,10 +42,10 @@ pub(super) struct Arena {
     shared: Option<Shared>,
 }
 
-/// Shows that a process has the same memory.
+/// Present when a process has the arena, too.
 #[derive(Clone, Copy)]
 struct Shared {
-    /// Where.
+    /// The arena's address in the process.
     address: TargetAddress,
     /// One of `RING_*`.
     ring_policy: u32,
@@ -65,7 +65,7 @@ pub(super) struct Lost {
 /// The moment from which no handler may begin.
 #[derive(Clone, Copy, Debug)]
 struct HandlersStopped {
-    /// By the time stamp counter.
+    /// The moment, as a reading of the time stamp counter.
     time: u64,
     /// Hits that had been missed by then.
     missed: u64,
@@ -102,7 +102,7 @@ impl Arena {
         self.memory.memory()
     }
 
-    /// The memory, where a process has it, too.
+    /// The memory, if a process has it, too.
     fn shared(&self) -> Option<(&Mapping, Shared)> {
         Some((self.memory.memory(), self.shared?))
     }
@@ -139,8 +139,24 @@ impl Tracing {
         self.arena.memory()
     }
 
+    /// The arena that the process has, too.
+    pub(super) fn shared_arena(&self) -> Option<&Mapping> {
+        self.arena.shared().map(|(memory, _)| memory)
+    }
+
     pub(super) fn warn(&mut self, text: impl Into<String>) {
         self.outputs.push_back(Output::Warning(text.into()));
+    }
+
+    /// Names the interpreted code that stacks show, while it exists.
+    pub(super) fn look_for_code(&mut self) -> Result<(), SessionError> {
+        let mut interpreted = self.known.interpreted.borrow_mut();
+        if let (Some((arena, _)), Some(process)) = (self.arena.shared(), self.known.process()) {
+            interpreted.look(arena, process.memory())?;
+        }
+        let warnings = interpreted.take_warnings();
+        self.outputs.extend(warnings.into_iter().map(Output::Warning));
+        Ok(())
     }
 
     pub(super) fn initialise_dynamic(&self) -> Result<(), SessionError> {

@@ -19,8 +19,8 @@ fn key_of(stopped: &Stopped, tid: i32, registers: &Registers) -> u64 {
     thread_key::of_pointer(stopped.process(), tid, registers.fs_base)
 }
 
-/// Takes the four signals out of all threads' masks, and records what they were. (Those of the actions go with
-/// [`super::install`].)
+/// Takes the four signals out of all threads' masks, and records what they were. (The masks of the actions are changed
+/// by [`super::install`].)
 pub(super) fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionError> {
     let threads: Vec<i32> = stopped.threads().collect();
     // A thread that is just being created may still have its creator's thread pointer (Go's do), and blocks what
@@ -40,9 +40,9 @@ pub(super) fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(),
             _ => bits,
         };
         *believed.entry(key).or_insert(lasting) &= lasting;
-        // A thread that waits under a mask of its own, as in rt_sigsuspend, would run the handler that ends the
-        // wait under that mask. It must begin the wait again, by way of the shims: otherwise setting its mask makes
-        // the kernel forget the other one.
+        // A thread that waits under another mask than its own, as in rt_sigsuspend, would run the handler that ends
+        // the wait under the wait's mask. The thread must begin the wait again, by way of the shims: otherwise the
+        // kernel forgets the thread's own mask when we set a mask.
         let waits = Stopped::in_restart(&registers) && bits_of_wait(stopped, tid) != 0;
         masks.extend((bits != 0 || waits).then_some((tid, mask)));
         stacks.push(registers.rsp);
@@ -64,11 +64,11 @@ pub(super) fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(),
     Ok(())
 }
 
-/// Makes true what the program believes of its masks, in the stop in which the shims leave its text. From then on
-/// the program changes them without the agent, and the records are out of date. A thread that is still in our code
-/// needs the signals there. When it has left, it may have unblocked them itself, so its record is not applied
-/// later, either. A signal that should be blocked and is not does no harm until one of the four is sent. A signal
-/// that is blocked and should not be kills the process.
+/// Gives the kernel the masks that the program has set, in the stop in which the shims leave the program's text. From
+/// then on the program changes its masks without the agent, and the records are out of date. A thread that is still
+/// in our code needs the four signals there. When the thread has left, it may have unblocked them itself: so its record
+/// is not applied later, either. If a signal stays unblocked that should be blocked, that does no harm until the signal
+/// is sent. If one is blocked that should not be, that kills the process.
 pub(crate) fn restore_masks(
     control: &Control,
     table: u64,

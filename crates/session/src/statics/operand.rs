@@ -63,7 +63,7 @@ fn argument(word: &str, find: Find<'_>) -> Argument {
     let (location, own_bytes) = location(text, find).map_err(|reason| format!("{word}: {reason}"))?;
     Ok(Operand {
         location,
-        // An argument larger than its register is the register, extended.
+        // An argument that is larger than its register is read as the register, and extended.
         bytes: match location {
             Location::Register { .. } => bytes.unwrap_or(own_bytes).min(own_bytes),
             _ => bytes.unwrap_or(own_bytes),

@@ -1,5 +1,5 @@
-/* Calls `probed(1)`, `probed(2)` and so on, as often as each line of its input says, and then says
- * how often it has called by now. */
+/* Calls `probed(1)`, `probed(2)` and so on, as often as each line of its input says, and then prints how often it
+ * has called so far. */
 #include <stdio.h>
 
 static volatile long total;

@@ -1,5 +1,5 @@
-/* Threads that work, and a handler that blocks all signals for nearly every signal there is. Ends
- * when it is written to; then says how often `probed` was called. Usage: handlers THREADS */
+/* Threads that work, and a handler that blocks all signals for nearly every signal there is. Ends when a line
+ * comes on its input, and then prints how often `probed` was called. Usage: handlers THREADS */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

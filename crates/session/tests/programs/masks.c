@@ -1,6 +1,6 @@
-/* Blocks all signals in every way there is, and calls `probed` meanwhile. Ends by itself; says on
- * stdout what it saw, one fact a line, which must be the same with and without probes. While
- * standing at the "go" and "done" pipes it can be attached to and looked at. Usage: masks CALLS */
+/* Blocks all signals in every way there is, and calls `probed` meanwhile. Ends by itself. Prints what it saw, one
+ * fact a line, which must be the same with and without probes. While it waits at the "go" and "done" pipes, the
+ * test can attach to it and examine it. Usage: masks CALLS */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -101,7 +101,7 @@ static void run(long calls)
 	sigprocmask(SIG_BLOCK, NULL, &now);
 	fact("four", four_in(&now));
 
-	/* An action that blocks all, and its handler is probed. */
+	/* An action that blocks all signals, whose handler is probed. */
 	memset(&action, 0, sizeof(action));
 	action.sa_handler = on_user;
 	sigfillset(&action.sa_mask);
@@ -111,7 +111,7 @@ static void run(long calls)
 	fact("mask of action", four_in(&before.sa_mask));
 	fact("users", users);
 
-	/* Its own traps. */
+	/* The program's own traps. */
 	memset(&action, 0, sizeof(action));
 	action.sa_handler = on_trap;
 	sigaction(SIGTRAP, &action, &before);

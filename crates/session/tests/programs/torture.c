@@ -5,7 +5,7 @@
  *                          `arrival ADDRESS TID` for each instruction; `ready`. Then obeys lines:
  *     frames               each parked thread takes a signal whose frame leads to its arrival; `parked` when all sleep
  *     release              they return from it; `released` when all results were right
- *     pause                `paused` when every spinner rests between two rounds, each of which arrives three times everywhere
+ *     pause                `paused` when every spinner rests between two rounds; a round arrives everywhere three times
  *     resume               `resumed` when they go on
  *     arrived N            `arrived` when parked threads have come back N times in all
  *     stop                 ends: `calls N`, `OK`
@@ -33,36 +33,38 @@
 #define SYMBOL(name) ".globl " name "\n.type " name ", @function\n" name ":\n"
 /* More than a short jump reaches, with no long instruction and no padding. */
 #define FAR(name) SYMBOL(name) " .rept 40\n leal 1(%rdi), %eax\n .endr\n ret\n" END(name)
-/* The site is the four bytes at 8, the neighbour what is behind it at 12. No run covers two: a jump
- * leads to the site, and branches to the neighbour and to what is behind that. The neighbour's
- * first byte as the highest of a displacement leads below address 0, and so does that of a jump, or
- * to what take_the_place() takes: no pun, no successor. */
+/* The site is the four bytes at 8, and the neighbour is the instruction after it, at 12. No run covers
+ * two instructions: a jump leads to the site, and branches lead to the neighbour and to the
+ * instruction after that. As the highest byte of a displacement, the neighbour's first byte leads
+ * below address 0, or to memory that take_the_place() takes: no pun. So does a jump's first byte: no
+ * successor. */
 #define NEIGHBOUR(name, instruction)                                                                          \
 	SYMBOL(name) " testl %edi, %edi\n js 2f\n js 3f\n jmp 1f\n 1: leaq 5(%rax), %rax\n 2: " instruction "\n" \
 	" 3: addl %ecx, %eax\n ret\n" END(name)
 __asm__(".text\n"
-	/* Boundaries at 2 and 4 of a jump. */
+	/* Instruction boundaries at the bytes 2 and 4 of a jump. */
 	FUNCTION("t_twos") " incl %eax\n incl %eax\n incl %eax\n incl %eax\n incl %eax\n incl %eax\n ret\n" END("t_twos")
-	/* At 1, 2, 3 and 4. */
+	/* Instruction boundaries at the bytes 1, 2, 3 and 4 of a jump. */
 	FUNCTION("t_ones") " cmc\n cmc\n cmc\n cmc\n cmc\n cmc\n sbbl %eax, %eax\n ret\n" END("t_ones")
-	/* None. */
+	/* No instruction boundary within a jump. */
 	FUNCTION("t_jump") " addl $0x11111111, %eax\n incl %eax\n addl $7, %eax\n ret\n" END("t_jump")
 	/* A relative operand is displaced, and reaches out of the jump. */
 	FUNCTION("t_long") " xorl %edx, %edx\n addq t_seven(%rip), %rax\n leal 3(%rax), %eax\n ret\n" END("t_long")
-	/* As compiled functions begin; only its first instruction can be arrived at without its frame. */
+	/* A function that begins as compilers make it. Without its frame, a thread can only arrive at its first
+	 * instruction. */
 	FUNCTION("t_frame") " pushq %rbp\n movq %rsp, %rbp\n leal 5(%rax,%rdi), %eax\n popq %rbp\n ret\n" END("t_frame")
 	/* A call, which a pun leaves in place. */
 	FUNCTION("t_pun") " incl %eax\n call go_add\n incl %eax\n ret\n" END("t_pun")
-	/* Stores what it has come to: for arrivals that lose their result. */
+	/* Stores its result, for arrivals that lose the returned value. */
 	FUNCTION("t_store") " incl %eax\n incl %eax\n incl %eax\n movl %eax, (%rdi)\n ret\n" END("t_store")
-	/* What the trap's handler does itself: branches taken and not, a jump, markers. */
+	/* Instructions that the trap's handler emulates: branches taken and not taken, a jump, endbr64, nops. */
 	FUNCTION("t_forms") " endbr64\n nop\n testl %edi, %edi\n jz 1f\n ud2\n 1: incl %eax\n jc 2f\n jmp 3f\n ud2\n"
 	" 2: nop\n 3: incl %eax\n ret\n" END("t_forms")
 #ifdef NEIGHBOURS
 	FAR("far_0") NEIGHBOUR("n_six", "addl $0x11111, %ecx")
 	FAR("far_1") NEIGHBOUR("n_seven", "leaq 0x22222(%rcx), %rcx")
 	FAR("far_2") NEIGHBOUR("n_ten", "movabsq $0x33333, %rcx")
-	/* The same, for probes at the neighbours, too. */
+	/* Functions like these, for probes at the neighbours, too. */
 	FAR("far_3") NEIGHBOUR("n_own_six", "addl $0x11111, %ecx")
 	FAR("far_4") NEIGHBOUR("n_own_seven", "leaq 0x22222(%rcx), %rcx")
 	FAR("far_5") NEIGHBOUR("n_own_ten", "movabsq $0x33333, %rcx")
@@ -75,7 +77,7 @@ __asm__(".text\n"
 	" call *%rbx\n popq %rbx\n ret\n" END("go_call")
 	FUNCTION("go_jump") " movq %rdi, %r11\n xorl %edi, %edi\n xorl %ecx, %ecx\n movl %esi, %eax\n shrl $1, %edx\n jmp *%r11\n" END("go_jump")
 	FUNCTION("go_return") " pushq %rdi\n xorl %edi, %edi\n xorl %ecx, %ecx\n movl %esi, %eax\n shrl $1, %edx\n ret\n" END("go_return")
-	/* Sleeps for ever; who is moved on returns with what is in eax then. */
+	/* Sleeps for ever. A thread that is moved elsewhere returns from there, with the eax that it has then. */
 	FUNCTION("go_park") "1: movl $34, %eax\n syscall\n jmp 1b\n" END("go_park")
 	FUNCTION("go_leave") " movl $-1, %eax\n ret\n" END("go_leave")
 	".section .rodata\n.p2align 3\nt_seven: .quad 7\n.text\n");
@@ -89,7 +91,7 @@ int go_park(void);
 
 struct arrival {
 	char *where;
-	int adds; /* to eax; -1: what t_ones says after `flips` more instructions */
+	int adds; /* to eax; -1: the value is that of t_ones `flips` instructions later */
 	int flips;
 };
 
@@ -97,7 +99,7 @@ struct arrival {
 #define ONE(k) { t_ones + (k), -1, 6 - (k) }
 #ifdef NEIGHBOURS
 extern char n_six[], n_seven[], n_ten[], n_own_six[], n_own_seven[], n_own_ten[];
-/* In front of the site, there, at the neighbour, behind it. */
+/* Arrivals before the site, at the site, at the neighbour, and after the neighbour. */
 #define ALL_OF(name, bytes, adds)                                                                             \
 	{ name, 5 + (adds), 0 }, { name + 8, 5 + (adds), 0 }, { name + 12, adds, 0 }, { name + 12 + (bytes), 0, 0 }
 static const struct arrival arrivals[] = {
@@ -230,7 +232,7 @@ static int sleeps(int tid)
 	size_t size = fread(text, 1, sizeof(text) - 1, file);
 	fclose(file);
 	text[size] = 0;
-	/* After the name, which may hold a parenthesis. */
+	/* The state stands after the name, which may hold a parenthesis. */
 	const char *state = strrchr(text, ')');
 	return state && state[1] == ' ' && state[2] == 'S';
 }
@@ -305,7 +307,7 @@ int main(int argc, char **argv)
 			printf("paused\n");
 		} else if (strcmp(line, "resume\n") == 0) {
 			pausing = 0;
-			/* Who rests has gone on before the next pause. */
+			/* No spinner rests any more when the next pause begins. */
 			wait_until(&paused, 0);
 			printf("resumed\n");
 		} else {

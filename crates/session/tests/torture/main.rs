@@ -25,7 +25,7 @@ use target::{TURN, Target};
 
 const ENTRIES: &str = "pid$target:a.out:t_*:entry { @ = count(); }";
 const EVERYTHING: &str = "pid$target:a.out:t_*: { @ = count(); }";
-/// Six sites by way of a neighbour each, and three of the neighbours.
+/// Six sites, each patched by way of a neighbour, and three of these neighbours.
 const NEIGHBOURS: &str =
     "pid$target:a.out:n_*:8 { @ = count(); } pid$target:a.out:n_own_*:c { @neighbours = count(); }";
 
@@ -33,19 +33,19 @@ const NEIGHBOURS: &str =
 #[derive(Clone, Copy, Debug)]
 struct Way {
     text: &'static str,
-    /// `-x tactic=`: patches of that very tactic must come of it.
+    /// `-x tactic=`: the patches must have this tactic.
     tactic: Option<&'static str>,
     /// `-x trap=`.
     form: Option<&'static str>,
     functions: Functions,
 }
 
-/// Which functions the program executes.
+/// The set of functions that the program executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Functions {
-    /// Those that all tactics have something to do in.
+    /// The functions to which all tactics apply.
     Common,
-    /// Those where nothing but a displaced neighbour makes room.
+    /// The functions in which only a displaced neighbour makes room.
     Neighbours,
 }
 
@@ -86,9 +86,9 @@ fn cycles() -> u64 {
     std::env::var("NANOPROBE_TORTURE").map_or(200, |text| text.parse().unwrap())
 }
 
-/// Lets this thread run whenever it can, if that is allowed: the program's threads
-/// never sleep, and beside them (and a busy machine's others) it would get a turn
-/// every few milliseconds. Threads and processes that it makes are not so.
+/// Lets this thread run whenever it is ready, if that is allowed. The program's threads never sleep, so otherwise
+/// this thread would get a turn only every few milliseconds. Threads and processes that this thread makes do not
+/// inherit this.
 fn run_whenever_ready() {
     // SAFETY: the parameters are ours; failing changes nothing.
     unsafe {
@@ -97,7 +97,7 @@ fn run_whenever_ready() {
     }
 }
 
-/// All of the program's patches; how many.
+/// Turns all patches of the program on or off. Yields how many there are.
 fn toggle(session: &mut Attached, armed: bool) -> usize {
     session.set_armed(armed, &mut |_| true).unwrap().patches
 }
@@ -147,7 +147,7 @@ fn come_and_go(spinners: u32, cycles: u64) {
             } else {
                 assert_eq!(toggle(&mut session, true), all);
             }
-            // Long enough for a probe to fire that was never armed for long.
+            // Waits for one hit at least: perhaps no probe has been armed for long enough to fire.
             while target.hits(session.tracing_mut(), 0) == 0 {
                 session.step().unwrap();
             }
@@ -156,9 +156,9 @@ fn come_and_go(spinners: u32, cycles: u64) {
     }
 }
 
-/// Four arrivals in each function: in front of the site, there, at its neighbour, behind that.
-/// So half of the calls come to a site; of those in half of the functions three quarters come
-/// to the neighbour, which was armed since `attached` calls, whatever became of the site.
+/// Each function has four arrivals: before the site, at the site, at its neighbour, and after the neighbour. So half
+/// of the calls come to a site. In half of the functions the neighbour is probed too, for as long as `attached`
+/// counts, and three quarters of the calls come to it.
 fn counts_are_exact(target: &mut Target, session: &mut Attached, attached: u64) {
     target.ask("pause", "paused");
     toggle(session, true);
@@ -224,8 +224,8 @@ impl Held {
     }
 }
 
-/// Threads that stand on each instruction when it is patched, unpatched, and both; and the same for signal frames that
-/// lead there.
+/// A thread stands on each instruction while the instruction is patched, or unpatched, or both in turn. In every second
+/// round, a signal frame that returns there takes the place of the thread.
 #[test]
 fn threads_stand_on_every_instruction() {
     for way in &WAYS {

@@ -1,4 +1,4 @@
-//! The program: it is started, told what to do, attached to, and looked at.
+//! The program: starting it, giving it commands, attaching to it, examining it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt as _;
@@ -52,7 +52,7 @@ pub struct Target {
     output: BufReader<ChildStdout>,
     process: Process,
     spinners: u32,
-    /// Where its spinners count.
+    /// The address where the program's spinners count.
     counts: TargetAddress,
     /// Where each parked thread is to arrive, and the thread.
     pub arrivals: Vec<(u64, i32)>,
@@ -70,8 +70,8 @@ impl Target {
             .stdout(Stdio::piped());
         // SAFETY: no preconditions. It cannot fail in a way that matters.
         let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-        // SAFETY: a system call, and nothing else. Beside a nice test the spinners
-        // are nice, too: [`run_whenever_ready`] would have them begin anew.
+        // SAFETY: a system call, and nothing else. If the test was started with a nice value, the spinners get it,
+        // too: the policy of [`run_whenever_ready`] would reset it for children.
         unsafe {
             command.pre_exec(move || {
                 libc::setpriority(libc::PRIO_PROCESS, 0, nice);
@@ -110,7 +110,7 @@ impl Target {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    /// All private executable memory.
+    /// All private executable memory of the program.
     pub fn executable(&self) -> Vec<(TargetAddress, Vec<u8>)> {
         let map = self.process.map().unwrap();
         let mappings = map
@@ -133,8 +133,8 @@ impl Target {
         (0..self.spinners).map(count).collect()
     }
 
-    /// Waits until every spinner has executed what is patched, but not for long: on a busy
-    /// machine a spinner may be without a processor for milliseconds. Whether they have.
+    /// Waits until every spinner has executed what is patched, but not for long: on a busy machine a spinner may be
+    /// without a processor for milliseconds. Yields whether they have.
     pub fn executes(&self) -> bool {
         let before = self.counted();
         let begun = Instant::now();
@@ -147,7 +147,7 @@ impl Target {
         false
     }
 
-    /// Whether every spinner has counted more than then.
+    /// Whether every spinner has counted more than in `before`.
     pub fn called_since(&self, before: &[u64]) -> bool {
         self.counted().iter().zip(before).all(|(now, then)| now > then)
     }
@@ -234,7 +234,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Ended already, when all went well.
+        // If all went well, the program has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,5 @@
-//! A module's code: its bytes, how far functions reach, what lies between them, and what is entered from elsewhere.
+//! A module's code: its bytes, the extents of functions, the gaps between them, and the places that are entered from
+//! elsewhere.
 
 use super::Module;
 use crate::address::{AddressRange, ImageAddress};
@@ -9,7 +10,7 @@ use crate::pointers;
 use crate::restartable::{RestartableSequence, Sequences};
 
 impl Module {
-    /// The original bytes of code: `bytes` of them at `address`; `None` when any of them is not in an executable
+    /// The original bytes of code: `bytes` of them at `address`; `None` if some of them are not in an executable
     /// segment's part of the file.
     pub fn code_at(&self, address: ImageAddress, bytes: u64) -> Option<&[u8]> {
         let end = address.0.checked_add(bytes)?;
@@ -22,7 +23,8 @@ impl Module {
             .at_offset(segment.offset.checked_add(address.0 - segment.address)?, bytes)
     }
 
-    /// Whether the instruction before `address` is a call, direct or through a register or memory, by its bytes.
+    /// Whether the instruction before `address` is a call (direct, or through a register or memory), judged by its
+    /// bytes.
     pub fn follows_call(&self, address: ImageAddress) -> bool {
         let before = |bytes: u64| self.code_at(ImageAddress(address.0.checked_sub(bytes)?), bytes);
         (2..=CALL_BYTES_MAX).rev().find_map(before).is_some_and(ends_with_call)
@@ -41,12 +43,13 @@ impl Module {
             .at_offset(segment.offset.checked_add(address.0 - segment.address)?, bytes)
     }
 
-    /// What enters `range` other than by a branch, ascending: the starts of functions, fragments and FDEs in it, the
-    /// landing pads of its exceptions, the sites of static probes (which are instructions, whatever leads to them), and
-    /// where Go's runtime goes on after a recovered panic.
+    /// The addresses in `range` that are entered other than by a branch, ascending. These are the starts of
+    /// functions, fragments and FDEs, the landing pads of exceptions, and the sites of static probes (which are
+    /// instructions in any case). They are also the addresses at which Go's runtime continues after a recovered
+    /// panic.
     pub fn entered_from_elsewhere(&self, range: AddressRange) -> Vec<ImageAddress> {
-        let mut found = self.index.spans_starting_in(range);
-        let frames = self.frames.overlapping(range.start.0..range.end.0);
+        let mut found = self.named().index.spans_starting_in(range);
+        let frames = self.frames().overlapping(range.start.0..range.end.0);
         found.extend(frames.iter().map(|frame| frame.start));
         if let Some(table) = self.landing_pads.clone() {
             let mut pads = LandingPads {
@@ -55,7 +58,7 @@ impl Module {
                 frames,
                 found,
             };
-            self.frames.with_descriptions(&self.elf, frames, &mut pads);
+            self.frames().with_descriptions(&self.elf, frames, &mut pads);
             found = pads.found;
         }
         let sites = self.static_sites.get_or_init(|| {
@@ -72,8 +75,8 @@ impl Module {
         found.into_iter().map(ImageAddress).collect()
     }
 
-    /// Adds where functions of Go are entered when a panic is recovered: at their call of `runtime.deferreturn`, to
-    /// which nothing leads.
+    /// Adds the places at which functions of Go are entered after a recovered panic: at their call of
+    /// `runtime.deferreturn`, to which no branch leads.
     fn find_recoveries(&self, range: AddressRange, found: &mut Vec<u64>) {
         let look = || {
             self.functions()
@@ -95,31 +98,12 @@ impl Module {
         }
     }
 
-    /// The restartable sequences of which a byte, the byte in front, the signature or the address after that lies in a
-    /// range.
+    /// The restartable sequences with a part in a range: a byte of the sequence, the byte before it, the signature,
+    /// or the abort address after the signature.
     pub fn restartable_in(&self, range: AddressRange) -> Vec<RestartableSequence> {
         self.restartable
             .get_or_init(|| Sequences::of(&self.elf))
             .touching(range)
-    }
-
-    /// The functions that no symbol names, as a stripped module has them: what an FDE describes and no function holds,
-    /// without cold fragments and linkage stubs.
-    pub fn unnamed_functions(&self) -> Vec<AddressRange> {
-        let mut found = Vec::new();
-        for frame in &self.frames.list {
-            let start = ImageAddress(frame.start);
-            let is_stub = self.elf.sections.iter().any(|section| {
-                section.name.starts_with(".plt") && frame.start.wrapping_sub(section.address) < section.bytes
-            });
-            let range = AddressRange::new(frame.start, frame.end);
-            // glibc's __restore_rt has its FDE begin a byte early: a named function inside is that one.
-            let has_name = self.index.span_at(start).is_some() || !self.index.spans_starting_in(range).is_empty();
-            if !is_stub && !has_name && !self.is_cold_fragment(start) {
-                found.push(range);
-            }
-        }
-        found
     }
 
     /// The addresses in `range`, which is code, to which pointers in the module's data lead.
@@ -130,45 +114,47 @@ impl Module {
         inside.copied().map(ImageAddress).collect()
     }
 
-    /// Where the module has instructions: its executable sections, sorted and disjoint.
+    /// The ranges of instructions: the executable sections, sorted and disjoint.
     pub fn executable_ranges(&self) -> impl Iterator<Item = AddressRange> + '_ {
         self.elf.executable.iter().copied()
     }
 
-    /// The main part of a function, from its entry to its end. For an IFUNC it is the resolver's.
+    /// The main part of a function, from its entry to its end. For an IFUNC, the main part of the resolver.
     pub fn function_extent(&self, function: &Function) -> AddressRange {
         function.extent()
     }
 
-    /// The extent of the function that begins at `address`, or has it inside: by symbol, else by FDE. This is how the
-    /// implementation that an IFUNC chose gets its extent, which seldom has a symbol of its own.
+    /// The extent of the function that begins at `address`, or contains it: by symbol, else by FDE. The
+    /// implementation that an IFUNC chose seldom has a symbol, so this is how its extent is found.
     pub fn extent_at(&self, address: ImageAddress) -> Option<AddressRange> {
-        let named = self.index.span_at(address).filter(|span| span.start == address);
-        let frame = || {
-            self.frames
-                .at(address.0)
-                .map(|frame| AddressRange::new(frame.code_start(), frame.end))
-        };
-        named.or_else(frame).or_else(|| self.index.span_at(address))
+        let named = self.named().index.span_at(address).filter(|span| span.start == address);
+        let frame = || self.described_at(address);
+        named.or_else(frame).or_else(|| self.named().index.span_at(address))
     }
 
-    /// Whether the stack pointer points at the return address before the instruction at `address`, as call frame
-    /// information has it. `None`: there is none for it.
+    /// The code that an FDE describes around `address`. Unlike [`Module::extent_at`], this does not use symbols.
+    pub fn described_at(&self, address: ImageAddress) -> Option<AddressRange> {
+        let frame = self.frames().at(address.0)?;
+        Some(AddressRange::new(frame.code_start(), frame.end))
+    }
+
+    /// Whether the stack pointer points at the return address before the instruction at `address`, by call frame
+    /// information; `None` if none describes it.
     pub fn is_frameless_at(&self, address: ImageAddress) -> Option<bool> {
-        self.frames.is_frameless_at(&self.elf, address.0)
+        self.frames().is_frameless_at(&self.elf, address.0)
     }
 
-    /// What lies between `end`, the end of some function, and the next thing that anything is known about: a function,
-    /// fragment, FDE, data symbol, or the section's end. Usually the alignment's padding; in a stripped module it may
-    /// also hold assembly code without an FDE, so the caller checks the bytes.
+    /// The range between `end`, the end of some function, and the next known address: a function, fragment, FDE, data
+    /// symbol, or the section's end. Usually it is the alignment's padding. In a stripped module it may also hold
+    /// assembly code without an FDE, so the caller checks the bytes.
     pub fn padding_after(&self, end: ImageAddress) -> AddressRange {
-        self.index.padding_after(&self.elf, &self.frames, end)
+        self.named().index.padding_after(&self.elf, self.frames(), end)
     }
 
-    /// What lies after a section of code and has no owner: the alignment of the next one, or the rest of the segment's
-    /// last page. Empty unless such a section ends at `end`. [`Module::code_with_gap_at`] has the bytes.
+    /// The bytes after a section of code that have no owner: they align the next section, or fill the segment's last
+    /// page. Empty unless such a section ends at `end`. [`Module::code_with_gap_at`] yields the bytes.
     pub fn gap_after(&self, end: ImageAddress) -> AddressRange {
-        self.index.gap_after(&self.elf, &self.frames, end)
+        self.named().index.gap_after(&self.elf, self.frames(), end)
     }
 
     /// As [`Module::code_at`], but up to the end of the segment's last page, which the kernel maps as well.
@@ -176,21 +162,22 @@ impl Module {
         self.elf.code_pages_at(address.0, bytes)
     }
 
-    /// The cold fragment that `address` lies in: a part of some function that is entered by jumps, with a frame already
-    /// built. By its symbol (`name.cold`), else as an FDE without a symbol at whose start the CFA is not `rsp + 8`.
+    /// The cold fragment that contains `address`: a part of some function that is entered by jumps, with a frame
+    /// already built. It is known by its symbol (`name.cold`), or it is an FDE without a symbol, whose CFA at the
+    /// start is not `rsp + 8`.
     ///
-    /// Without symbols, a fragment that was cut from a function without any frame looks like a function of its own.
+    /// Without symbols, a fragment of a function without a frame looks like a separate function.
     pub fn cold_fragment_at(&self, address: ImageAddress) -> Option<AddressRange> {
-        if let Some(fragment) = self.index.fragment_at(address) {
+        if let Some(fragment) = self.named().index.fragment_at(address) {
             return Some(fragment);
         }
-        let frame = self.frames.at(address.0)?;
-        let named = self.index.is_start(ImageAddress(frame.start));
+        let frame = self.frames().at(address.0)?;
+        let named = self.named().index.is_start(ImageAddress(frame.start));
         let in_stubs =
             self.elf.sections.iter().any(|section| {
                 section.name.starts_with(".plt") && address.0.wrapping_sub(section.address) < section.bytes
             });
-        let built = !named && !in_stubs && self.frames.begins_with_built_frame(&self.elf, frame);
+        let built = !named && !in_stubs && self.frames().begins_with_built_frame(&self.elf, frame);
         built.then(|| AddressRange::new(frame.start, frame.end))
     }
 
@@ -200,7 +187,7 @@ impl Module {
     }
 }
 
-/// As many as a call without prefixes has: opcode, ModRM, SIB, a displacement.
+/// The length of the longest call without prefixes: opcode, ModRM, SIB, a displacement.
 const CALL_BYTES_MAX: u64 = 7;
 
 fn ends_with_call(code: &[u8]) -> bool {
@@ -212,7 +199,7 @@ fn ends_with_call(code: &[u8]) -> bool {
         || (2..=CALL_BYTES_MAX as usize).any(|bytes| form(bytes).is_some_and(|form| bytes == 2 + operand_bytes(form)))
 }
 
-/// The bytes after a ModRM byte that say where its operand is: a SIB byte, a displacement.
+/// The number of bytes after a ModRM byte that belong to its operand: a SIB byte, a displacement.
 fn operand_bytes(form: u8) -> usize {
     let scaled = usize::from(form & 7 == 4);
     match form >> 6 {
@@ -244,7 +231,7 @@ mod tests {
         for code in calls {
             assert!(ends_with_call(code), "{code:x?}");
         }
-        // Padding, a return, jumps through registers and memory, less than a call.
+        // Padding, a return, jumps through registers and memory, and a truncated call.
         let others: [&[u8]; 7] = [
             &[0x90; 7],
             &[0xe9, 1, 2, 3, 4, 0xc3],

@@ -1,4 +1,4 @@
-//! What the tests share: this machine's programs, and programs made on the spot.
+//! Helpers of the tests: this machine's programs, and programs compiled on the spot.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -12,7 +12,7 @@ use nanoprobe_tests::left_out::left_out;
 use nanoprobe_symbols::{Function, ImageAddress, Module, files};
 use tempfile::TempDir;
 
-/// Programs and libraries that are nearly everywhere, those of them that are here.
+/// Usual programs and libraries, as far as they exist on this machine.
 pub fn system_files() -> Vec<PathBuf> {
     let all = [
         "/bin/bash",
@@ -25,7 +25,7 @@ pub fn system_files() -> Vec<PathBuf> {
     all.iter().filter(|path| is_here(path)).map(PathBuf::from).collect()
 }
 
-fn is_here(path: &str) -> bool {
+pub fn is_here(path: &str) -> bool {
     let found = Path::new(path).exists();
     if !found {
         left_out("symbols of real files", &format!("there is no {path}"));
@@ -33,19 +33,19 @@ fn is_here(path: &str) -> bool {
     found
 }
 
-/// The module of a file of this machine; `None`, with a word about it, when there is no such file.
+/// The module of a file of this machine; if there is no such file, prints a message and returns `None`.
 pub fn system_module(path: &str) -> Option<Module> {
     is_here(path).then(|| files::open(Path::new(path), Path::new(path)).unwrap())
 }
 
-/// Runs a tool; `None`, with a word about it, when it is not installed. It must succeed.
+/// Runs a tool, which must succeed. If the tool is not installed, prints a message and returns `None`.
 pub fn run(tool: &str, arguments: &[&str], directory: &Path) -> Option<String> {
     let (output, success) = output_of(tool, arguments, directory)?;
     assert!(success, "{tool} {arguments:?}: {output}");
     Some(output)
 }
 
-/// What a tool prints, and whether it is content: readelf is not when it finds a separate debug file without contents.
+/// A tool's output, and whether it succeeded: readelf fails on a separate debug file without contents.
 pub fn output_of(tool: &str, arguments: &[&str], directory: &Path) -> Option<(String, bool)> {
     let output = match Command::new(tool)
         .args(arguments)
@@ -66,7 +66,7 @@ pub fn output_of(tool: &str, arguments: &[&str], directory: &Path) -> Option<(St
     Some((String::from_utf8(text).unwrap(), output.status.success()))
 }
 
-/// A folder with a source file and what a compiler made of it.
+/// A folder with a source file and the compiled program.
 pub struct Build {
     pub folder: TempDir,
 }
@@ -109,7 +109,7 @@ pub fn named<'m>(module: &'m Module, name: &str) -> Vec<&'m Function> {
         .collect()
 }
 
-/// The one function that answers to a name.
+/// The only function that has this name.
 pub fn only<'m>(module: &'m Module, name: &str) -> &'m Function {
     let found = named(module, name);
     assert_eq!(found.len(), 1, "{name}: {found:?}");
@@ -132,7 +132,7 @@ pub fn function_symbols_by_readelf(path: &Path) -> Option<BTreeSet<(ImageAddress
     Some(symbols.collect())
 }
 
-/// A program with most of what a linker has to tell apart.
+/// A program that contains most kinds of symbols that a linker distinguishes.
 pub const C_SOURCE: &str = r#"
 #include <signal.h>
 #include <stdio.h>
@@ -181,7 +181,7 @@ int main(int count, char **arguments)
 }
 "#;
 
-/// The same for musl, which has no IFUNCs.
+/// The source without IFUNCs, which musl does not have.
 pub fn without_ifunc() -> String {
     C_SOURCE.replace(
         "int chosen(void) __attribute__((ifunc(\"choose\")));",

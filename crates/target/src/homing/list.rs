@@ -1,10 +1,11 @@
 //! The part of the block that makes many system calls in one go.
 //!
-//! Each stop of a borrowed thread is a wait for a processor, and all that stands waits with it. So a list of calls is
-//! made without a stop in between: the calls lie in memory of ours, and the thread makes one after the other.
+//! Each stop of a borrowed thread is a wait for a processor, during which all stopped threads wait. So a list of
+//! calls is made without a stop in between: the calls lie in memory that the tracer has in the process, and the
+//! thread makes one after the other.
 //!
 //! ```text
-//!     next:    mov rax, [place]; mov rax, [rax]     the cursor: the next entry
+//!     next:    mov rax, [place]; mov rax, [rax]     the cursor: the address of the next entry
 //!              number + 1, or 0 at the end          to `done`
 //!              six arguments; syscall
 //!              the result into the entry; the cursor to the next one
@@ -17,30 +18,30 @@
 //!     nothing: 8 bytes                              a signal set
 //! ```
 //!
-//! No instruction changes a flag or a register that `home` does not put back. A tracer that dies in the middle leaves a
-//! thread that makes the rest of the calls and goes home, unless the next tracer comes first, which sends it home at
-//! once. The thread waits on its processor for a moment, where it stops as soon as it is asked to; `rt_sigtimedwait` is
-//! a sleep that leaves the thread's own interrupted sleep alone (`restart_block`).
+//! No instruction changes a flag or a register that `home` does not put back. If the tracer dies in the middle, the
+//! thread makes the rest of the calls and goes home, unless the next tracer sends it home earlier. After the last
+//! call, the thread first spins for a moment, because a running thread stops at once when it is asked to. Then it
+//! sleeps by `rt_sigtimedwait`, which leaves the data of the thread's own interrupted sleep alone (`restart_block`).
 
 use nanoprobe_patch::TargetAddress;
 
-/// Bytes of this part.
+/// The size of the block's part for lists of calls, in bytes.
 pub(super) const LIST_BYTES: usize = 192;
-/// Where the cursor's place is, within this part.
+/// The offset of the cursor's address within this part.
 pub(super) const PLACE: usize = 152;
 const TEN_MILLISECONDS: usize = 160;
 const NOTHING: usize = 176;
-/// A fraction of a millisecond.
+/// The pauses on the processor: a fraction of a millisecond together.
 const SPINS: u32 = 20_000;
-/// A third of a second.
+/// The sleeps of 10 ms each: a third of a second together.
 const SLEEPS: u32 = 30;
 
 /// Bytes of an entry.
 pub(crate) const ENTRY_BYTES: u64 = 64;
-/// Of the result in an entry.
+/// The offset of the result within an entry.
 pub(crate) const RESULT: u64 = 56;
 
-/// A system call and its arguments, as an entry has them.
+/// An entry of the list: a system call and its arguments.
 pub(crate) fn entry(number: i64, arguments: [u64; 6]) -> [u8; ENTRY_BYTES as usize] {
     let [rdi, rsi, rdx, r10, r8, r9] = arguments;
     let words = [(number as u64).wrapping_add(1), rdi, rsi, rdx, r10, r8, r9, 0];
@@ -51,12 +52,13 @@ pub(crate) fn entry(number: i64, arguments: [u64; 6]) -> [u8; ENTRY_BYTES as usi
     bytes
 }
 
-/// Where the thread finds the cursor, as bytes of the block.
+/// The bytes of the block that hold the cursor's address.
 pub(crate) fn place(cursor: TargetAddress) -> [u8; 8] {
     cursor.0.to_le_bytes()
 }
 
-/// The code; `home` is how far before its start the thread goes home.
+/// The code that makes the calls of a list. `home` is the distance from this code's start back to the code that
+/// leads home.
 pub(super) fn code(home: i32) -> [u8; LIST_BYTES] {
     let mut code: Vec<u8> = Vec::with_capacity(LIST_BYTES);
     let relative = |code: &[u8], to: usize| (to as i32).wrapping_sub(code.len() as i32 + 4).to_le_bytes();
@@ -132,7 +134,7 @@ pub(super) fn code(home: i32) -> [u8; LIST_BYTES] {
     bytes
 }
 
-/// The last byte is a short jump's: it leads to `to`.
+/// Sets the displacement of the short jump that ends the code, so that it leads to `to`.
 fn patch_short(code: &mut [u8], to: usize) {
     let distance = (to as isize - code.len() as isize) as i8;
     if let Some(last) = code.last_mut() {
@@ -144,7 +146,7 @@ fn patch_short(code: &mut [u8], to: usize) {
 mod tests {
     use super::*;
 
-    /// By a decoder that knows nothing of this file.
+    /// An independent decoder reads the code and confirms the description.
     #[test]
     fn the_code_is_what_it_is_said_to_be() {
         use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};

@@ -1,4 +1,4 @@
-//! Many system calls in one go: the thread is resumed once, makes them all, and is stopped after the last.
+//! Many system calls in one resumption: the thread makes them all, and is stopped after the last.
 //!
 //! See [`list`](crate::homing::list) for what the thread executes. Calls of a list do not depend on each other's
 //! results.
@@ -15,9 +15,9 @@ use crate::raw::{self, Event, Registers, Resume};
 use crate::stop::{Patience, Progress};
 use crate::threads;
 
-/// TF of the flags.
+/// The trap flag (TF).
 const TRAP_FLAG: u64 = 0x100;
-/// Where the entries begin: after the cursor.
+/// The offset of the entries, after the cursor.
 const ENTRIES: u64 = 64;
 
 /// A system call to be made.
@@ -27,7 +27,7 @@ pub(crate) struct Listed {
     pub arguments: [u64; 6],
 }
 
-/// Memory of ours for a list of so many calls, and data of so many bytes for each.
+/// The tracer's memory in the process for a list of calls, with a fixed number of data bytes for each call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListRoom {
     start: TargetAddress,
@@ -35,7 +35,7 @@ pub(crate) struct ListRoom {
 }
 
 impl ListRoom {
-    /// How many calls there is room for.
+    /// The number of calls for which `data_bytes` bytes have room.
     pub const fn calls_max(data_bytes: u64) -> usize {
         ((Process::SCRATCH_BYTES - ENTRIES - ENTRY_BYTES) / (ENTRY_BYTES + data_bytes)) as usize
     }
@@ -44,7 +44,7 @@ impl ListRoom {
         TargetAddress(self.start.0 + ENTRIES + index * ENTRY_BYTES)
     }
 
-    /// After the entries, and after the one that says that there are no more.
+    /// The offset of the data: after the entries and the end mark.
     pub fn data(self) -> TargetAddress {
         self.entry(self.calls + 1)
     }
@@ -59,10 +59,10 @@ impl Remote<'_> {
         })
     }
 
-    /// Makes the calls, and returns what each has returned.
+    /// Makes the calls, and returns the result of each.
     ///
     /// # Errors
-    /// [`RemoteError`]: of the calls some may have been made. What a call returned is no error.
+    /// [`RemoteError`]; some of the calls may have been made. A call's own failure is no error here.
     pub(crate) fn listed(&mut self, room: ListRoom, calls: &[Listed]) -> Result<Vec<i64>, RemoteError> {
         let mut bytes: Vec<u8> = Vec::with_capacity(calls.len() * ENTRY_BYTES as usize);
         for call in calls {
@@ -88,13 +88,13 @@ impl Remote<'_> {
         Ok(results)
     }
 
-    /// From the stop in which the thread is to PTRACE_EVENT_STOP after the last call.
+    /// Takes the thread from its present stop to PTRACE_EVENT_STOP after the last call.
     fn run_list(&mut self, cursor: TargetAddress, last: TargetAddress, calls: usize) -> Result<(), RemoteError> {
         let name = || format!("a list of {calls} system calls");
         let mut progress = self.progress();
         self.resume(Resume::Continue, 0)?;
         self.until_made(cursor, last, &mut progress, &name)?;
-        // It waits for us now.
+        // The thread has made all calls, and waits for the tracer.
         raw::interrupt(self.tid).map_err(self.stopped.failed(self.tid, "PTRACE_INTERRUPT"))?;
         loop {
             let signal = match self.wait(&mut progress, &name)? {
@@ -106,7 +106,7 @@ impl Remote<'_> {
             self.resume(Resume::Continue, signal)?;
         }
         if self.code.holds(self.registers()?.rip) {
-            // It stands as at first: to give it back it need not run once more.
+            // The thread stands where it stood at first, so it need not run again before it is given back.
             self.moved = false;
             return Ok(());
         }
@@ -132,12 +132,12 @@ impl Remote<'_> {
                 Ok(None) => None,
                 Ok(Some(Event::Ended)) | Err(_) => return Err(self.has_ended()),
                 Ok(Some(Event::Signal(signal))) => Some(self.send_back(signal, name)?),
-                // Job control has news; they are for later.
+                // The kernel's reports about job control can wait.
                 Ok(Some(_)) => Some(0),
             };
             match signal {
                 Some(signal) => self.resume(Resume::Continue, signal)?,
-                // An error: it is gone, which the next look shows.
+                // An error means that the thread is gone; the next look at it will show that.
                 None if self.process().memory().read_u64(cursor) == Ok(last.0) => return Ok(()),
                 None => {}
             }
@@ -157,9 +157,9 @@ impl Remote<'_> {
         }
     }
 
-    /// A thread that is stuck stands still in any case, or the error says why not.
+    /// Stops a stuck thread, and returns the error: the given one, or why it did not stop.
     fn interrupted(&mut self, timeout: RemoteError) -> RemoteError {
-        // An error: it has just ended, which the next look shows.
+        // An error means that the thread has just ended, which the next look shows.
         let _ = raw::interrupt(self.tid);
         let mut progress = Progress::of(self.process().pid(), self.tid);
         match self.wait(&mut progress, &|| "the way out of a list".to_owned()) {

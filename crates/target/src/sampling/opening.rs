@@ -1,4 +1,4 @@
-//! Opening the events: for all threads and processors, with what the kernel lets us have.
+//! Opens the events for all threads and processors, within the kernel's limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,51 +11,47 @@ use super::{Events, Sampler};
 use crate::perf::{self, Ring, Sampling};
 use crate::{Process, ProcessId, ThreadId};
 
-/// How often it is begun anew for threads that appear.
+/// How often the opening begins anew when threads appear.
 const ATTEMPTS: usize = 8;
-/// Pages of a ring, a power of two: 4 MiB; and what a user may lock by default, and less.
+/// The sizes of a ring to try, in pages, each a power of two: 4 MiB, then the size that a user may lock by default,
+/// then less.
 const RING_PAGES: [usize; 3] = [1024, 128, 32];
-/// For how long the largest ring is to have room without being read.
+/// The time for which the largest ring has room without being read.
 const RING_NS: u64 = 50_000_000;
-/// Bytes of the stack in a sample that is to be unwound. A record's size is a u16.
+/// The least and the greatest number of bytes of the stack in a sample that is to be unwound. A record's size is a
+/// u16.
 const STACK_BYTES: std::ops::RangeInclusive<u64> = 8 << 10..=32 << 10;
 
 /// Why a process cannot be sampled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SamplingError {
-    /// perf_event_paranoid, seccomp, or a kernel without.
+    /// Forbidden by perf_event_paranoid or seccomp, or missing in the kernel.
     #[error(
-        "the kernel lets us have no samples of the threads' time ({reason}); /proc/sys/kernel/perf_event_paranoid must be 2 at most, and the container let perf_event_open through"
+        "the kernel permits no samples of the threads' time ({reason}): set /proc/sys/kernel/perf_event_paranoid to 2 or less, and let the container permit perf_event_open"
     )]
-    Refused {
-        /// The kernel's error.
-        reason: Errno,
-    },
-    /// A thread and a processor take a descriptor.
+    Refused { reason: Errno },
+    /// Each pair of a thread and a processor takes a descriptor.
     #[error(
-        "samples of {threads} threads on {processors} processors need as many open files as both together make (ulimit -n)"
+        "samples of {threads} threads on {processors} processors need an open file for each pair of the two: raise the limit (ulimit -n)"
     )]
-    TooMany {
-        /// How many threads.
-        threads: usize,
-        /// How many processors.
-        processors: usize,
-    },
+    TooMany { threads: usize, processors: usize },
 }
 
 impl Process {
-    /// Begins to sample what the threads execute, once in `period_ns` of the time that they are on a processor;
-    /// `with_stack`: with so much of the stack that it can be unwound.
+    /// Begins to sample what the threads execute, once in each `period_ns` of their processor time. `with_stack`:
+    /// samples contain enough of the stack for unwinding it. `wakes`: each sample makes a descriptor readable
+    /// ([`Sampler::descriptors`]).
     ///
     /// # Errors
     /// [`SamplingError`].
-    pub fn sampler(&self, period_ns: u64, with_stack: bool) -> Result<Sampler, SamplingError> {
+    pub fn sampler(&self, period_ns: u64, with_stack: bool, wakes: bool) -> Result<Sampler, SamplingError> {
         let thinning = Thinning::of(period_ns);
         let mut wanted = Sampling {
             period_ns: period_ns / thinning.each(),
             stack_bytes: 0,
             kernel: true,
             threads_only: true,
+            wakes,
         };
         let mut is_raised = false;
         let mut sizes = RING_PAGES.into_iter();
@@ -68,15 +64,15 @@ impl Process {
             };
             match Sampler::open(self.pid(), threads, (wanted, period_ns), pages, &thinning) {
                 Ok(sampler) => return Ok(sampler),
-                // Tried again with less: with as large a ring as is allowed, without the kernel's time, then
-                // as before Linux 5.13.
+                // Tries again with less: first with the largest ring that is allowed, then without the kernel's time,
+                // then without the features of Linux 5.13.
                 Err(Refusal::Ring(reason)) => match sizes.next() {
                     Some(smaller) => pages = smaller,
                     None => return Err(SamplingError::Refused { reason }),
                 },
                 Err(Refusal::Event(Errno::EACCES | Errno::EPERM)) if wanted.kernel => wanted.kernel = false,
                 Err(Refusal::Event(Errno::EINVAL)) if wanted.threads_only => wanted.threads_only = false,
-                // Not before it is needed: commands that we start inherit it.
+                // The limit is raised only if necessary, because commands that nanoprobe starts inherit it.
                 Err(Refusal::Event(Errno::EMFILE)) if !is_raised => {
                     is_raised = true;
                     raise_limit();
@@ -96,8 +92,8 @@ impl Process {
     }
 }
 
-/// Opens the events of all threads that there are, anew where others have appeared meanwhile. True when in the
-/// end none had appeared.
+/// Opens the events of all threads, and opens them again if new threads have appeared meanwhile. True if no thread
+/// appeared during the last attempt.
 fn until_none_appears<T, E>(
     threads: &mut dyn FnMut() -> Vec<ThreadId>,
     open: &mut dyn FnMut(&[ThreadId]) -> Result<T, E>,
@@ -119,7 +115,7 @@ fn until_none_appears<T, E>(
 /// What the kernel has refused.
 enum Refusal {
     Event(Errno),
-    /// Its memory.
+    /// The memory of a ring.
     Ring(Errno),
 }
 
@@ -144,7 +140,7 @@ impl Sampler {
             for &processor in &processors {
                 let event = match perf::sampling(thread, processor, wanted) {
                     Ok(event) => Arc::new(event),
-                    // The thread has ended, or the processor is off.
+                    // The thread has ended, or the processor is offline.
                     Err(Errno::ESRCH | Errno::ENODEV) => continue,
                     Err(error) => return Err(error.into()),
                 };
@@ -172,15 +168,15 @@ impl Sampler {
     }
 }
 
-/// How much of the stack is taken: the more often, the less.
+/// The bytes of the stack in a sample: the more samples, the fewer bytes.
 fn stack_bytes(period_ns: u64, pages: usize) -> u32 {
     let samples = (RING_NS / period_ns.max(1)).max(1);
     let bytes = (pages as u64 * 4096 / samples).clamp(*STACK_BYTES.start(), *STACK_BYTES.end());
-    // A multiple of 8, as the kernel wants it.
+    // The kernel requires a multiple of 8.
     bytes as u32 & !7
 }
 
-/// The processors that there are.
+/// The processors that are online.
 fn processors() -> Vec<u32> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let listed = list_of(&text);
@@ -191,7 +187,7 @@ fn processors() -> Vec<u32> {
     (0..count).collect()
 }
 
-/// `0-3,8` and the like.
+/// Parses a list such as `0-3,8`.
 fn list_of(text: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -205,7 +201,7 @@ fn list_of(text: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Descriptors are what samples take most of; there may be as many as we may allow ourselves.
+/// Raises the tracer's limit of open files as far as allowed: sampling needs many descriptors.
 fn raise_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -227,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_when_threads_never_cease_to_appear() {
+    fn threads_that_keep_appearing_are_reported() {
         let mut last = 0;
         let mut threads = || {
             last += 1;

@@ -1,38 +1,38 @@
-//! Which threads are sampled no more often than it is asked for. Pure.
+//! Which threads are sampled only as often as requested. Pure.
 //!
-//! Fine samples are for threads that work too little to come to one at the coarse pace, and each costs some
-//! microseconds of the thread that works. One that was there from the beginning and has worked for many times the
-//! coarse period loses next to nothing by the coarse pace: what is left at its end is one period at most. But threads
-//! that it creates inherit its pace, so one that creates threads is sampled finely, and what it has created with it.
+//! Fine samples are for threads that work too little for one coarse period, and each sample costs the thread some
+//! microseconds. A thread that existed from the beginning, and has worked for many coarse periods, loses almost
+//! nothing when it is sampled coarsely: at its end, at most one period is not sampled. But threads that it creates
+//! inherit its pace. So a thread that creates threads is sampled finely, and so are the threads that it creates.
 
 use std::collections::HashMap;
 
 use crate::ThreadId;
 
-/// A thread has worked for so many coarse periods on each processor, when it need not be sampled finely any more.
+/// The number of coarse periods of work on each processor after which a thread need not be sampled finely any more.
 const PERIODS: u64 = 10;
 
-/// How a thread is sampled that was there from the beginning.
+/// The pace of a thread that existed from the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
-    /// Finely; so many samples have come.
+    /// The thread is sampled finely; this many samples have come so far.
     Fine(u64),
-    /// As often as it was asked for.
+    /// The thread is sampled only as often as requested.
     Coarse,
-    /// Finely for good.
+    /// The thread is sampled finely for good, because it creates threads.
     Creator,
 }
 
-/// Of all threads that were there from the beginning.
+/// The paces of all threads that existed from the beginning.
 #[derive(Debug, Default)]
 pub(super) struct Paces {
     threads: HashMap<ThreadId, Pace>,
-    /// So many fine samples are enough.
+    /// The number of fine samples after which a thread is sampled coarsely.
     enough: u64,
 }
 
 impl Paces {
-    /// Each coarse period is so many fine ones; 1: there is one pace only.
+    /// `each`: the number of fine periods in a coarse period; 1 means that both are the same.
     pub fn new(threads: &[ThreadId], each: u64, processors: usize) -> Paces {
         let threads = if each > 1 { threads } else { &[] };
         Paces {
@@ -41,7 +41,7 @@ impl Paces {
         }
     }
 
-    /// A fine sample of a thread; whether it is to be sampled coarsely from now on.
+    /// Notes a fine sample of a thread. Returns whether the thread is to be sampled coarsely from now on.
     pub fn sampled(&mut self, thread: ThreadId) -> bool {
         let Some(pace) = self.threads.get_mut(&thread) else {
             return false;
@@ -55,22 +55,22 @@ impl Paces {
         is_enough
     }
 
-    /// A thread has created another; whether it is to be sampled finely again.
+    /// Notes that a thread has created another. Returns whether the creator is to be sampled finely again.
     pub fn created(&mut self, creator: ThreadId, created: ThreadId) -> bool {
-        // Its number was another's, which has ended.
+        // The created thread has the number of a thread that has ended.
         if let Some(pace) = self.threads.get_mut(&created) {
             *pace = Pace::Creator;
         }
         self.stays_fine(creator)
     }
 
-    /// A thread is sampled finely for good; whether it was not.
+    /// Makes a thread sampled finely for good. Returns whether it was sampled coarsely.
     pub fn stays_fine(&mut self, thread: ThreadId) -> bool {
         let pace = self.threads.get_mut(&thread);
         pace.is_some_and(|pace| std::mem::replace(pace, Pace::Creator) == Pace::Coarse)
     }
 
-    /// Those that are sampled coarsely.
+    /// The threads that are sampled coarsely.
     pub fn coarse(&self) -> Vec<ThreadId> {
         let coarse = self.threads.iter().filter(|(_, pace)| **pace == Pace::Coarse);
         coarse.map(|(thread, _)| *thread).collect()
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_worked_long_enough_is_sampled_coarsely() {
+    fn a_thread_that_has_worked_long_enough_is_sampled_coarsely() {
         let mut paces = Paces::new(&[1, 2], 10, 2);
         assert_eq!(work(&mut paces, 1, 199), 0);
         assert!(paces.sampled(1), "ten periods on each of two processors");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn who_creates_threads_is_sampled_finely() {
+    fn a_thread_that_creates_threads_is_sampled_finely() {
         let mut paces = Paces::new(&[1, 2, 3], 10, 1);
         assert_eq!(work(&mut paces, 1, 100), 1);
         assert!(paces.created(1, 9));
@@ -109,14 +109,14 @@ mod tests {
         assert!(!paces.created(2, 11), "it was all the time");
         assert!(!paces.created(9, 12), "its creator is");
         assert_eq!(work(&mut paces, 1, 1000) + work(&mut paces, 2, 1000), 0, "for good");
-        // The number of a thread that has ended is given again.
+        // A new thread gets the number of a thread that has ended.
         assert_eq!(work(&mut paces, 3, 100), 1);
         assert!(!paces.created(2, 3));
         assert_eq!(work(&mut paces, 3, 1000), 0);
     }
 
     #[test]
-    fn where_there_is_one_pace_nothing_changes() {
+    fn with_one_pace_nothing_changes() {
         let mut paces = Paces::new(&[1], 1, 4);
         assert_eq!(work(&mut paces, 1, 100_000), 0);
         assert!(!paces.created(1, 2));

@@ -1,14 +1,14 @@
-//! The records of a ring. Pure.
+//! The records of a ring, as perf_event_open(2) describes them ("MMAP layout"). The registers are those of
+//! `<asm/perf_regs.h>`. Pure.
 //!
 //! ```text
-//! header   u32 type, u16, u16 size of all
-//! sample   u64 ip | u32 pid, u32 tid | u64 time | u32 processor, u32 | u64 period | u64 abi, 20 registers where that
-//!          is not 0 | u64 n, n bytes of the stack, and u64 how many of them are the stack's, where n is not 0
+//! header   u32 type, u16, u16 size of the whole record
+//! sample   u64 ip | u32 pid, u32 tid | u64 time | u32 processor, u32 | u64 period
+//!          | u64 abi, and if that is not 0: 20 registers
+//!          | u64 n, and if that is not 0: n bytes of the stack, then u64: how many of them belong to the stack
 //! lost     u64 id, u64 count
-//! fork     u32 pid, u32 of its creator | u32 tid, u32 of its creator | u64 time
+//! fork     u32 pid, u32 pid of the creator | u32 tid, u32 tid of the creator | u64 time
 //! ```
-//!
-//! perf_event_open(2), "MMAP layout"; the registers are those of `<asm/perf_regs.h>`.
 
 use crate::{ProcessId, ThreadId};
 
@@ -17,46 +17,43 @@ const FORK: u32 = 7;
 const SAMPLE: u32 = 9;
 const HEADER_BYTES: usize = 8;
 
-/// What a thread was doing when it was sampled.
+/// The state of a thread when it was sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The process.
     pub process: ProcessId,
-    /// The thread.
     pub thread: ThreadId,
-    /// The processor.
     pub processor: u32,
-    /// CLOCK_MONOTONIC.
+    /// The time, by CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// What was executed: an address of the program's, or of the kernel's.
+    /// The address that was executed, in the program or in the kernel.
     pub executed: u64,
-    /// The thread as the program has it; `None` of one that has no such state any more.
+    /// The thread's state in the program; `None` for an ending thread that has no such state any more.
     pub user: Option<UserState>,
 }
 
-/// A thread's registers and stack, in the program.
+/// A thread's registers and stack in the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserState {
-    /// In the order of [`UserState::NAMES`].
+    /// The registers, in the order of [`UserState::NAMES`].
     pub registers: [u64; 20],
     /// Bytes from the stack pointer upwards.
     pub stack: Vec<u8>,
 }
 
 impl UserState {
-    /// What the registers are.
+    /// The names of the registers.
     pub const NAMES: [&str; 20] = [
         "ax", "bx", "cx", "dx", "si", "di", "bp", "sp", "ip", "flags", "cs", "ss", "r8", "r9", "r10", "r11", "r12",
         "r13", "r14", "r15",
     ];
 
-    /// The register of a name; 0 for one that is none.
+    /// The register of a name; 0 for an unknown name.
     pub fn register(&self, name: &str) -> u64 {
         let index = Self::NAMES.iter().position(|register| *register == name);
         index.and_then(|index| self.registers.get(index)).copied().unwrap_or(0)
     }
 
-    /// The word of the stack at an address, where that is known.
+    /// The word of the stack at an address, if the sample contains it.
     pub fn stack_word(&self, address: u64) -> Option<u64> {
         let offset = usize::try_from(address.checked_sub(self.register("sp"))?).ok()?;
         let word = self.stack.get(offset..)?.get(..8)?;
@@ -64,18 +61,18 @@ impl UserState {
     }
 }
 
-/// What a ring held.
+/// The content of a ring.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// Each with the ns of a processor's time that it stands for.
+    /// Each sample, and the processor time in ns that it stands for.
     pub samples: Vec<(u64, Sample)>,
-    /// Threads that were created in a process: creator and created.
+    /// The threads that were created in a process, as pairs of creator and created.
     pub created: Vec<(ThreadId, ThreadId)>,
-    /// Records that there was no room for.
+    /// The number of records that were lost for lack of room.
     pub lost: u64,
 }
 
-/// Reads whole records; what is none ends the reading.
+/// Reads whole records; an invalid one ends the reading.
 pub(super) fn read(mut bytes: &[u8], with_stack: bool) -> Taken {
     let mut taken = Taken::default();
     while let Some((kind, body, rest)) = next(bytes) {
@@ -101,7 +98,7 @@ fn next(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     Some((header as u32, body, bytes.get(size..)?))
 }
 
-/// `None`: another process.
+/// The creator and the created thread; `None` if a process was created.
 fn created(body: &[u8]) -> Option<(ThreadId, ThreadId)> {
     let mut words = Words(body);
     let (process, of_creator) = words.halves()?;
@@ -178,19 +175,19 @@ mod tests {
         let mut body = vec![0x40_1000, 7 | 8 << 32, 99, 1, 1_000_000, 2];
         body.extend((0..20).map(|register| if register == 7 { 0x7000 } else { register }));
         if with_stack {
-            // Three words were asked for; two are the stack's.
+            // Three words were requested, of which two belong to the stack.
             body.extend([24, 0xaaaa, 0xbbbb, 0, 16]);
         }
         body
     }
 
     #[test]
-    fn a_sample_says_who_when_where_and_what() {
+    fn a_sample_has_thread_time_processor_and_address() {
         let bytes = [
             record(SAMPLE, &body(true)),
             record(LOST, &[0, 5]),
             record(3, &[1, 2, 3]),
-            // A thread, and a process.
+            // The first record is of a thread, the second of a process.
             record(FORK, &[7 | 7 << 32, 9 | 8 << 32, 99]),
             record(FORK, &[10 | 7 << 32, 10 | 8 << 32, 99]),
         ]
@@ -233,12 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_nonsense_is_no_sample() {
+    fn truncated_and_invalid_records_are_no_samples() {
         let whole = record(SAMPLE, &body(true));
         for length in 0..whole.len() {
             assert_eq!(read(whole.get(..length).unwrap_or_default(), true), Taken::default());
         }
-        // A stack that claims to be longer than its record, and a record of no length.
+        // A stack that claims to be longer than its record, and a record of length 0.
         let mut long = body(true);
         long[26] = 1 << 40;
         assert_eq!(read(&record(SAMPLE, &long), true), Taken::default());

@@ -1,24 +1,24 @@
-//! Which of the samples are kept, where more are taken than are asked for.
+//! Decides which samples are kept, since more samples are taken than requested.
 
-/// How much of a thread's time lies between two samples: this, or up to twice as much. It is less only where samples
-/// are asked for more often.
+/// The processor time between two samples of a thread is this long, or up to twice as long. It is shorter only if a
+/// shorter period was requested.
 const FINE_NS: u64 = 1_000_000;
-/// So many are taken for one that is kept, at most.
+/// At most this many samples are taken for each sample that is kept.
 const EACH_MAX: u64 = 100;
 
-/// Of each so many samples one is kept. Which of them is left to chance: with every tenth, say, threads that take turns
-/// might be kept always, or never.
+/// Keeps one sample of each group of `each`, at a random place in the group. If every tenth sample were kept, for
+/// example, threads that take turns might be kept always, or never.
 #[derive(Clone, Debug)]
 pub(super) struct Thinning {
     each: u64,
-    /// How many of these have come, and which is kept.
+    /// The number of samples of this group so far. `chosen` is the index of the sample to keep.
     come: u64,
     chosen: u64,
     random: u64,
 }
 
 impl Thinning {
-    /// For samples after so much time.
+    /// How samples are thinned for this requested period.
     pub fn of(period_ns: u64) -> Thinning {
         let mut thinning = Thinning {
             each: (period_ns / FINE_NS).clamp(1, EACH_MAX),
@@ -30,12 +30,12 @@ impl Thinning {
         thinning
     }
 
-    /// So many are taken for one that is kept.
+    /// The number of samples that are taken for one that is kept.
     pub fn each(&self) -> u64 {
         self.each
     }
 
-    /// Whether the next one is kept.
+    /// Whether the next sample is kept.
     pub fn keeps(&mut self) -> bool {
         let keeps = self.come == self.chosen;
         self.come += 1;
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_each_so_many_is_kept_at_no_fixed_distance() {
+    fn one_sample_of_each_group_is_kept_at_a_random_place() {
         let mut thinning = Thinning::of(10_309_278);
         assert_eq!(thinning.each(), 10);
         let kept: Vec<u64> = (0..10_000).filter(|_| thinning.keeps()).collect();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_often_is_kept() {
+    fn all_samples_of_a_short_period_are_kept() {
         for period_ns in [0, 200_000, 1_000_000, 1_003_009] {
             let mut thinning = Thinning::of(period_ns);
             assert!((0..100).all(|_| thinning.keeps()));

@@ -1,17 +1,17 @@
-//! How long a thread that does not come is waited for.
+//! How to wait for a thread that has not stopped yet.
 
 use std::time::{Duration, Instant};
 
-/// How long an interrupted thread takes to stop, and be seen, when it is on a processor.
+/// How long an interrupted thread takes to stop, and to be seen, if it is on a processor.
 const PROMPT: Duration = Duration::from_micros(40);
 
-/// Waits without blocking: a blocking wait could not be bounded, and would not return for a main thread that has
-/// ended before the others.
+/// Waits without blocking: a blocking wait could not be bounded, and would not return for a main thread that has ended
+/// before the others.
 ///
-/// A thread that runs on another processor stops within microseconds: for that long we stay on ours. Then we sleep:
-/// first for tens of microseconds, in the end for a millisecond. A tracer that wakes up is given the processor that the
-/// thread has left by stopping. A tracer that yields instead waits for a whole slice (3 to 4 ms), after everything else
-/// that is ready, and the thread stands as long.
+/// A thread that runs on another processor stops within microseconds, and for that long the tracer keeps its
+/// processor. Then the tracer sleeps: first for tens of microseconds, in the end for a millisecond. When it wakes up,
+/// it gets the processor that the stopped thread has left. A tracer that yields instead would wait for a whole slice
+/// (3 to 4 ms), after all other threads that are ready, and so would the stopped thread.
 pub(crate) struct Patience {
     begun: Instant,
     deadline: Instant,
@@ -27,12 +27,12 @@ impl Patience {
         }
     }
 
-    /// Whether a thread that is on a processor may still be on its way.
+    /// Whether a thread that is on a processor may not have had the time to stop yet.
     pub fn is_prompt(&self) -> bool {
         self.begun.elapsed() < PROMPT
     }
 
-    /// False when the time is over.
+    /// Pauses; false when the time is over.
     pub fn pause(&mut self) -> bool {
         if self.is_prompt() {
             for _ in 0..50 {
@@ -45,7 +45,7 @@ impl Patience {
         Instant::now() < self.deadline
     }
 
-    /// Whether it is time for a look that costs something.
+    /// Whether the wait is long enough for a look that costs something.
     pub fn is_long(&self) -> bool {
         self.sleeps > 50
     }

@@ -1,28 +1,28 @@
-//! Whether a thread that does not come is slow or stuck.
+//! Whether a thread that has not done what was asked is slow or stuck.
 //!
-//! The clock on the wall does not show it: with twenty threads to a processor, in a cgroup with little of one, or
-//! at the idle policy, a thread takes seconds for what takes it microseconds elsewhere. So its own time counts. A
-//! thread that waits for a processor is waited for. One that used a processor for long, or slept for long, and has
-//! not done what was asked, is stuck. Sleep is counted by looks, so that a tracer without a processor does not
-//! count its own wait.
+//! Elapsed time does not show the difference. With twenty threads to a processor, in a cgroup with a small share, or
+//! at the idle policy, a thread may take seconds instead of microseconds. So the thread's own time counts. The tracer
+//! waits for a thread that is ready but has no processor. A thread is stuck if it has executed or slept for long, and
+//! has not done what was asked. Sleep is counted by looks, so that a tracer without a processor does not count its
+//! own wait.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::{ProcessId, ThreadId, threads};
 
-/// How long a thread may execute, for one system call or one called function.
+/// How long a thread may execute for one system call or one called function.
 const RUNS_MAX: Duration = Duration::from_secs(2);
-/// How long it may sleep meanwhile.
+/// How long a thread may sleep before the system call or the function is done.
 const SLEEPS_MAX: Duration = Duration::from_secs(10);
-/// How long it is waited for at most, whatever it does.
+/// The limit of the whole wait.
 const WAIT_MAX: Duration = Duration::from_secs(120);
-/// Between two looks.
+/// The time between two looks.
 const LOOK: Duration = Duration::from_millis(10);
-/// What one look counts at most.
+/// The longest time that is counted from one look to the next, however late the look comes.
 const LOOK_MAX: Duration = Duration::from_millis(50);
 
-/// What a thread has done since it was asked for something.
+/// What a thread has done since it was asked to do something.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     pid: ProcessId,
@@ -34,18 +34,18 @@ pub(crate) struct Progress {
     slept: Duration,
 }
 
-/// What is known of a thread at a look.
+/// A thread's state at a look.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     state: char,
-    /// For how long it has executed in its life; `None`: the kernel does not say.
+    /// How long the thread has executed in its whole life; `None` if the kernel does not show this.
     executed: Option<Duration>,
     since_last: Duration,
     since_begun: Duration,
 }
 
 impl Progress {
-    /// From now on.
+    /// Begins to count now.
     pub fn of(pid: ProcessId, tid: ThreadId) -> Progress {
         let now = Instant::now();
         Progress {
@@ -59,7 +59,7 @@ impl Progress {
         }
     }
 
-    /// Looks, not too often, and says whether to wait no longer.
+    /// Returns whether to give up waiting. Looks at the thread only if the last look was a while ago.
     pub fn is_stuck(&mut self) -> bool {
         let now = Instant::now();
         let since_last = now.duration_since(self.looked);
@@ -75,12 +75,12 @@ impl Progress {
         })
     }
 
-    /// For how long it has executed.
+    /// How long the thread has executed since the request.
     pub fn executed(&self) -> Duration {
         self.executed
     }
 
-    /// For how long it has slept.
+    /// How long the thread has slept since the request.
     pub fn slept(&self) -> Duration {
         self.slept
     }
@@ -88,7 +88,7 @@ impl Progress {
     fn count(&mut self, look: Look) -> bool {
         let counted = look.since_last.min(LOOK_MAX);
         match (look.state, look.executed) {
-            // 't': it stands, and is to be asked for it.
+            // 't': the thread is stopped, and the next event shows that.
             ('t', _) => {}
             (_, Some(executed)) if look.state == 'R' => {
                 let before = *self.executed_before.get_or_insert(executed);
@@ -103,7 +103,7 @@ impl Progress {
 
 fn executed(pid: ProcessId, tid: ThreadId) -> Option<Duration> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
-    // Executed, waited (both in ns), times.
+    // The fields: ns executed, ns waited, and the number of slices.
     let nanoseconds: u64 = text.split_ascii_whitespace().next()?.parse().ok()?;
     (nanoseconds != 0).then(|| Duration::from_nanos(nanoseconds))
 }

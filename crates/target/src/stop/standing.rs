@@ -1,4 +1,4 @@
-//! What can be asked of, and changed in, threads that stand.
+//! Requests to threads that stand still, and changes of these threads.
 
 use nanoprobe_patch::TargetAddress;
 
@@ -9,7 +9,7 @@ use crate::sandbox::{Sandbox, sandbox_of};
 use crate::{ThreadId, raw, restart};
 
 impl Stopped {
-    /// The thread to make system calls in: the main one when it lives.
+    /// The thread that is to make system calls for us: the main thread if it lives.
     ///
     /// # Errors
     /// [`StopError::Gone`] when there is none.
@@ -29,8 +29,8 @@ impl Stopped {
         raw::registers(tid).map_err(self.failed(tid, "PTRACE_GETREGS"))
     }
 
-    /// Sets the registers of a thread for good. To move one that is about to make a system call again, move it to
-    /// after the copy of its `syscall` instruction, and leave `rax` and `orig_rax` alone.
+    /// Sets the registers of a thread for good. A thread that is about to repeat a system call must be moved to the
+    /// instruction after a copy of its `syscall`, with unchanged `rax` and `orig_rax`.
     ///
     /// # Errors
     /// As [`Stopped::registers`].
@@ -39,13 +39,13 @@ impl Stopped {
         raw::set_registers(tid, registers).map_err(self.failed(tid, "PTRACE_SETREGS"))
     }
 
-    /// Whether the registers are those of a thread whose interrupted system call will be made again: the kernel will
+    /// Whether these registers are those of a thread whose interrupted system call will be repeated: the kernel will
     /// rewind `rip` by two bytes.
     pub fn in_restart(registers: &Registers) -> bool {
         restart::is_pending(registers)
     }
 
-    /// The thread pointer.
+    /// The thread pointer (FS base) of a thread.
     ///
     /// # Errors
     /// As [`Stopped::registers`].
@@ -53,27 +53,27 @@ impl Stopped {
         self.registers(tid).map(|registers| TargetAddress(registers.fs_base))
     }
 
-    /// What the seccomp filters of all standing threads mean for us: the worst of them counts.
+    /// What the seccomp filters of all stopped threads permit; the strictest filter counts.
     pub fn sandbox(&self) -> Sandbox {
         let mut found = Sandbox::None;
         for tid in self.threads() {
-            match sandbox_of(tid) {
+            match sandbox_of(tid, || self.process.unreadable_filters()) {
                 Sandbox::None => {}
-                Sandbox::Permits => found = Sandbox::Permits,
+                permitted @ (Sandbox::Permits | Sandbox::SameAsOurs | Sandbox::Insisted) => found = permitted,
                 other => return other,
             }
         }
         found
     }
 
-    /// Whether a SIGTRAP or SIGILL waits for the thread: it has met a trap, and has not received the signal yet.
+    /// Whether a SIGTRAP or SIGILL is queued for the thread: it has met a trap, and has not received the signal yet.
     pub fn has_queued_trap(&self, tid: ThreadId) -> bool {
-        // An error: the thread was killed, and will take no signal.
+        // An error means that the thread was killed, and will receive no signal.
         raw::has_queued(tid, 1 << (libc::SIGTRAP - 1) | 1 << (libc::SIGILL - 1)).unwrap_or(false)
     }
 
-    /// Which signals the thread blocks; bit n-1 is signal n. Of a thread in ppoll, sigsuspend and the like: which it
-    /// will block afterwards.
+    /// The signals that the thread blocks; bit n-1 is signal n. For a thread in ppoll, sigsuspend and the like: the
+    /// signals that it will block afterwards.
     ///
     /// # Errors
     /// As [`Stopped::registers`].
@@ -82,7 +82,7 @@ impl Stopped {
         raw::signal_mask(tid).map_err(self.failed(tid, "PTRACE_GETSIGMASK"))
     }
 
-    /// Sets which signals the thread blocks, for good.
+    /// Sets the signals that the thread blocks, for good.
     ///
     /// # Errors
     /// As [`Stopped::registers`].
@@ -91,11 +91,11 @@ impl Stopped {
         raw::set_signal_mask(tid, mask).map_err(self.failed(tid, "PTRACE_SETSIGMASK"))
     }
 
-    /// Where the kernel would send the thread because it was interrupted inside of a restartable sequence (rseq(2)).
+    /// The address to which the kernel would send the thread, because it was interrupted inside of a restartable
+    /// sequence (rseq(2)).
     ///
-    /// A caller that moves a thread away from such a place has to send it there. The kernel will not any more,
-    /// and the sequence would go on as if it had never been interrupted. `None` also where the kernel is too old
-    /// to say (before 5.13).
+    /// A caller that moves such a thread has to send it there. The kernel would no longer do so, and the sequence
+    /// would continue as if it had not been interrupted. Also `None` if the kernel is too old to tell (before 5.13).
     ///
     /// # Errors
     /// As [`Stopped::registers`].

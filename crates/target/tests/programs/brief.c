@@ -1,6 +1,5 @@
-/* All its work is done by threads that end after so many microseconds of a processor's time. brief MICROSECONDS
- * MILLISECONDS Waits for a line, works for so many milliseconds of a processor's time in all, says "done" and waits for
- * the end of its input. */
+/* brief MICROSECONDS MILLISECONDS: waits for a line, works, says "done", and waits for the end of its input. One thread
+ * after the other does the work. Each ends after MICROSECONDS of processor time; all together take MILLISECONDS. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

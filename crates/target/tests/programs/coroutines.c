@@ -1,6 +1,6 @@
-// Coroutines with small stacks side by side in one array, run by two threads. Each fills what it has of its stack, down
-// to a little above the bottom, and finds it again after each switch. So below a stack pointer there is always
-// another's memory.
+// Coroutines with small stacks side by side in one array, run by two threads. Each coroutine fills its stack almost
+// to the bottom, and checks the contents after each switch. So below each stack pointer lies the memory of another
+// coroutine.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static _Thread_local int current;
 static _Atomic long damage, rounds;
 static _Atomic int stop;
 
-// Pushes what a call preserves, and changes stacks.
+// Pushes the registers that a call preserves, and changes stacks.
 __attribute__((naked, noinline)) static void change(void **from, void *to) {
     (void)from;
     (void)to;
@@ -38,7 +38,7 @@ __attribute__((noreturn)) static void body(void) {
         uint64_t value = seed;
         for (int index = 0; index < WORDS; index++)
             words[index] = value = next(value);
-        // Another thread's coroutines change theirs meanwhile.
+        // Meanwhile another thread's coroutines change their stacks.
         for (int spin = 0; spin < 50; spin++) {
             value = seed;
             for (int index = 0; index < WORDS; index++) {

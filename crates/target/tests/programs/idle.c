@@ -1,4 +1,4 @@
-// A thread at the idle policy, which gets a processor only when nobody else wants one; or hardly ever.
+// A thread at the idle policy, which hardly ever gets a processor while other threads want one.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>

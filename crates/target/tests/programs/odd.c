@@ -34,7 +34,7 @@ static void *rest(void *argument)
 	exit(argument != 0);
 }
 
-/* The main thread ends, another lives on. */
+/* The main thread ends, and another thread lives on. */
 static int headless(void)
 {
 	pthread_t thread;
@@ -59,7 +59,7 @@ static int in_vfork(void)
 	return 0;
 }
 
-/* Executes itself again and again; N times in all. */
+/* Executes its own program again and again, N times in all. */
 static int phoenix(char **arguments)
 {
 	int left = atoi(arguments[2]);
@@ -146,7 +146,8 @@ static int permissive(void)
 	return 1;
 }
 
-/* Sleeps for 20 ms, ten times and until its input has ended, and is killed for restart_syscall. */
+/* Sleeps for 20 ms at least ten times, until its input has ended. A filter kills the process if it calls
+   restart_syscall. */
 static int sleeper(void)
 {
 	static const struct sock_filter code[] = { NUMBER, IS(SYS_restart_syscall), KILL, ALLOW };
@@ -160,7 +161,8 @@ static int sleeper(void)
 	return 0;
 }
 
-/* Stands inside of a restartable sequence: only its abort leads on, to the question whether our input has ended. */
+/* Loops inside a restartable sequence. Only an abort of the sequence leads out of it, to a check whether the input
+   has ended. */
 static int sequence(void)
 {
 	if (!&__rseq_offset) {

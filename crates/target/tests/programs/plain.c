@@ -1,4 +1,4 @@
-/* Says "ready", then for each line of its input answers what it sees of itself; used for calls made in it.
+/* Says "ready", then answers each line of its input with a part of its own state. The tests make calls in it.
  *   f: double(21) through a pointer    x: whether the signal action of SIGTRAP is the default    m: zero bytes at an
  *                                                                                                address
  * Ends with its input, with status 7. */
@@ -13,7 +13,7 @@ __attribute__((noinline)) long twice(long value)
 	return value * 2;
 }
 
-/* Damages every register that a function may, and SIMD. */
+/* Overwrites every register that a function may change, including the SIMD registers. */
 __attribute__((noinline)) long rude(long a, long b, long c, long d, long e, long f)
 {
 	asm volatile("pxor %%xmm6, %%xmm6\n\tpxor %%xmm0, %%xmm0\n\tfldz\n\tfstp %%st(0)"
@@ -34,7 +34,7 @@ __attribute__((noinline)) void endless(void)
 
 int main(int count, char **arguments)
 {
-	/* Any argument: not dumpable. */
+	/* With any argument, the program makes itself not dumpable. */
 	(void)arguments;
 	if (count > 1)
 		prctl(PR_SET_DUMPABLE, 0);

@@ -1,5 +1,5 @@
-// sharing clone: a child that has our memory, and is no thread. sharing spawn: children of vfork all the time, until
-// the end of its input.
+// sharing clone: makes a child that shares its memory and is not a thread. sharing spawn: makes children by vfork all
+// the time, until the end of its input.
 #define _GNU_SOURCE
 #include <poll.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
-/* sleeper KIND COUNT: makes a sleeping system call COUNT times and says how often it ended otherwise than it should:
- * too early, with EINTR, with the wrong data, or with registers or SIMD state changed. Says "ready" first and waits for
- * a byte. All but `read` go on after COUNT times until there is more input, or its end. */
+/* sleeper KIND COUNT: makes a sleeping system call COUNT times and says how often it ended wrongly: too early,
+ * with EINTR, with the wrong data, or with changed registers or SIMD state. First it says "ready" and waits for a
+ * byte. All kinds but `read` continue after COUNT times until there is more input, or the input ends. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/futex.h>
@@ -34,7 +34,7 @@ static int has_input(void)
 	return poll(&input, 1, 0) != 0;
 }
 
-/* A raw system call with xmm6, rbx, r12 and r13 known around it. */
+/* A raw system call, before and after which xmm6, rbx, r12 and r13 must be the same. */
 static long checked_syscall(long number, long a, long b, long c, long d, long e, long *damage)
 {
 	register long r10 asm("r10") = d;
@@ -109,8 +109,8 @@ int main(int count, char **arguments)
 			fprintf(stderr, "%s returned %ld\n", kind, result);
 			wrong++;
 		}
-		/* A socket's timeout is counted in the kernel's ticks from the last one on, and a virtual machine may get that late,
-		 * and several at once. It begins anew with each call, so what a stop had cut short would be far too short. */
+		/* A socket's timeout is counted in the kernel's ticks, which come late in a virtual machine, several at once.
+		 * The timeout begins anew with each call, so a call that a stop had cut short would be far too short. */
 		long least = strcmp(kind, "receive") ? MS * 1000L : MS * 500L;
 		early += timed && now_us() - from < least;
 	}

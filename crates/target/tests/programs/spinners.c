@@ -1,5 +1,5 @@
-/* Threads that never sleep. spinners N
- * Says "ready" when all run; at the end of its input, when each has gone on since, "N go on". */
+/* Threads that never sleep. spinners N Says "ready" when all run. At the end of its input, it waits until each has
+ * run on, and says "N go on". */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static void *spin(void *argument)
 	return NULL;
 }
 
-/* Each has counted further than it had when this was called. */
+/* Waits until each thread has counted further than at the time of the call. */
 static void wait_for_all(int threads)
 {
 	for (int i = 0; i < threads; i++)

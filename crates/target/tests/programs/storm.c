@@ -1,5 +1,5 @@
-/* Threads that are created and end all the time, signals that must each arrive once, and work whose results are known.
- * Says "ready"; at the end of its input "signals=N alarms=yes errors=N". */
+/* Creates threads that end at once, all the time; receives signals, each of which must arrive once; and does work
+ * whose results are known. Says "ready"; at the end of its input "signals=N alarms=yes errors=N". */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -13,7 +13,7 @@ static atomic_int queued, alarms, errors, ending;
 static void on_queued(int signal, siginfo_t *information, void *context)
 {
 	(void)signal, (void)context;
-	/* Each carries the number 77. */
+	/* Each signal carries the number 77. */
 	if (information->si_value.sival_int != 77)
 		atomic_fetch_add(&errors, 1);
 	atomic_fetch_add(&queued, 1);

@@ -1,4 +1,4 @@
-/* Traps as fast as it can, until SIGTERM. Then: how often, and how many of them its handler was told. */
+/* Traps as fast as it can, until SIGTERM. Then it prints how often, and how many of the traps reached its handler. */
 #include <signal.h>
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
-/* Checks its registers, SIMD state and signal mask in a loop that is all in registers, and sleeps in between; counts
- * its rounds in its output. With an argument it never sleeps. Ends at the first difference: 1 registers or red zone, 2
- * a call that fails, 4 SIMD state, 5 its upper halves only, 6 the mask. */
+/* Checks its registers, SIMD state and signal mask in a loop that uses only registers, and sleeps in between;
+ * prints the number of rounds. With an argument it never sleeps. Ends at the first difference: 1 registers or red
+ * zone, 2 a call that fails, 4 SIMD state, 5 its upper halves only, 6 the mask. */
 #include <errno.h>
 #include <signal.h>
 #include <stdint.h>
@@ -41,7 +41,7 @@ int main(int count, char **arguments)
 			return 6;
 		if (count < 2) {
 			struct timespec brief = { 0, 1000000 };
-			/* A sleep that is interrupted for the second time when the tracer dies may end with EINTR. */
+			/* The death of the tracer may interrupt the sleep a second time. Then it may end with EINTR. */
 			if (nanosleep(&brief, 0) && errno != EINTR)
 				return 2;
 		}

@@ -1,7 +1,7 @@
-/* Works by itself at first, and then by threads that end. worker MICROSECONDS MILLISECONDS Each byte of its input takes
- * it on: to work without a pause; to say how many ns of a processor's time it has had, after half a second of it;
- * again; and to work for so many milliseconds in threads of so many microseconds each. It says "done" then, and waits
- * for the end of its input. */
+/* Works by itself at first, and then by threads that end. worker MICROSECONDS MILLISECONDS Each byte of its input
+ * starts the next step. First it works without a pause. Then it says how many ns of processor time it has had,
+ * after another half second; then again. Then it works for MILLISECONDS in threads of MICROSECONDS each, says
+ * "done", and waits for the end of its input. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static void *works(void *microseconds)
 	return NULL;
 }
 
-/* Works until a byte comes, and then for half a second more. */
+/* Works until a byte comes on its input, and then for half a second more. */
 static void work(void)
 {
 	char byte;

@@ -17,10 +17,10 @@ pub struct Program {
     pub path: PathBuf,
 }
 
-/// Compiles tests/programs/NAME.c; `None`, said aloud, when this compiler is not there.
+/// Compiles tests/programs/NAME.c. If this compiler is missing, prints a message and returns `None`.
 pub fn compile_with(compiler: &str, name: &str, flags: &[&str]) -> Option<Program> {
     let folder = tempfile::tempdir().unwrap();
-    // Other users run it too.
+    // Other users run the program, too.
     std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let path = folder.path().join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
@@ -48,8 +48,9 @@ pub fn compile(name: &str) -> Program {
     compile_with("cc", name, &[]).expect("a C compiler")
 }
 
-/// Copies a file that will be executed. Not by ourselves: a process that another test forks just then would inherit the
-/// copy, open for writing, and nobody may execute it until that has executed something else (ETXTBSY).
+/// Copies a file that will be executed. Another process, `cp`, makes the copy. If we made it, a child that another test
+/// forks meanwhile would inherit the copy open for writing. Then no process could execute the copy before that child
+/// has executed another program (ETXTBSY).
 pub fn copy_program(from: &Path, to: &Path) {
     let status = Command::new("cp").arg(from).arg(to).status_in_time().unwrap();
     assert!(status.success(), "copying {} failed", from.display());
@@ -103,7 +104,7 @@ impl Running {
         drop(self.child.stdin.take());
     }
 
-    /// Closes its input, and returns what it says until it ends.
+    /// Closes the program's input, and returns the rest of its output and its status.
     pub fn finish(mut self) -> (String, std::process::ExitStatus) {
         self.close_input();
         let _limit = TimeLimit::new(self.pid(), "its last lines are waited for");
@@ -121,7 +122,7 @@ impl Drop for Running {
     }
 }
 
-/// Who traces a thread, 0 when nobody does; `None` when it is no more.
+/// The tracer of a thread, 0 if it has none; `None` if the thread is gone.
 pub fn tracer(tid: i32) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
@@ -141,13 +142,13 @@ pub fn state(tid: i32) -> char {
     state_if_any(tid).unwrap()
 }
 
-/// `None`: it is no more, which a thread that is ending may be at any moment.
+/// `None` if the thread is gone, as a thread that is ending may be at any moment.
 pub fn state_if_any(tid: i32) -> Option<char> {
     let text = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
     text.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !holds() {

@@ -1,4 +1,4 @@
-//! Programs compiled by the tests, and what the crate says of them.
+//! Compiles programs for the tests, and describes the crate's answers as text.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use nanoprobe_lang::program::Type;
 use nanoprobe_symbols::{Module, files};
 use nanoprobe_types::{DebugInfo, Kind, Problem, Signature};
 
-/// A program in a folder of its own.
+/// A program in a directory of its own.
 pub struct Program {
     pub folder: tempfile::TempDir,
     pub path: PathBuf,
@@ -51,7 +51,7 @@ pub fn info(path: &Path) -> Result<Arc<DebugInfo>, Problem> {
     DebugInfo::of(&module(path))
 }
 
-/// The signature of a function by its symbol.
+/// The signature of a function, found by its symbol.
 pub fn signature(path: &Path, info: &DebugInfo, function: &str) -> Result<Signature, Problem> {
     let module = module(path);
     let functions = module.functions();
@@ -60,7 +60,7 @@ pub fn signature(path: &Path, info: &DebugInfo, function: &str) -> Result<Signat
     info.function(found.unwrap_or_else(|| panic!("no function {function}")).address.0)
 }
 
-/// A structure's members: `offset type name`, with `:shift+width` of a bit-field.
+/// The members of a structure as lines `offset type name`, with `:shift+width` for a bit-field.
 pub fn members(of: &Type) -> Vec<String> {
     let Type::Structure(structure) = of else {
         panic!("{of:?} is no structure");

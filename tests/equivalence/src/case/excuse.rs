@@ -1,5 +1,4 @@
-//! When a difference is excused: the sequence has no single result, or looks at what
-//! patching necessarily changes.
+//! Excused differences: the sequence has no single result, or sees something that patching necessarily changes.
 
 use nanoprobe_patch::FunctionMap;
 
@@ -11,8 +10,8 @@ use crate::memory::{STACK_BYTES, write};
 use crate::sequence::Laid;
 
 impl Bench {
-    /// Whether the only differing flags are those that an instruction of the sequence leaves
-    /// undefined: they may depend on what was executed before it.
+    /// Whether only flags differ that an instruction of the sequence leaves undefined: they may depend on earlier
+    /// instructions.
     pub(super) fn only_undefined_flags(&self, map: &FunctionMap, laid: &Laid, native: &Native, found: &Found) -> bool {
         use iced_x86::{Decoder, DecoderOptions, RflagsBits};
         let bits = [
@@ -42,7 +41,7 @@ impl Bench {
             && native.result.data == found.data
     }
 
-    /// Whether the sequence reads or writes code: its own, which is patched, or the remains of other detours.
+    /// Whether the sequence reads or writes code: its own code, which is patched, or the remains of other detours.
     pub(super) fn looks_at_code(&mut self, which: usize, laid: &Laid, state: &State, entry: u64) -> bool {
         let arena = &self.arenas[which];
         let (code, memory) = (arena.code(), arena.data()..arena.stack() + STACK_BYTES as u64);
@@ -69,7 +68,7 @@ impl Bench {
         })
     }
 
-    /// Whether the sequence does something else each time, or looks at memory below the red zone.
+    /// Whether the sequence has a different result in each run, or reads memory below the red zone.
     pub(super) fn is_native_unstable(
         &mut self,
         which: usize,

@@ -1,4 +1,4 @@
-//! Our handlers: which part gets a signal, and how a run ends.
+//! Our signal handlers: they find out to which part a signal belongs, and how a run ends.
 
 use std::io::Write as _;
 use std::sync::OnceLock;
@@ -13,12 +13,12 @@ use crate::state::XSTATE_BYTES;
 /// How a run ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum End {
-    /// At the exit pad.
+    /// The run reached the exit pad.
     #[default]
     Exit,
-    /// By a signal: what the program's handler would see.
+    /// A signal ended the run. The fault has what the program's handler would see.
     Fault(Fault),
-    /// It was stopped.
+    /// The time limit ended the run.
     Endless,
 }
 
@@ -35,7 +35,7 @@ pub struct Fault {
 }
 
 pub static RUNNING: AtomicBool = AtomicBool::new(false);
-/// What the handler reports.
+/// What the handler reports about the end.
 pub static mut END: End = End::Exit;
 /// Where traps lead: pairs of addresses.
 pub static REDIRECTS: AtomicPtr<u64> = AtomicPtr::new(std::ptr::null_mut());
@@ -43,7 +43,7 @@ pub static REDIRECT_COUNT: AtomicUsize = AtomicUsize::new(0);
 pub static TRAPS: AtomicU64 = AtomicU64::new(0);
 /// Ticks of the timer since the run began: 4 ms of this process's own time.
 pub static TICKS: AtomicU32 = AtomicU32::new(0);
-/// After how many ticks a run is taken to be endless.
+/// The number of ticks after which a run counts as endless.
 pub static TICKS_MAX: AtomicU32 = AtomicU32::new(0);
 
 const TRAP_FLAG: u64 = 0x100;
@@ -51,18 +51,17 @@ const TRAP_FLAG: u64 = 0x100;
 /// has lost the processor's report, TRAP_BRKPT. int1 has that code, too, but is not generated.
 const SI_KERNEL: i32 = 0x80;
 
-/// Sends an interrupted run home.
+/// Makes an interrupted run return to the executor.
 fn leave(registers: &mut [i64; 23]) {
     registers[libc::REG_RIP as usize] = np_eq_after as *const () as i64;
     registers[libc::REG_EFL as usize] = 2;
 }
 
-/// Reports what has happened outside of a run, before the process ends of it: without locks
-/// and without allocating.
+/// Reports an event outside of a run, before it ends the process, without locks and without allocating.
 fn say_own_fault(signal: i32, code: i32, rip: u64, flags: u64) {
     let mut text = [0_u8; 160];
     let mut rest = &mut text[..];
-    // In place: the addresses of another run of this program would be others.
+    // This is reported in place, because in another run of this program the addresses would differ.
     let from_run = rip.wrapping_sub(np_eq_run as *const () as u64) as i64;
     let _ = writeln!(
         rest,
@@ -74,10 +73,10 @@ fn say_own_fault(signal: i32, code: i32, rip: u64, flags: u64) {
     unsafe { libc::write(1, text.as_ptr().cast(), length) };
 }
 
-/// Where the agent is.
+/// The addresses of the agent.
 pub static AGENT: OnceLock<Agent> = OnceLock::new();
 
-/// Yields the agent's handler when this is its signal, else 0.
+/// Returns the agent's handler if the signal is the agent's, else 0.
 pub extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, context: *mut libc::c_void) -> u64 {
     // SAFETY: the kernel passes a siginfo and a ucontext to a handler that was installed with SA_SIGINFO.
     let (information, context) = unsafe { (&*information, &mut *context.cast::<libc::ucontext_t>()) };
@@ -142,7 +141,7 @@ pub extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, cont
         if signal == libc::SIGTRAP && information.si_code != SI_KERNEL {
             return agent.on_trap();
         }
-        // As the agent does before the program's handler.
+        // The step is cancelled, as the agent does before it calls the program's handler.
         agent.cancel(step);
         registers[libc::REG_EFL as usize] &= !(TRAP_FLAG as i64);
     }
@@ -189,7 +188,7 @@ pub extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, cont
         let to = (&raw mut np_eq_out).cast::<u8>();
         std::ptr::copy_nonoverlapping(image, to, bytes.clamp(576, XSTATE_BYTES));
     }
-    // A step had blocked them.
+    // A step had blocked these signals.
     // SAFETY: a plain set of the frame's, of which the kernel has filled in its 64 bits.
     unsafe { (&raw mut *mask).cast::<u64>().write(0) };
     leave(registers);

@@ -1,4 +1,4 @@
-//! Counting the instructions that begin, by the trap flag.
+//! Counts the instructions that begin, by the trap flag.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -14,7 +14,7 @@ const STEPS_MAX: u32 = 60;
 /// The registers before each step: those of [`ORDER`], rsp, rip.
 static STEP_REGISTERS: [[AtomicU64; 17]; STEPS_MAX as usize + 2] =
     [const { [const { AtomicU64::new(0) }; 17] }; STEPS_MAX as usize + 2];
-/// Of a signal frame: the general registers, as [`Registers`] has them.
+/// The indices of the general registers in a signal frame, in the order of [`Registers`].
 pub const ORDER: [i32; 15] = [
     libc::REG_RAX,
     libc::REG_RBX,
@@ -33,7 +33,7 @@ pub const ORDER: [i32; 15] = [
     libc::REG_R15,
 ];
 
-/// Takes down the registers.
+/// Records the registers.
 pub fn note(registers: &[i64; 23]) {
     let step = STEP_COUNT.fetch_add(1, Relaxed) as usize;
     let order = ORDER.iter().chain(&[libc::REG_RSP, libc::REG_RIP]);
@@ -54,13 +54,13 @@ pub fn begin(code: u64, target: u64) {
     STEPPED[0].store(code, Relaxed);
 }
 
-/// Ends counting: how often each byte of the code was the start of an instruction that began.
+/// Ends the counting; returns how often each byte of the code was the start of an instruction that began.
 pub fn end() -> Vec<u32> {
     STEPPED[0].store(0, Relaxed);
     STEPS.iter().map(|count| count.load(Relaxed)).collect()
 }
 
-/// The code in which steps are counted, if they are.
+/// The code in which steps are counted; `None` if steps are not counted.
 pub fn range() -> Option<Range<u64>> {
     let [start, end] = [STEPPED[0].load(Relaxed), STEPPED[1].load(Relaxed)];
     (start != 0).then_some(start..end)
@@ -71,7 +71,7 @@ pub fn first() -> u64 {
     LAST_STEP.load(Relaxed)
 }
 
-/// An instruction of the code is about to begin; whether there may be more.
+/// Notes that an instruction of the code is about to begin; returns whether there may be more.
 pub fn count(rip: u64, code: u64, registers: &[i64; 23]) -> bool {
     // A repeated string instruction steps once an iteration.
     if LAST_STEP.swap(rip, Relaxed) != rip {

@@ -1,5 +1,5 @@
-//! Which instructions may be in a sequence: those that do the same twice from the same state, in a
-//! process that has to survive.
+//! The instructions that a sequence may contain: they have the same effect each time from the same state, and do not
+//! endanger the process.
 
 use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register,
@@ -22,9 +22,9 @@ fn is_unpredictable(instruction: &Instruction) -> bool {
         Cpuid | Rdtsc | Rdtscp | Rdpmc | Rdrand | Rdseed | Rdpid | Rdpru | Xgetbv
         // Instructions that write the processor's record of the state, and not the state.
         | Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Xsaves | Xsaves64
-        // Wait.
+        // Instructions that wait.
         | Tpause | Umwait | Mwait | Mwaitx | Umonitor | Monitor | Monitorx
-        // Instructions that the kernel emulates where the processor refuses them, with its own values.
+        // Instructions that the processor may refuse, and that the kernel then emulates with values of its own.
         | Sgdt | Sidt | Sldt | Str | Smsw
         // Instructions that store the address of the last x87 instruction, which is the copy's.
         | Fnstenv | Fstenv | Fnsave | Fsave | Fxsave | Fxsave64
@@ -57,7 +57,8 @@ fn is_harmful(instruction: &Instruction) -> bool {
     by_mnemonic || loads_segment
 }
 
-/// The stack pointer must stay one, because detours push. Only pushes and pops by one word move it.
+/// Whether an instruction leaves the stack pointer alone, or is a push or pop of one word. rsp must always point to a
+/// stack, because detours push.
 fn moves_stack_simply(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     if matches!(
         instruction.code(),

@@ -42,7 +42,7 @@ pub(super) fn close(mut parts: Parts, random: &mut Random) -> Sequence {
             }
         }
     }
-    // How far rsp rises in loops is not known.
+    // The distance by which rsp rises in loops is not known.
     parts.pops = 16;
     parts.pushes = 16;
     parts.finish(true, random)
@@ -64,7 +64,7 @@ fn simple(random: &mut Random) -> Vec<u8> {
 }
 
 fn branch(parts: &mut Parts, index: usize, count: usize, random: &mut Random) {
-    // Mostly forward; backward ones end by their counter, or the sequence is discarded.
+    // Most branches lead forward. Backward branches end by their counter; otherwise the sequence is discarded.
     let kind = random.below(12);
     let counted = matches!(kind, 6 | 7);
     let backward = counted && random.once_in(2);
@@ -128,7 +128,7 @@ const CALLS_BY_R11: [&[u8]; 9] = [
     &[0x41, 0x53, 0xff, 0x14, 0x24, 0x41, 0x5b],                               // push r11; call [rsp]; pop r11
     &[0x41, 0x53, 0x41, 0x53, 0xff, 0x54, 0x24, 0x08, 0x41, 0x5b, 0x41, 0x5b], // ... call [rsp + 8]
     &[0x4c, 0x89, 0x5c, 0x24, 0xf8, 0xff, 0x54, 0x24, 0xf8],                   // mov [rsp - 8], r11; call [rsp - 8]
-    &[0x4c, 0x89, 0x5c, 0x24, 0xf0, 0xff, 0x54, 0x24, 0xf0],                   // the same by [rsp - 16]
+    &[0x4c, 0x89, 0x5c, 0x24, 0xf0, 0xff, 0x54, 0x24, 0xf0],                   // the same with [rsp - 16]
     &[0x4c, 0x89, 0x9c, 0x24, 0x80, 0, 0, 0, 0xff, 0x94, 0x24, 0x80, 0, 0, 0], // mov [rsp + 128], r11; call [rsp + 128]
     &[0x41, 0xff, 0x94, 0x24, 0x80, 0, 0, 0],                                  // call [r12 + 128], which leads nowhere
     &[0xff, 0xd4], // call rsp, where nothing can be executed

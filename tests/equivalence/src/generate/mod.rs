@@ -1,4 +1,4 @@
-//! Where sequences come from.
+//! The sources of sequences.
 
 mod allowed;
 mod branches;
@@ -14,7 +14,7 @@ use crate::sequence::{Item, Sequence, Terminator};
 pub use opcodes::Opcodes;
 pub use real::RealCode;
 
-/// Everything that sequences are made from.
+/// The sources from which sequences are made.
 pub struct Generator {
     pub opcodes: Opcodes,
     pub real: RealCode,
@@ -44,7 +44,7 @@ impl Parts {
         }
     }
 
-    /// Takes an instruction, unless the stack pointer would wander too far.
+    /// Adds an instruction, unless the stack pointer would move too far.
     fn push(&mut self, item: Item, instruction: &Instruction) {
         match instruction.mnemonic() {
             Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfq if self.pops >= STACK_MOVES_MAX => return,
@@ -64,7 +64,7 @@ impl Parts {
             2 => vec![0x90; random.below(9)],
             3 => vec![0x0f, 0x1f, 0x44, 0, 0, 0xcc],
             4 => vec![0x66, 0x90, 0x0f, 0x1f, 0],
-            // Room for springboards: with and without nops that they reach into.
+            // Padding for springboards, with and without nops that a springboard overwrites in part.
             5 => vec![0xcc; 6 + random.below(20)],
             6 => [long_nop, &vec![0x90; random.below(4)]].concat(),
             _ => [&[0x0f, 0x1f, 0x40, 0][..], long_nop, &[0x0f, 0x1f, 0]].concat(),

@@ -1,5 +1,5 @@
-//! Instructions of every code that iced knows, by their bytes. So meaningless prefixes, unused bits
-//! and forms that no assembler chooses occur as well as the usual ones.
+//! Instructions of every code that iced knows, made from their bytes. So meaningless prefixes, unused bits and forms
+//! that no assembler chooses occur as well as the usual ones.
 
 use iced_x86::{
     Code, ConstantOffsets, Decoder, DecoderOptions, EncodingKind, Instruction, InstructionInfoFactory, MandatoryPrefix,
@@ -49,7 +49,7 @@ impl Opcodes {
         &self.codes
     }
 
-    /// Leaves only some of the codes.
+    /// Keeps only some of the codes.
     pub fn retain(&mut self, keep: impl FnMut(&Code) -> bool) {
         self.codes.retain(keep);
     }
@@ -64,7 +64,8 @@ impl Opcodes {
         }
     }
 
-    /// An instruction of this code, or of one that it turned into by its prefixes. `None` when none is allowed.
+    /// An instruction of this code, or of another code if its prefixes change its meaning. `None` if no such
+    /// instruction is allowed.
     pub fn of(&mut self, code: Code, random: &mut Random) -> Option<Generated> {
         for _ in 0..6 {
             let bytes = bytes_of(code.op_code(), random);
@@ -75,7 +76,7 @@ impl Opcodes {
         None
     }
 
-    /// The first instruction of some bytes, made to refer to the data where it is relative.
+    /// The first instruction of some bytes. A relative operand is changed so that it refers to the data.
     pub fn decode(&mut self, bytes: &[u8], random: &mut Random) -> Option<Generated> {
         let mut decoder = Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE);
         let instruction = decoder.decode();
@@ -100,8 +101,8 @@ impl Opcodes {
     }
 }
 
-/// Keeps a 32-bit displacement near its base; one from the stack pointer stays out of what lies
-/// below the red zone.
+/// Keeps a 32-bit displacement near its base. A displacement from the stack pointer stays above the memory below the
+/// red zone.
 fn shorten_displacement(bytes: &mut [u8], instruction: &Instruction, offsets: &ConstantOffsets, random: &mut Random) {
     let by_stack = matches!(instruction.memory_base(), Register::RSP | Register::ESP);
     let lowest = if by_stack { -40 } else { -0x180 };
@@ -116,7 +117,7 @@ fn shorten_displacement(bytes: &mut [u8], instruction: &Instruction, offsets: &C
 
 /// Bits that go into prefixes.
 struct Operands {
-    /// The modrm byte and what belongs to it.
+    /// The modrm byte and the bytes that belong to it.
     modrm: Vec<u8>,
     r: bool,
     x: bool,
@@ -162,7 +163,7 @@ fn operands(info: &OpCodeInfo, random: &mut Random) -> Operands {
             modrm.extend(random.next().to_le_bytes().get(..4).unwrap_or_default());
         }
         3 => {
-            // Through a pointer, or with its low bits those of rsp (12) or rbp (13), which need more.
+            // Through a pointer, or through rsp (12) or rbp (13), whose low bits need more bytes.
             let mode = random.pick(&[0_u8, 1, 2]);
             b = base & 8 != 0;
             let mode = if base & 7 == 5 && mode == 0 { 1 } else { mode };
@@ -314,11 +315,11 @@ fn bytes_of(info: &OpCodeInfo, random: &mut Random) -> Vec<u8> {
 }
 
 fn has_modrm(info: &OpCodeInfo) -> bool {
-    // Without one, its bytes are immediates or missing: they are as good as others.
+    // If the instruction has no modrm byte after all, these bytes count as immediates, which is also a test.
     info.op_count() != 0 || info.group_index() >= 0
 }
 
-/// Those that are needed, and seldom others.
+/// The prefixes that are needed, and rarely others.
 fn legacy_prefixes(bytes: &mut Vec<u8>, info: &OpCodeInfo, random: &mut Random) {
     if random.once_in(10) {
         bytes.push(random.pick(&[0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x64, 0x65]));
@@ -339,7 +340,7 @@ fn legacy_prefixes(bytes: &mut Vec<u8>, info: &OpCodeInfo, random: &mut Random) 
         _ if random.once_in(if repeats { 2 } else { 30 }) => bytes.push(random.pick(&[0xf2, 0xf3])),
         _ => {}
     }
-    // Their order means nothing, but a later prefix must not override the mandatory one.
+    // The order of prefixes has no meaning, except that a later prefix must not override the mandatory prefix.
     if bytes.len() > 1 && random.once_in(3) {
         bytes.rotate_left(1);
     }

@@ -10,7 +10,7 @@ use super::{Parts, branches};
 use crate::random::Random;
 use crate::sequence::{Item, Sequence, Target};
 
-/// Functions' bytes.
+/// The bytes of functions.
 pub struct RealCode {
     functions: Vec<Vec<u8>>,
 }
@@ -19,7 +19,7 @@ const FUNCTIONS_MAX: usize = 4000;
 const BYTES_MAX: usize = 2048;
 
 impl RealCode {
-    /// Of this program and the system's libc and shell, as far as they have symbols.
+    /// Functions of this program and of the system's libc and shell, as far as they have symbols.
     pub fn read() -> RealCode {
         let files = [
             "/proc/self/exe",
@@ -28,7 +28,7 @@ impl RealCode {
             "/lib64/libc.so.6",
         ];
         let mut functions: Vec<Vec<u8>> = files.iter().flat_map(|file| read(Path::new(file))).collect();
-        // The same in each run on the same files, taken from all of them.
+        // The choice is the same in each run on the same files, and covers all of them.
         functions.sort_unstable();
         functions.dedup();
         let step = functions.len().div_ceil(FUNCTIONS_MAX).max(1);
@@ -55,7 +55,7 @@ impl RealCode {
                     let byte = random.below(bytes.len());
                     bytes[byte] ^= 1 << random.below(8);
                 }
-                // Changed bytes may need more than they were.
+                // A changed instruction may be longer than before.
                 bytes.extend(random.next().to_le_bytes());
                 if let Some(item) = branch(instruction, window, &bytes) {
                     branchy = true;
@@ -75,7 +75,7 @@ impl RealCode {
     }
 }
 
-/// A direct branch leads roughly to where its instruction is now; to a callee if it led outside.
+/// A direct branch leads roughly to the new place of its instruction, or to a callee if it led outside.
 fn branch(instruction: &Instruction, window: &[Instruction], bytes: &[u8]) -> Option<Item> {
     let bytes = &bytes[..instruction.len()];
     let target = instruction.near_branch_target();

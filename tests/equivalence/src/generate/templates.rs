@@ -1,17 +1,17 @@
-//! Instructions that need others around them to do the same twice.
+//! Instructions that have the same effect each time only together with other instructions.
 
 use super::Parts;
 use crate::random::Random;
 use crate::sequence::Item;
 
-/// `mov eax, 0` and so on: leave flags alone.
+/// `mov eax, 0` and so on, which leave flags alone.
 const FORGET: [&[u8]; 3] = [
     &[0xb8, 0, 0, 0, 0], // eax
     &[0xb9, 0, 0, 0, 0], // ecx
     &[0xba, 0, 0, 0, 0], // edx
 ];
 
-/// Results that differ each time, up to where they are overwritten.
+/// Instructions whose results differ each time, followed by the overwriting of these results.
 const UNPREDICTABLE: [&[u8]; 6] = [
     &[0x0f, 0x31],             // rdtsc
     &[0x0f, 0x01, 0xf9],       // rdtscp
@@ -28,7 +28,7 @@ pub(super) fn any(parts: &mut Parts, random: &mut Random) {
     let mut code = Vec::new();
     match random.below(7) {
         0 => {
-            // A handler's change and a new random number could not be told apart.
+            // Otherwise a change by a handler could not be distinguished from a new random number.
             code.extend(random.pick(&UNPREDICTABLE));
             FORGET.iter().for_each(|forget| code.extend_from_slice(forget));
             code.extend([0x31, 0xd2]); // xor edx, edx: the flags

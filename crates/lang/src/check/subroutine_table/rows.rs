@@ -23,11 +23,26 @@ const SHORT: Kind = Kind::Integer(integer(2, false));
 const WORD: Kind = Kind::Integer(integer(4, false));
 const QUAD: Kind = Kind::Integer(integer(8, false));
 
-/// All of them, by their names.
+/// All subroutines, sorted by their names.
 pub(super) const SUBROUTINES: &[Subroutine] = &[
     Subroutine::new("alloca", "alloca(size)", Function::Allocate, &[Size])
         .yields(Yields::Pointer)
         .line("zeroed scratch memory, freed when the clause ends; assigned through a cast: `*(int *)p = 1`"),
+    Subroutine {
+        optional: 5,
+        ..Subroutine::new(
+            "argtext",
+            "argtext(arg0[, ... arg5])",
+            Function::StringJoin,
+            &[LONG, LONG, LONG, LONG, LONG, LONG],
+        )
+        .yields(Yields::String)
+        .line(
+            "these values as a text of the clause's parameters, by debug information: `id=4, job=0x55d0c63f40a0`. The \
+             values are what the entry had in `arg0`, `arg1`, ...; a return can pass what the entry has kept. `?` alone: \
+             the debug information is missing, or the functions of the clause differ. `...`: there are more parameters",
+        )
+    },
     Subroutine::new("basename", "basename(path)", Function::BaseName, &[Text])
         .yields(Yields::String)
         .line("computed from the text; no link is followed"),
@@ -54,7 +69,7 @@ pub(super) const SUBROUTINES: &[Subroutine] = &[
     )
     .yields(Yields::String)
     .optional()
-    .line("a string, up to its NUL, to `size` or to `strsize`"),
+    .line("a string up to its NUL, of at most `size` or `strsize` bytes"),
     Subroutine::new(
         "copyinto",
         "copyinto(address, size, destination)",
@@ -104,8 +119,9 @@ pub(super) const SUBROUTINES: &[Subroutine] = &[
     )
     .yields(Yields::String)
     .line(
-        "the text of an address in memory. `inet_ntoa6` writes an IPv4 address in an IPv6 one alone, or as \
-         `inet_ntop` does (`::ffff:127.0.0.1`) if `strict` is a constant other than 0. The families are \
+        "the text of an address in memory. If an IPv6 address holds an IPv4 \
+             address, `inet_ntoa6` writes only that, or with a constant `strict` other than 0 the same as `inet_ntop` \
+             (`::ffff:127.0.0.1`). The families are \
          Linux's, `AF_INET` (2) and `AF_INET6` (10). `struct in6_addr`, `in6_addr_t` and `ipaddr_t` exist \
          without any program; the bytes are `in6_u.u6_addr8`, `__in6_u.__u6_addr8`, `__u6_addr.__u6_addr8` \
          and `_S6_un._S6_u8`, as on the various systems",
@@ -164,10 +180,16 @@ pub(super) const SUBROUTINES: &[Subroutine] = &[
         .line_of("htonl"),
     Subroutine::new("progenyof", "progenyof(pid)", Function::ProgenyOf, &[INT])
         .yields(signed(4))
-        .line("whether this is the number of the process or of an ancestor, as of the begin of tracing"),
+        .line("whether this was the number of the process or of an ancestor when the tracing began"),
     Subroutine::new("rand", "rand()", Function::Random, &[])
         .yields(signed(4))
         .line("from 0 to 2^31 - 1"),
+    Subroutine::new("returntext", "returntext(arg1)", Function::StringJoin, &[LONG])
+        .yields(Yields::String)
+        .line(
+            "this value as a text of the clause's result, by debug information; empty for a function without one. A \
+             signed number if the debug information is missing",
+        ),
     Subroutine::new(
         "rindex",
         "rindex(string, wanted[, position])",
@@ -251,4 +273,10 @@ pub(super) const SUBROUTINES: &[Subroutine] = &[
     Subroutine::new("toupper", "toupper(string)", Function::UpperCase, &[Text])
         .yields(Yields::String)
         .line_of("tolower"),
+    Subroutine::new("uframe", "uframe(number)", Function::UserFrame, &[LONG])
+        .yields(unsigned(8))
+        .line(
+            "the address in a frame of the thread's stack, as `ustack()` shows it: 0 is the probe's own place, 1 \
+             is `ucaller`, up to 15; 0 if there is no such frame. A variable can hold it. A clause walks the stack once",
+        ),
 ];

@@ -97,7 +97,7 @@ fn memory_of_the_target_and_scratch_memory_are_both_loadable() {
         Err(Fault::bad_address(MEMORY + 999))
     );
 
-    // *(int *)copyin(a, 4), and past what was copied
+    // *(int *)copyin(a, 4), and an address after the copied bytes
     let copied = |bytes| {
         call(
             Function::CopyIn,

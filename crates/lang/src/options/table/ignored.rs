@@ -1,10 +1,10 @@
-//! Options of DTrace that change nothing here: a bad value is refused, a good one is accepted.
+//! Options of DTrace that change nothing here: a bad value is refused, a good value is accepted.
 
 use super::Kind::{Anything, Number, Size, SizeOrUnlimited, Switch, Word};
 use super::{Row, row};
 
 const LINKING: &str = "nothing is linked";
-const VERIFYING: &str = "there is no verifier of the kernel's in the way";
+const VERIFYING: &str = "no verifier of the kernel checks the code";
 const NUMBER_MAX: u64 = u32::MAX as u64;
 
 pub(super) const ROWS: &[Row] = &[
@@ -14,7 +14,7 @@ pub(super) const ROWS: &[Row] = &[
         "disasm",
         "",
         Number(0, NUMBER_MAX, |_, _| {}),
-        "`-S` prints what the program was compiled to",
+        "`-S` prints the compiled program",
     ),
     row(
         "iregs",
@@ -44,26 +44,26 @@ pub(super) const ROWS: &[Row] = &[
         LINKING,
     ),
     row("lockmem", "", SizeOrUnlimited, "memory is not locked"),
-    row("nolibs", "", Switch(|_, _| {}), "no D libraries come with it"),
+    row("nolibs", "", Switch(|_, _| {}), "nanoprobe comes without D libraries"),
     row("pgmax", "", Number(0, NUMBER_MAX, |_, _| {}), "one process is traced"),
     row(
         "preallocate",
         "",
         Size(0, u64::MAX, |_, _| {}),
-        "memory is taken as it is needed",
+        "memory is allocated when it is needed",
     ),
     row("quietresize", "", Switch(|_, _| {}), "buffers are not resized"),
     row(
         "stackframes",
         "",
         Number(0, NUMBER_MAX, |_, _| {}),
-        "stacks of the kernel are never taken",
+        "stacks of the kernel are never recorded",
     ),
     row(
         "stdc",
         "",
         Word(&[("a", |_| {}), ("c", |_| {}), ("s", |_| {}), ("t", |_| {})]),
-        "there is one way in which the standard of C is followed",
+        "there is only one degree of conformance to the standard of C",
     ),
     row(
         "tregs",

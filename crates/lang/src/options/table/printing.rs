@@ -25,8 +25,8 @@ pub(super) const ROWS: &[Row] = &[
         "aggpercpu",
         "off",
         Switch(|options, on| options.printing.by_processor = on),
-        "behind each value of an aggregation, where no format prints it, a line for each processor: `[CPU 0]` \
-         and its own value; where it had none 0, of `min` and `max` the largest and the smallest number",
+        "after each value of an aggregation that no format prints, a line for each processor: `[CPU 0]` and its own \
+         value; without a value 0, for `min` and `max` the largest and the smallest number",
     ),
     row(
         "aggsortkey",
@@ -75,8 +75,8 @@ pub(super) const ROWS: &[Row] = &[
             ("always", |options| options.printing.demangle = Demangle::Always),
             ("never", |options| options.printing.demangle = Demangle::Never),
         ]),
-        "nanoprobe's own: names of C++ and Rust [as their sources have them](providers.md#names-of-c-and-rust): `auto`, in \
-         stacks and wherever an address is printed; `always`, also `probefunc` and `-l`; `never`",
+        "nanoprobe's own: names of C++ and Rust [as their sources have them](providers.md#names-of-c-and-rust): `auto`, \
+         wherever people read them; `always`, also where the program compares and keeps `probefunc`, and in `-l`; `never`",
     ),
     row(
         "droptags",
@@ -91,7 +91,7 @@ pub(super) const ROWS: &[Row] = &[
             ("ascii", |options| options.printing.encoding = Encoding::Ascii),
             ("utf8", |options| options.printing.encoding = Encoding::Utf8),
         ]),
-        "`ascii` or `utf8`: what bars are drawn with. By default `@`, and block elements for `aggpack`, unless \
+        "the characters of bars, `ascii` or `utf8`. By default `@`, and block elements for `aggpack`, unless \
          `TERM` is `dumb`",
     )
     .changeable(),
@@ -112,8 +112,7 @@ pub(super) const ROWS: &[Row] = &[
         "noresolve",
         "off",
         Switch(|options, on| options.printing.no_names = on),
-        "frames of stacks have no names: `libc.so.6:0x72930`, the place in the mapping, as DTrace for Linux has \
-         it",
+        "frames of stacks have no names: `libc.so.6:0x72930`, the offset in the mapping, as in DTrace for Linux",
     ),
     row(
         "printsize",
@@ -125,8 +124,8 @@ pub(super) const ROWS: &[Row] = &[
                 bytes => bytes.next_multiple_of(8),
             };
         }),
-        "bytes of what a pointer given to `print()` points to that are shown; 0, and more than 65536, is the \
-         default. In steps of eight; `setopt` changes it",
+        "how many bytes `print()` shows of the value that a pointer points to; 0, and more than 65536, mean the \
+         default. In steps of eight; `setopt` can change it",
     )
     .changeable(),
     row(
@@ -147,9 +146,16 @@ pub(super) const ROWS: &[Row] = &[
         "stackindent",
         "14",
         Number(0, 1024, |options, spaces| options.printing.stack_indent = spaces as u32),
-        "spaces in front of a frame",
+        "spaces before a frame",
     )
     .changeable(),
+    row(
+        "top",
+        "auto",
+        Switch(|options, on| options.tracing.top = Some(on)),
+        "nanoprobe's own: on a terminal, the current aggregations are shown every second, with keys to sort, to freeze \
+         and to quit; see [the screen](../tools.md#the-screen). By default only tools do this, except with `-c`",
+    ),
     row(
         "verbose",
         "off",

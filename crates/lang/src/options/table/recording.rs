@@ -8,7 +8,7 @@ use crate::options::BufferPolicy;
 const PROCESSORS_MAX: u64 = 65_535;
 /// The size of a clause's scratch memory.
 const SCRATCH_MAX: u64 = 64 << 10;
-/// Frames of a stack.
+/// The most frames of a stack.
 const FRAMES_MAX: u64 = 2048;
 
 pub(super) const ROWS: &[Row] = &[
@@ -16,15 +16,15 @@ pub(super) const ROWS: &[Row] = &[
         "aggrate",
         "1s",
         Rate(|options, ns| options.recording.aggregation_ns = ns),
-        "how often the keys of aggregations are taken over from the threads, whose room is free again then",
+        "how often the keys of aggregations are read from the threads, which frees the threads' room",
     )
     .changeable(),
     row(
         "aggsize",
         "1m",
         Room(|options, bytes| options.recording.aggregation_bytes = bytes),
-        "room for the keys that a *thread* uses within one `aggrate`; in DTrace of a CPU. As there, it is there \
-         twice: one is used while the other is emptied",
+        "room for the keys that a *thread* uses within one `aggrate`; in DTrace of a CPU. As in \
+         DTrace, there are two of them: one is used while the other is emptied",
     ),
     row(
         "bufpolicy",
@@ -37,27 +37,27 @@ pub(super) const ROWS: &[Row] = &[
             ("ring", |options| options.recording.buffer_policy = BufferPolicy::Ring),
         ]),
         "`switch`: drop when full; `fill`: record until the first buffer is full, which ends the tracing; \
-         `ring`: keep the latest. What `fill` and `ring` hold is printed at the end, and ERROR fires for the \
-         faults among it; what the tracer's own clauses (`BEGIN`, `tick`) record, at once",
+         `ring`: keep the latest. The records of `fill` and `ring` are printed at the end, and ERROR fires for the \
+         faults among them. Records of the tracer's own clauses (`BEGIN`, `tick`) are printed at once",
     ),
     row(
         "bufresize",
         "auto",
         Word(&[("auto", |_| {}), ("manual", |_| {})]),
-        "taken and ignored: nothing is resized here",
+        "accepted and ignored: nothing is resized here",
     ),
     row(
         "bufsize",
         "1m",
         Room(|options, bytes| options.recording.buffer_bytes = bytes),
-        "ring of a *thread*; in DTrace of a CPU, 4m. Of this, `aggsize` and `dynvarsize` there is at least a \
-         page",
+        "size of a *thread*'s ring; in DTrace of a CPU's, 4m. It is at least a page, and so are `aggsize` and \
+         `dynvarsize`",
     ),
     row(
         "cleanrate",
         "101hz",
         Rate(|options, ns| options.recording.clean_ns = ns),
-        "taken and ignored: dynamic variables need no cleaning here, and speculations are free at once",
+        "accepted and ignored: dynamic variables need no cleaning here, and speculations are free at once",
     ),
     row(
         "cpu",
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Row] = &[
         Number(0, PROCESSORS_MAX, |options, number| {
             options.recording.processor = Some(number as u32)
         }),
-        "only what happens on this processor is recorded; `cpu` of BEGIN, END and `tick-` is that, too",
+        "only events on this processor are recorded; in BEGIN, END and `tick-` clauses, too, `cpu` is this number",
     ),
     row(
         "dynvarsize",
@@ -102,9 +102,9 @@ pub(super) const ROWS: &[Row] = &[
         Size(0, SCRATCH_MAX, |options, bytes| {
             options.recording.scratch_bytes = Some(bytes)
         }),
-        "bytes that one `alloca`, `copyin` or `copyinstr` may take, at most 64k: a larger constant is refused \
-         (`D_ALLOCA_SIZE`), another value is out of scratch space. In DTrace it is the room of a whole clause; \
-         here that is always 64k",
+        "bytes that one `alloca`, `copyin` or `copyinstr` may take, at most 64k. A larger constant is refused \
+         (`D_ALLOCA_SIZE`); any other larger value is out of scratch space. In DTrace the option limits a whole \
+         clause, which here always has 64k",
     ),
     row(
         "specsize",
@@ -116,7 +116,7 @@ pub(super) const ROWS: &[Row] = &[
         "statusrate",
         "1s",
         Rate(|options, ns| options.recording.status_ns = ns),
-        "how often drops are looked for",
+        "how often drops are checked",
     )
     .changeable(),
     row(
@@ -138,9 +138,9 @@ pub(super) const ROWS: &[Row] = &[
         "temporal",
         "on",
         Switch(|options, on| options.recording.temporal = on),
-        "records of all threads come in the order of their time. `temporal=no`: each thread's in their order, \
-         one thread after another, at every reading; no record then carries a time, and none takes the time to \
-         read the clock (a program that speculates is timed anyway)",
+        "records of all threads are printed in the order of their time. With `temporal=no` each reading prints one \
+         thread after another, and each thread's records in their order. Then records carry no time, which saves \
+         reading the clock (except in programs with speculations)",
     ),
     row(
         "ustackframes",

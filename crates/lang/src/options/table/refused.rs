@@ -12,7 +12,7 @@ pub(super) const ROWS: &[Refused] = &[
     (&["libdir"], "libraries are read before options are: -L, -x libdir"),
     (
         &["ldpath", "syslibdir"],
-        "no D libraries come with it, and nothing is linked",
+        "nanoprobe comes without D libraries, and links nothing",
     ),
     (
         &["ctfpath", "ctypes", "dtypes", "kdefs", "knodefs", "udefs"],
@@ -20,13 +20,13 @@ pub(super) const ROWS: &[Refused] = &[
     ),
     (
         &["debug", "debugassert"],
-        "-v tells what is done, and -S what the program was compiled to",
+        "-v reports what is done, and -S prints the compiled program",
     ),
     (
         &["modpath", "procfspath", "sysslice", "useruid"],
-        "there is no kernel's side to tell it to",
+        "no part of nanoprobe runs in the kernel",
     ),
-    (&["pcapsize"], "what is printed does not depend on it"),
+    (&["pcapsize"], "the output does not depend on it"),
     (
         &[
             "amin", "core", "oformat", "pspec", "setenv", "strip", "tree", "unsetenv",

@@ -2,7 +2,7 @@
 
 use super::Kind::{Name, Number, Percent, Switch, Version, Word};
 use super::{Row, row};
-use crate::options::{EvaluationTime, ReturnForm, SelfScope, StopPolicy};
+use crate::options::{EvaluationTime, Follow, ReturnForm, SeccompPolicy, SelfScope, StopPolicy};
 
 pub(super) const ROWS: &[Row] = &[
     row(
@@ -42,22 +42,34 @@ pub(super) const ROWS: &[Row] = &[
             }),
             ("main", |options| options.tracing.evaluation_time = EvaluationTime::Main),
         ]),
-        "when a command (`-c`) is stopped and instrumented: `exec`, `preinit`, `postinit`, `main`. What the \
-         linker has called of its libraries by then (resolvers, `__libc_early_init`) is not seen",
+        "when a command (`-c`) is stopped and instrumented: `exec`, `preinit`, `postinit`, `main`. Functions of \
+         its libraries that the linker calls before that (resolvers, `__libc_early_init`) are not traced",
+    ),
+    row(
+        "follow",
+        "no",
+        Word(&[
+            ("no", |options| options.tracing.follow = Follow::No),
+            ("fork", |options| options.tracing.follow = Follow::Fork),
+            ("exec", |options| options.tracing.follow = Follow::Exec),
+            ("all", |options| options.tracing.follow = Follow::All),
+        ]),
+        "nanoprobe's own: whether children of the target are traced, too. `fork`: the processes that it forks, until they \
+         execute another program. `exec`: the programs that it and its children execute. `all`: both. Their `pid` and \
+         `ppid` are their own. See [providers](providers.md#children)",
     ),
     row(
         "maxactive",
         "4096",
         Number(1, 1 << 16, |options, calls| options.tracing.active_calls = calls as u32),
-        "calls of one thread whose return addresses may be replaced at a time (see `return`); 65536 is what a \
-         process has in all",
+        "calls of one thread whose return addresses may be replaced at a time (see `return`); a process has 65536 in all",
     ),
     row(
         "maxcost",
         "none",
         Percent(|options, hundredths| options.tracing.max_cost = Some(hundredths)),
-        "nanoprobe's own: what all probes together may take of a processor's time, as `5%`; the dearest are \
-         turned off when they take more, and named",
+        "nanoprobe's own: the share of a processor's time that all probes together may take, such as `5%`. Above it the \
+         most expensive probes are turned off, and reported",
     ),
     row(
         "return",
@@ -68,10 +80,21 @@ pub(super) const ROWS: &[Row] = &[
             ("value", |options| options.tracing.return_form = ReturnForm::Value),
             ("auto", |options| options.tracing.return_form = ReturnForm::Auto),
         ]),
-        "how a return is seen: `exits`, every way out of the function is probed, and a tail call returns when \
-         it jumps, as in DTrace; `address`, the return address is replaced at the entry (a kretprobe); `auto`, \
-         every `ret` is probed, and the return address replaced where the function jumps to another one; \
-         `value`, as `auto`, with `address` where that cannot be. See [return probes](returns.md)",
+        "how a return is detected. `exits`: every exit of the function is probed, and a tail call returns when it \
+         jumps, as in DTrace. `address`: the return address is replaced at the entry, as by a kretprobe. `auto`: \
+         every `ret` is probed, and the return address is replaced where the function jumps to another one. \
+         `value`: as `auto`, but as `address` where `auto` cannot find the return address. See [return probes](returns.md)",
+    ),
+    row(
+        "seccomp",
+        "check",
+        Word(&[
+            ("check", |options| options.tracing.seccomp = SeccompPolicy::Check),
+            ("try", |options| options.tracing.seccomp = SeccompPolicy::Try),
+        ]),
+        "nanoprobe's own: what is done with a process whose seccomp filter cannot be read. `check`: it is traced if its \
+         filter is nanoprobe's own, and a child of nanoprobe could make the calls that tracing needs. `try`: it is traced \
+         anyway; a filter that kills for such a call kills the process",
     ),
     row(
         "self",
@@ -80,8 +103,8 @@ pub(super) const ROWS: &[Row] = &[
             ("task", |options| options.tracing.self_scope = SelfScope::Task),
             ("thread", |options| options.tracing.self_scope = SelfScope::Thread),
         ]),
-        "nanoprobe's own: whose `self->` variables are: the `task`'s, which in a program of [Go](go.md) is the \
-         goroutine and elsewhere the thread, or the `thread`'s",
+        "nanoprobe's own: whether `self->` variables belong to the `task` (in a program of [Go](go.md) the goroutine, \
+         elsewhere the thread) or always to the `thread`",
     ),
     row(
         "stop",
@@ -91,8 +114,8 @@ pub(super) const ROWS: &[Row] = &[
             ("always", |options| options.tracing.stop = StopPolicy::Always),
             ("never", |options| options.tracing.stop = StopPolicy::Never),
         ]),
-        "nanoprobe's own: whether all threads stand still while probes are written: `always`, `never` (but for \
-         signal actions, the first and the last time), or `auto`: only for few probes",
+        "nanoprobe's own: whether all threads are stopped while probes are written: `always`; `never` (except for the \
+         first and the last change of signal actions); `auto`, only for few probes",
     ),
     row(
         "tactic",
@@ -114,7 +137,7 @@ pub(super) const ROWS: &[Row] = &[
         "version",
         "",
         Version,
-        "a version of D that the program asks for: up to 1.13, or 2.0, as DTrace for Linux counts. In a text \
+        "the version of D that the program asks for: up to 1.13, or 2.0, which is DTrace for Linux's number. In a text \
          for 1.0 the names of functions that came with 1.1 (`strstr`, `index`, ...) are free",
     ),
     row(

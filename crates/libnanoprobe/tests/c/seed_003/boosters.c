@@ -25,7 +25,7 @@ static void call_plain(void)
 		CHECK(plain(value) == value * 3 + 1);
 }
 
-/* How many SIGTRAPs calling plain takes, in a child. */
+/* How many SIGTRAPs occur while `run` runs in a child process. */
 static int exceptions_of(void (*run)(void))
 {
 	pid_t child = fork();
@@ -112,12 +112,13 @@ static void section_6_2_the_return_through_the_trampoline_takes_no_exception(voi
 	struct np_retprobe probe = { { NP_SIZE(struct np_retprobe), .addr = (void *)plain, .flags = flags },
 				     .handler = on_return, .form = NP_RETPROBE_ADDRESS };
 	CHECK(np_register_retprobe(&probe) == 0);
-	/* The entry's breakpoint, where that was asked for, and nothing else. */
+	/* Only the entry's breakpoint, if a breakpoint was asked for. */
 	CHECK(exceptions_of(call_with_returns) == (flags & NP_PROBE_TRAP ? CALLS : 0));
 	CHECK(np_unregister_retprobe(&probe) == 0);
 }
 
-/* Instructions that the kernel cannot boost: they refer to where they are executed, or are said to depend on it. */
+/* Instructions that the kernel cannot boost: they refer to the address at which they are executed, or the kernel
+   assumes so. */
 uint64_t unboostable(uint64_t value);
 extern const char unboostable_jump[], unboostable_call[], unboostable_cpuid[], unboostable_relative[];
 __asm__(".text\n.globl unboostable\n.type unboostable, @function\n"
@@ -153,7 +154,7 @@ static void section_6_3_instructions_that_cannot_be_boosted_are_executed_as_in_p
 		CHECK(np_register_probe(&probes[index]) == 0);
 	}
 	int traps = exceptions_of(call_unboostable);
-	/* One for each breakpoint; none of them is stepped. */
+	/* One exception for each breakpoint: no copy is stepped. */
 	if (flags & NP_PROBE_TRAP)
 		CHECK(traps == 4 * CALLS);
 	else
@@ -201,7 +202,7 @@ static void section_8_1_a_child_of_fork_inherits_the_probes(void)
 	}
 	int status;
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	/* What the child has done to its own is nothing to its parent. */
+	/* The child's changes to its probes do not affect the parent's. */
 	call_plain();
 	CHECK(pre_hits == CALLS);
 	CHECK(np_unregister_probe(&probe) == 0);

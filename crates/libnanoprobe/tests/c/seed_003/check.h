@@ -1,5 +1,5 @@
-/* What the programs of seed_003.rs share: each is a list of statements, of which it checks the one
- * that it is asked for.
+/* What the programs of seed_003.rs share: each program is a list of statements, and checks the one that its
+ * argument names.
  *
  *     program NAME FLAGS     checks one; FLAGS are those of every probe that it registers
  *     program                prints all names
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Probed, so it may do more than the compiler sees in it. What ThreadSanitizer instruments reads
- * its return address, which cannot be replaced then. */
+/* A function to be probed, so the compiler must assume nothing about it. It is not instrumented by
+ * ThreadSanitizer, whose code reads the return address, so that this could not be replaced. */
 #define FUNCTION __attribute__((noinline, noclone, noipa, no_sanitize_thread))
 #define OPAQUE __asm__ volatile("" ::: "memory")
 
@@ -32,7 +32,7 @@ struct statement {
 
 #define STATEMENT(name) { #name, name }
 
-/* NP_PROBE_NO_SIMD, NP_PROBE_TRAP, or 0. */
+/* The flags of all probes: NP_PROBE_NO_SIMD, NP_PROBE_TRAP, or 0. */
 __attribute__((unused)) static unsigned flags;
 
 static int check_one(const struct statement *statements, size_t count, int arguments, char **argument)

@@ -63,7 +63,7 @@ static void section_4_2_there_may_be_any_number_of_probes_at_one_address(void)
 	CHECK(length == PROBES);
 	for (int index = 0; index < PROBES; index++)
 		CHECK(order[index] == index);
-	/* Every other one goes, by itself; the others stay, in their order. */
+	/* Every second probe is removed, one by one. The others stay, in their order. */
 	for (int index = 0; index < PROBES; index += 2)
 		CHECK(np_unregister_probe(&probes[index]) == 0);
 	call_plain();
@@ -155,7 +155,7 @@ static int returned(struct np_retprobe_instance *instance, struct np_regs *regs)
 
 static void section_4_2_kprobes_jprobes_and_return_probes_share_an_address(void)
 {
-	/* The kernel's may have one jumper probe there; here are two. */
+	/* The kernel allows one jumper probe at an address; here there are two. */
 	struct np_jprobe jumpers[] = { { { NP_SIZE(struct np_probe), .addr = (void *)plain, .flags = flags }, (void *)mirror },
 				       { { NP_SIZE(struct np_probe), .addr = (void *)plain, .flags = flags }, (void *)mirror } };
 	struct np_retprobe returns = { { NP_SIZE(struct np_retprobe), .addr = (void *)plain, .flags = flags },

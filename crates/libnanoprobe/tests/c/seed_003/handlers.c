@@ -1,4 +1,4 @@
-/* Section 3.2: what runs at a hit, and what the thread finds behind it. */
+/* Section 3.2: what runs at a hit, and the state that the thread finds after it. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -11,7 +11,7 @@
 static volatile uint64_t cell;
 static volatile int pre_hits, post_hits;
 
-/* One instruction that does something: it adds rdi to the cell. */
+/* A function with one instruction that has an effect: it adds rdi to the cell. */
 uint64_t adds(uint64_t value, volatile uint64_t *to);
 extern const char adds_here[], adds_behind[];
 __asm__(".text\n.globl adds\n.type adds, @function\n"
@@ -121,8 +121,8 @@ static void section_3_2_without_anybody_else_the_default_handler_takes_over(void
 	CHECK(np_unregister_probe(&probe) == 0);
 }
 
-/* Calls, jumps, a conditional one, a load relative to rip; yields what all of them have
- * contributed. The callee adds its return address, as it finds it on the stack. */
+/* Calls, a jump, a conditional jump, a load relative to rip. The result shows that each was executed. The callee
+ * adds the return address that it finds on the stack. */
 uint64_t flows(uint64_t value, uint64_t *return_address);
 extern const char flows_call[], flows_returned[], flows_jump[], flows_condition[], flows_load[], flows_lea[], flows_ret[],
 	flows_inner_ret[];
@@ -180,7 +180,7 @@ static void section_3_2_instructions_that_depend_on_where_they_are_do_as_in_plac
 	flow(1);
 }
 
-/* The flags that `value` has, behind a probed instruction that leaves them. */
+/* Loads `value` into the flags, and yields the flags after a probed instruction that does not change them. */
 uint64_t keeps_flags(uint64_t value);
 extern const char keeps_flags_here[];
 __asm__(".text\n.globl keeps_flags\n.type keeps_flags, @function\n"

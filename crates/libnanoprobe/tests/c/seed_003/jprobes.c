@@ -38,7 +38,7 @@ static double many_mirror(uint64_t a, double x, uint64_t b, uint64_t c, uint64_t
 	CHECK(x == 0.5 && y == 4.0f && large.words[0] == 10 && large.words[4] == 50);
 	note(MIRROR_RAN);
 	mirrored++;
-	/* Its own copies, in registers and on the stack. */
+	/* The mirror changes its own copies of the arguments, in registers and on the stack. */
 	a = b = c = d = e = f = g = 99;
 	memset(&large, 0xee, sizeof(large));
 	x = y = -1;
@@ -83,8 +83,8 @@ static void section_4_1_1_what_the_mirror_does_to_its_arguments_stays_with_it(vo
 	CHECK(np_unregister_jprobe(&probe) == 0);
 }
 
-/* A mirror that spoils every register, those that belong to its caller, too, and has pushed
- * something when it leaves. */
+/* A mirror that spoils every register, including those that it would have to keep. When it leaves, something is
+ * still pushed on its stack. */
 void spoils(void);
 __asm__(".text\n.globl spoils\n.type spoils, @function\nspoils:\n"
 	"\tmovq $-1, %rax\n\tmovq %rax, %rbx\n\tmovq %rax, %rcx\n\tmovq %rax, %rdx\n\tmovq %rax, %rsi\n\tmovq %rax, %rdi\n"
@@ -102,7 +102,7 @@ __asm__(".text\n.globl sums\n.type sums, @function\nsums:\n"
 	"\taddq %r11, %rax\n\tmovq %xmm0, %r11\n\taddq %r11, %rax\n\tmovq %xmm1, %r11\n\taddq %r11, %rax\n\tret\n"
 	".size sums, . - sums\n");
 
-/* Calls sums with known values in all of them; they must be there afterwards. */
+/* Calls sums with known values in all of these registers. Afterwards the registers must have the same values. */
 uint64_t calls_sums(uint64_t first);
 __asm__(".text\n.globl calls_sums\n.type calls_sums, @function\ncalls_sums:\n"
 	"\tpushq %rbx\n\tpushq %rbp\n\tpushq %r12\n\tpushq %r13\n\tpushq %r14\n\tpushq %r15\n\tsubq $8, %rsp\n"

@@ -65,7 +65,7 @@ static void section_4_4_a_probe_that_is_hit_in_a_handler_is_counted_in_nmissed(v
 		CHECK(np_probe_nmissed(&on_bar) == 2 * round && np_probe_hits(&on_bar) == 0);
 	}
 	CHECK(np_probe_nmissed(&on_foo) == 0 && np_probe_hits(&on_foo) == 100);
-	/* Outside of handlers it is hit as ever. */
+	/* Outside of handlers the probe is hit as usual. */
 	CHECK(bar(1) == 7 && np_probe_hits(&on_bar) == 1 && np_probe_nmissed(&on_bar) == 200);
 	take_all();
 }
@@ -75,7 +75,7 @@ static void section_4_4_its_handlers_are_bypassed_and_its_instruction_is_execute
 	put_all();
 	for (uint64_t round = 0; round < 100; round++)
 		CHECK(foo(round) == round * 3 + 1);
-	/* That bar has done its work is what the handlers of foo check. */
+	/* The handlers of foo check that bar was executed. */
 	CHECK(foo_pre == 100 && foo_post == 100 && bar_pre == 0 && bar_post == 0);
 	CHECK(bar(1) == 7 && bar_pre == 1 && bar_post == 1);
 	take_all();
@@ -86,7 +86,7 @@ static void section_4_4_the_original_probe_goes_on_afterwards(void)
 	put_all();
 	for (uint64_t round = 0; round < 100; round++)
 		CHECK(foo(round) == round * 3 + 1);
-	/* The probe behind it on the same address, and its own post-handler. */
+	/* The later probe on the same address still fires, and so does the post-handler of this probe. */
 	CHECK(late_pre == 100 && foo_post == 100);
 	take_all();
 }
@@ -119,7 +119,7 @@ static void section_4_4_an_asynchronous_routine_may_be_what_reenters(void)
 		CHECK(foo(1) == 4 && signalled == round);
 		CHECK(np_probe_nmissed(&on_bar) == (uint64_t)round && bar_pre == 0);
 	}
-	/* The same signal outside of a handler. */
+	/* Raises the same signal outside of a handler. */
 	raise(SIGUSR1);
 	CHECK(bar_pre == 1 && np_probe_hits(&on_bar) == 1 && np_probe_nmissed(&on_bar) == 100);
 	CHECK(np_unregister_probe(&on_foo) == 0 && np_unregister_probe(&on_bar) == 0);
@@ -146,7 +146,7 @@ static void section_4_4_a_probe_that_hits_itself_recurses_once(void)
 
 static pthread_barrier_t together;
 
-/* Returns only when as many threads are in it as the barrier waits for. */
+/* A handler that waits at a barrier until enough threads are in it. */
 static int meets(struct np_probe *probe, struct np_regs *regs)
 {
 	(void)probe;
@@ -246,10 +246,10 @@ static void section_5_2_unregistering_waits_for_handlers_and_registering_does_no
 	while (!__atomic_load_n(&held, __ATOMIC_ACQUIRE))
 		usleep(100);
 	CHECK(pthread_create(&unregistering, NULL, unregisters, &on_foo) == 0);
-	/* The instruction is put back first. */
+	/* Waits until the instruction is restored, which happens first. */
 	while (!memcmp(patched, (void *)foo, sizeof(patched)))
 		usleep(100);
-	/* Others come and go meanwhile, on the same address, too. */
+	/* Meanwhile other probes come and go, also on the same address. */
 	for (int round = 0; round < 50; round++) {
 		late = (struct np_probe){ NP_SIZE(struct np_probe), .addr = (void *)(round % 2 ? foo : bar),
 					  .pre_handler = counts, .flags = flags, .user = &late_pre };
@@ -262,7 +262,7 @@ static void section_5_2_unregistering_waits_for_handlers_and_registering_does_no
 		}
 		CHECK(!__atomic_load_n(&gone, __ATOMIC_ACQUIRE));
 	}
-	/* The first instruction of foo is itself again, for who comes now. */
+	/* The first instruction of foo is the original one again for threads that come now. */
 	CHECK(foo(1) == 4);
 	__atomic_store_n(&hold, 0, __ATOMIC_RELEASE);
 	pthread_join(unregistering, NULL);

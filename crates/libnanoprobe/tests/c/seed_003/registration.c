@@ -104,7 +104,8 @@ static void section_3_handlers_that_are_not_used_are_null(void)
 	CHECK(np_unregister_probe(&probe) == 0);
 }
 
-/* As the kernel knows it: the C library's call is answered by the library, with the program's own action. */
+/* The SIGTRAP handler that the kernel has. (libnanoprobe answers the C library's call with the program's own
+ * action.) */
 static void *trap_handler(void)
 {
 	struct {
@@ -133,8 +134,8 @@ static void section_3_1_code_of_the_infrastructure_is_refused(void)
 	CHECK(np_unregister_probe(&first) == 0);
 }
 
-/* sysenter: the kernel returns to an address of its own choice. A call with an operand-size prefix
- * is of another length on another maker's processor. Neither is executed. */
+/* sysenter: the kernel returns to an address of its own choice. A call with an operand-size prefix has different
+ * lengths on Intel's and AMD's processors. Neither is executed. */
 uint64_t unsafe(void);
 extern const char unsafe_sysenter[], unsafe_call[], unsafe_data[];
 __asm__(".text\n.globl unsafe\n.type unsafe, @function\n"
@@ -157,7 +158,7 @@ static void section_3_1_instructions_that_are_unsafe_to_probe_are_refused(void)
 	CHECK(unsafe() == 77);
 }
 
-/* A counter of states: 0 of 4 unregistered, 2 registered, odd: it changes. */
+/* A counter whose remainder by 4 says the probe's state: 0: unregistered; 2: registered; odd: changing. */
 static uint64_t state;
 static int stop;
 

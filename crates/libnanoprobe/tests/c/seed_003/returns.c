@@ -1,4 +1,4 @@
-/* Section 4.3: return probes. Each statement is checked of both forms. */
+/* Section 4.3: return probes. Each statement is checked for both forms. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -72,7 +72,7 @@ static void section_4_3_execution_continues_at_the_real_return_address(void)
 {
 	FOR_EACH_FORM {
 		put((void *)twice, form, 0);
-		/* The call is where the label in front of it says. */
+		/* The label in front of the call gives the call's address. */
 		uint64_t result, address;
 		__asm__ volatile("movl $21, %%edi\n\tsubq $136, %%rsp\n\tcall twice\n1:\taddq $136, %%rsp\n\tleaq 1b(%%rip), %1"
 				 : "=&a"(result), "=&r"(address)
@@ -139,12 +139,12 @@ static void section_4_3_1_several_instances_are_active_at_a_time(void)
 static void section_4_3_1_with_maxactive_too_low_some_are_missed_and_counted(void)
 {
 	FOR_EACH_FORM {
-		/* Alone: of each ten nested calls the outermost has the instance. */
+		/* There is one instance: of each ten nested calls, only the outermost call gets it. */
 		put((void *)descend, form, 1);
 		descends(NULL);
 		CHECK(np_probe_hits(&probe.probe) == ROUNDS && np_retprobe_nmissed(&probe) == ROUNDS * DEPTH);
 		CHECK(np_unregister_retprobe(&probe) == 0);
-		/* All at once: exactly all calls. */
+		/* All threads at once: the counts add up to exactly all calls. */
 		put((void *)descend, form, 1);
 		run_threads(descends);
 		uint64_t hits = np_probe_hits(&probe.probe), missed = np_retprobe_nmissed(&probe);
@@ -178,7 +178,7 @@ static void section_4_3_1_a_function_may_yield_and_another_task_enter_it(void)
 		for (uint64_t index = 0; index < 3; index++)
 			CHECK(pthread_create(&threads[index], NULL, waits_once, (void *)index) == 0);
 		pthread_barrier_wait(&inside);
-		/* All three are inside; two have an instance. */
+		/* All three threads are inside of the function, and two have an instance. */
 		CHECK(seen_calls == 2 && seen_returns == 0 && np_retprobe_nmissed(&probe) == 1);
 		pthread_barrier_wait(&inside);
 		for (int index = 0; index < 3; index++)
@@ -290,8 +290,8 @@ static void section_4_3_2_stack_traces_show_real_addresses_not_a_trampolines(voi
 		}
 		CHECK(frames_count[0] >= 3 && frames_count[0] == frames_count[1]);
 		CHECK(frames[0][1] == frames[1][1]);
-		/* What the trace costs: the real address was put back, so this return was not seen, and is told to be so when
-		 * the next call needs its place. */
+		/* The stack trace has a price: the real address was put back, so this return was not seen. The call is counted
+		 * as abandoned when the next call needs its place. */
 		int lost = form == NP_RETPROBE_ADDRESS;
 		CHECK(looks_at_one_place(1) == 2 && seen_calls == 2 && seen_returns == (lost ? 0 : 2));
 		CHECK(np_retprobe_abandoned(&probe) == (uint64_t)lost && np_retprobe_nmissed(&probe) == 0);

@@ -8,6 +8,8 @@ use nanoprobe_target::{Exit, Process};
 use super::Attached;
 use crate::detach::Detached;
 use crate::error::SessionError;
+use crate::followed::Followed;
+use crate::programs::Programs;
 use crate::session::ended::Ended;
 use crate::session::output::Output;
 
@@ -29,7 +31,9 @@ impl Attached {
             let wait = timer.unwrap_or(STEP).min(STEP);
             match self.known().process().cloned() {
                 Some(process) if self.known().loaded => {
-                    if let Some(exit) = process.wait_exit(Some(wait)) {
+                    if self.exited.is_some() {
+                        std::thread::sleep(wait);
+                    } else if let Some(exit) = self.timers.wait(&process, wait, &mut self.tracing) {
                         self.note_exit(exit)?;
                     }
                 }
@@ -41,9 +45,63 @@ impl Attached {
         Ok(self.tracing.outputs.drain(..).collect())
     }
 
+    /// Yields what has happened since the last call, without waiting.
+    ///
+    /// # Errors
+    /// As [`Attached::step`].
+    pub fn poll(&mut self) -> Result<Vec<Output>, SessionError> {
+        self.look()?;
+        Ok(self.tracing.outputs.drain(..).collect())
+    }
+
+    /// Answers the requests of threads that are about to execute programs.
+    ///
+    /// # Errors
+    /// The arena is damaged.
+    pub fn serve(&mut self, programs: &mut Programs) -> Result<(), SessionError> {
+        self.requests
+            .as_mut()
+            .map_or(Ok(()), |requests| programs.serve(requests))
+    }
+
+    /// The process has executed another program, which has a session of its own. This one goes on for its children.
+    ///
+    /// # Errors
+    /// The arena is damaged.
+    pub fn replaced(&mut self) -> Result<(), SessionError> {
+        if let Some(presence) = &mut self.presence {
+            presence.attachment.leave_behind();
+        }
+        self.is_replaced = true;
+        self.timers.end(&mut self.tracing)?;
+        self.note_exit(Exit::Unknown)
+    }
+
     /// Whether there is nothing more to wait for.
     pub fn is_finished(&self) -> bool {
-        self.tracing.exit_status().is_some() || self.exited.is_some() || self.filled
+        self.tracing.exit_status().is_some() || self.has_ended() || self.filled
+    }
+
+    /// Whether the target has ended, and all children that are followed.
+    pub fn has_ended(&self) -> bool {
+        self.exited.is_some() && self.followed.as_ref().is_none_or(Followed::have_ended)
+    }
+
+    /// Frees what ended children have left, and finds out after the target's end whether children live.
+    fn look_at_children(&mut self) -> Result<(), SessionError> {
+        let (Some(followed), Some(presence)) = (&mut self.followed, &self.presence) else {
+            return Ok(());
+        };
+        let came = followed.look(&presence.attachment, self.exited.is_some())?;
+        if followed.has_new_libraries(&presence.attachment)? {
+            self.tracing.warn(
+                "a forked child has changed its list of libraries: libraries that a child loads have no probes there",
+            );
+        }
+        self.tracing
+            .outputs
+            .extend(came.into_iter().map(|pid| Output::Child { pid }));
+        Ok(())
     }
 
     fn look(&mut self) -> Result<(), SessionError> {
@@ -54,21 +112,25 @@ impl Attached {
         }
         self.look_for_exec();
         self.look_at_target()?;
+        self.look_at_children()?;
         let tracing = &mut self.tracing;
         match tracing.known.compiled.options.recording.buffer_policy {
             BufferPolicy::Switch => tracing.take_records()?,
-            // Read at the end, which comes when the first record has found no room.
+            // With this policy, records are read at the end, which comes when the first record has found no room.
             BufferPolicy::Fill => self.filled |= tracing.losses()?.drops > 0,
             BufferPolicy::Ring => {}
         }
         let is_alive = self.exited.is_none();
+        let has_children = self.followed.as_ref().is_some_and(|followed| !followed.have_ended());
         if let Some(presence) = &mut self.presence
             && is_alive
             && tracing.known.loaded
         {
-            presence.attachment.reuse_threads()?;
+            let of_children = self.followed.as_ref().map_or(0, Followed::contexts);
+            presence.attachment.reuse_threads(of_children)?;
         }
-        tracing.turn_aggregations(is_alive)?;
+        tracing.turn_aggregations(is_alive || has_children)?;
+        tracing.look_for_code()?;
         self.timers.fire(tracing)?;
         tracing.look_for_exit()?;
         if let Some(presence) = &mut self.presence
@@ -97,7 +159,8 @@ impl Attached {
 
     fn note_exit(&mut self, exit: Exit) -> Result<(), SessionError> {
         self.exited = Some(exit);
-        self.tracing.take_records()
+        self.tracing.take_records()?;
+        self.tracing.look_for_code()
     }
 
     /// After the process executes another program, samples go on with that program's code.
@@ -111,11 +174,14 @@ impl Attached {
     }
 
     /// Takes the patches out. [`Ended::remaining`] yields what was recorded until then. A command that was started
-    /// for the session runs on until then, and is killed when the session is dropped.
+    /// for the session keeps running, and is killed when the session is dropped.
     ///
     /// # Errors
     /// The target could not be restored: the message says what is left, and `nanoprobe restore` may try again.
     pub fn end(mut self) -> Result<(Ended, Detached), SessionError> {
+        if let Some(requests) = &self.requests {
+            requests.end();
+        }
         // An error in the last samples, for example from a damaged arena, must not keep probes in the text.
         let sampled = self.timers.end(&mut self.tracing);
         self.look_for_exec();
@@ -134,8 +200,19 @@ impl Attached {
             self.note_exit(exit)?;
             detached = Ok(Detached::default());
         }
+        // Now a process that is forked from the target has its own text.
+        if let (Some(followed), Some(presence)) = (&mut self.followed, &self.presence)
+            && !followed.have_ended()
+        {
+            let process = (&presence.attachment.process, self.exited.is_none());
+            let warnings = followed.restore(process, presence.attachment.addresses.arena);
+            warnings.into_iter().for_each(|text| self.tracing.warn(text));
+        }
         let detached = detached?;
         sampled?;
+        if self.is_replaced {
+            self.exited = self.tracing.known.process().and_then(Process::try_wait);
+        }
         let mut tracing = self.tracing;
         tracing.lost.calls += detached.abandoned_calls;
         let rounds = tracing.consumer.rounds_of_full_rings(&tracing.known.compiled.layout);

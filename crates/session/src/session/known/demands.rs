@@ -17,8 +17,16 @@ use crate::probes::{Place, Spot};
 use crate::thread_key;
 use crate::thread_key::Seen;
 
-/// Among so many functions it is likely that some function jumps to another one.
+/// Among this many functions it is likely that one of them jumps to another.
 const FUNCTIONS_MAX: usize = 1024;
+
+/// The function that chooses what an IFUNC is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::session) struct Resolver {
+    /// The index of its module.
+    pub module: usize,
+    pub address: TargetAddress,
+}
 
 impl Known {
     /// `seen`: what the threads of a running program have shown.
@@ -71,13 +79,17 @@ impl Known {
             walks_stacks: needs.walks_stacks,
             stop: self.compiled.options.tracing.stop,
             active_calls: self.compiled.options.tracing.active_calls,
+            follows_programs: self.compiled.options.tracing.follow.programs(),
+            follows: self.compiled.options.tracing.follow.forks(),
+            parent: self.codegen.constants.ppid,
         })
     }
 
     /// The dynamic linker's debugger hook: called whenever its list of libraries changes. Its module and its place.
     pub(in crate::session) fn linker_hook(&self) -> Option<(usize, ImageAddress)> {
         let all = || self.modules.list().iter().enumerate();
-        // The linker has it, where there is one. Elsewhere it is looked for in all symbols of all modules.
+        // If there is a dynamic linker, it has the hook. Otherwise the hook is looked for in all symbols of all
+        // modules.
         let linkers = all().filter(|(_, module)| module.kind() == ModuleKind::Linker);
         linkers.chain(all()).find_map(|(index, module)| {
             let symbols = ["_dl_debug_state", "dl_debug_state"];
@@ -87,7 +99,7 @@ impl Known {
     }
 
     /// Resolvers that matter and are not resolved yet.
-    pub(in crate::session) fn unresolved(&self, first: usize) -> Vec<TargetAddress> {
+    pub(in crate::session) fn unresolved(&self, first: usize) -> Vec<Resolver> {
         let enabled = self.enablings.list().iter().skip(first);
         let functions = enabled.filter_map(|enabling| match self.probes.get(enabling.probe)?.place {
             Place::Function { module, function, .. } => Some((module, function)),
@@ -100,20 +112,21 @@ impl Known {
             .map(|(.., later)| (later.module, later.function));
         let mut list = Vec::new();
         let mut last = None;
-        for (module, function) in functions.chain(later) {
+        for (index, function) in functions.chain(later) {
             // Neighbours in the list are mostly probes on one function.
-            if last.replace((module, function)) == Some((module, function)) {
+            if last.replace((index, function)) == Some((index, function)) {
                 continue;
             }
-            let Some(module) = self.modules.list().get(module) else {
+            let Some(module) = self.modules.list().get(index) else {
                 continue;
             };
             let Some(function) = module.functions().get(function) else {
                 continue;
             };
             if let FunctionKind::Ifunc { resolver } = function.kind {
-                let resolver = module.bias().to_target(resolver);
-                if !self.choices.contains_key(&resolver) && !list.contains(&resolver) {
+                let address = module.bias().to_target(resolver);
+                let resolver = Resolver { module: index, address };
+                if !self.choices.contains_key(&address) && !list.contains(&resolver) {
                     list.push(resolver);
                 }
             }

@@ -15,6 +15,23 @@ use crate::interrupt;
 use crate::probes::{Later, Line, describe, hint_for_elsewhere, hint_for_fields, is_target_provider, matching_name};
 use crate::statics::{names_provider, provider_of};
 
+/// A module whose functions have lost their names.
+pub struct Stripped {
+    /// Its file's name.
+    pub module: String,
+    /// How many functions have a name.
+    pub named: usize,
+    /// How many are named by the address where they begin.
+    pub unnamed: usize,
+    /// The name of one such function.
+    pub example: Option<String>,
+}
+
+/// One of the functions of a module that no symbol names.
+fn unnamed_of(module: &Module) -> Option<&Function> {
+    module.functions().iter().find(|function| !function.is_named)
+}
+
 impl Known {
     /// The descriptions that match nothing, with their clauses and their numbers in the clauses.
     fn without_match(&self) -> impl Iterator<Item = (usize, usize, &ProbeDescription)> {
@@ -31,16 +48,23 @@ impl Known {
         })
     }
 
-    /// Modules with probes whose functions have lost their names, and how many functions have one.
-    pub fn stripped(&self) -> Vec<(String, usize)> {
+    /// Modules with probes whose functions have lost their names.
+    pub fn stripped(&self) -> Vec<Stripped> {
         let with_probes: BTreeSet<&str> = self.probes.iter().map(|probe| &*probe.module).collect();
         let modules = self.modules.list().iter();
         let stripped = modules.filter(|module| {
             module.kind() == ModuleKind::Executable && !module.has_full_symbols() && with_probes.contains(module.name())
         });
-        stripped
-            .map(|module| (module.name().to_owned(), module.functions().len()))
-            .collect()
+        let of = |module: &Module| {
+            let named = module.functions().iter().filter(|function| function.is_named).count();
+            Stripped {
+                module: module.name().to_owned(),
+                named,
+                unnamed: module.functions().len() - named,
+                example: unnamed_of(module).map(|function| function.name.to_string()),
+            }
+        };
+        stripped.map(of).collect()
     }
 
     /// The descriptions that match nothing, in the order of the text.
@@ -51,7 +75,9 @@ impl Known {
     }
 
     pub(in crate::session) fn check_matches(&self) -> Result<(), SessionError> {
-        if self.compiled.options.tracing.allow_unmatched || interrupt::requested() {
+        let tracing = &self.compiled.options.tracing;
+        // Another program may have what this one has not.
+        if tracing.allow_unmatched || tracing.follow.programs() || interrupt::requested() {
             return Ok(());
         }
         if let Some((clause, number, description)) = self.without_match().next() {
@@ -142,7 +168,8 @@ impl Known {
             let names = module.names();
             description.module.is_empty() || names.iter().any(|name| glob::matches(&description.module, name))
         });
-        let functions = modules.flat_map(Module::functions).flat_map(Function::names);
+        let functions = modules.flat_map(Module::functions).filter(|function| function.is_named);
+        let functions = functions.flat_map(Function::names);
         let meant = spelling::nearest(&wanted, functions)?;
         Some(format!(" (did you mean {meant}?)"))
     }
@@ -157,11 +184,19 @@ impl Known {
         };
         let mut named = self.modules.list().iter().filter(is_named);
         let module = named.find(|module| module.kind() != ModuleKind::Vdso && !module.has_full_symbols())?;
+        let by_address = match unnamed_of(module) {
+            Some(function) => format!(
+                "a function by where it begins, pid$target:{}:{}:entry",
+                description.module, function.name
+            ),
+            None => format!(
+                "an instruction by its address, pid$target:{}:-:401f2c",
+                description.module
+            ),
+        };
         Some(format!(
-            " ({} is stripped: only what it exports has a name; install its debug file, or name an instruction by its address, \
-             pid$target:{}:-:401f2c)",
-            module.name(),
-            description.module
+            " ({} is stripped: only what it exports has a name; install its debug file, or name {by_address})",
+            module.name()
         ))
     }
 

@@ -2,23 +2,26 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::thread::Builder;
 
 use nanoprobe_lang::glob;
 use nanoprobe_lang::program::ProbeDescription;
-use nanoprobe_symbols::FunctionKind;
+use nanoprobe_patch::Replacement;
+use nanoprobe_symbols::{FunctionKind, Module};
 use nanoprobe_target::Process;
 use nanoprobe_text::code::Instructions;
+use nanoprobe_text::read_functions;
 
 use super::Known;
 use crate::enable::{By, Context};
 use crate::error::SessionError;
 use crate::names::NameError;
 use crate::placement::{Refused, RefusedBecause, extent_of_choice};
-use crate::probes::{Candidate, Later, Line, Matched, Place, ProbeIndex, describe, is_target_provider};
+use crate::probes::{Candidate, Later, Line, Matched, Place, ProbeIndex, describe, is_target_provider, may_match};
 use crate::progress::Work;
 use crate::semaphores::Wanted;
 use crate::statics::may_be_static;
-use crate::{interrupt, progress};
+use crate::{interrupt, progress, shims};
 
 impl Known {
     pub(in crate::session) fn match_tracer(&mut self) -> Result<(), SessionError> {
@@ -38,6 +41,7 @@ impl Known {
     /// Matches the descriptions against the modules from index `first` on.
     pub(in crate::session) fn match_target(&mut self, first: usize) -> Result<(), SessionError> {
         let _matching = progress::doing(Work::Matching, 0);
+        self.read_functions(first);
         for clause in 0..self.compiled.program.clauses.len() {
             if interrupt::requested() {
                 return Ok(());
@@ -69,6 +73,45 @@ impl Known {
             }
         }
         Ok(())
+    }
+
+    /// Reads the functions of the modules from index `first` on in which descriptions look for functions. Meanwhile
+    /// another thread finds where shims belong in the modules from there on, since any probe needs them.
+    fn read_functions(&mut self, first: usize) {
+        let clauses = 0..self.compiled.program.clauses.len();
+        let descriptions: Vec<ProbeDescription> = clauses
+            .flat_map(|clause| self.own_descriptions(clause))
+            .map(|(_, description)| description)
+            .filter(|description| is_target_provider(description) && Line::of(description).is_none())
+            .collect();
+        let is_asked = |module: &&Module| descriptions.iter().any(|description| may_match(description, module));
+        let modules = self.modules.list().iter().skip(first);
+        let asked: Vec<&Module> = modules.filter(is_asked).collect();
+        if asked.is_empty() {
+            return;
+        }
+        let (indexes, others): (Vec<usize>, Vec<&Module>) =
+            self.loaded_modules().filter(|(index, _)| *index >= first).unzip();
+        let executes = self.compiled.options.tracing.follow.programs();
+        let found = std::thread::scope(|scope| {
+            let find = || shims::find_all(&others, executes, interrupt::requested);
+            let thread = Builder::new().spawn_scoped(scope, find);
+            read_functions(&asked);
+            thread.ok().and_then(|thread| thread.join().ok())
+        });
+        self.shims.extend(indexes.into_iter().zip(found.unwrap_or_default()));
+    }
+
+    /// Where shims belong in the modules with these indexes. What was found while functions were read is handed over.
+    pub(in crate::session) fn take_shims(&mut self, indexes: &[usize]) -> Vec<Vec<Replacement>> {
+        let executes = self.compiled.options.tracing.follow.programs();
+        let mut known = std::mem::take(&mut self.shims);
+        let mut found = |index: &usize| {
+            let module = self.modules.list().get(*index);
+            let find = || module.map_or_else(Vec::new, |module| shims::find(module, executes));
+            known.remove(index).unwrap_or_else(find)
+        };
+        indexes.iter().map(&mut found).collect()
     }
 
     /// A clause's descriptions, with their numbers, except those of other processes that the program traces.
@@ -211,11 +254,22 @@ impl Known {
     }
 
     pub(in crate::session) fn descriptions(&self, clause: usize) -> Vec<ProbeDescription> {
-        self.program()
-            .clauses
-            .get(clause)
-            .map(|clause| clause.probes.clone())
-            .unwrap_or_default()
+        let found = self.program().clauses.get(clause);
+        let mut descriptions = found.map(|clause| clause.probes.clone()).unwrap_or_default();
+        if let (Some(root), Some(process)) = (self.root, &self.process) {
+            for description in &mut descriptions {
+                mean_this_process(&mut description.provider, root, process.pid());
+            }
+        }
+        descriptions
+    }
+}
+
+/// `pid$target` is any process of the run: the number of the first one becomes that of this process.
+fn mean_this_process(provider: &mut String, root: i32, pid: i32) {
+    let name = provider.strip_suffix(&root.to_string());
+    if let Some(name) = name.filter(|name| !name.ends_with(|last: char| last.is_ascii_digit())) {
+        *provider = format!("{name}{pid}");
     }
 }
 

@@ -12,7 +12,7 @@ use crate::beside::{Aborted, Extent};
 use crate::error::SessionError;
 use crate::session::tracing::Tracing;
 
-/// At most so many foreign breakpoints are reported.
+/// At most this many foreign breakpoints are reported.
 const TOLD_MAX: usize = 8;
 
 impl Presence {
@@ -46,7 +46,7 @@ impl Presence {
     /// Gives back the room of libraries that are gone.
     pub(in crate::session) fn collect(&mut self, tracing: &Tracing) -> Result<(), SessionError> {
         match self.attachment.collect() {
-            // It is tried again later. If there is no room in the end, that is an error then.
+            // A later call tries again. A change that finds no room reports an error of its own.
             Err(SessionError::Stop(_) | SessionError::Remote(_)) => Ok(()),
             Err(_) if tracing.known.target_is_gone() => Ok(()),
             other => other,

@@ -56,7 +56,8 @@ pub(in crate::session) fn enter(
         if !is_running || !error.is_another_tracers() || Instant::now() > deadline {
             return Err(presence.not_begun(known, error));
         }
-        // Its lock goes with it: what could not be taken back now counts as left by a dead tracer.
+        // The arena's lock is released with `presence`: what could not be taken back now counts as left by a dead
+        // tracer.
         drop(presence);
         give_way(process, deadline)?;
     }

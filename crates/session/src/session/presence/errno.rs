@@ -11,7 +11,7 @@ use crate::error::SessionError;
 use crate::session::known::Known;
 use crate::session::tracing::Tracing;
 
-/// The functions that yield its address: in glibc and musl, and in bionic.
+/// The functions that yield the address of errno: in glibc and musl, and in bionic.
 const FUNCTIONS: [&str; 2] = ["__errno_location", "__errno"];
 /// Bytes of the function that are read.
 const FUNCTION_BYTES: u64 = 32;

@@ -3,7 +3,7 @@
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::ControlBlock;
 use nanoprobe_patch::{Fire, TargetAddress};
-use nanoprobe_target::MemoryError;
+use nanoprobe_target::{MemoryError, Pauses};
 
 use super::Presence;
 use crate::error::SessionError;
@@ -58,7 +58,7 @@ impl Presence {
     /// Matches and places probes in the modules that have come.
     pub(super) fn update_libraries(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
         let changes = tracing.known.update_modules()?;
-        // Their patches are gone too; other mappings may take their place.
+        // The patches in these ranges are gone too; other mappings may take the place of the ranges.
         for range in &changes.gone {
             self.placed.fired.retain(|start, _| !range.contains(start));
             self.return_hooks.retain(|address| !range.contains(address));
@@ -84,17 +84,18 @@ impl Presence {
             || !known.matches.later.is_empty()
             || came && (known.enablings.needs().walks_stacks || shims)
         {
+            let mut pauses = Pauses::default();
             if !known.unresolved(first).is_empty() {
-                let mut stopped = self.attachment.process.clone().stop_one()?;
-                self.resolve_ifuncs(tracing, &mut stopped, first)?;
-                stopped.release();
+                let stopped = self.attachment.process.clone().stop_one()?;
+                self.resolve_ifuncs(tracing, stopped, first, &mut pauses)?;
                 tracing.known.match_choices()?;
             }
             self.attachment.look_for_holes()?;
             let armed = self.place(tracing, first, module, &[], None)?;
+            pauses.add(&armed.pauses);
             tracing.outputs.push_back(Output::Library {
                 sites: armed.patches,
-                pauses: armed.pauses,
+                pauses,
             });
         }
         if first_time {
@@ -118,6 +119,10 @@ impl Presence {
             return false;
         }
         self.attachment.leave_behind();
+        // The new program has a session of its own, or its reason for none was told.
+        if self.attachment.parameters.follows_programs {
+            return true;
+        }
         let program = std::fs::read_link(format!("/proc/{}/exe", process.living_thread())).unwrap_or_default();
         let warning = format!(
             "process {} executed {}: its probes are gone",

@@ -1,16 +1,15 @@
 //! Probes are planned, written and armed: when a session begins, and whenever libraries come.
 
 use std::mem::offset_of;
-use std::thread::Builder;
+use std::ops::Range;
 use std::time::Duration;
 
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::Memory as _;
 use nanoprobe_arena::layout::Control;
-use nanoprobe_patch::Replacement;
-use nanoprobe_symbols::Module;
 use nanoprobe_target::{Pauses, Seccomp, Stopped};
 use nanoprobe_text::code::Neighbours;
+use nanoprobe_text::modules::{Modules, permanent};
 
 use super::entering::release_one;
 use super::returns::return_policy;
@@ -27,9 +26,6 @@ use crate::session::tracing::Tracing;
 use crate::small_stack::small_stacks;
 use crate::{interrupt, shims, unwinding};
 
-/// So many probes are planned long enough for another thread to be of use meanwhile.
-const PROBES_FOR_A_THREAD: usize = 256;
-
 impl Presence {
     /// Fires BEGIN, and places the probes. `stopped`: the threads that are stopped since the arena was mapped.
     ///
@@ -39,22 +35,18 @@ impl Presence {
         &mut self,
         tracing: &mut Tracing,
         timers: &mut Timers,
-        mut stopped: Stopped,
+        stopped: Stopped,
         mut pauses: Pauses,
     ) -> Result<Begun, SessionError> {
         let started = stopped.is_whole_process();
-        // A command that is let go must find a fresh heartbeat, however long its probes took.
+        // A command that starts to run must find a fresh heartbeat, however long its probes took.
         let _heartbeat = self.heartbeat();
         // Before a program's first instruction, resolvers would choose by processor features that have not been
-        // read yet.
-        if !started {
-            self.resolve_ifuncs(tracing, &mut stopped, 0)?;
-        }
-        // A running target goes on while its probes are matched and planned.
+        // read yet. A running target keeps running while its probes are matched and planned.
         let stopped = if started {
             Some(stopped)
         } else {
-            release_one(stopped, &mut pauses);
+            self.resolve_ifuncs(tracing, stopped, 0, &mut pauses)?;
             None
         };
         tracing.initialise_dynamic()?;
@@ -64,7 +56,9 @@ impl Presence {
         }
         let mut first = tracing.known.enablings.list().len();
         if !self.listing {
-            tracing.fire_all(|place| *place == Place::Begin, [0; 10])?;
+            if !tracing.known.is_followed() {
+                tracing.fire_all(|place| *place == Place::Begin, [0; 10])?;
+            }
             timers.start(tracing);
             first = 0;
         }
@@ -106,18 +100,16 @@ impl Presence {
         let hooked: Vec<u64> = addresses.map(|address| address.0).collect();
         let hooks: Vec<Hook> = hooks.iter().chain(&unwinders).copied().collect();
         let attachment = &self.attachment;
-        let modules = self.without_shims(known);
-        let (placement, found) = self.planned_with_shims(known, first, &hooks, &modules);
-        let mut placement = placement?;
+        let mut placement = planned(known, &self.placed, attachment, first, &hooks)?;
         if interrupt::requested() {
             return Ok(Armed::default());
         }
-        let has_shims = !placement.changes.patches.is_empty() || attachment.shimmed.is_some();
+        let has_shims = self.wants_shims(&placement);
         if has_shims {
-            let found = found.unwrap_or_else(|| shims::find_all(&modules, interrupt::requested));
-            let agent = |function| attachment.agent(function);
-            shims::add(&mut placement, modules.into_iter().zip(found), agent);
+            let indexes = self.without_shims(known);
+            self.add_shims(&mut tracing.known, &indexes, &mut placement);
         }
+        let known = &tracing.known;
         if interrupt::requested() {
             return Ok(Armed::default());
         }
@@ -126,8 +118,8 @@ impl Presence {
         if has_shims {
             attachment.shimmed = Some(known.modules.list().len());
         }
-        let process = attachment.process.clone();
-        let mut pauses = Pauses::default();
+        attachment.permanent = permanent_ranges(&known.modules);
+        let (process, mut pauses) = (attachment.process.clone(), Pauses::default());
         let takes_returns = placement.patches.iter().any(|patch| patch.takes_return) && !attachment.returns.mapped;
         let map = |attachment: &mut Attachment, stopped: &mut Stopped| {
             attachment.map_regions(stopped, &placement.regions)?;
@@ -171,29 +163,28 @@ impl Presence {
         Ok(armed)
     }
 
-    /// A placement, and where shims belong in some modules, as far as another thread has looked meanwhile.
-    fn planned_with_shims(
-        &self,
-        known: &Known,
-        first: usize,
-        hooks: &[Hook],
-        modules: &[&Module],
-    ) -> (Result<Placement, SessionError>, Option<Vec<Vec<Replacement>>>) {
-        let is_much = known.enablings.list().len() >= first + PROBES_FOR_A_THREAD;
-        std::thread::scope(|scope| {
-            let find = || shims::find_all(modules, interrupt::requested);
-            let thread = is_much.then(|| Builder::new().spawn_scoped(scope, find));
-            let placement = planned(known, &self.placed, &self.attachment, first, hooks);
-            let found = thread.and_then(Result::ok).and_then(|thread| thread.join().ok());
-            (placement, found)
-        })
+    /// Whether the agent must stand before system calls.
+    fn wants_shims(&self, placement: &Placement) -> bool {
+        let attachment = &self.attachment;
+        let follows = attachment.parameters.follows_programs;
+        follows || attachment.shimmed.is_some() || !placement.changes.patches.is_empty()
     }
 
-    /// The modules that have come since the last shims were placed.
-    fn without_shims<'k>(&self, known: &'k Known) -> Vec<&'k Module> {
+    /// Adds the shims of modules to a placement.
+    fn add_shims(&self, known: &mut Known, modules: &[usize], placement: &mut Placement) {
+        let found = known.take_shims(modules);
+        let list = known.modules.list();
+        let modules = modules.iter().filter_map(|index| list.get(*index));
+        shims::add(placement, modules.zip(found), |function| {
+            self.attachment.agent(function)
+        });
+    }
+
+    /// The indexes of the modules that have come since the last shims were placed.
+    fn without_shims(&self, known: &Known) -> Vec<usize> {
         let first = self.attachment.shimmed.unwrap_or(0);
-        let modules = known.loaded_modules().filter(|(index, _)| *index >= first);
-        modules.map(|(_, module)| module).collect()
+        let indexes = known.loaded_modules().map(|(index, _)| index);
+        indexes.filter(|index| *index >= first).collect()
     }
 
     /// Publishes what handlers read besides their arguments: unwinding tables (of the modules from index `module`
@@ -209,7 +200,9 @@ impl Presence {
         parameters.reads_memory |= needs.reads_memory;
         if attachment.parameters.walks_stacks {
             let first = if walks_anew { 0 } else { module };
-            unwinding::publish(attachment, &known.modules, first)?;
+            let interpreted = &mut known.interpreted.borrow_mut();
+            unwinding::publish(attachment, interpreted, &known.modules, first)?;
+            interpreted.tell_makers(&known.modules, || known.perf_map.borrow().exists());
         }
         if attachment.parameters.reads_memory {
             self.ranges.publish(attachment)?;
@@ -294,4 +287,10 @@ pub(in crate::session) fn plan(known: &Known, placed: &Placed) -> Result<Changes
     let layout = known.compiled.layout.clone();
     let attachment = Attachment::prepare(process.clone(), &process.map()?, layout, parameters)?;
     Ok(planned(known, placed, &attachment, 0, &[])?.changes)
+}
+
+/// Where the modules lie that the program keeps.
+fn permanent_ranges(modules: &Modules) -> Vec<Range<u64>> {
+    let permanent = permanent(modules.list()).into_iter();
+    permanent.filter_map(|index| modules.range(index)).collect()
 }

@@ -56,7 +56,7 @@ impl Tracing {
     }
 }
 
-/// Marks a context; whether no handler runs in its thread from now on.
+/// Marks a context. Yields whether no handler runs in its thread from now on.
 fn close(memory: &Mapping, busy: u64) -> Result<bool, SessionError> {
     Ok(memory.load_u64(busy)? == BUSY_FOR_EVER || memory.compare_exchange_u64(busy, 0, BUSY_FOR_EVER)?)
 }

@@ -1,0 +1,96 @@
+//! What is known of a code object, of whichever runtime.
+
+use nanoprobe_arena::layout::{
+    POSITION_INLINED, RUNTIME_JAVA, RUNTIME_JAVA_CODE, RUNTIME_JAVA_INTERPRETER, RUNTIME_JAVA_STUB, RUNTIME_JAVASCRIPT,
+    RUNTIME_PYTHON,
+};
+
+use crate::{Function, POSITION_UNKNOWN, hotspot, python};
+
+/// A code object with its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// A function of Python.
+    Python(python::Code),
+    /// A method of Java.
+    Java(hotspot::Method),
+    /// A stub of HotSpot's.
+    Stub(String),
+    /// An object of this kind that was gone, or no longer what the agent had seen.
+    Gone(u64),
+}
+
+impl Code {
+    /// The function at a position, as a stack shows it.
+    pub fn at(&self, position: Option<u32>) -> String {
+        match self {
+            Code::Python(code) => {
+                let lines = code.lines.as_ref().filter(|_| position != Some(POSITION_UNKNOWN));
+                code.function.at(lines.and_then(|lines| lines.line(position)))
+            }
+            Code::Java(method) if position == Some(POSITION_INLINED) => {
+                format!("{} [inlined functions are not known]", method.function.shown())
+            }
+            Code::Java(method) => {
+                let line = method.lines.as_ref().zip(position);
+                method
+                    .function
+                    .at(line.and_then(|(lines, position)| lines.line(position)))
+            }
+            Code::Stub(name) => format!("[stub {name}]"),
+            Code::Gone(kind) => without_name(*kind).to_owned(),
+        }
+    }
+
+    /// The function without a line.
+    pub fn shown(&self) -> String {
+        match self {
+            Code::Python(python::Code { function, .. }) | Code::Java(hotspot::Method { function, .. }) => {
+                Function::shown(function)
+            }
+            Code::Stub(_) | Code::Gone(_) => self.at(None),
+        }
+    }
+
+    /// The size of its table of lines.
+    pub fn table_bytes(&self) -> usize {
+        match self {
+            Code::Python(code) => code.lines.as_ref().map_or(0, |lines| lines.bytes.len()),
+            Code::Java(method) => method.lines.as_ref().map_or(0, |lines| lines.bytes.len()),
+            Code::Stub(_) | Code::Gone(_) => 0,
+        }
+    }
+
+    /// The size of its names.
+    pub fn names_bytes(&self) -> usize {
+        match self {
+            Code::Python(python::Code { function, .. }) | Code::Java(hotspot::Method { function, .. }) => {
+                function.name.len() + function.file.len()
+            }
+            Code::Stub(name) => name.len(),
+            Code::Gone(_) => 0,
+        }
+    }
+
+    /// Forgets its table of lines.
+    pub fn forget_table(&mut self) {
+        match self {
+            Code::Python(code) => code.lines = None,
+            Code::Java(method) => method.lines = None,
+            Code::Stub(_) | Code::Gone(_) => {}
+        }
+    }
+}
+
+/// The text of a frame of this kind (`RUNTIME_*`) of which nothing else is known.
+pub fn without_name(kind: u64) -> &'static str {
+    match kind {
+        RUNTIME_PYTHON => "[python]",
+        RUNTIME_JAVASCRIPT => "[javascript]",
+        RUNTIME_JAVA => "[java]",
+        RUNTIME_JAVA_STUB => "[stub]",
+        RUNTIME_JAVA_INTERPRETER => "[interpreter]",
+        RUNTIME_JAVA_CODE => "[jit]",
+        _ => "[unknown]",
+    }
+}

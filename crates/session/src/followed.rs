@@ -1,0 +1,303 @@
+//! Children of the target that are traced, too: forked, with the target's patches in their text, and with its arena.
+//!
+//! A child records without the tracer's help (agent/follow.c). The tracer frees the contexts of children that have
+//! ended, and takes the patches out of the living ones at the end. Nothing that a child says is trusted: a context is
+//! freed only if /proc shows no process with the number, or shows one with another thread table.
+//! docs/design/trees.md has the argument.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::mem::offset_of;
+use std::os::unix::fs::FileExt as _;
+use std::time::{Duration, Instant};
+
+use nanoprobe_arena::layout::{Context, Control, NESTED, TABLE_BEGAN};
+use nanoprobe_arena::{ControlBlock, Memory as _};
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::{Map, Process};
+
+use crate::attachment::Attachment;
+use crate::detach::restore_child;
+use crate::drain::context_offset;
+use crate::error::SessionError;
+use crate::threads::free_contexts;
+
+/// Looks at the children take at most this fraction (1/20) of the time.
+const LOOK_SHARE: u32 = 20;
+/// The least time between the end of a look and the start of the next.
+const PERIOD: Duration = Duration::from_millis(2);
+/// Rounds of the last search. Each round restores the children that were forked since the round before; children that
+/// are not restored yet may fork.
+const ROUNDS_MAX: usize = 100;
+
+/// This number of searches in a row must find no child. A single search may miss a child: another child forks it during
+/// the search, and ends before its own map is read.
+const EMPTY_SEARCHES: u32 = 4;
+/// The time between two searches that found no child.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// A followed child: its process number, as the child itself sees it, and `began` of its thread table.
+type Identity = (u32, u64);
+
+/// See the module's description.
+pub(crate) struct Followed {
+    /// Device and inode of the arena.
+    arena: Option<((u32, u32), u64)>,
+    /// Numbers of processes mean something else in the target's pid namespace.
+    is_elsewhere: bool,
+    /// When the target was made, in the kernel's ticks: its children are no older.
+    since: u64,
+    known: BTreeSet<Identity>,
+    contexts: u64,
+    told_of_libraries: bool,
+    next: Instant,
+    /// How many searches in a row have found no process, since the target ended.
+    empty_searches: u32,
+}
+
+impl Followed {
+    /// The children of a target; `None`: they are not followed.
+    pub fn of(attachment: &Attachment) -> Option<Followed> {
+        let address = attachment.addresses.arena;
+        let map = attachment.process.map().ok();
+        let mapping = map.as_ref().and_then(|map| map.find(address));
+        (attachment.parameters.follows || attachment.parameters.follows_programs).then(|| Followed {
+            arena: mapping.map(|mapping| (mapping.device, mapping.inode)),
+            is_elsewhere: attachment.process.facts().in_other_pid_namespace,
+            since: attachment.process.facts().start_time,
+            known: BTreeSet::new(),
+            contexts: 0,
+            told_of_libraries: false,
+            next: Instant::now(),
+            empty_searches: 0,
+        })
+    }
+
+    /// How many contexts living children have.
+    pub fn contexts(&self) -> u64 {
+        self.contexts
+    }
+
+    /// Whether the target and all of its children have ended.
+    pub fn have_ended(&self) -> bool {
+        self.empty_searches >= EMPTY_SEARCHES
+    }
+
+    /// Frees the contexts of children that have ended. Yields the numbers of the children that are new.
+    ///
+    /// # Errors
+    /// The arena is damaged.
+    pub fn look(&mut self, attachment: &Attachment, is_target_gone: bool) -> Result<Vec<u32>, SessionError> {
+        let begun = Instant::now();
+        if begun < self.next {
+            return Ok(Vec::new());
+        }
+        let owned = owned(attachment)?;
+        let gone = self.gone(&owned, attachment.addresses.table);
+        let mut came = Vec::new();
+        self.contexts = 0;
+        for (identity, contexts) in &owned {
+            if self.known.insert(*identity) {
+                came.push(identity.0);
+            }
+            if gone.contains(identity) {
+                free_contexts(attachment.memory()?, &attachment.layout, contexts)?;
+            } else {
+                self.contexts += contexts.len() as u64;
+            }
+        }
+        self.known
+            .retain(|identity| owned.contains_key(identity) && !gone.contains(identity));
+        // A child without a context may still get one.
+        if is_target_gone && self.holders(attachment.addresses.arena).is_empty() {
+            self.empty_searches += 1;
+        } else {
+            self.empty_searches = 0;
+        }
+        self.next = Instant::now() + (begun.elapsed() * LOOK_SHARE).max(PERIOD);
+        Ok(came)
+    }
+
+    /// Whether a child has loaded or unloaded libraries. Yields true only once.
+    ///
+    /// # Errors
+    /// The arena is damaged.
+    pub fn has_new_libraries(&mut self, attachment: &Attachment) -> Result<bool, SessionError> {
+        let changes = attachment
+            .memory()?
+            .load_u32(offset_of!(Control, child_libraries) as u64)?;
+        let is_new = changes > 0 && !self.told_of_libraries;
+        self.told_of_libraries |= is_new;
+        Ok(is_new)
+    }
+
+    /// Those of the children in `owned` that have ended, or execute another program.
+    fn gone(&self, owned: &BTreeMap<Identity, Vec<usize>>, table: TargetAddress) -> BTreeSet<Identity> {
+        let mut elsewhere = BTreeSet::new();
+        let mut gone = BTreeSet::new();
+        for identity in owned.keys() {
+            if self.is_elsewhere || identity.1 & NESTED != 0 {
+                elsewhere.insert(*identity);
+            } else if !lives(identity.0, *identity, table) {
+                gone.insert(*identity);
+            }
+        }
+        // Where /proc cannot be listed, nothing is known of the processes in `elsewhere`.
+        if !elsewhere.is_empty() && processes().next().is_some() {
+            for (pid, inner) in numbers_elsewhere() {
+                elsewhere.retain(|identity| identity.0 != inner || !lives(pid, *identity, table));
+            }
+            gone.append(&mut elsewhere);
+        }
+        gone
+    }
+
+    /// Processes that have the arena mapped at this address.
+    fn holders(&self, address: TargetAddress) -> Vec<i32> {
+        let Some(arena) = self.arena else { return Vec::new() };
+        let own = std::process::id();
+        let has_arena = |pid: &u32| {
+            let text = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+            let name = b"memfd:nanoprobe-";
+            *pid != own
+                && text.windows(name.len()).any(|part| part == name)
+                && Map::parse(&text)
+                    .find(address)
+                    .is_some_and(|mapping| (mapping.device, mapping.inode) == arena && mapping.start == address)
+        };
+        let may_be_child = |pid: &u32| started(*pid).is_none_or(|started| started >= self.since);
+        processes()
+            .filter(may_be_child)
+            .filter(has_arena)
+            .map(u32::cast_signed)
+            .collect()
+    }
+
+    /// Takes the patches out of all children. `target` is the traced process, and whether it is alive. The patches of
+    /// the target itself have been taken out before. Yields a message for each child in which something of ours is
+    /// left.
+    pub fn restore(&mut self, target: (&Process, bool), arena: TargetAddress) -> Vec<String> {
+        let mut done = BTreeSet::new();
+        let mut messages = Vec::new();
+        let mut empty_searches = 0;
+        for _ in 0..ROUNDS_MAX {
+            let holders = self.holders(arena).into_iter();
+            let is_new = |pid: &i32| {
+                let (process, is_alive) = target;
+                !done.contains(pid) && !(is_alive && (*pid == process.pid() || process.is_shared_with(*pid)))
+            };
+            let found: Vec<i32> = holders.filter(is_new).collect();
+            if found.is_empty() {
+                empty_searches += 1;
+                if empty_searches == EMPTY_SEARCHES {
+                    break;
+                }
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            empty_searches = 0;
+            for pid in found {
+                done.insert(pid);
+                let restored = Process::open(pid)
+                    .map_err(SessionError::from)
+                    .and_then(|process| restore_child(&process, arena));
+                match restored {
+                    Ok(detached) if detached.left_bytes == 0 => {}
+                    Ok(_) => messages.push(format!(
+                        "process {pid}, which was forked from the target: a thread is still in nanoprobe's code; \
+                         `nanoprobe restore {pid}` removes it later"
+                    )),
+                    // The process has ended, or executes another program, and has nothing of ours any more.
+                    Err(_) if !self.holders(arena).contains(&pid) => {}
+                    Err(error) => messages.push(format!(
+                        "process {pid}, which was forked from the target, still has its probes, which record nothing: \
+                         {error}; try `nanoprobe restore {pid}`"
+                    )),
+                }
+            }
+        }
+        messages
+    }
+}
+
+/// The contexts of children, grouped by process.
+fn owned(attachment: &Attachment) -> Result<BTreeMap<Identity, Vec<usize>>, SessionError> {
+    let memory = attachment.memory()?;
+    let mut owned: BTreeMap<Identity, Vec<usize>> = BTreeMap::new();
+    for index in 0..ControlBlock::open(memory)?.contexts_in_use()? {
+        let offset = context_offset(&attachment.layout, index.into());
+        // A context without a key is free, or is just being claimed. The agent writes the key last, so the key is read
+        // first: what is read after it belongs to the key's thread.
+        if memory.load_u64(offset + offset_of!(Context, thread_key) as u64)? == 0 {
+            continue;
+        }
+        let began = memory.load_u64(offset + offset_of!(Context, process_began) as u64)?;
+        if began == 0 {
+            continue;
+        }
+        let pid = memory.load_u32(offset + offset_of!(Context, pid) as u64)?;
+        owned.entry((pid, began)).or_default().push(index as usize);
+    }
+    Ok(owned)
+}
+
+/// Whether a process is this child, and executes the program with which it was forked. In doubt the answer is yes.
+fn lives(pid: u32, (inner, began): Identity, table: TargetAddress) -> bool {
+    let expected = [began.to_le_bytes().as_slice(), &inner.to_le_bytes()].concat();
+    match File::open(format!("/proc/{pid}/mem")) {
+        Ok(memory) => {
+            let mut bytes = [0; size_of::<u64>() + size_of::<u32>()];
+            let place = table.0 + TABLE_BEGAN as u64;
+            let is_read = memory.read_exact_at(&mut bytes, place).is_ok();
+            (is_read && *expected == bytes) || has_only_other_threads(pid)
+        }
+        // A child whose memory we may not read, because it runs with other rights.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            state(pid).is_some_and(|(state, _)| state != "Z") || has_only_other_threads(pid)
+        }
+        Err(_) => {
+            let asked = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.cast_signed()), None);
+            asked != Err(nix::errno::Errno::ESRCH)
+        }
+    }
+}
+
+/// Whether the first thread has ended before others. Such a process has memory, but shows none under its number.
+fn has_only_other_threads(pid: u32) -> bool {
+    state(pid).is_some_and(|(state, threads)| state == "Z" && threads > 1)
+}
+
+/// The state of a process, and the number of its threads.
+fn state(pid: u32) -> Option<(String, u64)> {
+    const THREADS: usize = 17;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, after_name) = stat.rsplit_once(") ")?;
+    let mut fields = after_name.split(' ');
+    let state = fields.next()?.to_owned();
+    Some((state, fields.nth(THREADS - 1)?.parse().ok()?))
+}
+
+/// When a process was made, in the kernel's ticks.
+fn started(pid: u32) -> Option<u64> {
+    const STARTED: usize = 19;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, after_name) = stat.rsplit_once(") ")?;
+    after_name.split(' ').nth(STARTED)?.parse().ok()
+}
+
+/// The processes that we see.
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// The processes in pid namespaces below ours: our number, and their own.
+fn numbers_elsewhere() -> impl Iterator<Item = (u32, u32)> {
+    processes().filter_map(|pid| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        let mut numbers = numbers.split_whitespace().skip(1);
+        Some((pid, numbers.by_ref().last()?.parse().ok()?))
+    })
+}

@@ -1,0 +1,221 @@
+//! Interpreted code in samples: the frames of the evaluation function become those of the program.
+//!
+//! A sample is the thread's registers and a copy of its C stack. What the interpreter keeps on the heap is read when
+//! the tracer sees the sample, and counts as far as the copy confirms it (`nanoprobe_runtimes::python`).
+//!
+//! A runtime whose frames lie on the C stack needs no [`Reading`]: it replaces native frames by what the copy has.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use nanoprobe_arena::layout::{POSITION_NONE, RUNTIME_OBJECTS, RUNTIME_PYTHON, RuntimeObjects};
+use nanoprobe_arena::{Mapping, Memory as _, Structure as _};
+use nanoprobe_runtimes::python::{self, Call, NativeCall, Sampled, ShownFrame, StackCopy};
+use nanoprobe_runtimes::{CachedMemory, Frame, Object, POSITION_UNKNOWN};
+use nanoprobe_target::UserState;
+use nanoprobe_text::modules::Modules;
+
+use super::{Interpreted, TargetMemory};
+use crate::stack::NativeFrame;
+
+/// How often a thread's frames are read until two readings agree on some.
+const READINGS: usize = 3;
+/// The most frames of a stack: as many as a `ustack()` may have.
+const FRAMES_MAX: usize = 2048;
+/// The most threads whose states are remembered.
+const THREADS_MAX: usize = 4096;
+/// Where the agent begins to look for an object's word: `np_interpreted_frame`.
+const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+const PROBES: u64 = 16;
+
+/// What was read of a thread's Python frames, some time after its sample.
+pub struct Reading {
+    calls: Vec<Call>,
+    codes: HashMap<u64, (Object, Range<u64>)>,
+}
+
+impl Interpreted {
+    /// Whether the process runs an interpreter whose frames are read for samples. Looks for it in new modules.
+    pub fn looks_for_python(&mut self, modules: &Modules, memory: &nanoprobe_target::Memory) -> bool {
+        let is_loaded = |found: &super::Interpreter| modules.is_loaded(found.module);
+        if self.found.as_ref().is_some_and(is_loaded) {
+            return true;
+        }
+        let count = modules.list().len();
+        if std::mem::replace(&mut self.modules_searched, count) == count {
+            return false;
+        }
+        self.threads.clear();
+        self.found = self.find_python(modules, &TargetMemory(memory));
+        self.python = self.found.as_ref().map(|found| found.layout).or(self.python);
+        self.found.is_some()
+    }
+
+    /// Reads the Python frames of a thread.
+    pub fn read_thread(&mut self, memory: &nanoprobe_target::Memory, tid: u32) -> Option<Reading> {
+        let found = self.found.as_ref()?;
+        let (layout, memory) = (&found.layout, TargetMemory(memory));
+        let known = self.threads.get(&tid).copied();
+        let known = known.filter(|thread| python::is_thread(&memory, layout, *thread, tid));
+        let thread = known.or_else(|| {
+            let cached = CachedMemory::new(&memory);
+            python::find_thread(&cached, layout, found.runtime, tid)
+        })?;
+        if self.threads.len() >= THREADS_MAX {
+            self.threads.clear();
+        }
+        self.threads.insert(tid, thread);
+        for _ in 0..READINGS {
+            let first = CachedMemory::new(&memory);
+            let calls = python::calls(&first, layout, thread);
+            let second = python::calls(&CachedMemory::new(&memory), layout, thread);
+            let (Some(calls), Some(second)) = (calls, second) else {
+                continue;
+            };
+            let calls = python::agreed(&calls, &second);
+            if calls.is_empty() && !second.is_empty() {
+                continue;
+            }
+            let mut codes = HashMap::new();
+            for code in calls.iter().flat_map(|call| &call.frames).map(|frame| frame.code) {
+                let read = || {
+                    Some((
+                        python::object_at(&first, layout, code)?,
+                        python::instructions(&first, layout, code)?,
+                    ))
+                };
+                if !codes.contains_key(&code)
+                    && let Some(read) = read()
+                {
+                    codes.insert(code, read);
+                }
+            }
+            return Some(Reading { calls, codes });
+        }
+        None
+    }
+
+    /// The frames of a sample, innermost first: those of the evaluation function replaced by what they run.
+    pub fn frames_of_sample(
+        &mut self,
+        (arena, memory): (Option<&Mapping>, &nanoprobe_target::Memory),
+        user: &UserState,
+        native: &[NativeFrame],
+        reading: Option<&Reading>,
+    ) -> Vec<u64> {
+        let Some(found) = &self.found else {
+            return native.iter().map(|frame| frame.pc).collect();
+        };
+        let ranges = &found.evaluation;
+        let evaluates = |frame: &NativeFrame| ranges.iter().any(|(start, end)| (*start..*end).contains(&frame.at));
+        let is_evaluation: Vec<bool> = native.iter().map(evaluates).collect();
+        let natives = calls_of(native, &is_evaluation);
+        let mut shown = reading
+            .map(|reading| shown_of(&found.layout, user, &natives, reading))
+            .unwrap_or_default()
+            .into_iter();
+        let mut frames = Vec::new();
+        for (frame, evaluates) in native.iter().zip(is_evaluation) {
+            if !evaluates {
+                frames.push(frame.pc);
+                continue;
+            }
+            let Some((shown, reading)) = shown.next().flatten().zip(reading) else {
+                frames.push(UNKNOWN.number());
+                continue;
+            };
+            for shown in shown {
+                let object = reading.codes.get(&shown.code).map(|(object, _)| *object);
+                let number = object.and_then(|object| self.number_of(arena, memory, object));
+                frames.push(number.map_or(UNKNOWN, |object| known(object, shown)).number());
+            }
+        }
+        frames.truncate(FRAMES_MAX);
+        frames
+    }
+
+    /// The number of a code object, which is named now if it is new. It is that of the agent's table, if there is one:
+    /// frames of probes and of samples are equal.
+    fn number_of(&mut self, arena: Option<&Mapping>, memory: &nanoprobe_target::Memory, object: Object) -> Option<u32> {
+        let word = object.word();
+        let number = match (self.numbers.get(&word), arena.zip(self.objects)) {
+            (Some(number), _) => *number,
+            (None, Some((arena, objects))) => claim(arena, objects, word)?,
+            (None, None) if self.numbers.len() < RUNTIME_OBJECTS as usize => {
+                RUNTIME_OBJECTS as u32 + self.numbers.len() as u32
+            }
+            (None, None) => return None,
+        };
+        self.numbers.insert(word, number);
+        if !self.codes.contains_key(&number) {
+            let code = self.read(&TargetMemory(memory), object);
+            self.codes.insert(number, code);
+        }
+        Some(number)
+    }
+}
+
+/// A call of the evaluation function of which nothing else is known.
+const UNKNOWN: Frame = Frame::Unknown { kind: RUNTIME_PYTHON };
+
+fn known(object: u32, shown: ShownFrame) -> Frame {
+    let position = shown.position.filter(|position| *position != POSITION_NONE);
+    Frame::Known {
+        object,
+        position: Some(position.unwrap_or(POSITION_UNKNOWN)),
+    }
+}
+
+/// The registers that functions must save.
+const SAVED: [&str; 6] = ["bx", "bp", "r12", "r13", "r14", "r15"];
+
+/// The calls of the evaluation function among the frames.
+fn calls_of(native: &[NativeFrame], is_evaluation: &[bool]) -> Vec<NativeCall> {
+    let (mut calls, mut called) = (Vec::new(), Vec::new());
+    for (frame, evaluates) in native.iter().zip(is_evaluation) {
+        let high = frame.high.unwrap_or(frame.low);
+        if *evaluates {
+            calls.push(NativeCall {
+                low: frame.low,
+                high,
+                called: std::mem::take(&mut called),
+            });
+        }
+        called.push(high);
+    }
+    calls
+}
+
+fn shown_of(
+    layout: &python::Layout,
+    user: &UserState,
+    natives: &[NativeCall],
+    reading: &Reading,
+) -> Vec<Option<Vec<ShownFrame>>> {
+    let sampled = Sampled {
+        layout,
+        copy: StackCopy {
+            registers: &SAVED.map(|name| user.register(name)),
+            start: user.register("sp"),
+            bytes: &user.stack,
+        },
+        natives,
+        calls: &reading.calls,
+        instructions: &|code| reading.codes.get(&code).map(|(_, range)| range.clone()),
+    };
+    sampled.shown()
+}
+
+/// Claims a word of the table that the agent uses, as the agent does; yields its index. `None`: there is no room.
+fn claim(arena: &Mapping, objects: u64, word: u64) -> Option<u32> {
+    let hash = word.wrapping_mul(HASH_FACTOR) >> 32;
+    for probe in 0..PROBES {
+        let index = (hash + probe) % RUNTIME_OBJECTS;
+        let at = objects + RuntimeObjects::BYTES as u64 + 8 * index;
+        let _ = arena.compare_exchange_u64(at, 0, word).ok()?;
+        if arena.load_u64(at).ok()? == word {
+            return Some(index as u32);
+        }
+    }
+    None
+}

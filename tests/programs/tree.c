@@ -1,0 +1,146 @@
+/* Processes that call a function, and say how often each of them has called it: `by PID CALLS`. tree fork
+ * [children] [calls] the parent calls once, then each child that often, at the same time tree storm [children]
+ * children one after the other, each of which calls once tree daemon [calls] a double fork; the last process calls
+ * after the first one has ended tree faults [children] children with actions and masks of their own, whose own
+ * faults must reach them tree sleep [children] children that call, and wait for the end of the input */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include "check.h"
+
+PROBED uint64_t called(uint64_t value)
+{
+	return value * 31 + 7;
+}
+
+static void call(long calls)
+{
+	uint64_t value = 1, right = 1;
+	for (long i = 0; i < calls; i++) {
+		value = called(value);
+		right = right * 31 + 7;
+	}
+	CHECK(value == right);
+}
+
+/* One write for each line, so that lines of several processes do not mix. */
+static void say(long calls)
+{
+	char line[64];
+	int length = snprintf(line, sizeof line, "by %d %ld\n", (int)getpid(), calls);
+	CHECK(write(1, line, (size_t)length) == length);
+}
+
+static void wait_for_all(void)
+{
+	int status;
+	pid_t child;
+	while ((child = wait(&status)) > 0 || errno == EINTR)
+		CHECK(child < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 7));
+}
+
+static pid_t forked(void)
+{
+	fflush(stdout);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	return child;
+}
+
+static sigjmp_buf before_fault;
+
+static void on_fault(int signal)
+{
+	siglongjmp(before_fault, signal);
+}
+
+/* A child's own handler, and its own mask, while its calls are probed. */
+static void fault(void)
+{
+	struct sigaction action = { .sa_handler = on_fault };
+	sigset_t all, old;
+	volatile int *volatile nowhere = (volatile int *)8;
+	CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
+	CHECK(sigaction(SIGTRAP, &action, NULL) == 0);
+	for (int round = 0; round < 20; round++) {
+		int got = sigsetjmp(before_fault, 1);
+		if (got == 0) {
+			call(5);
+			*nowhere = round;
+			CHECK(!"no fault");
+		}
+		CHECK(got == SIGSEGV);
+	}
+	CHECK(sigaction(SIGSEGV, NULL, &action) == 0 && action.sa_handler == on_fault);
+	/* All signals blocked, and a child that is created by the bare system call: it blocks them, too. */
+	sigfillset(&all);
+	CHECK(sigprocmask(SIG_SETMASK, &all, NULL) == 0);
+	pid_t child = (pid_t)syscall(SYS_fork);
+	CHECK(child >= 0);
+	if (child == 0) {
+		call(3);
+		CHECK(sigprocmask(SIG_SETMASK, NULL, &old) == 0 && sigismember(&old, SIGTRAP) && sigismember(&old, SIGSEGV));
+		say(3);
+		_exit(7);
+	}
+	call(5);
+	wait_for_all();
+	say(105);
+	_exit(7);
+}
+
+static void end_daemon(long calls)
+{
+	if (forked() != 0)
+		_exit(7);
+	CHECK(setsid() > 0);
+	if (forked() != 0)
+		_exit(7);
+	/* The first process has ended when it reads from nobody. */
+	while (getppid() == getpgrp())
+		usleep(1000);
+	usleep(200000);
+	call(calls);
+	say(calls);
+	printf("OK\n");
+	fflush(stdout);
+	_exit(7);
+}
+
+int main(int argc, char **argv)
+{
+	begin(&argc, argv);
+	const char *kind = argc > 1 ? argv[1] : "fork";
+	long children = number(argc, argv, 2, 3), calls = number(argc, argv, 3, 1000);
+	if (strcmp(kind, "daemon") == 0) {
+		call(1);
+		say(1);
+		fflush(stdout);
+		if (forked() == 0)
+			end_daemon(children);
+		wait_for_all();
+		return 0;
+	}
+	call(1);
+	say(1);
+	for (long child = 0; child < children; child++) {
+		if (forked() == 0) {
+			if (strcmp(kind, "faults") == 0)
+				fault();
+			long own = strcmp(kind, "storm") == 0 ? 1 : calls;
+			call(own);
+			say(own);
+			if (strcmp(kind, "sleep") == 0) {
+				wait_for_line();
+				call(own);
+			}
+			_exit(7);
+		}
+		if (strcmp(kind, "storm") == 0)
+			wait_for_all();
+	}
+	wait_for_all();
+	return finish(mix(MIX_START, (uint64_t)children));
+}

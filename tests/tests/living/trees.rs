@@ -1,0 +1,140 @@
+//! Children that are traced, too (`-x follow=fork`): each call of each process is counted once, under its number.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use nanoprobe_tests::command::run;
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::results::{said, table, value};
+use nanoprobe_tests::text::Snapshot;
+use nanoprobe_tests::tracer::{Form, Tracer, Tracing, assert_nothing_lost, nanoprobe, start_waiting};
+use nix::sys::signal::Signal;
+
+const BY_PROCESS: &str = "pid$target:a.out:called:entry { @[pid] = count(); }";
+const SUM: &str = "pid$target:a.out:called:entry { @ = count(); }";
+
+fn following(form: Form) -> Tracer {
+    Tracer::new(form).argument("-x").argument("follow=fork")
+}
+
+/// What the processes say of themselves.
+fn said_by_processes(stdout: &str) -> BTreeMap<String, i64> {
+    let lines = stdout.lines().filter_map(|line| line.strip_prefix("by "));
+    lines
+        .map(|line| {
+            let (pid, calls) = line.split_once(' ').expect("a number and a count");
+            (pid.to_owned(), calls.parse().expect("a count"))
+        })
+        .collect()
+}
+
+/// The children of a process.
+fn children(pid: i32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+live_tests! {
+    fn each_call_of_each_process_is_counted_under_its_number(form) {
+        let traced = following(form).clause(BY_PROCESS).command(&program("tree.c"), "fork 3 1000").run().complete();
+        let said = said_by_processes(&traced.finished.stdout);
+        assert_eq!((said.len(), said.values().sum::<i64>()), (4, 3001));
+        assert_eq!(table(&traced.results), said);
+        assert_nothing_lost(&traced.finished.stderr);
+
+        let target = start_waiting(&program("tree.c"), "fork 3 1000");
+        let (stdout, traced) = finished(following(form).clause(BY_PROCESS).trace(target.pid()), target);
+        assert_eq!(table(&traced), said_by_processes(&stdout));
+    }
+
+    /// Threads of children, grandchildren, children by clone(2), and vfork among them.
+    fn no_call_of_a_storm_is_lost_or_counted_twice(form) {
+        let (rounds, calls) = (form.scale(50, 5), 300);
+        let clause = "pid$target:a.out:stormed:entry { @ = count(); }";
+        let arguments = format!("{rounds} {calls}");
+        let traced = following(form).clause(clause).command(&program("forkstorm.c"), &arguments).run().complete();
+        let of_children = rounds as i64 * 4 * calls;
+        assert_eq!(value(&traced.results), said(&traced.finished.stdout, "parent") + of_children);
+        assert_nothing_lost(&traced.finished.stderr);
+    }
+
+    /// There are more processes than contexts.
+    fn contexts_of_ended_children_are_used_again(form) {
+        let children = form.scale(4000, 1500);
+        let arguments = format!("storm {children}");
+        let traced = following(form).clause(SUM).command(&program("tree.c"), &arguments).run().complete();
+        assert_eq!(value(&traced.results), children as i64 + 1);
+        assert_nothing_lost(&traced.finished.stderr);
+    }
+
+    /// The aggregation's key and the records of one process say the same.
+    fn a_child_knows_its_parent_and_its_ancestors(form) {
+        let clause = "pid$target:a.out:called:entry
+                      { @[pid == $target, ppid == $target, progenyof($target), progenyof(pid), progenyof(1 << 30)] = count(); }";
+        let traced = following(form).clause(clause).command(&program("tree.c"), "fork 2 10").run().complete();
+        let expected = BTreeMap::from([("1 0 1 1 0".to_owned(), 1), ("0 1 1 1 0".to_owned(), 20)]);
+        assert_eq!(table(&traced.results), expected);
+    }
+
+    /// The tracing ends with the last process.
+    fn a_daemon_is_traced_after_the_end_of_the_command(form) {
+        let traced = following(form).clause(BY_PROCESS).command(&program("tree.c"), "daemon 500").run().success();
+        let said = said_by_processes(&traced.finished.stdout);
+        assert_eq!(said.values().sum::<i64>(), 501);
+        assert_eq!(table(&traced.results), said);
+        assert_nothing_lost(&traced.finished.stderr);
+    }
+
+    /// A child's own handlers and masks work, and handlers of probes in it read bad memory meanwhile.
+    fn children_have_signals_of_their_own(form) {
+        let clause = "pid$target:a.out:called:entry { @ = count(); }
+                      pid$target:a.out:called:entry /arg0 == 1/ { trace(*(int *)copyin(16, 4)); }";
+        let traced = following(form).clause(clause).command(&program("tree.c"), "faults 3").run().success();
+        assert!(traced.finished.stdout.contains("OK\n"), "{}", traced.finished.stdout);
+        assert_eq!(value(&traced.results), said_by_processes(&traced.finished.stdout).values().sum::<i64>());
+    }
+
+    fn the_text_of_children_is_restored_at_the_end(form) {
+        let mut target = start_waiting(&program("tree.c"), "sleep 3 10");
+        let snapshot = Snapshot::take(target.pid());
+        let tracing = following(form).clause(SUM).trace(target.pid());
+        target.go();
+        target.wait_until("three children's calls", |target| said_by_processes(&target.stdout()).len() == 4);
+        let traced = tracing.interrupt();
+        assert_eq!(value(&traced.results), 31);
+        let children = children(target.pid());
+        assert_eq!(children.len(), 3);
+        for child in children.into_iter().chain([target.pid()]) {
+            snapshot.assert_restored(child);
+        }
+        target.close_input();
+        assert!(target.finish().success().stdout.ends_with("OK\n"));
+    }
+
+    fn children_of_a_killed_tracer_are_restored_one_by_one(form) {
+        let mut target = start_waiting(&program("tree.c"), "sleep 3 10");
+        let snapshot = Snapshot::take(target.pid());
+        let tracing = following(form).clause(SUM).trace(target.pid());
+        target.go();
+        target.wait_until("three children's calls", |target| said_by_processes(&target.stdout()).len() == 4);
+        tracing.running.signal(Signal::SIGKILL);
+        let _ = tracing.running.finish();
+        for process in children(target.pid()).into_iter().chain([target.pid()]) {
+            let restored = run(Command::new(nanoprobe()).args(["restore", &process.to_string()]));
+            assert_eq!(restored.code(), 0, "{}", restored.stderr);
+            snapshot.assert_restored(process);
+        }
+        target.close_input();
+        assert!(target.finish().success().stdout.ends_with("OK\n"));
+    }
+}
+
+/// Lets a waiting target run to its end. Yields its output, and the results.
+fn finished(tracing: Tracing, mut target: nanoprobe_tests::command::Running) -> (String, String) {
+    target.go();
+    let target = target.finish().success();
+    let traced = tracing.finish().success();
+    assert_nothing_lost(&traced.finished.stderr);
+    (target.stdout, traced.results)
+}
