@@ -5,6 +5,9 @@
  *
  *   - the signal frame already lies where our own action put it (the tracer installs ours with the program's SA_ONSTACK
  *     for that reason);
+ *   - the handler returns to the program's own restorer, so that no address of ours stays on the stack. A thread may
+ *     sleep for hours above the remains of a frame, and with our address in them it would seem to return to us. Where
+ *     there is a shadow stack, which holds the address of our restorer, the handler returns to that one;
  *   - SA_RESETHAND is carried out in our record of the action, and not at all in a forked child that is not
  *     followed, which must not write there;
  *   - SIGTRAP, SIGILL, SIGSEGV and SIGBUS are not blocked while the handler runs, whatever the action says: the handler
@@ -59,12 +62,24 @@ static void die(enum np_signal_slot slot, i32 signal, const struct np_siginfo *i
 	}
 }
 
+/* Begins the handler where the kernel would: the stack pointer is at the frame, which begins with the address to which
+ * the handler returns. Nothing of ours stays on the stack, whatever the compiler makes of the way here. */
+__attribute__((noreturn)) void np_enter_handler(i32 signal, void *information, void *ucontext, u64 handler);
+__asm__(".text\n"
+	".type np_enter_handler, @function\n"
+	"np_enter_handler:\n"
+	"	leaq -8(%rdx), %rsp\n"
+	"	xorl %eax, %eax\n"
+	"	jmp *%rcx\n"
+	"	ud2\n" /* no speculation goes on here */
+	".size np_enter_handler, . - np_enter_handler\n");
+
 void np_chain(enum np_signal_slot slot, i32 signal, struct np_siginfo *information, struct np_ucontext *ucontext)
 {
 	struct np_thread_table *table = np_table_of_process();
 	struct np_control *control = (struct np_control *)np_header.control;
 	struct np_sigaction *action = &np_program_actions()[slot];
-	u64 handler = action->handler, flags = action->flags;
+	u64 handler = action->handler, flags = action->flags, restorer = action->restorer;
 	int sent = information->code <= 0;
 	if (handler == NP_SIG_IGN && sent)
 		return;
@@ -84,5 +99,8 @@ void np_chain(enum np_signal_slot slot, i32 signal, struct np_siginfo *informati
 		u64 mask = (ucontext->mask | action->mask) & ~NP_SYNCHRONOUS;
 		np_syscall4(NP_SYS_RT_SIGPROCMASK, NP_SIG_SETMASK, (u64)&mask, 0, 8);
 	}
-	((void (*)(i32, void *, void *))handler)(signal, information, ucontext);
+	/* The word before the context is the address to which the handler returns. */
+	if (flags & NP_SA_RESTORER && !np_shadow_stack())
+		np_store(((u64 *)ucontext)[-1], restorer);
+	np_enter_handler(signal, information, ucontext, handler);
 }

@@ -19,13 +19,17 @@ struct np_ucontext {
 	u64 stack_bytes;        /* size; 0: it has none */
 	u64 r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip;
 	u64 flags;
-	u64 behind[14];
+	u64 segments, error, trap_number;
+	u64 behind[11];
 	u64 mask;               /* the mask of the interrupted code */
 };
 _Static_assert(__builtin_offsetof(struct np_ucontext, r8) == 40, "uc_mcontext");
 _Static_assert(__builtin_offsetof(struct np_ucontext, mask) == 296, "uc_sigmask");
 
 #define NP_FLAG_TRAP 0x100UL
+
+/* The trap number of an int3. */
+enum { NP_TRAP_NUMBER_INT3 = 3 };
 
 enum { NP_SIGILL = 4, NP_SIGTRAP = 5, NP_SIGBUS = 7, NP_SIGFPE = 8, NP_SIGSEGV = 11, NP_SIGNALS = 64 };
 enum { NP_SIG_DFL = 0, NP_SIG_IGN = 1 };
@@ -45,6 +49,14 @@ NP_INLINE i32 np_slot_of(u64 signal)
 NP_INLINE u64 np_bit(u64 signal)
 {
 	return 1UL << (signal - 1);
+}
+
+/* The shadow stack pointer; 0 if there is no shadow stack, since the instruction is then a nop. */
+NP_INLINE u64 np_shadow_stack(void)
+{
+	u64 pointer = 0;
+	__asm__ volatile("rdsspq %0" : "+r"(pointer));
+	return pointer;
 }
 
 /* Carries out the program's own action for `signal`. */

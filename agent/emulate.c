@@ -222,17 +222,9 @@ static int emulate(const struct np_emulation *emulation, struct np_ucontext *uco
 	return 1;
 }
 
-/* The shadow stack pointer; 0 if there is no shadow stack, since the instruction is then a nop. */
-NP_INLINE u64 shadow_stack(void)
-{
-	u64 pointer = 0;
-	__asm__ volatile("rdsspq %0" : "+r"(pointer));
-	return pointer;
-}
-
 NP_SIGNAL int np_emulate(const struct np_emulation *emulation, void *ucontext)
 {
-	return !(emulation->flags & NP_EMULATION_STACK_OF_CALLS && shadow_stack()) && emulate(emulation, ucontext);
+	return !(emulation->flags & NP_EMULATION_STACK_OF_CALLS && np_shadow_stack()) && emulate(emulation, ucontext);
 }
 
 /* An alternate stack must have room for this handler. If something may fault, it must also have room for a second
@@ -253,7 +245,7 @@ static int may_run_here(const struct np_emulation *emulation, const struct np_uc
 {
 	const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
 	return np_may_call() && np_load_once(table->magic) == NP_MAGIC && has_room(emulation, ucontext) &&
-	       !(emulation->flags & NP_EMULATION_STACK_OF_CALLS && shadow_stack());
+	       !(emulation->flags & NP_EMULATION_STACK_OF_CALLS && np_shadow_stack());
 }
 
 /* If the destination of an indirect jump cannot be read, the jump faults, so control does not leave the function. */

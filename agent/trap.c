@@ -34,6 +34,14 @@ static u64 redirect(u64 from)
 	return np_redirect_before(from, &found) && found.from == from ? found.to : 0;
 }
 
+/* Lets the thread continue in our code after a fault of our own. The frame looks like that of a trap which was
+ * redirected: the tracer knows that it needs no one any more (crates/session/src/detach/stacks.rs). */
+NP_INLINE void resume(struct np_ucontext *ucontext, u64 at)
+{
+	ucontext->rip = at;
+	ucontext->trap_number = NP_TRAP_NUMBER_INT3;
+}
+
 /* Whether a library in the program has handled the signal. */
 static int is_dealt_with(i32 signal, struct np_ucontext *ucontext, u64 original, u64 pushed)
 {
@@ -73,7 +81,7 @@ static int skip_load_of_key(const struct np_siginfo *information, struct np_ucon
 		if (((const volatile u8 *)ucontext->rip)[index] != load[index])
 			return 0;
 	ucontext->rax = 0;
-	ucontext->rip += LOAD_BYTES;
+	resume(ucontext, ucontext->rip + LOAD_BYTES);
 	return 1;
 }
 
@@ -168,7 +176,7 @@ NP_SIGNAL void np_on_fault(i32 signal, void *siginfo, void *context)
 	} else {
 		for (const struct np_guard *guard = np_guards_start; guard < np_guards_end; guard++) {
 			if ((u64)&guard->instruction + (u64)(i64)guard->instruction == ucontext->rip) {
-				ucontext->rip = (u64)&guard->recovery + (u64)(i64)guard->recovery;
+				resume(ucontext, (u64)&guard->recovery + (u64)(i64)guard->recovery);
 				return;
 			}
 		}

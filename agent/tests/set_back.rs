@@ -8,6 +8,7 @@ mod common;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicI32, Ordering};
 
+use common::delivery::deliver;
 use common::{Options, Target, map_code};
 use nanoprobe_arena::layout::{Redirect, SLOT_TRAP, SignalAction};
 
@@ -64,9 +65,8 @@ fn a_thread_that_was_set_back_goes_on_and_a_programs_own_int3_in_front_is_the_pr
             let mut information: libc::siginfo_t = core::mem::zeroed();
             information.si_code = 0x80;
             context.uc_mcontext.gregs[libc::REG_RIP as usize] = (code + 32) as i64;
-            let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) =
-                core::mem::transmute(target.address(nanoprobe_agent::Function::OnTrap));
-            handler(libc::SIGTRAP, &mut information, (&raw mut context).cast());
+            let handler = target.address(nanoprobe_agent::Function::OnTrap);
+            let context = deliver(handler, libc::SIGTRAP, &mut information, context);
             context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64
         };
         assert_eq!(rip, code + 32, "{in_front:x?}");

@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use common::delivery::deliver;
 use common::{Options, ROOM, Target, in_child, map_code};
 use nanoprobe_arena::Memory;
 use nanoprobe_arena::layout::{
@@ -210,6 +211,8 @@ static SIGNAL: AtomicI32 = AtomicI32::new(0);
 static CODE_OF_SIGNAL: AtomicI32 = AtomicI32::new(0);
 static RIP: AtomicU64 = AtomicU64::new(0);
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
+/// Where the handler returns to.
+static BACK: AtomicU64 = AtomicU64::new(0);
 /// The address at which the handler lets the program continue; 0: where the program was.
 static RESUME: AtomicU64 = AtomicU64::new(0);
 
@@ -221,6 +224,7 @@ extern "C" fn programs_handler(signal: i32, information: *const libc::siginfo_t,
     // SAFETY: the kernel's structures, as the agent passes them; a system call that writes eight bytes.
     unsafe {
         CODE_OF_SIGNAL.store((*information).si_code, Ordering::Relaxed);
+        BACK.store(*context.cast::<u64>().sub(1), Ordering::Relaxed);
         let registers = &mut (*context).uc_mcontext.gregs;
         RIP.store(registers[libc::REG_RIP as usize] as u64, Ordering::Relaxed);
         if RESUME.load(Ordering::Relaxed) != 0 {
@@ -298,6 +302,27 @@ fn the_programs_handler_is_called_as_it_would_be() {
     });
 }
 
+/// Nothing of ours stays on the stack; an action without a restorer gets ours.
+#[test]
+fn the_programs_handler_returns_to_its_own_restorer() {
+    const SA_RESTORER: u64 = 0x0400_0000;
+    let _alone = alone();
+    let (target, _) = target(false);
+    let code = map_code(&CODE);
+    let own = map_code(&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 5]);
+    let ours = target.address(nanoprobe_agent::Function::Restorer);
+    for (flags, back) in [(SA_RESTORER, own), (0, ours)] {
+        let action = SignalAction {
+            restorer: own,
+            ..programs_own(flags, 0)
+        };
+        target.set_action(SLOT_TRAP, action);
+        execute(code + INT3);
+        assert_eq!(BACK.load(Ordering::Relaxed), back);
+    }
+    assert_eq!(CALLS.load(Ordering::Relaxed), 2);
+}
+
 #[test]
 fn no_defer_and_reset() {
     let _alone = alone();
@@ -339,9 +364,8 @@ fn only_an_int3_has_executed_our_int3() {
             let mut information: libc::siginfo_t = core::mem::zeroed();
             information.si_code = si_code;
             context.uc_mcontext.gregs[libc::REG_RIP as usize] = (code + INT3 + 1) as i64;
-            let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) =
-                core::mem::transmute(target.address(nanoprobe_agent::Function::OnTrap));
-            handler(libc::SIGTRAP, &mut information, (&raw mut context).cast());
+            let handler = target.address(nanoprobe_agent::Function::OnTrap);
+            let context = deliver(handler, libc::SIGTRAP, &mut information, context);
             context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64
         };
         if si_code == SI_KERNEL {
@@ -408,9 +432,8 @@ fn a_step_ends_whatever_code_the_kernel_reports() {
             information.si_code = si_code;
             context.uc_mcontext.gregs[libc::REG_RIP as usize] = rip as i64;
             context.uc_mcontext.gregs[libc::REG_EFL as usize] = trap_flag;
-            let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) =
-                core::mem::transmute(target.address(nanoprobe_agent::Function::OnTrap));
-            handler(libc::SIGTRAP, &mut information, (&raw mut context).cast());
+            let handler = target.address(nanoprobe_agent::Function::OnTrap);
+            let context = deliver(handler, libc::SIGTRAP, &mut information, context);
             let registers = context.uc_mcontext.gregs;
             let left = core::mem::replace(&mut *(step as *mut u64), 0);
             (

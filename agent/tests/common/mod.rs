@@ -7,6 +7,8 @@
 #![allow(clippy::unwrap_used, reason = "test code")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod delivery;
+
 use core::arch::global_asm;
 use core::mem::offset_of;
 use core::ptr;

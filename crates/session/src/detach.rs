@@ -53,7 +53,7 @@ mod survey;
 pub(crate) mod unmapping;
 
 use sites::restore_sites;
-use stacks::OurCode;
+use stacks::{OurCode, Restorer};
 use unmapping::unmap;
 
 /// How long threads may take to leave our code. On a machine that is twenty times too busy, a thread may wait for a
@@ -143,7 +143,8 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let process = attachment.process.clone();
     // The map shows where stacks end. It is read while the program still runs.
     let map = process.map()?;
-    let mut code = our_code(&regions, &springboards, &hosts, attachment.agent(Function::Restorer).0);
+    let restorer = Restorer::of(process.pid(), attachment.agent(Function::Restorer).0);
+    let mut code = our_code(&regions, &springboards, &hosts, restorer);
     // A signal handler may have interrupted a thread just before a call that waits. Until the handler returns, the
     // thread's registers may hold a mask of ours.
     for call in attachment
@@ -242,7 +243,7 @@ fn is_code(regions: &[Region], address: u64) -> bool {
     regions.iter().any(|region| region.kind == REGION_CODE && holds(region))
 }
 
-fn our_code(regions: &[Region], springboards: &[Site], hosts: &[Site], restorer: u64) -> OurCode {
+fn our_code(regions: &[Region], springboards: &[Site], hosts: &[Site], restorer: Restorer) -> OurCode {
     let code = regions.iter().filter(|region| region.kind == REGION_CODE);
     let mut ranges: Vec<Range<u64>> = code
         .map(|region| region.address..region.address.saturating_add(region.bytes))
@@ -256,12 +257,12 @@ fn our_code(regions: &[Region], springboards: &[Site], hosts: &[Site], restorer:
     // The agent's image comes first in its block.
     let block = ranges
         .iter()
-        .find(|range| range.contains(&restorer))
+        .find(|range| range.contains(&restorer.address))
         .map_or(0, |range| range.start);
     OurCode {
         ranges,
         image: block..block.saturating_add(nanoprobe_agent::IMAGE.len() as u64),
-        restorer,
+        restorer: restorer.programs_handlers(),
     }
 }
 
@@ -389,7 +390,7 @@ pub(crate) fn is_anyone_inside(
     answer: TargetAddress,
     map: &Map,
 ) -> Result<bool, SessionError> {
-    let code = our_code(regions, springboards, &[], restorer.0);
+    let code = our_code(regions, springboards, &[], Restorer::of(process.pid(), restorer.0));
     // Such a thread is in no look-up, and goes back to the detour of the linker's hook, which stays.
     let waits_for_answer = |registers: &Registers| {
         registers.orig_rax == libc::SYS_futex as u64 && registers.rdi == answer.0 && code.image.contains(&registers.rip)

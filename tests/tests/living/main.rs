@@ -27,6 +27,7 @@ mod middle;
 mod odd;
 mod others;
 mod relocated;
+mod remains;
 mod remapped;
 mod returns;
 mod reused;

@@ -130,13 +130,7 @@ fn one_round(subject: &mut Subject, round: Round, random: &mut Random) {
             random.wait(Duration::from_millis(100));
             tracing.running.signal(Signal::SIGINT);
             let traced = tracing.finish_within(LIMIT);
-            assert_eq!(
-                traced.finished.code(),
-                0,
-                "{}: {}",
-                subject.name,
-                traced.finished.stderr
-            );
+            assert_removed(subject.name, traced.finished.code(), &traced.finished.stderr);
             subject.end_batch();
         }
         Round::Killed => {
@@ -148,6 +142,7 @@ fn one_round(subject: &mut Subject, round: Round, random: &mut Random) {
                 restored.code() == 0 || said.contains("nothing to restore"),
                 "{name}: {said}"
             );
+            assert!(!said.contains("stay mapped"), "{name}: {said}");
         }
         Round::Followed => {
             kill_one(subject, random);
@@ -160,6 +155,12 @@ fn one_round(subject: &mut Subject, round: Round, random: &mut Random) {
     subject.end_batch();
 }
 
+/// The tracer has ended without an error, and says of nothing that it is left.
+fn assert_removed(name: &str, code: i32, stderr: &str) {
+    assert_eq!(code, 0, "{name}: {stderr}");
+    assert!(!stderr.contains("stay mapped"), "{name}: {stderr}");
+}
+
 fn counted(subject: &mut Subject, random: &mut Random) {
     let tracing = tracer(subject, random).trace(subject.pid);
     let calls = subject.begin_batch();
@@ -167,7 +168,7 @@ fn counted(subject: &mut Subject, random: &mut Random) {
     tracing.running.signal(Signal::SIGINT);
     let traced = tracing.finish_within(LIMIT);
     let (name, stderr) = (subject.name, &traced.finished.stderr);
-    assert_eq!(traced.finished.code(), 0, "{name}: {stderr}");
+    assert_removed(name, traced.finished.code(), stderr);
     if let Some(calls) = calls {
         assert_nothing_lost(stderr);
         assert_eq!(value(&traced.results), calls, "{name}: {}\n{stderr}", traced.results);

@@ -11,6 +11,7 @@ use nanoprobe_target::{Map, Memory};
 use super::remains::{self, Remains};
 use super::restore::{Taken, lower_semaphores, restorer_of, say_restored, take_back_sites};
 use super::sites::restore_sites;
+use super::stacks::Restorer;
 use super::unmapping::{is_arena, mapped_parts};
 use super::{Detached, our_code, put_back_returns};
 use crate::error::SessionError;
@@ -75,7 +76,11 @@ fn take_back(
         table,
         ..
     } = take_back_sites(memory, map, sites, &regions, detached)?;
-    let code = our_code(&regions, &springboards, &hosts, restorer_of(&head));
+    let restorer = Restorer {
+        address: restorer_of(&head),
+        has_shadow_stack: true,
+    };
+    let code = our_code(&regions, &springboards, &hosts, restorer);
     if let Some(pool) = regions.iter().find(|region| region.kind == REGION_RETURNS) {
         let put_back = put_back_returns(memory, TargetAddress(pool.address))?;
         detached.calls += put_back.put_back;

@@ -27,6 +27,7 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Memory, Process, Stopped, WayHome, is_file_locked};
 
 use super::remains::{self, Remains, is_child};
+use super::stacks::Restorer;
 use super::unmapping::{ARENA_NAME, mapped_parts};
 use super::{Detached, PATIENCE, Presence, bytes_of, is_code, is_host, is_springboard, leave, our_code, restore_sites};
 use crate::error::SessionError;
@@ -156,7 +157,12 @@ fn take_back(
         // A child shares the arena with the traced process, whose mappings the table must go on listing.
         arena: Some(TargetAddress(head.arena_address)).filter(|_| !child),
         regions,
-        code: our_code(regions, &springboards, &hosts, restorer_of(head)),
+        code: our_code(
+            regions,
+            &springboards,
+            &hosts,
+            Restorer::of(process.pid(), restorer_of(head)),
+        ),
         springboards: &springboards,
         hosts: &hosts,
         map: &map,

@@ -1,18 +1,21 @@
 //! Whether a stack leads back into our code.
 //!
-//! A thread whose instruction pointer is elsewhere can come back in four ways only. The only code of the program's
-//! that our code calls are its signal handlers, so there is no other return address to look for.
+//! A thread whose instruction pointer is elsewhere can come back in three ways only. The only code of the program's
+//! that our code enters are its signal handlers, so there is no other return address to look for.
 //!
 //! | on the stack | is |
 //! |---|---|
 //! | a signal frame that is not ours, whose saved `rip` is in our code | a handler of the program's interrupted a detour |
-//! | a signal frame of ours | we have handed a signal on, and the program's handler returns to our restorer |
-//! | the address after an indirect call in the agent | the same, where the compiler has made it a call |
+//! | a signal frame of ours, where there is a shadow stack | we have handed a signal on |
 //! | the address of a thunk | a return address that was replaced, and could not be put back (`agent/returns.h`) |
 //!
-//! Stacks are full of old data. A frame of ours that has done its work looks like one that still waits. But it
-//! comes from a trap that leads into a detour, and a trap that was handed on does not lead there. Other addresses
-//! of ours, for example those in detours that have called handlers, are no return addresses. A frame on an
+//! Without a shadow stack, a handler to which we hand a signal on returns to the program's own restorer, and nothing of
+//! ours is on the stack (`agent/chain.c`). All other frames of ours are of handlers that are done, or whose thread is in
+//! our code.
+//!
+//! Stacks are full of old data. With a shadow stack, a frame of ours that has done its work looks like one that still
+//! waits. But it comes from a trap that leads into our code, and a trap that was handed on does not lead there. Other
+//! addresses of ours, for example those in detours that have called handlers, are no return addresses. A frame on an
 //! alternate stack does not belong to a thread that stands on another stack: Go's stacks lie side by side in its
 //! heap, and a search goes from one into the next.
 //!
@@ -33,6 +36,7 @@ use std::ops::Range;
 
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Memory, MemoryError};
+use nanoprobe_text::returns::has_shadow_stack;
 
 /// How much of a stack is searched.
 const STACK_BYTES_MAX: usize = 256 << 10;
@@ -66,13 +70,37 @@ const SUMMED: Range<usize> = 5..24;
 /// Processor exceptions: #BP and #UD.
 const TRAPS: [u64; 2] = [3, 6];
 
+/// The code to which our signal handlers return.
+#[derive(Clone, Copy)]
+pub(super) struct Restorer {
+    /// Its address, in the agent; 0: there are no handlers.
+    pub address: u64,
+    /// Whether the process has shadow stacks.
+    pub has_shadow_stack: bool,
+}
+
+impl Restorer {
+    /// The restorer at `address` in a process.
+    pub fn of(pid: i32, address: u64) -> Restorer {
+        Restorer {
+            address,
+            has_shadow_stack: has_shadow_stack(pid),
+        }
+    }
+
+    /// Where the program's handlers return if a signal was handed on to them; 0: to none of ours.
+    pub fn programs_handlers(self) -> u64 {
+        if self.has_shadow_stack { self.address } else { 0 }
+    }
+}
+
 /// The addresses of our code in a target.
 pub(super) struct OurCode {
     /// All ranges of our code, ascending and disjoint.
     pub ranges: Vec<Range<u64>>,
     /// The agent's image.
     pub image: Range<u64>,
-    /// The address to which our signal handlers return; 0: there are no handlers.
+    /// [`Restorer::programs_handlers`].
     pub restorer: u64,
 }
 
@@ -110,15 +138,9 @@ impl OurCode {
             }
             match index.checked_sub(RIP) {
                 Some(frame) if is_frame(words, frame, rsp) => words.get(frame).is_none_or(|back| !self.holds(*back)),
-                _ => self.is_returned_to(*word, &code_at),
+                _ => code_at(*word).is_some_and(|bytes| bytes.starts_with(&THUNK)),
             }
         })
-    }
-
-    fn is_returned_to(&self, address: u64, code_at: impl Fn(u64) -> Option<[u8; 8]>) -> bool {
-        let is_thunk = code_at(address).is_some_and(|bytes| bytes.starts_with(&THUNK));
-        let before = || code_at(address.wrapping_sub(8)).is_some_and(|bytes| ends_with_indirect_call(&bytes));
-        is_thunk || self.image.contains(&address) && before()
     }
 }
 
@@ -262,20 +284,6 @@ fn is_frame(words: &[u64], start: usize, rsp: u64) -> bool {
         && field(SEGMENTS).is_some_and(|segments| segments & 0xffff == USER_CS)
 }
 
-/// Whether these bytes end with a `call` through a register or memory, in any of its lengths.
-fn ends_with_indirect_call(bytes: &[u8; 8]) -> bool {
-    const CALL: u8 = 0xff;
-    let is_call = |length: usize, modes: Range<u8>| {
-        let call = bytes.get(bytes.len().saturating_sub(length)..).unwrap_or_default();
-        matches!(call, [CALL, mode, ..] if modes.contains(mode))
-    };
-    is_call(2, 0xd0..0xd8)
-        || is_call(2, 0x10..0x14)
-        || is_call(3, 0x50..0x58)
-        || is_call(6, 0x90..0x98)
-        || is_call(6, 0x15..0x16)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,6 +330,20 @@ mod tests {
             assert!(on(frame(PROGRAM, 0x2500, 0)), "a handler that was interrupted");
             assert!(on(frame(RESTORER, PROGRAM, 3)), "a trap that was handed on");
             assert!(on(frame(RESTORER, DETOUR, 14)), "a fault of the detour's own");
+        }
+    }
+
+    #[test]
+    fn without_a_shadow_stack_the_remains_of_our_frames_are_not() {
+        let code = OurCode { restorer: 0, ..code() };
+        let on = |frame: Vec<u64>| code.is_awaited_in(&frame, STACK, |_| Some([0x90; 8]));
+        for trap in [3, 6, 14] {
+            assert!(!on(frame(RESTORER, PROGRAM, trap)), "an instruction that was emulated");
+            assert!(!on(frame(RESTORER, DETOUR, trap)), "a trap that was redirected");
+            assert!(
+                on(frame(PROGRAM, DETOUR, trap)),
+                "a fault of the detour's own that was handed on"
+            );
         }
     }
 
@@ -375,27 +397,6 @@ mod tests {
         assert!(!makes_sigreturn(&[0xb8, 15, 0, 0, 0, 0xc3, 0x0f, 5, 0x90]));
     }
 
-    #[test]
-    fn calls_out_of_the_agent_are() {
-        let calls: [[u8; 8]; 4] = [
-            [0, 0, 0, 0, 0, 0, 0xff, 0xd0],
-            [0, 0, 0, 0, 0, 0x41, 0xff, 0xd7],
-            [0, 0, 0, 0, 0, 0xff, 0x55, 8],
-            [0, 0, 0xff, 0x15, 1, 2, 3, 4],
-        ];
-        for bytes in calls {
-            assert!(code().is_awaited_in(&[1, 0x1500], STACK, |_| Some(bytes)), "{bytes:x?}");
-            assert!(
-                !code().is_awaited_in(&[1, DETOUR], STACK, |_| Some(bytes)),
-                "detours call handlers, which are ours"
-            );
-        }
-        assert!(
-            !code().is_awaited_in(&[0x1500], STACK, |_| Some([0, 0, 0, 0xe8, 0, 0, 0, 0])),
-            "a call within the agent"
-        );
-        assert!(!code().is_awaited_in(&[0x1500], STACK, |_| None));
-    }
     #[test]
     fn a_replaced_return_address_is() {
         let thunks = nanoprobe_agent::thunks(0x1000, 0x2500, 2);
