@@ -14,6 +14,7 @@ use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 const SOURCES: &[&str] = &[
     "aggregate",
     "buckets",
+    "calls",
     "chain",
     "clock",
     "dynamic",

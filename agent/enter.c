@@ -114,6 +114,8 @@ static void begin_anew(struct np_context *context)
 	context->scratch_used = 0;
 	context->ring_pending = 0;
 	context->return_cursor = 0;
+	for (u32 call = 0; call < NP_CALLS; call++)
+		np_store(context->calls[call].stack, 0);
 	np_store(context->busy, 0);
 	np_thread_changed(context);
 }

@@ -2,6 +2,40 @@
 #ifndef NANOPROBE_CONTRACT_CONTEXT_H
 #define NANOPROBE_CONTRACT_CONTEXT_H
 
+/* ---- enablings (DTrace's ECB: one clause at one probe) ---------------------------------------------------------- */
+
+struct np_enabling {
+	u32 epid;               /* the id in the records of this enabling */
+	u32 probe_id;
+	u64 site;               /* address of the probed instruction */
+	u64 offset;             /* of the site in its function: arg0 of a return probe; NP_OFFSET_RETURNED */
+	u64 provider, module, function, name; /* addresses of NUL-terminated strings of at most strsize bytes */
+	u64 slot_base;          /* bytes from the context to this enabling's static aggregation slots */
+	u64 reserved;
+};
+
+/* ---- system calls (calls.c) ---------------------------------------------------------------------------------- */
+
+#define NP_CALL_NUMBERS 512u   /* larger numbers have one probe together */
+#define NP_CALL_NONE (~0u)
+#define NP_CALLS 8u            /* calls that a thread has begun and not ended: one, and those that signals interrupted */
+
+/* A call that a thread has begun: it returns to this site with this stack pointer. */
+struct np_call {
+	u64 stack;              /* 0: this entry is free */
+	u64 syscall;            /* address of the instruction */
+	u64 number;
+};
+
+/* One clause at one instruction `syscall`, in the code block: the `enabling` that a detour passes there. */
+struct np_call_site {
+	struct np_enabling enabling; /* only its site counts */
+	/* address of NP_CALL_NUMBERS + 1 addresses of struct np_enabling, by the number of the call; 0: not enabled */
+	u64 table;
+	u64 handler;            /* of the clause */
+	u64 syscall;            /* address of the instruction */
+};
+
 /* ---- a thread's context -------------------------------------------------------------------------------------- */
 
 #define NP_CONTEXT_SLOTS 4096 /* offset of the static aggregation slots in a context: the fixed part has one page */
@@ -71,7 +105,13 @@ struct np_context {
 	/* 576: another cache line that only the tracer writes */
 	u64 aggregates_wanted;  /* address of the table that the thread moves to with its next aggregation; 0: none */
 	u64 reserved3[7];
-	/* 640 .. 4095: free; static slots (u64 each) from NP_CONTEXT_SLOTS */
+	/* 640: system calls */
+	struct np_call calls[NP_CALLS];
+	struct np_enabling called; /* 832: the enabling being served at a system call: that of its number, at its site */
+	u32 call_number;        /* of the call that has returned, at most NP_CALL_NUMBERS; NP_CALL_NONE: it is not known */
+	u32 call_next;          /* the entry that a new call takes if none is free */
+	u64 call_scrap;         /* counts of numbers that no probe counts */
+	/* 920 .. 4095: free, but for NP_EXAMPLE_AGGREGATES in the example; static slots (u64 each) from NP_CONTEXT_SLOTS */
 };
 
 /* The stacks on which handlers run that were called on a small stack (Go's): private memory, of which a child has
@@ -98,18 +138,6 @@ struct np_frame {
 	u64 flags;              /* lahf in ah, seto in al */
 	u64 r15;
 	u64 rax;
-};
-
-/* ---- enablings (DTrace's ECB: one clause at one probe) ---------------------------------------------------------- */
-
-struct np_enabling {
-	u32 epid;               /* the id in the records of this enabling */
-	u32 probe_id;
-	u64 site;               /* address of the probed instruction */
-	u64 offset;             /* of the site in its function: arg0 of a return probe; NP_OFFSET_RETURNED */
-	u64 provider, module, function, name; /* addresses of NUL-terminated strings of at most strsize bytes */
-	u64 slot_base;          /* bytes from the context to this enabling's static aggregation slots */
-	u64 reserved;
 };
 
 /* The offset for a return probe that replaces the return address: the function has already

@@ -119,6 +119,13 @@ void np_exit(struct np_context *context, u64 status);
 void np_library_event(struct np_context *context);
 /* np_library_event as a handler's entry: the context is in r15. */
 void np_library_event_handler(void);
+/* The handlers at a system call (calls.c), with the context in r15 and a struct np_call_site as enabling. begin
+ * remembers the call's number, end finds it again. entry and return call the clause's handler, if the clause is
+ * enabled for that number. */
+void np_call_begin_handler(void);
+void np_call_end_handler(void);
+void np_call_entry_handler(void);
+void np_call_return_handler(void);
 /* Replaces the return address at `slot`. Yields the address of the instance; 0: no instance was free, and the call
  * is counted as missed. May be called at a function's first instruction, whatever else runs in this thread. */
 u64 np_return_take(struct np_context *context, u64 slot, u64 stub);

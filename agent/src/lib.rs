@@ -165,6 +165,14 @@ functions! {
     LibraryEvent = np_library_event,
     /// A handler's entry: the context is in r15.
     LibraryEventHandler = np_library_event_handler,
+    /// A handler's entry: remembers the number of a system call that begins.
+    CallBegin = np_call_begin_handler,
+    /// A handler's entry: finds the number of the system call that has returned.
+    CallEnd = np_call_end_handler,
+    /// A handler's entry: calls a clause at a system call that begins, if it is enabled for the call's number.
+    CallEntry = np_call_entry_handler,
+    /// A handler's entry: as `CallEntry`, at a system call that has returned.
+    CallReturn = np_call_return_handler,
     /// `SA_SIGINFO` handler of SIGTRAP and SIGILL.
     OnTrap = np_on_trap,
     /// `SA_SIGINFO` handler of SIGSEGV and SIGBUS.

@@ -376,7 +376,7 @@ fn errors_have_their_statuses() {
 fn missing_features_are_refused_by_name() {
     for (program, name) in [
         ("fbt::read:entry { @ = count(); }", "fbt"),
-        ("syscall::read:entry { @ = count(); }", "syscall"),
+        ("io:::start { @ = count(); }", "probes of the kernel"),
         ("BEGIN { system(\"echo no\"); }", "system"),
         ("BEGIN { chill(1); }", "chill"),
         ("BEGIN { panic(); }", "panic"),
@@ -384,6 +384,27 @@ fn missing_features_are_refused_by_name() {
         let finished = command(&["-n", program]);
         assert_eq!(finished.code(), 1, "{program}: {}{}", finished.stdout, finished.stderr);
         assert!(finished.stderr.contains(name), "{program}: {}", finished.stderr);
+    }
+}
+
+/// Mistakes in descriptions of system calls.
+#[test]
+fn system_calls_that_do_not_exist() {
+    let finished = command(&["-n", "syscall::read:entry { @ = count(); }"]);
+    assert_eq!(finished.code(), 1, "{}{}", finished.stdout, finished.stderr);
+    let message = "the provider syscall is not there: name the process by -p, or start it by -c";
+    assert!(finished.stderr.contains(message), "{}", finished.stderr);
+    for (description, message) in [
+        ("syscall::raed:entry", "did you mean read?"),
+        ("syscall::no_such_call:entry", "no system call has such a name"),
+        ("syscall::read:enter", "the names of their probes are entry and return"),
+        ("syscall:libc:read:entry", "the module of system calls is vmlinux"),
+    ] {
+        let clause = format!("{description} {{ @ = count(); }}");
+        let tracer = Tracer::new(Form::Default).clause(&clause);
+        let traced = tracer.command(&program("tails.c"), "1").run();
+        assert_eq!(traced.finished.code(), 1, "{description}");
+        assert!(traced.finished.stderr.contains(message), "{}", traced.finished.stderr);
     }
 }
 

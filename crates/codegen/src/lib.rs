@@ -95,14 +95,27 @@ pub enum ProbeKind {
     /// An exit of a Go function that takes its arguments on the stack: its results lie on the stack after its
     /// arguments, whose number is not known.
     GoStackReturn,
+    /// Before a system call: `arg0`-`arg5` are its arguments. The fourth one, which the program has in r10, is in
+    /// rcx.
+    CallEntry,
+    /// After a system call: `arg0` and `arg1` are its result, -1 if it has failed; `errno` is its error, else 0.
+    CallReturn,
     /// A Go function for which the way of passing arguments is not known.
     GoUnknown,
 }
 
 impl ProbeKind {
+    /// Whether the seventh argument and those after it are on the stack.
+    fn has_arguments_on_stack(self) -> bool {
+        !matches!(self, ProbeKind::Return | ProbeKind::CallEntry | ProbeKind::CallReturn)
+    }
+
     /// Whether the arguments are operands: those of a note, or Go's.
     fn has_operands(self) -> bool {
-        !matches!(self, ProbeKind::Entry | ProbeKind::Return | ProbeKind::Offset)
+        !matches!(
+            self,
+            ProbeKind::Entry | ProbeKind::Return | ProbeKind::Offset | ProbeKind::CallEntry | ProbeKind::CallReturn
+        )
     }
 }
 

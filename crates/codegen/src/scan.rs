@@ -151,7 +151,7 @@ impl Needs {
                 self.scratch = true;
             }
             // Arguments on the stack are in memory, and reading them may fail.
-            ExpressionKind::Builtin(Builtin::Argument(6..)) => self.fault |= probe.kind != ProbeKind::Return,
+            ExpressionKind::Builtin(Builtin::Argument(6..)) => self.fault |= probe.kind.has_arguments_on_stack(),
             ExpressionKind::Register(_) => {
                 self.full_frame = true;
                 self.fault = true;

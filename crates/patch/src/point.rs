@@ -63,6 +63,12 @@ pub enum Fire {
         /// Bytes from the start of the context.
         context_offset: u32,
     },
+    /// `inc qword [context + table[number]]`, where the number is rax of the program: the number of a system call. Like
+    /// `Count`, it counts even while handlers are running.
+    CountByNumber {
+        /// `u32 table[513]`: offsets from the start of the context. Numbers from 512 on share the last one.
+        table: TargetAddress,
+    },
     /// Call a compiled handler (Cranelift's `preserve_all`, context in r15). If handlers are running already in this
     /// thread, the hit counts as missed.
     Call {

@@ -22,6 +22,7 @@ use nanoprobe_lang::Program;
 use nanoprobe_lang::layout::{Limits, Storage};
 use nanoprobe_symbols::{GoCall, Module};
 
+use crate::calls::End;
 use crate::probes::{Place, Probe, ProbeIndex, Spot};
 use crate::statics::Statics;
 
@@ -256,9 +257,11 @@ impl Enablings {
         let kinds = probe_kinds(probe, context.statics, context.modules);
         if !kinds.is_empty() {
             let slots = self.slots_of(clause, index, probe, context)?;
+            // After a system call, only a handler finds the call's number.
+            let counts = !matches!(probe.place, Place::Call { end: End::Return, .. });
             if let Some(slots) = self.slots.get(slots) {
                 slot_base = slots.base;
-                counters = slots.counters.clone();
+                counters = slots.counters.clone().filter(|_| counts);
             }
             if counters.is_none() {
                 for kind in kinds {
@@ -276,6 +279,22 @@ impl Enablings {
             counters,
         });
         Ok(())
+    }
+
+    /// Enables a clause, for one of its descriptions, at all system calls of a module.
+    pub fn enable_call_sites(&mut self, clause: usize, description: usize, probe: ProbeIndex) {
+        if !self.known.insert((clause, description, probe)) {
+            return;
+        }
+        let epid = u32::try_from(self.list.len() + 1).unwrap_or(u32::MAX);
+        self.list.push(Enabling {
+            epid,
+            probe,
+            clause,
+            description,
+            slot_base: 0,
+            counters: None,
+        });
     }
 
     /// The index in `slots` of a clause's slots at a probe; makes them if there are none yet.
@@ -363,6 +382,14 @@ fn probe_kinds(probe: &Probe, statics: &Statics, modules: &[Module]) -> Vec<Prob
     }
 }
 
+/// What arguments mean before or after a system call.
+pub fn call_kind(end: End) -> ProbeKind {
+    match end {
+        End::Entry => ProbeKind::CallEntry,
+        End::Return => ProbeKind::CallReturn,
+    }
+}
+
 /// What arguments mean at a probe that is not static; `None`: the probe fires in the tracer.
 pub fn probe_kind(probe: &Probe, modules: &[Module]) -> Option<ProbeKind> {
     let (module, address, kind) = match probe.place {
@@ -376,6 +403,7 @@ pub fn probe_kind(probe: &Probe, modules: &[Module]) -> Option<ProbeKind> {
             (module, address, kind)
         }
         Place::Address { module, address } => (module, address, ProbeKind::Offset),
+        Place::Call { end, .. } => return Some(call_kind(end)),
         _ => return None,
     };
     let call = modules.get(module).and_then(|module| module.go_call(address));

@@ -26,6 +26,7 @@ mod arena_memory;
 mod arming;
 mod attachment;
 mod beside;
+mod calls;
 mod clock;
 mod coverage;
 mod debug;
@@ -72,6 +73,7 @@ mod unwinding;
 
 pub use acquire::Acquired;
 pub use arming::Armed;
+pub use calls::End;
 pub use coverage::{Class, Coverage, Wanted, plan_all};
 pub use detach::{Carried, Detached, Standing, has_abandoned_arena, rehearse_restore, restore, survey};
 pub use drain::Losses;

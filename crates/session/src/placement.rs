@@ -11,6 +11,7 @@
 //!     -> patches, detours          patch::build
 //! ```
 
+mod calls;
 mod functions;
 mod groups;
 mod points;
@@ -35,6 +36,7 @@ use crate::small_stack::SmallStack;
 use crate::spare;
 use crate::statics::Statics;
 
+pub use calls::{CallPlaces, CallTables, ShimPoints};
 use groups::Group;
 pub use groups::{extent_of_choice, locate};
 pub use points::spread;
@@ -57,6 +59,8 @@ pub struct Room {
     pub growth: Space,
     /// The address of each handler.
     pub handlers: Handlers,
+    /// The tables by which clauses find the enablings of system calls.
+    pub call_tables: CallTables,
     /// What fires in the functions of this plan.
     pub fired: Fired,
 }
@@ -66,6 +70,8 @@ pub struct Room {
 pub struct Placement {
     /// The changes of the text.
     pub changes: Changes,
+    /// What fires in the shims that will be added.
+    pub shim_points: ShimPoints,
     /// The memory that these changes take.
     room: Room,
 }
@@ -106,6 +112,8 @@ pub struct Holder<'a> {
     pub growth: &'a mut Space,
     /// The address of each handler.
     pub handlers: &'a mut Handlers,
+    /// The tables of system calls.
+    pub call_tables: &'a mut CallTables,
     /// What fires in each function.
     pub fired: &'a mut Fired,
 }
@@ -119,11 +127,12 @@ impl Placement {
     /// Takes the placement's memory, and makes its probes known to the next planning. No other placement may have been
     /// committed since this placement was planned.
     pub fn commit(self, holder: Holder<'_>) -> Changes {
-        let Placement { changes, room } = self;
+        let Placement { changes, room, .. } = self;
         *holder.near = room.near;
         holder.code.commit(room.code);
         holder.growth.commit(room.growth);
         *holder.handlers = room.handlers;
+        *holder.call_tables = room.call_tables;
         holder.fired.extend(room.fired);
         changes
     }
@@ -139,6 +148,8 @@ pub struct Planner<'a> {
     pub enablings: &'a Enablings,
     /// The static probes.
     pub statics: &'a Statics,
+    /// The system calls of the modules.
+    pub calls: CallPlaces<'a>,
     /// Choices of IFUNCs.
     pub choices: &'a Choices,
     /// What detours need to know.
@@ -213,6 +224,7 @@ impl Planner<'_> {
     /// Plans all enablings from index `first` on, and the hooks.
     pub fn place(mut self, first: usize, hooks: &[Hook]) -> Placement {
         let mut changes = Changes::default();
+        let shim_points = self.shim_points(first, &mut changes.refused);
         let known = self.room.near.regions();
         let free = self.room.near.free();
         let groups = self.groups(first, hooks, &mut changes.refused);
@@ -270,6 +282,7 @@ impl Planner<'_> {
         spare::give_back(changes.patches.len());
         Placement {
             changes,
+            shim_points,
             room: self.room,
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! A probe is `provider:module:function:name` with an id of its own. Those of the provider `dtrace` (BEGIN, END,
 //! ERROR) and `profile` fire in the tracer; those of `pidNNN` at instructions of the target, and so do its static
-//! probes ([`crate::statics`]). Probes are made as descriptions match them and keep their ids; a library that is
-//! loaded later only adds to the list.
+//! probes ([`crate::statics`]) and system calls ([`crate::calls`]). Probes are made as descriptions match them and keep
+//! their ids; a library that is loaded later only adds to the list.
 //!
 //! There may be a million of them: every instruction of a large library. So a probe shares its strings with its
 //! neighbours, and the name of an offset is made when it is needed.
@@ -15,12 +15,16 @@ use std::sync::Arc;
 use nanoprobe_lang::options::{Demangle, Interval};
 use nanoprobe_symbols::ImageAddress;
 
+use crate::calls::End;
+
+mod calls;
 mod description;
 mod matching;
 #[cfg(test)]
 mod tests;
 mod tracer;
 
+pub use calls::means_calls;
 pub use description::{
     DescriptionError, Line, answers_to, describe, hint_for_elsewhere, hint_for_fields, is_target_provider,
     matching_name, means_inlined, named_process,
@@ -91,6 +95,21 @@ pub enum Place {
         module: usize,
         /// The probe's number in [`crate::statics::Statics`].
         number: usize,
+    },
+    /// In the target, at every system call with this number.
+    Call {
+        /// The number; [`nanoprobe_arena::layout::CALL_NUMBERS`] stands for all larger numbers, too.
+        number: u32,
+        /// Before or after the call.
+        end: End,
+    },
+    /// In the target, at every `syscall` of a module, whatever its number is. No description matches this probe: it
+    /// stands for the `Call`s that a clause is enabled at.
+    CallSites {
+        /// Index of the module in the order of loading.
+        module: usize,
+        /// Before or after the calls.
+        end: End,
     },
     /// In the target, at an instruction that a description names by its address.
     Address {

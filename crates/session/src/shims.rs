@@ -2,12 +2,14 @@
 //! make threads, and of those by which it puts itself under seccomp ([`nanoprobe_text::shims`] finds them).
 //!
 //! They are needed as soon as our signal actions are (see [`crate::signals`]), for the reasons in `agent/shims.c`.
+//! What a D program fires before such a call is a part of the shim.
+//!
 //! Each is a patch like a probe's, and is written, published and taken back with those.
 
 use std::ops::Range;
 
 use nanoprobe_agent::Function as AgentFunction;
-use nanoprobe_patch::{Obstacle, Refusal, Replacement, Tactic, TargetAddress};
+use nanoprobe_patch::{Obstacle, Refusal, Replacement, Runtime, Tactic, TargetAddress};
 use nanoprobe_symbols::Module;
 pub use nanoprobe_text::shims::find;
 use nanoprobe_text::{Patch, without};
@@ -26,14 +28,29 @@ pub fn find_all(modules: &[&Module], executes: bool, is_cancelled: fn() -> bool)
 pub fn add<'a>(
     placement: &mut Placement,
     found: impl Iterator<Item = (&'a Module, Vec<Replacement>)>,
+    runtime: &Runtime,
     agent: impl Fn(AgentFunction) -> TargetAddress,
 ) {
+    let mut points = std::mem::take(&mut placement.shim_points);
     let (changes, near) = placement.parts();
     let known = near.regions();
     let mut shims = Vec::new();
     let mut ranges = Vec::new();
     for (module, found) in found {
-        for shim in found {
+        for mut shim in found {
+            let fires = points.remove(&shim.syscall()).filter(|points| !points.is_empty());
+            let fires_here = fires.is_some();
+            if let Some(points) = fires {
+                // A shim that cannot fire is better than none: without it, signals may kill the program.
+                match shim.clone().with_points(&points, runtime) {
+                    Some(firing) => shim = firing,
+                    None => changes.refused.push(Refused {
+                        site: Some(shim.syscall()),
+                        function: format!("{}`(system call)", module.name()),
+                        reason: RefusedBecause::Shim,
+                    }),
+                }
+            }
             let run = shim.run();
             let refuse = |reason| Refused {
                 site: Some(run.start),
@@ -61,7 +78,7 @@ pub fn add<'a>(
                         detour,
                         room: run.detour_length,
                         built: built.into(),
-                        sites: Vec::new(),
+                        sites: if fires_here { vec![shim.syscall()] } else { Vec::new() },
                         entered: Vec::new(),
                         function,
                         shim: true,

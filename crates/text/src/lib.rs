@@ -18,6 +18,7 @@
 
 mod ahead;
 pub mod bytes;
+pub mod calls;
 pub mod change;
 pub mod code;
 mod decoded;

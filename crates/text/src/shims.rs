@@ -19,7 +19,7 @@ const CALLS: [u32; 8] = [13, 14, 56, 127, 128, 157, 317, 435];
 const CALLS_AND_EXECS: [u32; 10] = [13, 14, 56, 59, 127, 128, 157, 317, 322, 435];
 /// Functions larger than this are not analysed.
 const FUNCTION_BYTES_MAX: u64 = 1 << 20;
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
+pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// How far before a `syscall` the load of its number is searched.
 const DISTANCE_MAX: usize = 64;
 
@@ -70,7 +70,7 @@ fn candidates(text: &[u8], calls: &[u32]) -> Vec<(usize, Option<usize>)> {
         .collect()
 }
 
-fn decoded(module: &Module, start: ImageAddress, end: ImageAddress) -> Option<FunctionMap> {
+pub(crate) fn decoded(module: &Module, start: ImageAddress, end: ImageAddress) -> Option<FunctionMap> {
     let size = end.0.checked_sub(start.0).filter(|size| *size <= FUNCTION_BYTES_MAX)?;
     let code = CodeView {
         start: module.bias().to_target(start),

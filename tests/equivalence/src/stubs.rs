@@ -162,7 +162,7 @@ impl Stubs {
             Fire::Call { enabling, .. } => enabling.0,
             Fire::Function { cookie, .. } => *cookie,
             // Hooks of a session count nothing, so they are not compared here.
-            Fire::Unconditional { .. } | Fire::TakeReturn { .. } => self.context,
+            Fire::CountByNumber { .. } | Fire::Unconditional { .. } | Fire::TakeReturn { .. } => self.context,
         }
     }
 }

@@ -39,6 +39,7 @@ mod small_stacks;
 mod stacks;
 mod statics;
 mod strings;
+mod system_calls;
 mod tail_calls;
 mod thread_keys;
 mod threads;

@@ -8,6 +8,11 @@ pub const OFFSET_RETURNED: u64 = u64::MAX;
 /// Offset of the static aggregation slots in a context.
 pub const CONTEXT_SLOTS: u64 = 4096;
 
+/// System calls with a number from here on have one probe together.
+pub const CALL_NUMBERS: u32 = 512;
+/// How many system calls a thread can have begun and not ended.
+pub const CALLS: usize = 8;
+
 /// [`Context::ring_policy`]: drop when full; the tracer drains.
 pub const RING_SWITCH: u32 = 0;
 /// [`Context::ring_policy`]: once the ring is full, all further records are dropped.
@@ -132,6 +137,39 @@ structure! {
         /// Address of the [`AggregateTable`] to which the thread switches with its next aggregation; 0: none.
         aggregates_wanted: u64,
         reserved3: [u64; 7],
+        /// The system calls that the thread has begun: [`Call`]s, three words each.
+        calls: [u64; 3 * CALLS],
+        /// The [`Enabling`] being served at a system call, nine words.
+        called: [u64; 9],
+        /// The number of the system call that has returned.
+        call_number: u32,
+        /// Index of the [`Call`] that a new call takes if none is free.
+        call_next: u32,
+        /// Where counts go of calls that no probe counts.
+        call_scrap: u64,
+    }
+}
+structure! {
+    /// A system call that a thread has begun.
+    Call = "np_call" {
+        /// The stack pointer; 0: this entry is free.
+        stack: u64,
+        /// Address of the instruction.
+        syscall: u64,
+        number: u64,
+    }
+}
+structure! {
+    /// One clause at one `syscall`, in the code block.
+    CallSite = "np_call_site" {
+        /// An [`Enabling`], of which only the site counts: nine words.
+        enabling: [u64; 9],
+        /// Address of [`CALL_NUMBERS`] + 1 addresses of [`Enabling`]s, by the number of the call; 0: not enabled.
+        table: u64,
+        /// Address of the clause's handler.
+        handler: u64,
+        /// Address of the instruction.
+        syscall: u64,
     }
 }
 structure! {

@@ -10,6 +10,9 @@ use crate::contract::{context, enabling, frame, record};
 use crate::error::Error;
 use crate::{AgentFunction, ProbeKind};
 
+/// The largest error number that a system call yields.
+const ERRNO_MAX: i64 = 4095;
+
 /// The number of built-in variables that are read at most once in a clause (see [`Cached`]).
 pub(super) const CACHED_COUNT: usize = 7;
 
@@ -82,6 +85,7 @@ impl Emitter<'_, '_> {
             // A stack is recorded as a field of its own, and is no value.
             Builtin::UserStack(_) => self.constant(0),
             Builtin::Goroutine => self.goroutine(4, false),
+            Builtin::Errno if self.source.kind == ProbeKind::CallReturn => self.call_error(),
             Builtin::Errno => self.call_for_result(AgentFunction::Errno, &[]),
             Builtin::EnabledProbeId => self.epid(),
             Builtin::ProbeId => {
@@ -164,7 +168,8 @@ impl Emitter<'_, '_> {
                 self.load(address, frame::RAX)
             }
             (ProbeKind::Return, 2) => rdx,
-            (ProbeKind::Return, _) => self.constant(0),
+            (ProbeKind::CallReturn, 0 | 1) => self.call_result(),
+            (ProbeKind::CallEntry, 6..) | (ProbeKind::Return | ProbeKind::CallReturn, _) => self.constant(0),
             (kind, _) if kind.has_operands() => self.static_argument(index)?,
             (_, _) => match self.parameters.get(usize::from(index)) {
                 Some(value) => *value,
@@ -177,6 +182,30 @@ impl Emitter<'_, '_> {
                 }
             },
         })
+    }
+
+    /// What the kernel has left in rax, and whether it is an error: a negative error number, as large as -4095.
+    fn kernels_result(&mut self) -> (Value, Value) {
+        let address = self.context_load(context::FRAME);
+        let rax = self.load(address, frame::RAX);
+        let limit = self.constant(-(ERRNO_MAX + 1));
+        let failed = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, rax, limit);
+        (rax, failed)
+    }
+
+    /// The result of a system call, as its C function returns it.
+    fn call_result(&mut self) -> Value {
+        let (rax, failed) = self.kernels_result();
+        let error = self.constant(-1);
+        self.builder.ins().select(failed, error, rax)
+    }
+
+    /// The error number of a system call; 0: it has succeeded.
+    fn call_error(&mut self) -> Value {
+        let (rax, failed) = self.kernels_result();
+        let error = self.builder.ins().ineg(rax);
+        let none = self.constant(0);
+        self.builder.ins().select(failed, error, none)
     }
 
     /// Reading the time stamp counter is most of the cost of a timestamp. If a record is reserved, the value

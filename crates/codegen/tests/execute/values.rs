@@ -36,6 +36,43 @@ fn arguments_at_a_return_are_the_offset_and_the_value() {
 }
 
 #[test]
+fn arguments_at_a_system_call_are_the_kernel_s() {
+    let at = |index| value_at(ProbeKind::CallEntry, arg(index), ARGUMENTS);
+    for (index, argument) in (0..).zip(ARGUMENTS) {
+        assert_eq!(at(index), argument, "arg{index}");
+    }
+    for index in 6..10 {
+        assert_eq!(at(index), 0, "arg{index}");
+    }
+}
+
+#[test]
+fn a_system_call_that_fails_yields_minus_one_and_its_error() {
+    let at = |value: Expression, rax: i64| {
+        let value_type = value.value_type.clone();
+        let statements = vec![assign(scalar(Scope::ClauseLocal, 0), value)];
+        let program = program(None, statements).clause_local(value_type);
+        let mut machine = Machine::new(&compile(&program, ProbeKind::CallReturn));
+        machine.frame[15] = rax as u64;
+        machine.run(ARGUMENTS);
+        machine.clause_locals[0] as i64
+    };
+    for (rax, result, error) in [
+        (0, 0, 0),
+        (7, 7, 0),
+        (i64::MIN, i64::MIN, 0),
+        (-4096, -4096, 0),
+        (-4095, -1, 4095),
+        (-2, -1, 2),
+        (-1, -1, 1),
+    ] {
+        assert_eq!((at(arg(0), rax), at(arg(1), rax)), (result, result), "{rax}");
+        assert_eq!(at(builtin(Builtin::Errno, INT), rax) as i32, error, "{rax}");
+        assert_eq!((at(arg(2), rax), at(arg(9), rax)), (0, 0));
+    }
+}
+
+#[test]
 fn registers_are_numbered_as_illumos_numbers_them() {
     let frame = |index: u64| 0xf000 + index;
     let expected = [

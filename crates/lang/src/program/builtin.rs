@@ -172,7 +172,7 @@ pub const BUILTINS: &[BuiltinRow] = &[
     int(
         Builtin::Errno,
         &["errno"],
-        "the thread's present value in its C library, left by the last failed call; 0 in a clause that the tracer runs",
+        "the thread's present value in its C library, left by the last failed call; at the `return` of a [system call](syscalls.md) that call's; 0 in a clause that the tracer runs",
     ),
     unsigned(
         Builtin::UserStackDepth,

@@ -10,7 +10,12 @@ use crate::assemble::Assembler;
 use crate::relocate::{Original, load_branch_target};
 use crate::{Fire, FireCondition, Point, Position, Refusal, TargetAddress};
 
+/// How many numbers of system calls have an entry of their own in the table of a [`Fire::CountByNumber`]
+/// (`NP_CALL_NUMBERS`).
+const NUMBERS: u32 = 512;
+
 /// The fires before one instruction of all points with the same condition. They share one frame.
+#[derive(Clone, Debug)]
 pub(crate) struct Block {
     site: TargetAddress,
     position: Position,
@@ -192,6 +197,10 @@ pub(super) fn emit_fires(code: &mut Assembler, rare: &mut Vec<Rare>, fires: &[Fi
                 code.bytes_u32(&[0x49, 0xff, 0x87], context_offset); // inc qword [r15 + offset]
                 rest = rest.get(1..).unwrap_or_default();
             }
+            Fire::CountByNumber { table } => {
+                emit_count_by_number(code, table);
+                rest = rest.get(1..).unwrap_or_default();
+            }
             Fire::Call { .. } => {
                 let count = rest.iter().take_while(|fire| matches!(fire, Fire::Call { .. })).count();
                 let (calls, behind) = rest.split_at(count);
@@ -215,6 +224,19 @@ pub(super) fn emit_fires(code: &mut Assembler, rare: &mut Vec<Rare>, fires: &[Fi
             Fire::Unconditional { .. } => rest = rest.get(1..).unwrap_or_default(),
         }
     }
+}
+
+/// Counts under the number that the program has in rax, which is the third word of the frame.
+fn emit_count_by_number(code: &mut Assembler, table: TargetAddress) {
+    code.bytes(&[0x8b, 0x44, 0x24, 16]); // mov eax, [rsp + 16]
+    code.bytes(&[0x51]); // push rcx
+    code.bytes_u32(&[0xb9], NUMBERS); // mov ecx, 512
+    code.bytes(&[0x39, 0xc8]); // cmp eax, ecx
+    code.bytes(&[0x0f, 0x47, 0xc1]); // cmova eax, ecx
+    code.bytes_u64(&[0x48, 0xb9], table.0); // mov rcx, table
+    code.bytes(&[0x8b, 0x0c, 0x81]); // mov ecx, [rcx + 4 * rax]
+    code.bytes(&[0x49, 0xff, 0x04, 0x0f]); // inc qword [r15 + rcx]
+    code.bytes(&[0x59]); // pop rcx
 }
 
 /// ```text

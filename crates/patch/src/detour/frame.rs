@@ -138,7 +138,7 @@ pub(super) fn emit_leave(code: &mut Assembler, position: Position) {
 }
 
 /// Emits a path that lies after the hot path.
-pub(super) fn emit_rare(code: &mut Assembler, runtime: &Runtime, path: Rare) {
+pub(crate) fn emit_rare(code: &mut Assembler, runtime: &Runtime, path: Rare) {
     match path {
         Rare::Miss { here, found, leave } => {
             code.bind(here);

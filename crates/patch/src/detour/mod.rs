@@ -25,5 +25,6 @@ pub use build::build;
 pub(crate) use build::{jump, overwrite, redirect_boundaries, trap_form};
 pub use built::{Built, Move, Origin, Redirect};
 pub(crate) use compose::{Content, compose};
+pub(crate) use frame::emit_rare;
 pub use returned::{ReturnExits, build_return_stub};
 pub use runtime::{Runtime, ThreadKey};

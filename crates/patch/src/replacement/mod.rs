@@ -29,22 +29,29 @@
 //!             all registers pushed        ...
 //! ```
 //!
+//! Points may fire there, too. They do before the registers are pushed, and before `restart`, so that a call that is
+//! made again fires once.
+//!
 //! The call's number is known if the straight way loads a constant. If the number comes from elsewhere (as in
 //! syscall(3), or from a register), it may be any call, and the function checks rax.
 
+mod call;
 mod number;
 mod waits;
+
+pub use call::SystemCall;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use number::{SYSCALL, kept_numbers, known_way, number};
 
 use crate::assemble::{Assembled, Assembler, Label};
-use crate::detour::{jump, overwrite, redirect_boundaries};
+use crate::detour::fires::{Block, emit_block};
+use crate::detour::{emit_rare, jump, overwrite, redirect_boundaries};
 use crate::function::Kind;
 use crate::relocate::{Original, relocate};
 use crate::{
-    Built, FireCondition, FunctionMap, Move, Origin, PlanOptions, Point, Position, Refusal, RunPlan, Tactic,
+    Built, FireCondition, FunctionMap, Move, Origin, PlanOptions, Point, Position, Refusal, RunPlan, Runtime, Tactic,
     TargetAddress, plan,
 };
 
@@ -74,6 +81,8 @@ pub struct Replacement {
     /// Whether a thread that sleeps in the call, while the patch is made, must not bypass the function when it
     /// continues.
     restarts: bool,
+    /// What fires before the call, and before the function is called.
+    fires: Option<(Block, Runtime)>,
 }
 
 /// A detour whose address is not chosen yet.
@@ -143,8 +152,16 @@ impl Replacement {
             syscall: map.address(call.offset),
             lends,
             restarts: lends || number.is_none_or(|number| number == SIGTIMEDWAIT),
+            fires: None,
         }
         .measured()
+    }
+
+    /// This replacement, with points that fire before the call: once a call, also if the kernel restarts it.
+    /// `None`: then no detour reaches all that it must reach.
+    pub fn with_points(self, points: &[Point], runtime: &Runtime) -> Option<Replacement> {
+        let fires = Block::of(points, FireCondition::Always).map(|block| (block, *runtime));
+        Replacement { fires, ..self }.measured()
     }
 
     /// Finds a plain load of the number in the bytes before a `syscall`: the load's offset, and the number. This saves
@@ -288,6 +305,10 @@ impl Replacement {
                 None,
             )?;
         }
+        let mut rare = Vec::new();
+        if let Some((block, runtime)) = &self.fires {
+            emit_block(&mut code, &mut rare, runtime, block, None)?;
+        }
         let restart = self.restarts.then(|| {
             code.bytes(&RESTART);
             let restart = code.here();
@@ -317,6 +338,11 @@ impl Replacement {
         emit_pops_of_done(&mut code, behind);
         let to_behind = code.here();
         code.external(&[0xe9], behind);
+        if let Some((_, runtime)) = &self.fires {
+            for path in rare {
+                emit_rare(&mut code, runtime, path);
+            }
+        }
         let leaving = [(to_syscall, self.syscall), (to_behind, behind)];
         Ok(Composed {
             code: code.finish()?,

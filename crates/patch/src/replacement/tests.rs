@@ -183,3 +183,44 @@ fn the_tables_name_every_place() {
     let far = TargetAddress(0x1_2000_0000);
     assert!(matches!(found.build(far, far), Err(Refusal::OutOfReach { .. })));
 }
+
+/// What fires lies behind the displaced instructions, and in front of the place to which a thread is moved that makes
+/// its call again.
+#[test]
+fn points_fire_before_the_function() {
+    let runtime = Runtime {
+        enter: TargetAddress(0x1111),
+        table: TargetAddress(0x2222),
+        thread_key: crate::ThreadKey::TlsSelf,
+        trap: None,
+    };
+    let point = Point {
+        site: TargetAddress(START.0 + 14),
+        condition: FireCondition::Always,
+        position: Position::Inside,
+        full_frame: false,
+        fires: vec![crate::Fire::CountByNumber {
+            table: TargetAddress(0x3333),
+        }],
+    };
+    let found = Replacement::find(&map(&BOTH), &[14]).pop().unwrap();
+    let bare = found.run().detour_length;
+    let firing = found.clone().with_points(&[point], &runtime).unwrap();
+    assert!(firing.run().detour_length > bare + 50);
+    let (function, detour) = (TargetAddress(0x7000_0000_1000), TargetAddress(0x20_0000));
+    let built = firing.build(function, detour).unwrap();
+    assert_eq!(built.detour.len(), firing.run().detour_length);
+    let count = [0x49, 0xff, 0x04, 0x0f]; // inc qword [r15 + rcx]
+    let saves = [0x50, 0x53, 0x51, 0x52, 0x56, 0x57, 0x55]; // push rax, rbx, rcx, rdx, rsi, rdi, rbp
+    let at = |bytes: &[u8]| built.detour.windows(bytes.len()).position(|window| window == bytes);
+    assert_eq!(at(&[0x48, 0x8d, 0x35]), Some(0));
+    assert!(at(&count).unwrap() < at(&saves).unwrap());
+    // A thread that has counted is at the `syscall`, wherever it stands then.
+    let home = built
+        .moves
+        .iter()
+        .find(|entry| entry.original.0 == START.0 + 14)
+        .unwrap();
+    assert!(home.relocated.0 - detour.0 > at(&count).unwrap() as u64);
+    assert_eq!(found.with_points(&[], &runtime).unwrap().run().detour_length, bare);
+}

@@ -41,11 +41,15 @@ pub(crate) fn form_of(displaced: &Displaced, forced: Option<TrapForm>) -> TrapFo
     let mut fires = displaced.points.iter().flat_map(|point| &point.fires);
     // Functions may change every register, and do what a signal handler may not. The agent's own fires may block,
     // or write to the program's stack. Fires after the instruction exist only in the detour.
-    if fires.any(|fire| !matches!(fire, Fire::Count { .. } | Fire::Call { .. }))
-        || displaced
-            .points
-            .iter()
-            .any(|point| point.condition == FireCondition::Behind)
+    if fires.any(|fire| {
+        !matches!(
+            fire,
+            Fire::Count { .. } | Fire::CountByNumber { .. } | Fire::Call { .. }
+        )
+    }) || displaced
+        .points
+        .iter()
+        .any(|point| point.condition == FireCondition::Behind)
     {
         return TrapForm::Boost;
     }

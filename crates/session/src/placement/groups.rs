@@ -11,7 +11,7 @@ use super::{Choices, Hook, Named, Planner, Refused, RefusedBecause};
 use crate::probes::{Place, Spot};
 
 /// A module, a range of its code, whether the range begins at a function's entry, and a spot in the range.
-type Located = (usize, Range<u64>, bool, Spot);
+pub(super) type Located = (usize, Range<u64>, bool, Spot);
 
 /// A function in which something fires.
 pub(super) struct Group {
@@ -142,12 +142,13 @@ impl Planner<'_> {
                 let located = sites.iter().map(|site| self.locate_address(module, site.address));
                 located.collect()
             }
+            Place::CallSites { module, end } => self.located_calls(module, end),
             _ => Vec::new(),
         }
     }
 
     /// The code around an address, and the spot of the address in this code.
-    fn locate_address(&self, module: usize, address: ImageAddress) -> Result<Located, RefusedBecause> {
+    pub(super) fn locate_address(&self, module: usize, address: ImageAddress) -> Result<Located, RefusedBecause> {
         let home = self.modules.get(module).ok_or(RefusedBecause::NoCode)?;
         let (extent, is_function) = extent_around(home, address).ok_or(RefusedBecause::NoCode)?;
         let offset = home.bias().to_target(address).0.wrapping_sub(extent.start);

@@ -2,6 +2,7 @@
 
 use nanoprobe_arena::Structure as _;
 use nanoprobe_arena::layout::Enabling as EnablingLayout;
+use nanoprobe_codegen::ProbeKind;
 use nanoprobe_patch::{Fire, FireCondition, FunctionMap, Point, Position, TargetAddress, build_return_stub};
 
 use super::groups::Group;
@@ -19,6 +20,9 @@ impl Planner<'_> {
         parts: &[FunctionMap],
         points: &mut [Vec<Point>],
     ) -> Result<(), RefusedBecause> {
+        if let Some(&Place::CallSites { module, end }) = self.probes.get(enabling.probe).map(|probe| &probe.place) {
+            return self.add_call_points(group, enabling, (module, end), spot, parts, points);
+        }
         let entry = TargetAddress(group.extent.start);
         // A Go function comes to its first instruction again after its stack has grown.
         let check = match self.modules.get(group.module).filter(|_| spot == Spot::Entry) {
@@ -83,19 +87,9 @@ impl Planner<'_> {
         if let Some(reason) = self.enablings.unreadable(enabling.clause, kind) {
             return Err(RefusedBecause::Argument(format!("{probe}: {reason}")));
         }
-        let compiled = self
-            .enablings
-            .handler(enabling.clause, kind)
-            .ok_or(RefusedBecause::NoCode)?;
-        let handler = match self.room.handlers.get(&(enabling.clause, kind)) {
-            Some(address) => *address,
-            None => {
-                let address = self.room.code.reserve(compiled.placed_bytes() as u64, 16)?;
-                self.room.code.place(address, compiled.place(address.0, self.agent));
-                self.room.handlers.insert((enabling.clause, kind), address);
-                address
-            }
-        };
+        let handler = self.handler_of(enabling.clause, kind)?;
+        let compiled = self.enablings.handler(enabling.clause, kind);
+        let full_frame = compiled.is_some_and(|compiled| compiled.full_frame);
         let mut string = |text: &str| self.room.growth.string(text, self.strsize).map(|address| address.0);
         let layout = EnablingLayout {
             epid: enabling.epid,
@@ -114,13 +108,25 @@ impl Planner<'_> {
             site,
             condition,
             position,
-            compiled.full_frame,
+            full_frame,
             vec![Fire::Call { handler, enabling }],
         ))
     }
 
+    /// The address of a clause's handler, which is placed if it is not there yet.
+    pub(super) fn handler_of(&mut self, clause: usize, kind: ProbeKind) -> Result<TargetAddress, RefusedBecause> {
+        if let Some(address) = self.room.handlers.get(&(clause, kind)) {
+            return Ok(*address);
+        }
+        let compiled = self.enablings.handler(clause, kind).ok_or(RefusedBecause::NoCode)?;
+        let address = self.room.code.reserve(compiled.placed_bytes() as u64, 16)?;
+        self.room.code.place(address, compiled.place(address.0, self.agent));
+        self.room.handlers.insert((clause, kind), address);
+        Ok(address)
+    }
+
     /// What the arguments of a probe mean at one of its sites.
-    fn kind_at(&self, probe: &Probe, site: TargetAddress) -> Option<nanoprobe_codegen::ProbeKind> {
+    fn kind_at(&self, probe: &Probe, site: TargetAddress) -> Option<ProbeKind> {
         let Place::Static { module, number } = probe.place else {
             return probe_kind(probe, self.modules);
         };

@@ -21,6 +21,7 @@ use nanoprobe_target::{Process, StopError};
 use nanoprobe_text::modules::Modules;
 
 use super::compiled::Compiled;
+use crate::calls::Calls;
 use crate::enable::{Enabling, Enablings};
 use crate::error::SessionError;
 use crate::identity;
@@ -28,7 +29,7 @@ use crate::interpreted::Interpreted;
 use crate::names::NameError;
 use crate::perf_map::PerfMap;
 use crate::placement::{Choices, Refused};
-use crate::probes::{Later, Probe, ProbeIndex, ProbeList};
+use crate::probes::{Later, Place, Probe, ProbeIndex, ProbeList};
 use crate::statics::Statics;
 pub(super) use demands::Resolver;
 use naming::Overloads;
@@ -52,6 +53,7 @@ pub struct Known {
     pub(super) probes: ProbeList,
     pub(super) overloads: RefCell<Overloads>,
     pub(super) statics: Statics,
+    pub(super) calls: Calls,
     pub(super) enablings: Enablings,
     /// The process's own numbers and names, which clauses read.
     pub(super) codegen: nanoprobe_codegen::ArenaLayout,
@@ -109,6 +111,7 @@ impl Known {
             probes: ProbeList::new(compiled.options.printing.demangle),
             overloads: RefCell::default(),
             statics: Statics::default(),
+            calls: Calls::default(),
             enablings: Enablings::new(compiled.layout.context.slots_bytes)?,
             matches: Matches::default(),
             refused: Vec::new(),
@@ -153,7 +156,8 @@ impl Known {
 
     /// All probes that were matched, in the order of their ids.
     pub fn probes(&self) -> impl Iterator<Item = &Probe> {
-        self.probes.iter()
+        let listed = |probe: &&Probe| !matches!(probe.place, Place::CallSites { .. });
+        self.probes.iter().filter(listed)
     }
 
     /// How many probes the descriptions of one source matched. A clause that was divided by its `if`s counts once:

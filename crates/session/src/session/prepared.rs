@@ -139,6 +139,7 @@ impl Prepared {
             ..
         } = self;
         let Some(process) = known.process.clone() else {
+            known.check_without_process()?;
             let attached = Attached::without_process(known, warnings)?;
             let begun = Begun {
                 took: start.elapsed(),

@@ -18,7 +18,7 @@ use crate::attachment::Attachment;
 use crate::detach::{self, Detached};
 use crate::error::SessionError;
 use crate::heartbeat::Heartbeat;
-use crate::placement::{Fired, Handlers};
+use crate::placement::{CallTables, Fired, Handlers};
 use crate::ranges::Publisher;
 
 /// How often the map of readable memory is refreshed.
@@ -45,6 +45,7 @@ pub(super) struct Presence {
 pub(super) struct Placed {
     pub(super) fired: Fired,
     handlers: Handlers,
+    call_tables: CallTables,
 }
 
 impl Presence {

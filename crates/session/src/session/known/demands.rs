@@ -154,6 +154,13 @@ impl Known {
         process.is_some_and(|process| has_shadow_stack(process.pid()))
     }
 
+    /// Whether a clause fires at system calls.
+    pub(in crate::session) fn traces_calls(&self) -> bool {
+        let place = |enabling: &Enabling| self.probes.get(enabling.probe).map(|probe| &probe.place);
+        let mut enablings = self.enablings.list().iter();
+        enablings.any(|enabling| matches!(place(enabling), Some(Place::CallSites { .. })))
+    }
+
     /// Whether a clause fires at a function's return.
     fn wants_exits(&self) -> bool {
         let spot = |enabling: &Enabling| match self.probes.get(enabling.probe)?.place {

@@ -10,9 +10,13 @@ use nanoprobe_symbols::{Function, Module, ModuleKind};
 use nanoprobe_target::Process;
 
 use super::Known;
+use crate::calls::{self, End};
 use crate::error::SessionError;
 use crate::interrupt;
-use crate::probes::{Later, Line, describe, hint_for_elsewhere, hint_for_fields, is_target_provider, matching_name};
+use crate::probes::{
+    DescriptionError, Later, Line, describe, hint_for_elsewhere, hint_for_fields, is_target_provider, matching_name,
+    means_calls,
+};
 use crate::statics::{names_provider, provider_of};
 
 /// A module whose functions have lost their names.
@@ -25,6 +29,28 @@ pub struct Stripped {
     pub unnamed: usize,
     /// The name of one such function.
     pub example: Option<String>,
+}
+
+/// The hint for a description of system calls.
+fn call_hint(description: &ProbeDescription) -> String {
+    let ProbeDescription {
+        module, function, name, ..
+    } = description;
+    if !module.is_empty() && !glob::matches(module, calls::MODULE) {
+        return format!(
+            " (the module of system calls is {}, and need not be named)",
+            calls::MODULE
+        );
+    }
+    let is_name = |end: &End| name.is_empty() || glob::matches(name, end.name());
+    if ![End::Entry, End::Return].iter().any(is_name) {
+        return " (the names of their probes are entry and return)".to_owned();
+    }
+    let wanted = glob::literal(function).unwrap_or_default();
+    match spelling::nearest(&wanted, calls::names()) {
+        Some(meant) => format!(" (did you mean {meant}?)"),
+        None => " (no system call has such a name; nanoprobe -l -n syscall:::entry lists them)".to_owned(),
+    }
 }
 
 /// One of the functions of a module that no symbol names.
@@ -90,6 +116,23 @@ impl Known {
         Ok(())
     }
 
+    /// Refuses a program that would trace system calls of no process.
+    pub(in crate::session) fn check_without_process(&self) -> Result<(), SessionError> {
+        let mut descriptions = self.compiled.program.clauses.iter().flat_map(|clause| &clause.probes);
+        let is_literal = |description: &&ProbeDescription| glob::is_literal(&description.provider);
+        match descriptions.find(|description| is_literal(description) && means_calls(description)) {
+            Some(description) => {
+                let error = DescriptionError::Provider {
+                    description: describe(description),
+                    provider: description.provider.clone(),
+                    remedy: "name the process by -p, or start it by -c",
+                };
+                Err(SessionError::from(error).at(description))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Why a description matches nothing.
     fn no_match(&self, description: &ProbeDescription) -> SessionError {
         let ProbeDescription { module, function, .. } = description;
@@ -131,6 +174,9 @@ impl Known {
         let names = |name: &String| glob::matches(&description.module, name);
         if let Some(hint) = self.static_hint(description) {
             return hint;
+        }
+        if means_calls(description) && glob::is_literal(&description.provider) {
+            return call_hint(description);
         }
         if let Some(hint) = hint_for_elsewhere(description) {
             return hint.to_owned();

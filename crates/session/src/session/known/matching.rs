@@ -13,11 +13,14 @@ use nanoprobe_text::code::Instructions;
 use nanoprobe_text::read_functions;
 
 use super::Known;
+use crate::calls::End;
 use crate::enable::{By, Context};
 use crate::error::SessionError;
 use crate::names::NameError;
 use crate::placement::{Refused, RefusedBecause, extent_of_choice};
-use crate::probes::{Candidate, Later, Line, Matched, Place, ProbeIndex, describe, is_target_provider, may_match};
+use crate::probes::{
+    Candidate, Later, Line, Matched, Place, ProbeIndex, describe, is_target_provider, may_match, means_calls,
+};
 use crate::progress::Work;
 use crate::semaphores::Wanted;
 use crate::statics::may_be_static;
@@ -49,6 +52,7 @@ impl Known {
             for (number, mut description) in self.own_descriptions(clause) {
                 if !is_target_provider(&description) {
                     self.match_static(clause, number, &description, first)?;
+                    self.match_calls(clause, number, &description, first)?;
                     let pid = self.process.as_ref().map(Process::pid);
                     match pid.filter(|pid| means_functions_too(&description.provider, *pid)) {
                         Some(pid) => description.provider = format!("pid{pid}"),
@@ -145,6 +149,44 @@ impl Known {
             .probes
             .match_static(description, &self.statics, modules, first, pid);
         self.enable(clause, number, found)
+    }
+
+    /// Matches a description against the system calls, and enables them in the modules from index `first` on.
+    fn match_calls(
+        &mut self,
+        clause: usize,
+        number: usize,
+        description: &ProbeDescription,
+        first: usize,
+    ) -> Result<(), SessionError> {
+        if !means_calls(description) {
+            return Ok(());
+        }
+        let found = self.probes.match_calls(description);
+        let place = |index: &ProbeIndex| self.probes.get(*index).map(|probe| probe.place.clone());
+        let ends = found.iter().filter_map(|index| match place(index)? {
+            Place::Call { end, .. } => Some(end),
+            _ => None,
+        });
+        let ends: BTreeSet<End> = ends.collect();
+        let is_new = self
+            .matches
+            .counts
+            .get(&(clause, number))
+            .is_none_or(|count| *count == 0);
+        if is_new {
+            self.enable(clause, number, found)?;
+        }
+        for (index, module) in self.modules.list().iter().enumerate().skip(first) {
+            if ends.is_empty() || interrupt::requested() || !self.calls.read(index, module) {
+                continue;
+            }
+            for end in &ends {
+                let sites = self.probes.call_sites(index, module, *end);
+                self.enablings.enable_call_sites(clause, number, sites);
+            }
+        }
+        Ok(())
     }
 
     /// The semaphores of the static probes of the enablings from index `first` on.

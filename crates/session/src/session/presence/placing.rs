@@ -7,6 +7,7 @@ use std::time::Duration;
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::Memory as _;
 use nanoprobe_arena::layout::Control;
+use nanoprobe_patch::{Replacement, TargetAddress};
 use nanoprobe_target::{Pauses, Seccomp, Stopped};
 use nanoprobe_text::code::Neighbours;
 use nanoprobe_text::modules::{Modules, permanent};
@@ -17,7 +18,7 @@ use super::{Placed, Presence};
 use crate::arming::Armed;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
-use crate::placement::{Changes, EXPLANATIONS_MAX, Fired, Holder, Hook, Placement, Planner, Room};
+use crate::placement::{CallPlaces, Changes, EXPLANATIONS_MAX, Fired, Holder, Hook, Placement, Planner, Room};
 use crate::probes::Place;
 use crate::session::known::Known;
 use crate::session::output::Begun;
@@ -99,16 +100,7 @@ impl Presence {
         let addresses = unwinders.iter().filter_map(|hook| known.address_of(hook));
         let hooked: Vec<u64> = addresses.map(|address| address.0).collect();
         let hooks: Vec<Hook> = hooks.iter().chain(&unwinders).copied().collect();
-        let attachment = &self.attachment;
-        let mut placement = planned(known, &self.placed, attachment, first, &hooks)?;
-        if interrupt::requested() {
-            return Ok(Armed::default());
-        }
-        let has_shims = self.wants_shims(&placement);
-        if has_shims {
-            let indexes = self.without_shims(known);
-            self.add_shims(&mut tracing.known, &indexes, &mut placement);
-        }
+        let (placement, has_shims) = self.plan_with_shims(&mut tracing.known, first, &hooks)?;
         let known = &tracing.known;
         if interrupt::requested() {
             return Ok(Armed::default());
@@ -163,19 +155,43 @@ impl Presence {
         Ok(armed)
     }
 
+    /// Plans the enablings from index `first` on, the hooks, and the shims that belong to them. Yields whether shims
+    /// were planned.
+    fn plan_with_shims(
+        &self,
+        known: &mut Known,
+        first: usize,
+        hooks: &[Hook],
+    ) -> Result<(Placement, bool), SessionError> {
+        let indexes = self.without_shims(known);
+        // What fires before a system call at which a shim will stand becomes a part of the shim.
+        let found = known.traces_calls().then(|| known.take_shims(&indexes));
+        let all = found.iter().flatten().flatten();
+        let mut fire: Vec<TargetAddress> = all.map(Replacement::syscall).collect();
+        fire.sort_unstable();
+        let mut placement = planned(known, &self.placed, &self.attachment, first, hooks, &fire)?;
+        let has_shims = !interrupt::requested() && self.wants_shims(&placement);
+        if has_shims {
+            let found = found.unwrap_or_else(|| known.take_shims(&indexes));
+            self.add_shims(known, &indexes, found, &mut placement);
+        }
+        Ok((placement, has_shims))
+    }
+
     /// Whether the agent must stand before system calls.
     fn wants_shims(&self, placement: &Placement) -> bool {
         let attachment = &self.attachment;
         let follows = attachment.parameters.follows_programs;
-        follows || attachment.shimmed.is_some() || !placement.changes.patches.is_empty()
+        let fires = !placement.changes.patches.is_empty() || !placement.shim_points.is_empty();
+        follows || attachment.shimmed.is_some() || fires
     }
 
     /// Adds the shims of modules to a placement.
-    fn add_shims(&self, known: &mut Known, modules: &[usize], placement: &mut Placement) {
-        let found = known.take_shims(modules);
+    fn add_shims(&self, known: &Known, modules: &[usize], found: Vec<Vec<Replacement>>, placement: &mut Placement) {
         let list = known.modules.list();
         let modules = modules.iter().filter_map(|index| list.get(*index));
-        shims::add(placement, modules.zip(found), |function| {
+        let runtime = self.attachment.runtime();
+        shims::add(placement, modules.zip(found), &runtime, |function| {
             self.attachment.agent(function)
         });
     }
@@ -217,6 +233,7 @@ impl Presence {
             code: &mut self.attachment.room.code,
             growth: &mut self.attachment.room.growth,
             handlers: &mut self.placed.handlers,
+            call_tables: &mut self.placed.call_tables,
             fired: &mut self.placed.fired,
         })
     }
@@ -240,6 +257,7 @@ pub(super) fn planned(
     attachment: &Attachment,
     first: usize,
     hooks: &[Hook],
+    shims: &[TargetAddress],
 ) -> Result<Placement, SessionError> {
     let refusal = known.return_refusal();
     let shadow_stack = known.has_shadow_stack();
@@ -252,6 +270,10 @@ pub(super) fn planned(
         probes: &known.probes,
         enablings: &known.enablings,
         statics: &known.statics,
+        calls: CallPlaces {
+            known: &known.calls,
+            shims,
+        },
         choices: &known.choices,
         runtime,
         room: Room {
@@ -259,6 +281,7 @@ pub(super) fn planned(
             code: attachment.room.code.draft(),
             growth: attachment.room.growth.draft(),
             handlers: placed.handlers.clone(),
+            call_tables: placed.call_tables.clone(),
             fired: Fired::new(),
         },
         is_cancelled: interrupt::requested,
@@ -286,7 +309,7 @@ pub(in crate::session) fn plan(known: &Known, placed: &Placed) -> Result<Changes
     let parameters = known.parameters(&process, None)?;
     let layout = known.compiled.layout.clone();
     let attachment = Attachment::prepare(process.clone(), &process.map()?, layout, parameters)?;
-    Ok(planned(known, placed, &attachment, 0, &[])?.changes)
+    Ok(planned(known, placed, &attachment, 0, &[], &[])?.changes)
 }
 
 /// Where the modules lie that the program keeps.

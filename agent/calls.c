@@ -1,0 +1,157 @@
+/* System calls: which clauses fire at a `syscall`, whose number only the thread that executes it knows.
+ *
+ *     detour before the call    np_call_begin   remembers {stack pointer, address, number}     where a return is probed
+ *                               np_call_entry   each clause: number -> enabling -> handler
+ *     the program's `syscall`
+ *     detour after the call     np_call_end     finds the number by {stack pointer, address}
+ *                               np_call_return  each clause, as above
+ *
+ * The register with the number holds the result after the call, so the thread's context remembers the number. A signal
+ * may interrupt the call; the calls of its handler have other stack pointers. A call that never ends (a signal handler
+ * left it by siglongjmp) leaves an entry behind, which is taken when no other is free.
+ *
+ * The child of vfork runs on its parent's stack, with its parent's context. There the result is 0, nothing fires, and
+ * the entry stays for the parent. A child of fork that is followed has another context, a new thread has another
+ * stack: for them no call has begun, so nothing fires either.
+ *
+ * An instruction after a call may also be reached by a branch. No call has begun then, and nothing fires. */
+#include "agent.h"
+
+enum { NP_CALL_SIGRETURN = 15, NP_CALL_CLONE = 56, NP_CALL_FORK = 57, NP_CALL_VFORK = 58, NP_CALL_CLONE3 = 435 };
+
+NP_INLINE const struct np_call_site *site_of(const struct np_context *context)
+{
+	return (const struct np_call_site *)context->enabling;
+}
+
+/* The program's rax: the kernel uses only 32 bits of a number. */
+NP_INLINE u64 rax_of(const struct np_context *context)
+{
+	return ((const struct np_frame *)context->frame)->rax;
+}
+
+NP_INLINE struct np_call *find(struct np_context *context, u64 stack, u64 syscall)
+{
+	for (u32 index = 0; index < NP_CALLS; index++) {
+		struct np_call *call = &context->calls[index];
+		if (call->stack == stack && (!stack || call->syscall == syscall))
+			return call;
+	}
+	return 0;
+}
+
+NP_ENTRY void np_call_begin(struct np_context *context)
+{
+	u64 stack = context->target_rsp, syscall = site_of(context)->syscall;
+	u32 number = (u32)rax_of(context);
+	if (number == NP_CALL_SIGRETURN)
+		return; /* it does not return here */
+	struct np_call *call = find(context, stack, syscall);
+	if (!call)
+		call = find(context, 0, 0);
+	if (!call)
+		call = &context->calls[context->call_next++ % NP_CALLS];
+	call->syscall = syscall;
+	call->number = number;
+	call->stack = stack;
+}
+
+NP_ENTRY void np_call_end(struct np_context *context)
+{
+	struct np_call *call = find(context, context->target_rsp, site_of(context)->syscall);
+	context->call_number = NP_CALL_NONE;
+	if (!call)
+		return;
+	u64 number = call->number;
+	int makes_child = number == NP_CALL_CLONE || number == NP_CALL_FORK || number == NP_CALL_VFORK ||
+			  number == NP_CALL_CLONE3;
+	if (makes_child && rax_of(context) == 0)
+		return;
+	call->stack = 0;
+	context->call_number = (u32)np_minimum(number, NP_CALL_NUMBERS);
+}
+
+/* result = the handler to call; 0: none. The enabling of the number becomes the one that is served. */
+NP_INLINE void select(struct np_context *context, u64 number)
+{
+	const struct np_call_site *site = site_of(context);
+	const struct np_enabling *enabling = ((const struct np_enabling *const *)site->table)[number];
+	context->result = 0;
+	if (!enabling)
+		return;
+	struct np_enabling *called = &context->called;
+	called->epid = enabling->epid;
+	called->probe_id = enabling->probe_id;
+	called->site = site->enabling.site;
+	called->offset = 0;
+	called->provider = enabling->provider;
+	called->module = enabling->module;
+	called->function = enabling->function;
+	called->name = enabling->name;
+	called->slot_base = enabling->slot_base;
+	context->enabling = (u64)called;
+	context->result = site->handler;
+}
+
+NP_ENTRY void np_call_select_entry(struct np_context *context)
+{
+	select(context, np_minimum((u32)rax_of(context), NP_CALL_NUMBERS));
+}
+
+NP_ENTRY void np_call_select_return(struct np_context *context)
+{
+	u32 number = context->call_number;
+	if (number <= NP_CALL_NUMBERS)
+		select(context, number);
+	else
+		context->result = 0;
+}
+
+/* The handlers' entries. A system call takes its fourth argument in r10, and a handler in rcx, which the system call
+ * changes. */
+__asm__(".text\n"
+	".globl np_call_begin_handler, np_call_end_handler, np_call_entry_handler, np_call_return_handler\n"
+	".type np_call_begin_handler, @function\n"
+	"np_call_begin_handler:\n"
+	"	pushq %rdi\n"
+	"	movq %r15, %rdi\n"
+	"	call np_call_begin\n"
+	"	popq %rdi\n"
+	"	ret\n"
+	".size np_call_begin_handler, . - np_call_begin_handler\n"
+	".type np_call_end_handler, @function\n"
+	"np_call_end_handler:\n"
+	"	pushq %rdi\n"
+	"	movq %r15, %rdi\n"
+	"	call np_call_end\n"
+	"	popq %rdi\n"
+	"	ret\n"
+	".size np_call_end_handler, . - np_call_end_handler\n"
+	".type np_call_entry_handler, @function\n"
+	"np_call_entry_handler:\n"
+	"	pushq %rdi\n"
+	"	movq %r15, %rdi\n"
+	"	call np_call_select_entry\n"
+	"	popq %rdi\n"
+	"	cmpq $0, 40(%r15)\n"
+	"	je 1f\n"
+	"	pushq %rcx\n"
+	"	movq %r10, %rcx\n"
+	"	call *40(%r15)\n"
+	"	popq %rcx\n"
+	"1:	ret\n"
+	".size np_call_entry_handler, . - np_call_entry_handler\n"
+	".type np_call_return_handler, @function\n"
+	"np_call_return_handler:\n"
+	"	pushq %rdi\n"
+	"	movq %r15, %rdi\n"
+	"	call np_call_select_return\n"
+	"	popq %rdi\n"
+	"	cmpq $0, 40(%r15)\n"
+	"	je 1f\n"
+	"	jmp *40(%r15)\n"
+	"1:	ret\n"
+	".size np_call_return_handler, . - np_call_return_handler\n");
+
+_Static_assert(__builtin_offsetof(struct np_context, result) == 40, "np_call_entry_handler");
+_Static_assert(sizeof(struct np_context) <= NP_CONTEXT_SLOTS, "np_context");

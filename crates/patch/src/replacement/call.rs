@@ -1,0 +1,165 @@
+//! The system calls of a function, and where what fires before and after each of them belongs.
+//!
+//! ```text
+//!   mov eax, 1        before: behind this instruction
+//!   syscall           stays where it is
+//!   cmp rax, -4096    after: in front of this instruction
+//! ```
+//!
+//! So a thread that sleeps in a call sleeps in the program's own text. Unwinders, signal handlers that look at the
+//! instruction pointer, and filters that do, find what they would find without probes. The jumps have more room, too:
+//! a `syscall` has two bytes. Where a branch leads to the `syscall` itself, or the instruction in front of it is none
+//! that may be displaced, what fires before the call fires in front of the `syscall`, which then is displaced.
+
+use super::number::{SYSCALL, known_way, number};
+use crate::function::Kind;
+use crate::{FireCondition, FunctionMap, TargetAddress};
+
+/// `int 0x80`: a call of the 32-bit interface, whose numbers are others. It is none of these calls.
+/// munmap, rt_sigreturn, exit.
+const MUNMAP: u32 = 11;
+const SIGRETURN: u32 = 15;
+const EXIT: u32 = 60;
+/// How many instructions before an `exit` are searched for a `munmap` of the thread's own stack.
+const UNMAP_DISTANCE: usize = 6;
+
+/// One `syscall`, and where what fires before and after it belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemCall {
+    /// The instruction.
+    pub syscall: TargetAddress,
+    /// The number, if the code loads a constant.
+    pub number: Option<u32>,
+    /// Where and when what fires before the call fires. `None`: there may be no stack.
+    pub before: Option<(TargetAddress, FireCondition)>,
+    /// The instruction before which what fires after the call fires. `None`: the call does not return, or there may be
+    /// no stack.
+    pub after: Option<TargetAddress>,
+}
+
+impl SystemCall {
+    /// The system calls of a function.
+    pub fn find(map: &FunctionMap) -> Vec<SystemCall> {
+        let code = map.code();
+        let mut calls: Vec<SystemCall> = Vec::new();
+        let mut last = None;
+        for (index, instruction) in code.iter().enumerate() {
+            if instruction.padding || map.bytes_of(*instruction) != SYSCALL {
+                continue;
+            }
+            let mut call = SystemCall::at(map, index);
+            // A thread that unmaps its own stack ends at once (musl's __unmapself).
+            let unmaps = |call: &SystemCall| call.number == Some(MUNMAP);
+            let is_near = last.is_some_and(|last| index - last <= UNMAP_DISTANCE);
+            if let Some(unmap) = calls.last_mut().filter(|unmap| is_near && unmaps(unmap))
+                && call.number == Some(EXIT)
+            {
+                call.before = None;
+                unmap.after = None;
+            }
+            last = Some(index);
+            calls.push(call);
+        }
+        calls
+    }
+
+    fn at(map: &FunctionMap, index: usize) -> SystemCall {
+        let code = map.code();
+        let address = |index: usize| code.get(index).map(|instruction| map.address(instruction.offset));
+        let syscall = address(index).unwrap_or_default();
+        let end = code.get(index).map(|call| call.end());
+        let way = known_way(map, index).unwrap_or_default();
+        let number = number(way.iter().map(|instruction| map.bytes_of(*instruction)));
+        let before = index.checked_sub(1).and_then(|before| code.get(before));
+        let behind = before.filter(|before| {
+            let is_straight = matches!(before.kind, Kind::Plain | Kind::Nop) && !before.padding;
+            is_straight && map.address(before.end()) == syscall && !map.is_branch_target(syscall)
+        });
+        let before = match behind {
+            Some(before) => (map.address(before.offset), FireCondition::Behind),
+            None => (syscall, FireCondition::Always),
+        };
+        let after = code.get(index + 1).filter(|after| Some(after.offset) == end);
+        let after = after.filter(|after| !after.padding && after.offset < map.code_size());
+        let returns = !matches!(number, Some(SIGRETURN | EXIT));
+        SystemCall {
+            syscall,
+            number,
+            before: Some(before),
+            after: after.filter(|_| returns).map(|after| map.address(after.offset)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CodeView, FunctionExtent, analyze};
+
+    const START: u64 = 0x10_0000;
+
+    /// The offsets of a `syscall`, of what fires before it, and of what fires after it.
+    type Offsets = (u64, Option<(u64, FireCondition)>, Option<u64>);
+
+    fn calls(bytes: &[u8]) -> Vec<Offsets> {
+        let start = TargetAddress(START);
+        let map = analyze(
+            &CodeView { start, bytes },
+            &FunctionExtent {
+                start,
+                size: bytes.len() as u64,
+                fragments: Vec::new(),
+            },
+        );
+        let offset = |address: TargetAddress| address.0 - START;
+        let found = SystemCall::find(&map).into_iter();
+        found
+            .map(|call| {
+                let before = call.before.map(|(address, condition)| (offset(address), condition));
+                (offset(call.syscall), before, call.after.map(offset))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_instructions_around_a_call_are_patched() {
+        use FireCondition::{Always, Behind};
+        // mov eax, 1; syscall; cmp rax, -4096; ret
+        let usual = [0xb8, 1, 0, 0, 0, 0x0f, 5, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff, 0xc3];
+        assert_eq!(calls(&usual), [(5, Some((0, Behind)), Some(7))]);
+        // syscall; ret: nothing is in front of it.
+        assert_eq!(calls(&[0x0f, 5, 0xc3]), [(0, Some((0, Always)), Some(2))]);
+        // mov eax, 1; L: syscall; cmp eax, -11; je L; ret
+        let again = [0xb8, 1, 0, 0, 0, 0x0f, 5, 0x83, 0xf8, 0xf5, 0x74, 0xf9, 0xc3];
+        assert_eq!(calls(&again), [(5, Some((5, Always)), Some(7))]);
+        // A branch leads around the instruction in front of it: test edi, edi; je L; mov eax, 1; L: syscall; ret
+        let around = [0x85, 0xff, 0x74, 5, 0xb8, 1, 0, 0, 0, 0x0f, 5, 0xc3];
+        assert_eq!(calls(&around), [(9, Some((9, Always)), Some(11))]);
+        // syscall; syscall; ret
+        let two = [0x0f, 5, 0x0f, 5, 0xc3];
+        assert_eq!(
+            calls(&two),
+            [(0, Some((0, Always)), Some(2)), (2, Some((2, Always)), Some(4))]
+        );
+    }
+
+    #[test]
+    fn a_call_that_does_not_return_has_nothing_after_it() {
+        // mov edi, 0; mov eax, 60; syscall; hlt
+        let exit = [0xbf, 0, 0, 0, 0, 0xb8, 60, 0, 0, 0, 0x0f, 5, 0xf4];
+        assert_eq!(calls(&exit), [(10, Some((5, FireCondition::Behind)), None)]);
+        // mov rax, 15; syscall; nop
+        let sigreturn = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 5, 0x90];
+        assert_eq!(calls(&sigreturn), [(7, Some((0, FireCondition::Behind)), None)]);
+    }
+
+    #[test]
+    fn a_thread_without_a_stack_is_left_alone() {
+        // As in musl: mov eax, 11; syscall; xor edi, edi; mov eax, 60; syscall
+        let unmaps = [0xb8, 11, 0, 0, 0, 0x0f, 5, 0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 5, 0xf4];
+        assert_eq!(
+            calls(&unmaps),
+            [(5, Some((0, FireCondition::Behind)), None), (14, None, None)]
+        );
+    }
+}

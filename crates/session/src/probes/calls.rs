@@ -1,0 +1,53 @@
+//! What a description matches of the provider `syscall`. Pure.
+
+use nanoprobe_arena::layout::CALL_NUMBERS;
+use nanoprobe_lang::glob;
+use nanoprobe_lang::program::ProbeDescription;
+use nanoprobe_symbols::Module;
+
+use super::{Labels, Place, ProbeIndex, ProbeList};
+use crate::calls::{End, MODULE, PROVIDER, name_of};
+
+/// Whether a description may mean system calls.
+pub fn means_calls(description: &ProbeDescription) -> bool {
+    !description.provider.is_empty() && glob::matches(&description.provider, PROVIDER)
+}
+
+impl ProbeList {
+    /// Finds the system calls that a description matches.
+    pub fn match_calls(&mut self, description: &ProbeDescription) -> Vec<ProbeIndex> {
+        let answers = |pattern: &str, text: &str| pattern.is_empty() || glob::matches(pattern, text);
+        let mut found = Vec::new();
+        if !means_calls(description) || !answers(&description.module, MODULE) {
+            return found;
+        }
+        for number in 0..=CALL_NUMBERS {
+            let name = name_of(number);
+            if !answers(&description.function, &name) {
+                continue;
+            }
+            let labels = Labels {
+                provider: PROVIDER.into(),
+                module: MODULE.into(),
+                function: (&*name).into(),
+            };
+            let ends = [End::Entry, End::Return].into_iter();
+            found.extend(ends.filter(|end| answers(&description.name, end.name())).map(|end| {
+                let place = Place::Call { number, end };
+                self.add_named(&labels, place, end.name().into())
+            }));
+        }
+        found
+    }
+
+    /// The probe of all system calls of a module.
+    pub fn call_sites(&mut self, index: usize, module: &Module, end: End) -> ProbeIndex {
+        let labels = Labels {
+            provider: PROVIDER.into(),
+            module: module.name().into(),
+            function: "(system call)".into(),
+        };
+        let place = Place::CallSites { module: index, end };
+        self.add_named(&labels, place, end.name().into())
+    }
+}

@@ -1,0 +1,144 @@
+//! The provider `syscall`: every call of a program fires once before it and once after it, under its own name.
+
+use std::collections::BTreeMap;
+
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::{Build, need_program, program};
+use nanoprobe_tests::results::{said, table};
+use nanoprobe_tests::tracer::{Form, assert_nothing_lost};
+
+use crate::{traced_from_start, traced_when_attached};
+
+/// The calls that nothing but the program makes.
+const NAMES: [&str; 13] = [
+    "getppid",
+    "getpgid",
+    "sched_yield",
+    "uname",
+    "times",
+    "getrusage",
+    "dup2",
+    "pwrite64",
+    "mkdir",
+    "sys_400",
+    "unknown",
+    "copy_file_range",
+    "getsid",
+];
+
+/// The rows of several aggregations by name, each printed with a prefix of its own.
+fn rows(text: &str, prefix: &str) -> BTreeMap<String, i64> {
+    let lines = text.lines().filter_map(|line| line.trim().strip_prefix(prefix));
+    table(&lines.map(|line| format!("  {line}\n")).collect::<String>())
+}
+
+fn arguments(form: Form) -> String {
+    format!("4 {}", form.scale(2_000, 50))
+}
+
+live_tests! {
+    /// A clause that only counts has no handler before a call.
+    fn each_call_is_counted_once(form) {
+        let clause = "syscall:::entry { @[probefunc] = count(); }";
+        let program = program("system_calls.c");
+        for attached in [false, true] {
+            let (stdout, traced) = if attached {
+                let (target, traced) = traced_when_attached(form, clause, &program, &arguments(form));
+                (target.stdout, traced)
+            } else {
+                let traced = traced_from_start(form, clause, &program, &arguments(form));
+                (traced.finished.stdout.clone(), traced)
+            };
+            let rows = table(&traced.results);
+            for name in NAMES {
+                assert_eq!(rows[name], said(&stdout, name), "{name}");
+            }
+            assert_nothing_lost(&traced.finished.stderr);
+        }
+    }
+
+    /// Handlers before and after the call, with their keys, results and errors.
+    fn each_call_returns_once(form) {
+        let clause = "#pragma D option quiet
+            syscall:::entry { @before[probefunc] = sum(1); self->at = probefunc; }
+            syscall:::return { @after[probefunc] = count(); }
+            syscall:::return /self->at != probefunc/ { @strange[self->at, probefunc] = count(); }
+            syscall::mkdir:return,syscall::dup2:return,syscall::sys_400:return
+                { @failed[probefunc, arg0 == -1 && arg1 == -1 ? errno : 0] = count(); }
+            syscall::getppid:return { @right[arg0 == $target ? -1 : errno, arg0 == ppid, arg1 == ppid] = count(); }
+            syscall::read:entry { self->file = arg0; }
+            syscall::read:return /self->file > 0/ { @reads[arg0, errno] = count(); }
+            syscall::*fork:return,syscall::clone*:return /errno == 0/ { @made[arg0 > 0] = count(); }
+            END {
+                printa(\"before %s %@d\\n\", @before); printa(\"after %s %@d\\n\", @after);
+                printa(\"strange %s.%s %@d\\n\", @strange);
+                printa(\"failed %s.%d %@d\\n\", @failed); printa(\"right %d.%d.%d %@d\\n\", @right);
+                printa(\"reads %d.%d %@d\\n\", @reads); printa(\"made %d %@d\\n\", @made);
+            }";
+        let program = program("system_calls.c");
+        let (target, traced) = traced_when_attached(form, clause, &program, &arguments(form));
+        assert_nothing_lost(&traced.finished.stderr);
+        let (before, after) = (rows(&traced.results, "before "), rows(&traced.results, "after "));
+        for name in NAMES {
+            let right = said(&target.stdout, name);
+            assert_eq!((before[name], after[name]), (right, right), "{name}");
+        }
+        let failed = rows(&traced.results, "failed ");
+        for name in ["mkdir.20", "dup2.9", "sys_400.38"] {
+            let (call, _) = name.split_once('.').expect("two parts");
+            assert_eq!(failed[name], said(&target.stdout, call), "{failed:?}");
+        }
+        assert_eq!(failed.len(), 3, "{failed:?}");
+        let right = rows(&traced.results, "right ");
+        assert_eq!(right["0.1.1"], said(&target.stdout, "getppid"), "{right:?}");
+        let reads = rows(&traced.results, "reads ");
+        assert_eq!((reads["-1.4"], reads["1.0"]), (1, 1), "{reads:?}");
+        assert_eq!(rows(&traced.results, "made ")["1"], said(&target.stdout, "made"));
+        // A handler of a signal comes between a read and its end.
+        let strange = rows(&traced.results, "strange ");
+        let is_known = |pair: &String| ["rt_sigreturn.read", "execve.vfork", "execve.clone3", "execve.clone"].contains(&pair.as_str());
+        assert!(strange.keys().all(is_known), "{strange:?}");
+    }
+
+    /// All six arguments, and a string at one of them.
+    fn arguments_are_the_kernel_s(form) {
+        let clause = "syscall::sys_400:entry
+                { @[arg0, arg1, arg2, arg3, arg4, arg5] = count(); }
+            syscall::mkdir:entry { @paths[copyinstr(arg0)] = count(); @modes[arg1] = count(); }
+            syscall::sys_400:entry /uregs[R_RAX] == 400 && uregs[R_R10] == 4/ { @registers = count(); }
+            syscall::sys_400:entry { @callers[ufunc(uregs[R_PC])] = count(); }";
+        let program = program("system_calls.c");
+        let (target, traced) = traced_when_attached(form, clause, &program, &arguments(form));
+        assert_nothing_lost(&traced.finished.stderr);
+        let each = said(&target.stdout, "mkdir");
+        let words: Vec<Vec<String>> = traced
+            .results
+            .lines()
+            .map(|line| line.split_whitespace().map(str::to_owned).collect())
+            .collect();
+        let has = |key: &[&str]| {
+            let count = each.to_string();
+            let line: Vec<&str> = key.iter().copied().chain([count.as_str()]).collect();
+            assert!(words.iter().any(|words| *words == line), "{line:?}: {}", traced.results);
+        };
+        has(&["1", "2", "3", "4", "5", "6"]);
+        has(&["/proc/self/status/no"]);
+        has(&["448"]);
+        has(&[]);
+        has(&["libc.so.6`syscall"]);
+    }
+
+    /// Static programs make their calls themselves.
+    fn static_programs(form) {
+        for build in [Build::Static, Build::MuslStatic] {
+            let Some(program) = need_program("system_calls.c", build) else { continue };
+            let clause = "syscall:::return { @[probefunc] = count(); }";
+            let traced = traced_from_start(form, clause, &program, &arguments(form));
+            let rows = table(&traced.results);
+            for name in NAMES {
+                assert_eq!(rows[name], said(&traced.finished.stdout, name), "{name} {build:?}");
+            }
+            assert_nothing_lost(&traced.finished.stderr);
+        }
+    }
+}
