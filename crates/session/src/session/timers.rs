@@ -117,6 +117,14 @@ impl Timers {
         self.start_sampling(tracing);
     }
 
+    /// Counts all periods from now on: all probes are in place. The samples that were taken meanwhile stay.
+    pub(super) fn count_from_now(&mut self) {
+        let now = Instant::now();
+        for timer in &mut self.list {
+            timer.next = now + timer.period;
+        }
+    }
+
     fn start_sampling(&mut self, tracing: &mut Tracing) {
         let known = &tracing.known;
         let Some(process) = known.process().cloned() else {
@@ -379,4 +387,36 @@ fn rows_of<'r>(rows: &'r mut HashMap<usize, Vec<UnwindRow>>, modules: &Modules, 
         let module = modules.list().get(index);
         module.map(nanoprobe_symbols::unwind_rows).unwrap_or_default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Placing the probes has taken longer than a period.
+    #[test]
+    fn the_first_interval_is_a_whole_one() {
+        let started = Instant::now()
+            .checked_sub(Duration::from_secs(5))
+            .expect("an earlier time");
+        let period = Duration::from_secs(1);
+        let timer = Timer {
+            enablings: vec![0],
+            period,
+            next: started + period,
+            firings: 1,
+            sampler: None,
+            read: started,
+            stacks: Vec::new(),
+            is_interpreted: false,
+        };
+        let mut timers = Timers {
+            list: vec![timer],
+            ..Timers::default()
+        };
+        let placed = Instant::now();
+        assert!(timers.next().is_some_and(|next| next < placed), "it would fire at once");
+        timers.count_from_now();
+        assert!(timers.next().is_some_and(|next| next >= placed + period));
+    }
 }

@@ -76,6 +76,8 @@ impl Presence {
             other => other?,
         }
         self.attachment.complete()?;
+        // The first interval of a tick is as long as the others, however long the placing took.
+        timers.count_from_now();
         Ok(Begun {
             pauses,
             patches: armed.patches,
