@@ -86,6 +86,12 @@ impl DynamicVariables {
         DynamicTable::BYTES as u64 + self.buckets * DynamicBucket::BYTES as u64
     }
 
+    /// The bytes of the table that are in use, from its start: the rest is zero.
+    pub fn used<M: Memory>(&self, memory: &M) -> Result<u64, OutOfBounds> {
+        let used = memory.load_u64(self.table.wrapping_add(offset_of!(DynamicTable, used) as u64))?;
+        Ok(used.clamp(self.first_entry(), self.bytes.max(self.first_entry())))
+    }
+
     /// Writes the head of an empty table over zeros.
     pub fn initialise<M: Memory>(&self, memory: &M) -> Result<(), OutOfBounds> {
         crate::memory::check(memory.bytes(), self.table, self.bytes)?;

@@ -16,17 +16,16 @@ use nanoprobe_export::{FORMATS, Format};
 
 pub use flags::Flags;
 
-use crate::processes;
 use crate::tools::timing::{self, Given};
+use crate::wanted::Wanted;
 
 /// A tracing request, as the command line states it.
 #[derive(Debug)]
 pub struct Arguments {
     pub programs: Vec<ProgramText>,
     pub command: Option<String>,
-    pub pid: Option<i32>,
-    /// For `-p NAME`, the name by which the process was found.
-    pub process_name: Option<String>,
+    /// The processes of `-p`, `--exe`, `--cgroup` and `--container`.
+    pub processes: Wanted,
     pub list: bool,
     pub quiet: bool,
     pub output: Option<String>,
@@ -116,20 +115,19 @@ fn arguments(matches: &ArgMatches, mut flags: Flags) -> Result<Arguments, clap::
     if let Some(refusal) = refusal(&flags) {
         return Err(Flags::command().error(ErrorKind::InvalidValue, refusal));
     }
-    let pid = flags.pid.as_deref().map(processes::number_of).transpose();
-    let pid = pid.map_err(|what| Flags::command().error(ErrorKind::ValueValidation, what))?;
+    let processes = flags.processes.wanted();
+    let processes = processes.map_err(|what| Flags::command().error(ErrorKind::ValueValidation, what))?;
     let options = options(&flags);
     let preprocessor = preprocessor(&flags);
     let format = format(&flags);
     let mut programs = programs_in_order(matches, &flags);
-    if flags.list && flags.pid.is_none() && programs.is_empty() {
+    if flags.list && processes.is_none() && programs.is_empty() {
         programs.push(ProgramText::Inline("*:::".to_owned()));
     }
     Ok(Arguments {
         programs,
         command: flags.command,
-        pid,
-        process_name: flags.pid.filter(|word| word.parse::<i32>().is_err()),
+        processes,
         list: flags.list,
         quiet: flags.quiet,
         output: flags.output,

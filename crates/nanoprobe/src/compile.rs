@@ -66,7 +66,7 @@ fn full(text: &str, colons: &str) -> Result<String, String> {
 }
 
 /// The program. If it has errors, prints them and yields `None`.
-pub fn shown(sources: &[Source], compiled: Result<Program, Vec<Diagnostic>>) -> Option<Program> {
+pub fn shown<T>(sources: &[Source], compiled: Result<T, Vec<Diagnostic>>) -> Option<T> {
     match compiled {
         Ok(program) => Some(program),
         Err(diagnostics) => {

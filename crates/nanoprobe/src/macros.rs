@@ -24,7 +24,7 @@ pub fn macro_values(arguments: &Arguments) -> MacroValues {
         options.set_text(option).is_ok().then_some(options)
     };
     MacroValues {
-        target: arguments.pid.map(i64::from),
+        target: arguments.processes.pid().map(i64::from),
         pid: Some(number(getpid())),
         ppid: Some(number(getppid())),
         pgid: Some(number(getpgrp())),

@@ -32,6 +32,7 @@ mod standard_output;
 mod tools;
 mod trace;
 mod traced;
+mod wanted;
 mod words;
 
 use std::io::Write as _;

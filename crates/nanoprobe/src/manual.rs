@@ -28,6 +28,8 @@ fn command() -> Command {
         ("include", ValueHint::DirPath),
         ("library", ValueHint::DirPath),
         ("command", ValueHint::CommandString),
+        ("exe", ValueHint::FilePath),
+        ("cgroup", ValueHint::DirPath),
     ];
     let flags = Flags::command().mut_arg("option", |option| option.value_parser(PossibleValuesParser::new(names)));
     let profiles = PROFILE_FORMATS.iter().map(|format| (format.flag, ValueHint::FilePath));
@@ -65,7 +67,8 @@ fn own_flag(word: &str) -> Option<Arg> {
 
 /// Whether the completion of a tool offers a flag of tracing.
 fn is_of_tools(flag: &str) -> bool {
-    ["pid", "command", "output", "json"].contains(&flag) || PROFILE_FORMATS.iter().any(|format| format.flag == flag)
+    ["pid", "exe", "cgroup", "container", "command", "output", "json"].contains(&flag)
+        || PROFILE_FORMATS.iter().any(|format| format.flag == flag)
 }
 
 /// The names of the shells whose completions can be made.

@@ -1,7 +1,8 @@
 //! Processes by their names: what `-p NAME` means.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use nanoprobe_lang::spelling;
 
@@ -24,19 +25,62 @@ struct Process {
     command: String,
 }
 
-/// The number of the process that `-p` means. `-p` takes a number, or a name that only one process has.
+/// The numbers of the processes that a word of `-p` means: a number, or the name of one or several.
 ///
 /// # Errors
-/// A message: no process has the name, or the list of those that have it.
-pub fn number_of(word: &str) -> Result<i32, String> {
+/// A message: no process has the name.
+pub fn numbers_of(word: &str) -> Result<Vec<i32>, String> {
     if let Ok(pid) = word.parse() {
-        return Ok(pid);
+        return Ok(vec![pid]);
     }
     // A word that begins like a number is a mistyped number, not a name.
     if word.is_empty() || word.starts_with(|first: char| first.is_ascii_digit() || first == '-') {
         return Err(format!("-p {word}: this is neither a process's number nor its name"));
     }
-    chosen(word, &all())
+    let all = all();
+    let mut named = named(word, &all)?;
+    named.retain(|process| !is_tracer(process.pid));
+    let mut pids: Vec<i32> = named.iter().map(|process| process.pid).collect();
+    if pids.is_empty() {
+        return Err(format!("-p {word}: only nanoprobe itself has this name"));
+    }
+    // The message about one that may not be traced is that of the attempt.
+    if pids.iter().any(|pid| may_trace(*pid)) {
+        pids.retain(|pid| may_trace(*pid));
+    }
+    Ok(pids)
+}
+
+/// The number of the only process that a word means, for what is done with one process.
+///
+/// # Errors
+/// A message: no process has the name, or the list of those that have it.
+pub fn number_of(word: &str) -> Result<i32, String> {
+    match numbers_of(word)?[..] {
+        [pid] => Ok(pid),
+        ref pids => Err(format!(
+            "{word}: {} processes have this name; give one by its number:\n{}",
+            pids.len(),
+            list(pids)
+        )),
+    }
+}
+
+/// A line for each of these processes.
+pub fn list(pids: &[i32]) -> String {
+    let processes: Vec<Process> = pids.iter().filter_map(|pid| process(*pid)).collect();
+    lines(&processes)
+}
+
+fn lines(processes: &[Process]) -> String {
+    let mut text = String::new();
+    for process in processes.iter().take(LISTED_MAX) {
+        let _ = writeln!(text, "{:>9} {}", process.pid, shown(&process.command));
+    }
+    if processes.len() > LISTED_MAX {
+        let _ = writeln!(text, "{:>9} and {} more", "", processes.len() - LISTED_MAX);
+    }
+    text.trim_end().to_owned()
 }
 
 /// Checks that the opened process is the process that was found by its name. Meanwhile its number may have passed to
@@ -53,12 +97,36 @@ pub fn check(pid: i32, name: Option<&str>) -> Result<(), String> {
     }
 }
 
+/// Device and inode of the file that a process runs.
+pub fn file_of(pid: i32) -> Option<(u64, u64)> {
+    let metadata = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+/// Whether a process is this one, or another nanoprobe.
+pub fn is_tracer(pid: i32) -> bool {
+    let own = std::process::id().cast_signed();
+    let is_named = |path: PathBuf| path.file_name().is_some_and(|name| name == "nanoprobe");
+    pid == own
+        || file_of(pid).is_some_and(|file| Some(file) == file_of(own))
+        || std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(is_named)
+}
+
+/// Whether we may look into a process: the kernel decides that for a read of this link.
+pub fn may_trace(pid: i32) -> bool {
+    std::fs::read_link(format!("/proc/{pid}/exe")).is_ok()
+}
+
+/// The numbers of all processes.
+pub fn pids() -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+}
+
 /// All processes except this one, in the order of their numbers.
 fn all() -> Vec<Process> {
     let own = std::process::id().cast_signed();
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let mut all: Vec<Process> = pids.filter(|pid| *pid != own).filter_map(process).collect();
+    let mut all: Vec<Process> = pids().filter(|pid| *pid != own).filter_map(process).collect();
     all.sort_by_key(|process| process.pid);
     all
 }
@@ -107,34 +175,19 @@ fn has_name(process: &Process, name: &str) -> bool {
         || (process.file.is_empty() && is_cut(&process.name))
 }
 
-/// The only process with this name.
-fn chosen(name: &str, all: &[Process]) -> Result<i32, String> {
+/// The processes with this name.
+fn named<'p>(name: &str, all: &'p [Process]) -> Result<Vec<&'p Process>, String> {
     let of_programs = || all.iter().filter(|process| !process.command.is_empty());
     let named: Vec<&Process> = of_programs().filter(|process| has_name(process, name)).collect();
-    match named[..] {
-        [one] => Ok(one.pid),
-        [] => {
-            let names = of_programs().flat_map(|process| [process.name.as_str(), base(&process.file)]);
-            let meant = spelling::nearest(name, names).map(|name| format!("; did you mean {}?", shown(name)));
-            Err(format!(
-                "-p {name}: no process has this name{}",
-                meant.unwrap_or_default()
-            ))
-        }
-        _ => {
-            let mut text = format!(
-                "-p {name}: {} processes have this name; give one by its number:",
-                named.len()
-            );
-            for process in named.iter().take(LISTED_MAX) {
-                let _ = write!(text, "\n{:>9} {}", process.pid, shown(&process.command));
-            }
-            if named.len() > LISTED_MAX {
-                let _ = write!(text, "\n{:>9} and {} more", "", named.len() - LISTED_MAX);
-            }
-            Err(text)
-        }
+    if !named.is_empty() {
+        return Ok(named);
     }
+    let names = of_programs().flat_map(|process| [process.name.as_str(), base(&process.file)]);
+    let meant = spelling::nearest(name, names).map(|name| format!("; did you mean {}?", shown(name)));
+    Err(format!(
+        "-p {name}: no process has this name{}",
+        meant.unwrap_or_default()
+    ))
 }
 
 #[cfg(test)]
@@ -148,6 +201,10 @@ mod tests {
             file: file.into(),
             command: command.into(),
         }
+    }
+
+    fn numbers(name: &str, all: &[Process]) -> Result<Vec<i32>, String> {
+        named(name, all).map(|named| named.iter().map(|process| process.pid).collect())
     }
 
     fn some() -> Vec<Process> {
@@ -173,7 +230,7 @@ mod tests {
             ("a-very-long-nam", 30),
             ("a-very-long-name-of-a-program", 30),
         ] {
-            assert_eq!(chosen(name, &some()), Ok(pid), "{name}");
+            assert_eq!(numbers(name, &some()), Ok(vec![pid]), "{name}");
         }
     }
 
@@ -188,13 +245,11 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_several_lists_them() {
-        let error = chosen("nginx", &some()).unwrap_err();
-        assert_eq!(
-            error,
-            "-p nginx: 2 processes have this name; give one by its number:\n       20 nginx: master process nginx\n       \
-             21 nginx: worker process"
-        );
+    fn a_name_of_several_is_all_of_them() {
+        assert_eq!(numbers("nginx", &some()), Ok(vec![20, 21]));
+        let many: Vec<Process> = (1..=22).map(|pid| process(pid, "x", "", "x 1")).collect();
+        assert_eq!(lines(&many[..2]), "        1 x 1\n        2 x 1");
+        assert!(lines(&many).ends_with("       20 x 1\n          and 2 more"));
     }
 
     #[test]
@@ -204,19 +259,19 @@ mod tests {
             .zip(hostile)
             .map(|(pid, command)| process(pid, "x", "", command))
             .collect();
-        let error = chosen("x", &all).unwrap_err();
-        assert_eq!(error.lines().count(), 3, "{error:?}");
+        let text = lines(&all);
+        assert_eq!(text.lines().count(), 2, "{text:?}");
         assert!(
-            error.chars().all(|letter| letter == '\n' || !letter.is_control()),
-            "{error:?}"
+            text.chars().all(|letter| letter == '\n' || !letter.is_control()),
+            "{text:?}"
         );
-        let near = chosen("nginy", &[process(1, "ngin\x1b", "", "x")]).unwrap_err();
+        let near = numbers("nginy", &[process(1, "ngin\x1b", "", "x")]).unwrap_err();
         assert!(near.ends_with("did you mean ngin??"), "{near:?}");
     }
 
     #[test]
     fn a_name_of_none_says_so_and_what_was_probably_meant() {
-        let error = |name| chosen(name, &some()).unwrap_err();
+        let error = |name| numbers(name, &some()).unwrap_err();
         assert_eq!(error("postgres"), "-p postgres: no process has this name");
         assert_eq!(
             error("redis-sever"),

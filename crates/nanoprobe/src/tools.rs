@@ -316,8 +316,8 @@ pub fn parse(words: &[String]) -> Result<Wanted, clap::Error> {
     let (own, rest) = tool.parted(&arguments.macro_arguments);
     let timing = Timing::new(&given, rest).map_err(|what| tool.misused(&what))?;
     arguments.macro_arguments = tool.complete(own).map_err(|what| tool.misused(&what))?;
-    if arguments.pid.is_none() && arguments.command.is_none() {
-        return Err(tool.misused("what is to be traced? -p PID, or -c COMMAND"));
+    if arguments.processes.is_none() && arguments.command.is_none() {
+        return Err(tool.misused("what is to be traced? -p PID, --exe FILE, or -c COMMAND"));
     }
     // A report of each interval is text.
     arguments.has_screen = timing.interval.is_none();

@@ -1,30 +1,31 @@
 //! A tracing session on the command line.
 
 mod aggregating;
-mod executed;
+mod compiling;
 mod following;
+mod leading;
+mod matches;
+mod members;
 mod nothing;
 mod reporting;
 mod run;
+mod set;
 mod showing;
 
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::rc::Rc;
 
-use nanoprobe_export::profile;
-use nanoprobe_lang::{Source, Target};
-use nanoprobe_session::{Acquired, Compiled, Prepared, SessionError, TracedProgram};
+use nanoprobe_lang::Source;
+use nanoprobe_session::{Acquired, Compiled, Prepared, SessionError};
 
+use self::compiling::{ForProcess, compile_for, refused};
 use self::reporting::unsampled;
 use self::run::Trace;
 use crate::arguments::Arguments;
-use crate::cost::hits;
-use crate::macros::macro_values;
-use crate::output::{Stream, is_closed_pipe, message, tell};
+use crate::output::{Stream, is_closed_pipe, message};
 use crate::retry::{self, Attempt};
 use crate::screen::files::Files;
-use crate::{compile, interrupt, list, own_probes, processes, words};
+use crate::{compile, interrupt, list, own_probes, words};
 
 /// Runs the command line.
 pub fn run(arguments: Arguments) -> ExitCode {
@@ -51,7 +52,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
 }
 
 fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Error> {
-    if let (true, true, Some(pid)) = (sources.is_empty(), arguments.list, arguments.pid) {
+    if let (true, true, Some(pid)) = (sources.is_empty(), arguments.list, arguments.processes.pid()) {
         let mut out = Stream::open(arguments.output.as_deref())?;
         let status = own_probes::print(pid, &mut out)?;
         out.flush()?;
@@ -65,6 +66,9 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
         return Ok(if std::env::args_os().len() == 1 { 2 } else { 1 });
     }
     interrupt::install();
+    if arguments.processes.is_set() {
+        return leading::run(arguments, sources);
+    }
     retry::persistently(|now| attempt(arguments, sources, now))
 }
 
@@ -72,7 +76,7 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
 /// [`SessionError::Starting`] only before it prints anything.
 fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8, anyhow::Error> {
     let files = Files::wanted(arguments).then(Files::new).transpose()?;
-    let acquired = match (&arguments.command, arguments.pid) {
+    let acquired = match (&arguments.command, arguments.processes.pid()) {
         (Some(command), _) => {
             let words = words::split(command).map_err(anyhow::Error::msg)?;
             Acquired::started_with(&words, files.as_ref().map_or([None; 3], Files::standard))?
@@ -80,62 +84,20 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
         (None, Some(pid)) => Acquired::running(pid)?,
         (None, None) => Acquired::none(),
     };
-    if let Some(pid) = arguments.pid {
-        processes::check(pid, arguments.process_name.as_deref()).map_err(anyhow::Error::msg)?;
+    if let Some(listed) = arguments.processes.one() {
+        listed.check().map_err(anyhow::Error::msg)?;
     }
-    let mut macros = macro_values(arguments);
-    macros.target = acquired.process().map(|process| i64::from(process.pid()));
-    // `traced` lives as long as the session, because the types of the compiled program refer to it.
-    let traced = Rc::new(TracedProgram::new(&acquired));
-    let target: Rc<dyn Target> = traced.clone();
-    let compiled = interrupt::at_once(acquired.command(), || {
-        nanoprobe_lang::compile_for(sources, &macros, &target)
-    });
-    // The error may be true only of the program that the process executed before.
-    traced.check_program()?;
-    if compiled.is_err() && now.may_wait {
-        traced.check_started()?;
-    }
-    let Some(mut program) = compile::shown(sources, compiled) else {
+    let compiled = compile_for(arguments, sources, &acquired, now)?;
+    let Some(ForProcess {
+        traced,
+        program,
+        options,
+    }) = compile::shown(sources, compiled)
+    else {
         return Ok(1);
     };
-    let mut options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
-    if (arguments.listing || options.printing.listing) && now.is_first {
-        tell(&nanoprobe_lang::dump::dump(&program));
-    }
-    if options.tracing.max_cost.is_some() {
-        let counted = interrupt::at_once(acquired.command(), || {
-            hits::compile(&program, sources, &macros, &target)
-        });
-        program = counted.map_err(|_| anyhow::Error::msg("maxcost: the hits of these probes cannot be counted"))?;
-    }
-    if arguments.list {
-        options.tracing.allow_unmatched = true;
-    }
-    if arguments.exit_after_compile {
-        return Ok(0);
-    }
-    if let Some((name, span)) = nanoprobe_lang::check::effects::destructive(&program)
-        && !options.tracing.destructive
-        && !arguments.list
-    {
-        compile::show(sources, &nanoprobe_lang::check::effects::not_permitted(name, span));
-        return Ok(1);
-    }
-    if let (Some((format, _)), false) = (arguments.profiles.first(), profile::has_stacks(&program)) {
-        message(format_args!(
-            "--{} shows counts and sums by stacks, and there are none: @[ustack()] = count();",
-            format.flag
-        ));
-        return Ok(2);
-    }
-    // Fail now, before results would be lost.
-    for (_, path) in &arguments.profiles {
-        profile::check(path)?;
-    }
-    if let Some(refusal) = executed::refusal(&program, options.tracing.follow) {
-        message(refusal);
-        return Ok(2);
+    if let Some(status) = refused(arguments, sources, &program, &options)? {
+        return Ok(status);
     }
     let compiled = Compiled::new(program, options)?;
     let prepared = Prepared::new(compiled.clone(), acquired)?;

@@ -123,6 +123,17 @@ fn look(pid: i32) -> Result<Option<(String, Carried)>, SessionError> {
     Ok(survey(&process)?.map(|carried| (name, carried)))
 }
 
+/// Whether an arena of a process is one that we map, too: it, or a process from which it was forked, is traced by us.
+pub fn is_ours(pid: i32) -> bool {
+    let files = |pid: i32| -> Vec<_> {
+        let map = arenas(pid);
+        let mappings = map.iter().flat_map(Map::mappings);
+        mappings.map(|mapping| (mapping.device, mapping.inode)).collect()
+    };
+    let own = files(std::process::id().cast_signed());
+    files(pid).iter().any(|file| own.contains(file))
+}
+
 /// Whether a process still has an arena.
 pub fn has_arena(pid: i32) -> bool {
     arenas(pid).is_some()

@@ -19,8 +19,23 @@ use crate::probes::{DescriptionError, named_process};
 pub struct Acquired {
     process: Option<Process>,
     starting: Starting,
-    /// The first process of a run, where this one is a program that it or a child of it has executed.
-    pub(crate) root: Option<i32>,
+    pub(crate) role: Role,
+}
+
+/// What a session is in its run. A run has one output, and may have several sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The run's only process, or its first.
+    #[default]
+    First,
+    /// It has no process. BEGIN, END and ticks fire here for a set of processes.
+    Leader,
+    /// One of several processes. Another session fires BEGIN, END and ticks.
+    Member {
+        /// The process for which the program was compiled: this one, or one whose program or child's program this is.
+        /// Descriptions with its number mean this process, too.
+        root: i32,
+    },
 }
 
 /// The stop in which a program stands before its first instruction. A command whose tracing is given up executes no
@@ -47,6 +62,15 @@ impl Drop for Starting {
     }
 }
 
+impl Role {
+    pub(crate) fn root(self) -> Option<i32> {
+        match self {
+            Role::Member { root } => Some(root),
+            Role::First | Role::Leader => None,
+        }
+    }
+}
+
 impl Acquired {
     /// No process was given. The program may name a process (`pid1234:...`), which the session then opens.
     #[must_use]
@@ -64,6 +88,26 @@ impl Acquired {
         Ok(Acquired {
             process: Some(process),
             ..Acquired::default()
+        })
+    }
+
+    /// No process: the session in which BEGIN, END and ticks fire for a set of processes.
+    #[must_use]
+    pub fn leader() -> Acquired {
+        Acquired {
+            role: Role::Leader,
+            ..Acquired::default()
+        }
+    }
+
+    /// A running process of a set.
+    ///
+    /// # Errors
+    /// As [`Acquired::running`].
+    pub fn member(pid: i32) -> Result<Acquired, SessionError> {
+        Ok(Acquired {
+            role: Role::Member { root: pid },
+            ..Acquired::running(pid)?
         })
     }
 
@@ -86,17 +130,24 @@ impl Acquired {
         Ok(Acquired {
             process: Some(spawned.process),
             starting: Starting(Some(spawned.stopped)),
-            root: None,
+            role: Role::First,
         })
     }
 
-    /// A program that a traced process has executed, before its first instruction. `root`: the run's first process.
+    /// A program that a traced process has executed, before its first instruction. `root`: the process for which
+    /// the program was compiled.
     pub(crate) fn executed(process: Process, stopped: Stopped, root: i32) -> Acquired {
         Acquired {
             process: Some(process),
             starting: Starting(Some(stopped)),
-            root: Some(root),
+            role: Role::Member { root },
         }
+    }
+
+    /// The process for which the program of a member was compiled.
+    #[must_use]
+    pub fn root(&self) -> Option<i32> {
+        self.role.root()
     }
 
     /// The process.

@@ -222,6 +222,11 @@ pub enum SessionError {
         /// The state in which the process is left, and what to do.
         left: &'static str,
     },
+    /// The types of the program's variables are others in this process.
+    #[error(
+        "the program's variables have other types in this process than in the first one: give the process a run of its own"
+    )]
+    OtherVariables,
     /// Two tracers attach at once.
     #[error("another nanoprobe is attaching to process {pid}; try again, or end that one first")]
     TwoTracers {

@@ -8,11 +8,13 @@
 //! While it runs before anything of ours is in the process, the handler of Ctrl-C may end this process at once
 //! ([`harmless`]).
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Whether this process may end at once, because nothing of ours is in any other process.
 static HARMLESS: AtomicBool = AtomicBool::new(false);
+/// In how many processes something of ours is.
+static PRESENT: AtomicUsize = AtomicUsize::new(0);
 /// The number of a command that was started and waits before its first instruction; 0: none.
 static COMMAND: AtomicI32 = AtomicI32::new(0);
 
@@ -30,11 +32,27 @@ pub fn request() {
     REQUESTED.store(true, Ordering::Relaxed);
 }
 
+/// While it lives, something of ours is in a process: this process must not end at once.
+pub(crate) struct Present;
+
+impl Present {
+    pub fn new() -> Present {
+        PRESENT.fetch_add(1, Ordering::Relaxed);
+        Present
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        PRESENT.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Does work that may take long, and that leaves nothing to take back. `command`: the process that was started and
 /// waits.
 pub fn harmless<T>(command: Option<i32>, work: impl FnOnce() -> T) -> T {
     COMMAND.store(command.unwrap_or(0), Ordering::Relaxed);
-    HARMLESS.store(true, Ordering::Relaxed);
+    HARMLESS.store(PRESENT.load(Ordering::Relaxed) == 0, Ordering::Relaxed);
     let result = work();
     HARMLESS.store(false, Ordering::Relaxed);
     result
@@ -67,6 +85,10 @@ mod tests {
             End::AtOnce(None),
             "the command of before is not killed"
         );
+        let present = Present::new();
+        assert_eq!(harmless(None, end), End::Later, "another process has probes");
+        drop(present);
+        assert_eq!(harmless(None, end), End::AtOnce(None));
         assert_eq!(end(), End::Later);
     }
 }

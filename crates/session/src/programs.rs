@@ -20,7 +20,7 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::executing::{Executing, Execution, Looked, Path, look};
 use nanoprobe_target::{Map, Seccomp};
 
-use crate::acquire::Acquired;
+use crate::acquire::{Acquired, Role};
 use crate::arena_memory::ArenaMemory;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
@@ -41,11 +41,13 @@ pub(crate) struct Requests {
     /// The programs that were executed without an answer by then.
     alone: u32,
     sandboxed: u32,
+    /// The process for which the program was compiled.
+    root: i32,
 }
 
 impl Requests {
     /// The requests of a process; `None`: its programs are not followed.
-    pub fn of(attachment: &Attachment) -> Option<Requests> {
+    pub fn of(attachment: &Attachment, role: Role) -> Option<Requests> {
         if !attachment.parameters.follows_programs {
             return None;
         }
@@ -59,6 +61,7 @@ impl Requests {
             seen: 0,
             alone: 0,
             sandboxed: 0,
+            root: role.root().unwrap_or(attachment.process.pid()),
         })
     }
 
@@ -127,6 +130,7 @@ impl Entry {
 struct Held {
     executing: Executing,
     entry: Option<Entry>,
+    root: i32,
 }
 
 /// A program that was executed.
@@ -138,28 +142,23 @@ pub enum Came {
 }
 
 /// The threads that are about to execute programs, in all processes of one run.
+#[derive(Default)]
 pub struct Programs {
-    /// The first process, which descriptions name.
-    root: i32,
     held: Vec<Held>,
     came: VecDeque<Came>,
 }
 
 impl Programs {
-    /// `root`: the process for which the program was compiled.
-    #[must_use]
-    pub fn new(root: i32) -> Programs {
-        Programs {
-            root,
-            held: Vec::new(),
-            came: VecDeque::new(),
-        }
-    }
-
     /// Whether a thread is held that has not executed its program yet.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         !self.held.is_empty() || !self.came.is_empty()
+    }
+
+    /// Whether a thread of this process is held.
+    #[must_use]
+    pub fn is_holding(&self, pid: i32) -> bool {
+        self.held.iter().any(|held| held.executing.pid() == pid)
     }
 
     /// Answers the requests of one process.
@@ -207,6 +206,7 @@ impl Programs {
                 let mut held = Held {
                     executing,
                     entry: Some(entry),
+                    root: requests.root,
                 };
                 let answer = if is_ours { EXEC_HELD } else { EXEC_ALONE };
                 if !held
@@ -256,7 +256,7 @@ impl Programs {
             Execution::Executed(executed) => {
                 let (process, stopped) = *executed;
                 let came = match process.facts().seccomp {
-                    Seccomp::Disabled => Came::Program(Acquired::executed(process, stopped, self.root)),
+                    Seccomp::Disabled => Came::Program(Acquired::executed(process, stopped, held.root)),
                     _ => Came::Left(format!(
                         "process {pid} executed {}, which is not traced: it is under a seccomp filter",
                         process.facts().executable.display()

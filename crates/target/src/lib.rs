@@ -81,7 +81,7 @@ pub use sampling::{Sample, Sampler, UserState};
 pub use sandbox::Sandbox;
 pub use shared::SharedMemory;
 pub use spawn::Spawned;
-pub use status::Seccomp;
+pub use status::{Seccomp, Stat};
 pub use stop::Stopped;
 pub use synchronise::Pauses;
 pub use trial::Answer;

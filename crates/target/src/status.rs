@@ -85,8 +85,10 @@ fn numbers<T: std::str::FromStr>(text: &str) -> Vec<T> {
 
 /// Fields of /proc/PID/stat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stat {
+pub struct Stat {
+    /// One letter.
     pub state: Option<char>,
+    /// `PF_*` of the kernel.
     pub flags: u64,
     /// In clock ticks since boot. Together with the pid, it identifies a process for good.
     pub start_time: u64,

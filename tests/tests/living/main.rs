@@ -34,6 +34,7 @@ mod reused;
 mod sampled;
 mod scripts;
 mod semaphores;
+mod sets;
 mod signals;
 mod small_stacks;
 mod stacks;

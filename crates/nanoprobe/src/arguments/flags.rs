@@ -4,6 +4,7 @@ use clap::{ArgAction, Args, Parser};
 use nanoprobe_export::FORMATS;
 
 use super::profiles::ProfileFlags;
+use crate::wanted::{Rule, Wanted};
 
 /// The flags as given.
 #[derive(Parser, Debug)]
@@ -12,8 +13,8 @@ use super::profiles::ProfileFlags;
     disable_version_flag = true,
     disable_help_flag = true,
     about = "Dynamic tracing of running programs, in D, at nanoseconds a probe.",
-    override_usage = "nanoprobe [-CeFHlqSvVwZ] [-b size] [-o file] [-x opt[=val]] [-D name[=value]] [-I folder] [-L folder] [-U name] [-p pid|name | -c command] [-n program | -s script | -P provider | -m module | -f function]... [argument...]\n       nanoprobe -h | -G [-C] -s provider.d [-o file]\n       nanoprobe restore pid|name | --all\n       nanoprobe ps [--json]\n       nanoprobe tools\n       nanoprobe [tool] name [-h] [-p pid|name | -c command] [argument...]\n       nanoprobe help [tool]\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe diff [--flamegraph file.svg] before after\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
-    after_help = "Examples:\n  nanoprobe -n 'pid$target::malloc:entry { @[ustack()] = count(); }' -p 1234\n  nanoprobe -n 'pid$target:a.out:main:entry { trace(timestamp); }' -c ./program\n  nanoprobe -l -n 'pid$target:libc:str*:entry' -p 1234"
+    override_usage = "nanoprobe [-CeFHlqSvVwZ] [-b size] [-o file] [-x opt[=val]] [-D name[=value]] [-I folder] [-L folder] [-U name] [-p pid|name... | --exe file | --cgroup path | --container id | -c command] [-n program | -s script | -P provider | -m module | -f function]... [argument...]\n       nanoprobe -h | -G [-C] -s provider.d [-o file]\n       nanoprobe restore pid|name | --all\n       nanoprobe ps [--json]\n       nanoprobe tools\n       nanoprobe [tool] name [-h] [-p pid|name... | --exe file | -c command] [argument...]\n       nanoprobe help [tool]\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe diff [--flamegraph file.svg] before after\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
+    after_help = "Examples:\n  nanoprobe -n 'pid$target::malloc:entry { @[ustack()] = count(); }' -p 1234\n  nanoprobe -n 'pid$target:libc:malloc:entry { @[pid, execname] = count(); }' -p 1234,postgres\n  nanoprobe -n 'pid$target:a.out:main:entry { trace(timestamp); }' -c ./program\n  nanoprobe -l -n 'pid$target:libc:str*:entry' -p 1234"
 )]
 pub struct Flags {
     #[command(flatten)]
@@ -37,12 +38,11 @@ pub struct Flags {
         short = 'c',
         allow_hyphen_values = true,
         value_name = "command",
-        conflicts_with = "pid"
+        conflicts_with_all = ["pid", "exe", "cgroup", "container"]
     )]
     pub command: Option<String>,
-    /// Trace this process, given by its number or its name; $target is its number
-    #[arg(short = 'p', allow_hyphen_values = true, value_name = "pid|name")]
-    pub pid: Option<String>,
+    #[command(flatten)]
+    pub processes: ProcessFlags,
     /// List the matching probes instead of enabling them (with -v: how each would be patched); without a program, all
     /// that exist already, or those that the process of -p has put on itself by libnanoprobe
     #[arg(short = 'l', overrides_with = "list")]
@@ -81,6 +81,40 @@ pub struct Flags {
     /// Macro arguments: $1, $2, ...
     #[arg(value_name = "argument")]
     pub arguments: Vec<String>,
+}
+
+// The processes to trace.
+#[derive(Args, Debug)]
+pub struct ProcessFlags {
+    /// Trace these processes, given by numbers or names, with commas between them; a name means all that have it;
+    /// $target is the number of each
+    #[arg(short = 'p', allow_hyphen_values = true, value_name = "pid|name", action = ArgAction::Append)]
+    pub pid: Vec<String>,
+    /// Trace all processes that run this file, and those that come
+    #[arg(long = "exe", value_name = "file", conflicts_with_all = ["cgroup", "container"])]
+    pub exe: Option<String>,
+    /// Trace all processes of this cgroup and of those below it, and those that come
+    #[arg(long = "cgroup", value_name = "path", conflicts_with = "container")]
+    pub cgroup: Option<String>,
+    /// Trace all processes of the container whose ID begins like this, and those that come
+    #[arg(long = "container", value_name = "id")]
+    pub container: Option<String>,
+}
+
+impl ProcessFlags {
+    /// The processes that are meant.
+    ///
+    /// # Errors
+    /// A message.
+    pub fn wanted(&self) -> Result<Wanted, String> {
+        let rule = match (&self.exe, &self.cgroup, &self.container) {
+            (Some(path), ..) => Some(Rule::executable(path)?),
+            (_, Some(path), _) => Some(Rule::cgroup(path)?),
+            (.., Some(id)) => Some(Rule::container(id)?),
+            (None, None, None) => None,
+        };
+        Wanted::new(&self.pid, rule)
+    }
 }
 
 // Programs, in the order of their positions.

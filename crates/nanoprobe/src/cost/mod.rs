@@ -30,7 +30,7 @@ use crate::cost::budget::{Cost, word};
 use crate::cost::hits::Name;
 use crate::numbers::{given_percent, thousands};
 use crate::output::{Stream, is_closed_pipe, message};
-use crate::{compile, interrupt, macros, processes, retry};
+use crate::{compile, interrupt, macros, retry};
 
 /// For how long hits are counted.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -56,7 +56,15 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     let sources = compile::sources(arguments).map_err(anyhow::Error::msg)?;
-    let (Some(pid), false) = (arguments.pid, sources.is_empty()) else {
+    if arguments.processes.is_set() {
+        message(
+            arguments
+                .processes
+                .refusal("cost estimates what probes cost one process"),
+        );
+        return Ok(2);
+    }
+    let (Some(pid), false) = (arguments.processes.pid(), sources.is_empty()) else {
         message("cost needs a program and a running process: nanoprobe cost -n '...' -p PID");
         return Ok(2);
     };
@@ -67,7 +75,9 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
 fn attempt(arguments: &Arguments, sources: &[Source], pid: i32) -> Result<u8, anyhow::Error> {
     let macros = macros::macro_values(arguments);
     let acquired = Acquired::running(pid)?;
-    processes::check(pid, arguments.process_name.as_deref()).map_err(anyhow::Error::msg)?;
+    if let Some(listed) = arguments.processes.one() {
+        listed.check().map_err(anyhow::Error::msg)?;
+    }
     let traced = Rc::new(TracedProgram::new(&acquired));
     let target: Rc<dyn Target> = traced.clone();
     let compiled = interrupt::at_once(None, || nanoprobe_lang::compile_for(sources, &macros, &target));

@@ -156,7 +156,7 @@ fn cost_takes_the_flags_of_tracing() {
         panic!("not a cost request");
     };
     assert_eq!(
-        (arguments.pid, arguments.options),
+        (arguments.processes.pid(), arguments.options),
         (Some(12), vec!["maxcost=5%".to_owned()])
     );
     assert_eq!(arguments.programs, [ProgramText::Inline("BEGIN".into())]);

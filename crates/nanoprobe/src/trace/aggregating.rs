@@ -30,12 +30,23 @@ impl Aggregated {
 
     /// Brings the aggregations up to date.
     pub fn load(&mut self, tracing: &mut Tracing) -> Result<(), anyhow::Error> {
+        let mut limit = self.limit.take();
+        let loaded = self.load_from(tracing, limit.as_mut());
+        self.limit = limit;
+        loaded
+    }
+
+    /// Adds what was aggregated in one process. `limit`: what `-x maxcost` permits there.
+    pub fn load_from(&mut self, tracing: &mut Tracing, limit: Option<&mut Limit>) -> Result<(), anyhow::Error> {
         let mut new = tracing.take_aggregations()?;
         self.is_any |= !new.is_empty();
         let known = tracing.known();
         // The counting clause's aggregation is never printed.
-        if let (Some(limit), Some(id)) = (&mut self.limit, hits::aggregation(known.program())) {
-            limit.add(known.program(), new.split_off(id));
+        if let Some(id) = hits::aggregation(known.program()) {
+            let hits = new.split_off(id);
+            if let Some(limit) = limit {
+                limit.add(known.program(), hits);
+            }
         }
         let new = new.with_symbols(known.program(), &mut Names(known));
         self.table.add(known.program(), new);
@@ -47,6 +58,15 @@ impl Aggregated {
         if self.limit.as_ref().is_some_and(Limit::is_due) {
             self.load(attached.tracing_mut())?;
             self.limit.as_mut().map_or(Ok(()), |limit| limit.look(attached))?;
+        }
+        Ok(())
+    }
+
+    /// The same for one of several processes, with a limit of its own.
+    pub fn watch_cost_of(&mut self, attached: &mut Attached, limit: &mut Option<Limit>) -> Result<(), anyhow::Error> {
+        if limit.as_ref().is_some_and(Limit::is_due) {
+            self.load_from(attached.tracing_mut(), limit.as_mut())?;
+            limit.as_mut().map_or(Ok(()), |limit| limit.look(attached))?;
         }
         Ok(())
     }

@@ -1,25 +1,29 @@
-//! The rounds of a run that follows executed programs: requests are answered, programs begin and end, and their output
-//! joins that of the first process.
+//! The rounds of a run that has members: requests are answered, processes come and end, and their output joins that of
+//! the first session.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use nanoprobe_session::{Acquired, Attached, Came, Losses, Prepared, Programs, SessionError};
-use nanoprobe_target::Process;
+use nanoprobe_export::Error;
+use nanoprobe_session::{Acquired, Attached, Came, Compiled, Known, Losses, Prepared, Programs, SessionError};
+use nanoprobe_target::{Pauses, Process};
 
-use super::executed::Executed;
+use super::members::{Member, Members};
 use super::reporting::{Told, milliseconds, stood};
 use super::run::Trace;
-use crate::output::{detached, message};
+use super::set::{Ready, name_of};
+use crate::cost::limit::Limit;
+use crate::interrupt;
+use crate::output::{detached, ended, message};
 
 /// How long a round waits while a thread is about to execute, or a program loads its libraries.
 const HURRIED: Duration = Duration::from_micros(100);
 /// The same when nothing is to be expected, and the first process has ended.
 const IDLE: Duration = Duration::from_millis(1);
 
-impl Trace<'_> {
+impl<'a> Trace<'a> {
     /// What the first process has done since the last round.
     pub(super) fn round(&mut self, attached: &mut Attached) -> Result<(), anyhow::Error> {
-        let is_hurried = self.executed.as_ref().is_some_and(Executed::is_hurried);
+        let is_hurried = self.members.as_ref().is_some_and(Members::are_hurried);
         let outputs = if is_hurried || attached.has_ended() {
             std::thread::sleep(if is_hurried { HURRIED } else { IDLE });
             attached.poll()?
@@ -30,41 +34,44 @@ impl Trace<'_> {
             self.announce(attached.known(), attached.patches())?;
         }
         self.print(attached.tracing_mut(), outputs)?;
-        let Some(mut executed) = self.executed.take() else {
+        let Some(mut members) = self.members.take() else {
+            self.epochs.clear();
             return Ok(());
         };
-        let result = self.follow(&mut executed, attached);
-        self.executed = Some(executed);
+        let result = self.follow(&mut members, attached);
+        self.members = Some(members);
         result
     }
 
-    fn follow(&mut self, executed: &mut Executed, attached: &mut Attached) -> Result<(), anyhow::Error> {
-        attached.serve(&mut executed.programs)?;
-        for session in &mut executed.sessions {
+    fn follow(&mut self, members: &mut Members<'a>, attached: &mut Attached) -> Result<(), anyhow::Error> {
+        attached.serve(&mut members.programs)?;
+        for member in &mut members.list {
             // An arena that is damaged is reported below.
-            let _ = session.serve(&mut executed.programs);
+            let _ = member.session.serve(&mut members.programs);
         }
         // One program in each round: the threads of all processes want to see a living tracer.
-        match executed.programs.take() {
+        match members.programs.take() {
             Some(Came::Left(text)) => self.printer.sink().warning(&mut self.out, &text)?,
-            Some(Came::Program(acquired)) => self.begin_program(executed, attached, acquired)?,
-            None => {}
+            Some(Came::Program(acquired)) => self.begin_program(members, attached, acquired)?,
+            None => self.begin_newcomer(members, attached)?,
         }
         let mut index = 0;
-        while let Some(session) = executed.sessions.get_mut(index) {
-            let polled = session.poll();
-            let is_over = polled.is_err() || session.is_finished();
+        while let Some(member) = members.list.get_mut(index) {
+            let polled = member.session.poll();
+            let is_over = polled.is_err() || member.session.is_finished();
+            if members.prints_aggregations {
+                self.aggregated
+                    .load_from(member.session.tracing_mut(), member.limit.as_mut())?;
+            }
             match polled {
-                Ok(outputs) => self.print(session.tracing_mut(), outputs)?,
+                Ok(outputs) => self.print(member.session.tracing_mut(), outputs)?,
                 Err(error) => message(&error),
             }
-            if executed.prints_aggregations {
-                self.aggregated.load(session.tracing_mut())?;
-            }
-            self.exit_status = self.exit_status.or(session.tracing().exit_status());
+            self.aggregated.watch_cost_of(&mut member.session, &mut member.limit)?;
+            self.exit_status = self.exit_status.or(member.session.tracing().exit_status());
             if is_over {
-                let session = executed.sessions.swap_remove(index);
-                self.end_program(executed, session)?;
+                let member = members.list.swap_remove(index);
+                self.end_member(members, member)?;
             } else {
                 index += 1;
             }
@@ -72,35 +79,136 @@ impl Trace<'_> {
         let epochs = std::mem::take(&mut self.epochs);
         if !epochs.is_empty() {
             attached.tracing_mut().begin_epochs(&epochs)?;
-            for session in &mut executed.sessions {
-                session.tracing_mut().begin_epochs(&epochs)?;
+            for member in &mut members.list {
+                member.session.tracing_mut().begin_epochs(&epochs)?;
             }
         }
         Ok(())
     }
 
+    /// Attaches to the first processes of a set, after BEGIN.
+    pub(super) fn begin_set(&mut self, leader: &mut Attached) -> Result<(), anyhow::Error> {
+        let Some(mut members) = self.members.take() else {
+            return Ok(());
+        };
+        let begun = self.begin_first(&mut members, leader);
+        self.members = Some(members);
+        begun
+    }
+
+    fn begin_first(&mut self, members: &mut Members<'a>, leader: &mut Attached) -> Result<(), anyhow::Error> {
+        let start = Instant::now();
+        let mut pauses = Pauses::default();
+        loop {
+            let next = members.set.as_mut().and_then(|set| set.ready.pop_front());
+            let Some(ready) = next.filter(|_| !interrupt::requested() && !leader.is_finished()) else {
+                break;
+            };
+            self.begin_ready(members, leader, ready, &mut pauses)?;
+            self.follow(members, leader)?;
+        }
+        let sites = members.list.iter().map(|member| member.session.patches().len()).sum();
+        self.verbose(format_args!("processes that are traced: {}", members.list.len()));
+        self.told_begin(start.elapsed(), &stood(&pauses), sites);
+        Ok(())
+    }
+
+    /// Attaches to a process that has come, if one has.
+    fn begin_newcomer(&mut self, members: &mut Members<'a>, leader: &mut Attached) -> Result<(), anyhow::Error> {
+        let Some(mut set) = members.set.take() else {
+            return Ok(());
+        };
+        let pid = set.newcomer(&|pid| members.has(pid));
+        let ready =
+            pid.and_then(|pid| set.prepare_newcomer(self.arguments, self.sources, pid, leader.known().compiled()));
+        members.set = Some(set);
+        match ready {
+            Some(ready) => self.begin_ready(members, leader, ready, &mut Pauses::default()),
+            None => Ok(()),
+        }
+    }
+
+    /// Places the probes in a process of a set.
+    fn begin_ready(
+        &mut self,
+        members: &mut Members<'a>,
+        leader: &mut Attached,
+        ready: Ready,
+        pauses: &mut Pauses,
+    ) -> Result<(), anyhow::Error> {
+        let Ready {
+            pid,
+            prepared,
+            compiled,
+            traced,
+        } = ready;
+        let name = name_of(prepared.known());
+        match prepared.begin_after(leader) {
+            Ok((session, begun)) => {
+                self.verbose(format_args!(
+                    "process {pid} ({name}) is traced: attach {:.1} ms, {}, {} sites",
+                    milliseconds(begun.took),
+                    stood(&begun.pauses),
+                    begun.patches
+                ));
+                pauses.add(&begun.pauses);
+                let mut member = self.member(session, &compiled);
+                member._traced = Some(traced);
+                self.places_of(&mut member)?;
+                members.compiled.insert(pid, compiled);
+                members.list.push(member);
+                if let Some(set) = &mut members.set {
+                    set.began += 1;
+                }
+            }
+            Err(error) => {
+                if let Some(set) = &mut members.set {
+                    set.failed(pid, &error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn member(&self, session: Attached, compiled: &Compiled) -> Member<'a> {
+        Member {
+            session,
+            told: Told::of_member(self.arguments, self.sources),
+            limit: compiled.options().tracing.max_cost.map(Limit::new),
+            _traced: None,
+        }
+    }
+
+    /// Reports how the probes of a member are placed.
+    fn places_of(&mut self, member: &mut Member<'a>) -> Result<(), Error> {
+        let (known, patches) = (member.session.known(), member.session.patches());
+        member.told.places(known, patches, self.printer.sink(), &mut self.out)
+    }
+
     /// Places the probes in a program that stands before its first instruction, and lets it run.
     fn begin_program(
         &mut self,
-        executed: &mut Executed,
+        members: &mut Members<'a>,
         attached: &mut Attached,
         acquired: Acquired,
     ) -> Result<(), anyhow::Error> {
-        let Some(process) = acquired.process().cloned() else {
+        let (Some(process), Some(root)) = (acquired.process().cloned(), acquired.root()) else {
             return Ok(());
         };
         let pid = process.pid();
         let program = process.facts().executable.display().to_string();
         let is_same = |session: &Attached| session.known().process().map(Process::pid) == Some(pid);
-        for session in executed
-            .sessions
-            .iter_mut()
-            .chain([attached])
-            .filter(|session| is_same(session))
-        {
+        let sessions = members.list.iter_mut().map(|member| &mut member.session);
+        for session in sessions.chain([&mut *attached]).filter(|session| is_same(session)) {
             session.replaced()?;
         }
-        let begun = Prepared::new(executed.compiled.clone(), acquired).and_then(Prepared::begin);
+        let Some(compiled) = members.compiled.get(&root).cloned() else {
+            return Ok(());
+        };
+        let begun = Prepared::new(compiled.clone(), acquired).and_then(|prepared| match self.is_set {
+            true => prepared.begin_after(attached),
+            false => prepared.begin(),
+        });
         match begun {
             Ok((session, begun)) => {
                 self.verbose(format_args!(
@@ -109,7 +217,8 @@ impl Trace<'_> {
                     stood(&begun.pauses),
                     begun.patches
                 ));
-                executed.sessions.push(session);
+                let member = self.member(session, &compiled);
+                members.list.push(member);
             }
             Err(SessionError::Interrupted) => {}
             // It has ended.
@@ -122,13 +231,20 @@ impl Trace<'_> {
         Ok(())
     }
 
-    /// Takes the last records and the aggregations of a program.
-    fn end_program(&mut self, executed: &mut Executed, session: Attached) -> Result<(), anyhow::Error> {
+    /// Takes the last records and the aggregations of a member.
+    fn end_member(&mut self, members: &mut Members<'a>, member: Member<'a>) -> Result<(), anyhow::Error> {
+        let Member {
+            session,
+            mut told,
+            mut limit,
+            _traced,
+        } = member;
         self.was_placed |= session.has_places();
-        executed.note_matches(session.known());
+        members.note_matches(session.known());
+        let root = session.known().root();
         let (mut ended, gone) = match session.end() {
             Ok(ended) => ended,
-            // The other programs are traced further.
+            // The other processes are traced further.
             Err(error) => {
                 message(&error);
                 return Ok(());
@@ -137,26 +253,82 @@ impl Trace<'_> {
         while let Some(outputs) = ended.remaining()? {
             self.print(ended.tracing_mut(), outputs)?;
         }
-        self.aggregated.load(ended.tracing_mut())?;
+        self.aggregated.load_from(ended.tracing_mut(), limit.as_mut())?;
         detached(&gone);
-        let tracing = ended.tracing();
-        Told::new(self.arguments, self.sources).losses(tracing, self.printer.sink(), &mut self.out)?;
-        self.seen.counted(tracing.losses()? != Losses::default());
+        told.losses(ended.tracing(), self.printer.sink(), &mut self.out)?;
+        self.seen.counted(ended.tracing().losses()? != Losses::default());
+        if self.is_set {
+            self.told_end(&ended)?;
+        }
+        drop(ended);
+        members.forget(root);
         Ok(())
     }
 
-    /// Lets all threads go that are about to execute programs, and takes the probes out of the executed programs.
-    pub(super) fn end_programs(&mut self) -> Result<(), anyhow::Error> {
-        let Some(mut executed) = self.executed.take() else {
+    /// Says that a process of a set is traced no more.
+    fn told_end(&mut self, member: &nanoprobe_session::Ended) -> Result<(), anyhow::Error> {
+        let known = member.tracing().known();
+        let pid = known.process().map(Process::pid);
+        match (member.exited().map(ended), pid) {
+            (Some(how), pid) if !self.arguments.format.is_for_people => {
+                self.printer.sink().exited(&mut self.out, pid, how)?;
+            }
+            (Some(_), Some(pid)) => self.verbose(format_args!("process {pid} ({}) has ended", name_of(known))),
+            (None, Some(pid)) => self.verbose(format_args!("process {pid} ({}) is restored", name_of(known))),
+            (_, None) => {}
+        }
+        Ok(())
+    }
+
+    /// Reports what members have lost.
+    pub(super) fn losses_of_members(&mut self) -> Result<(), anyhow::Error> {
+        for member in self.members.iter_mut().flat_map(|members| &mut members.list) {
+            let tracing = member.session.tracing();
+            member.told.losses(tracing, self.printer.sink(), &mut self.out)?;
+        }
+        Ok(())
+    }
+
+    /// Lets all threads go that are about to execute programs, and takes the probes out of the members.
+    pub(super) fn end_members(&mut self) -> Result<(), anyhow::Error> {
+        let Some(mut members) = self.members.take() else {
             return Ok(());
         };
-        executed.programs = Programs::new(0);
+        members.programs = Programs::default();
         let mut result = Ok(());
-        for session in std::mem::take(&mut executed.sessions) {
-            let ended = self.end_program(&mut executed, session);
+        for member in std::mem::take(&mut members.list) {
+            let ended = self.end_member(&mut members, member);
             result = result.and(ended);
         }
-        self.executed = Some(executed);
+        self.members = Some(members);
         result
+    }
+
+    /// What is to be told of the members at the end of the run. Yields the least exit status. `first`: the process, if
+    /// this is no set.
+    pub(super) fn finish_members(&mut self, first: &Known) -> Result<i32, anyhow::Error> {
+        let Some(mut members) = self.members.take() else {
+            return Ok(0);
+        };
+        if !self.is_set {
+            members.note_matches(first);
+        }
+        for description in members.unmatched(self.program) {
+            message(format_args!("{description} has matched no probe in any program"));
+        }
+        let Some(set) = members.set.as_ref().filter(|_| !interrupt::requested()) else {
+            return Ok(0);
+        };
+        if set.began == 0 && self.exit_status.is_none() {
+            message("none of the processes was traced");
+            return Ok(1);
+        }
+        match members.unplaced.as_ref().filter(|_| !self.was_placed) {
+            Some(first) => {
+                self.printer.sink().unplaced(&mut self.out, first)?;
+                Ok(1)
+            }
+            None => Ok(0),
+        }
     }
 }

@@ -34,6 +34,14 @@ impl<'a> Told<'a> {
         }
     }
 
+    /// Of a member: what it matched is reported with the other processes'.
+    pub fn of_member(arguments: &'a Arguments, sources: &'a [Source]) -> Told<'a> {
+        Told {
+            announced: true,
+            ..Told::new(arguments, sources)
+        }
+    }
+
     /// Reports what was lost since the last report.
     pub fn losses(&mut self, tracing: &Tracing, sink: &mut dyn Sink, out: &mut dyn Console) -> anyhow::Result<()> {
         let now = tracing.losses()?;
@@ -50,11 +58,26 @@ impl<'a> Told<'a> {
         sink: &mut dyn Sink,
         out: &mut dyn Console,
     ) -> Result<(), Error> {
+        self.announce_matches(&[known], sink, out)?;
+        self.places(known, patches, sink, out)
+    }
+
+    /// Reports how many probes each program matched, once: in a process, or in the leader of a set and its members.
+    pub fn announce_matches(
+        &mut self,
+        known: &[&Known],
+        sink: &mut dyn Sink,
+        out: &mut dyn Console,
+    ) -> Result<(), Error> {
         if !std::mem::replace(&mut self.announced, true) {
             // The texts of the command line come after the libraries, which have no probes.
             let texts = self.sources.iter().enumerate().filter(|(_, source)| !source.is_library);
             for (number, (index, source)) in texts.enumerate() {
-                let probes = known.matches(u32::try_from(index).unwrap_or(u32::MAX));
+                let of_source = u32::try_from(index).unwrap_or(u32::MAX);
+                let first = known.first().map_or(0, |first| first.matches(of_source));
+                let others = known.iter().skip(1).map(|other| other.matches(of_source));
+                // The tracer's own probes are there once.
+                let probes = first + others.map(|all| all.saturating_sub(first)).sum::<usize>();
                 let (of, text) = match self.arguments.programs.get(number) {
                     Some(ProgramText::Script(_) | ProgramText::Carried { .. }) => ("script", source.name.clone()),
                     _ => ("description", head(&source.text)),
@@ -62,7 +85,7 @@ impl<'a> Told<'a> {
                 sink.matched(out, &Matched { of, text, probes })?;
             }
         }
-        self.places(known, patches, sink, out)
+        Ok(())
     }
 
     /// Reports places that could not be probed; with `-v`, also how each site is patched.

@@ -12,9 +12,10 @@ use nanoprobe_session::{Attached, Compiled, Detached, Ended, Known, Losses, Outp
 use nanoprobe_target::Process;
 
 use super::aggregating::{Aggregated, needs_aggregations};
-use super::executed::Executed;
+use super::members::Members;
 use super::nothing::Seen;
 use super::reporting::{Told, milliseconds, stood, unplaced};
+use super::set::Set;
 use crate::arguments::Arguments;
 use crate::cost::limit::Limit;
 use crate::output::{Names, Stream, detached, ended, message, printer, probe_name};
@@ -39,8 +40,10 @@ pub struct Trace<'a> {
     pub(super) was_placed: bool,
     pub(super) seen: Seen,
     pub(super) sources: &'a [Source],
-    /// The programs that the processes execute, where they are traced.
-    pub(super) executed: Option<Executed>,
+    /// The processes beside the first one, or all of a set.
+    pub(super) members: Option<Members<'a>>,
+    /// Whether a set of processes is traced.
+    pub(super) is_set: bool,
     /// The status of an `exit()` in one of these.
     pub(super) exit_status: Option<i32>,
     /// The aggregations that were cleared, for the sessions that have not cleared them yet.
@@ -72,12 +75,22 @@ impl<'a> Trace<'a> {
             was_placed: false,
             seen: Seen::new(program),
             sources,
-            executed: Executed::of(compiled, known),
+            members: Members::of(compiled, known, None),
+            is_set: false,
             exit_status: None,
             epochs: Vec::new(),
             screen: None,
             files,
         })
+    }
+
+    /// Makes this the run of a set of processes.
+    pub fn lead(&mut self, compiled: &Rc<Compiled>, set: Set, leader: &Known) -> Result<(), anyhow::Error> {
+        let known: Vec<&Known> = std::iter::once(leader).chain(set.known()).collect();
+        self.told.announce_matches(&known, self.printer.sink(), &mut self.out)?;
+        self.is_set = true;
+        self.members = Members::of(compiled, leader, Some(set));
+        Ok(())
     }
 
     pub fn run(mut self, prepared: Prepared) -> Result<u8, anyhow::Error> {
@@ -89,17 +102,18 @@ impl<'a> Trace<'a> {
         self.out.set_target(prepared.known().process().map(Process::pid));
         let (mut attached, begun) = prepared.begin()?;
         self.seen.begin();
-        self.verbose(format_args!(
-            "attach {:.1} ms, {}, {} sites",
-            milliseconds(begun.took),
-            stood(&begun.pauses),
-            begun.patches
-        ));
-        progress::begun(begun.patches);
+        let result = if self.is_set {
+            self.begin_set(&mut attached)
+        } else {
+            self.told_begin(begun.took, &stood(&begun.pauses), begun.patches);
+            Ok(())
+        };
         self.open_screen(attached.known());
         // Whatever becomes of the terminal, the probes are removed.
-        let result = self.events(&mut attached).and(self.close_screen());
-        let result = result.and(self.end_programs());
+        let result = result
+            .and_then(|()| self.events(&mut attached))
+            .and(self.close_screen());
+        let result = result.and(self.end_members());
         self.was_placed |= attached.has_places();
         self.seen.look(attached.known());
         let start = Instant::now();
@@ -140,12 +154,7 @@ impl<'a> Trace<'a> {
         detached(gone);
         self.losses(tracing)?;
         let mut status = tracing.exit_status().or(self.exit_status).unwrap_or(0);
-        if let Some(executed) = &mut self.executed {
-            executed.note_matches(tracing.known());
-            for description in executed.unmatched() {
-                message(format_args!("{description} has matched no probe in any program"));
-            }
-        }
+        status = status.max(self.finish_members(tracing.known())?);
         // An interruption during planning leaves the probes unplaced, which is not an error.
         let is_without = !self.was_placed && !interrupt::requested();
         let mut refused = tracing.known().refused().iter();
@@ -166,6 +175,15 @@ impl<'a> Trace<'a> {
         Ok(status as u8)
     }
 
+    /// Says that the probes are in place.
+    pub(super) fn told_begin(&self, took: Duration, stood: &str, sites: usize) {
+        self.verbose(format_args!(
+            "attach {:.1} ms, {stood}, {sites} sites",
+            milliseconds(took)
+        ));
+        progress::begun(sites);
+    }
+
     fn events(&mut self, attached: &mut Attached) -> Result<(), anyhow::Error> {
         while !interrupt::requested() && !self.is_finished(attached) {
             self.was_placed = self.was_placed || attached.has_places();
@@ -176,6 +194,7 @@ impl<'a> Trace<'a> {
             self.show(attached)?;
             if self.losses_at.elapsed() >= LOSSES_PERIOD {
                 self.losses(attached.tracing())?;
+                self.losses_of_members()?;
                 self.losses_at = Instant::now();
             }
         }
@@ -187,9 +206,9 @@ impl<'a> Trace<'a> {
 
     /// Whether there is nothing more to wait for, in executed programs either.
     fn is_finished(&self, attached: &Attached) -> bool {
-        let is_busy = self.executed.as_ref().is_some_and(Executed::is_busy);
-        let goes_on = is_busy && attached.has_ended() && attached.tracing().exit_status().is_none();
-        self.exit_status.is_some() || attached.is_finished() && !goes_on
+        let are_busy = self.members.as_ref().is_some_and(Members::are_busy);
+        let goes_on = are_busy && attached.has_ended() && attached.tracing().exit_status().is_none();
+        self.exit_status.is_some() || attached.is_finished() && !goes_on || self.is_set && !are_busy
     }
 
     pub(super) fn announce(&mut self, known: &Known, patches: &[Patch]) -> Result<(), nanoprobe_export::Error> {
@@ -201,6 +220,9 @@ impl<'a> Trace<'a> {
     }
 
     pub(super) fn print(&mut self, tracing: &mut Tracing, outputs: Vec<Output>) -> Result<(), anyhow::Error> {
+        if tracing.known().process().is_some() {
+            self.out.set_target(tracing.known().process().map(Process::pid));
+        }
         let mut following = if self.printer.options().printing.flow_indent {
             following(tracing.known(), &outputs)
         } else {
@@ -229,7 +251,11 @@ impl<'a> Trace<'a> {
                     self.verbose(format_args!("library: {sites} sites, {}", stood(&pauses)));
                 }
                 Output::Child { pid } => self.verbose(format_args!("process {pid} is traced, too")),
-                Output::Warning(text) => self.printer.sink().warning(&mut self.out, &text)?,
+                Output::Warning(text) => {
+                    let pid = tracing.known().process().map(Process::pid).filter(|_| self.is_set);
+                    let text = pid.map_or_else(|| text.clone(), |pid| format!("process {pid}: {text}"));
+                    self.printer.sink().warning(&mut self.out, &text)?;
+                }
                 Output::Exited(exit) => {
                     let pid = tracing.known().process().map(Process::pid);
                     self.printer.sink().exited(&mut self.out, pid, ended(exit))?;
@@ -248,7 +274,8 @@ impl<'a> Trace<'a> {
     ) -> Result<(), anyhow::Error> {
         let enabling = tracing.known().enabling(epid).map(|(_, enabling, _)| enabling.clause);
         let clause = enabling.and_then(|clause| self.program.clauses.get(clause));
-        if clause.is_some_and(needs_aggregations) {
+        // What members have aggregated is up to date already.
+        if clause.is_some_and(needs_aggregations) && !tracing.known().is_member() {
             self.aggregated.load(tracing)?;
         }
         let known = tracing.known();
@@ -256,7 +283,7 @@ impl<'a> Trace<'a> {
             return Ok(());
         };
         self.seen.fired(probe);
-        let Some(clause) = self.program.clauses.get(enabling.clause) else {
+        let Some(clause) = known.program().clauses.get(enabling.clause) else {
             return Ok(());
         };
         let probe = probe_name(known, probe);
@@ -275,9 +302,7 @@ impl<'a> Trace<'a> {
         let epochs = table.take_epochs();
         if !epochs.is_empty() {
             tracing.begin_epochs(&epochs)?;
-            if self.executed.is_some() {
-                self.epochs.extend(epochs);
-            }
+            self.epochs.extend(epochs);
         }
         match printed {
             Ok(_) => Ok(()),
@@ -314,6 +339,7 @@ fn sink(arguments: &Arguments, options: &Options, known: &Known) -> Box<dyn Sink
 pub(super) fn subject(arguments: &Arguments, known: &Known) -> String {
     match (&arguments.command, known.process()) {
         (Some(command), _) => command.clone(),
+        _ if arguments.processes.is_set() => arguments.processes.title(),
         (None, Some(process)) => format!("{} (pid {})", process.facts().name, process.pid()),
         (None, None) => String::new(),
     }

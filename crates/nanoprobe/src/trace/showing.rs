@@ -32,6 +32,10 @@ impl Trace<'_> {
         };
         if screen.is_due() {
             self.aggregated.load(attached.tracing_mut())?;
+            for member in self.members.iter_mut().flat_map(|members| &mut members.list) {
+                self.aggregated
+                    .load_from(member.session.tracing_mut(), member.limit.as_mut())?;
+            }
             screen.update(self.program, &self.aggregated.table);
         }
         let mut names = Names(attached.known());

@@ -41,7 +41,7 @@ impl Attached {
         let arena = Arena::private(known.compiled.layout.bytes)?;
         let mut tracing = Tracing::new(known, arena, warnings);
         let mut timers = Timers::default();
-        tracing.initialise_dynamic()?;
+        tracing.initialise_variables(None)?;
         tracing.fire_all(|place| *place == Place::Begin, [0; 10])?;
         timers.start(&mut tracing);
         Ok(Attached {
@@ -59,7 +59,7 @@ impl Attached {
     /// A session whose probes are placed.
     pub(super) fn to(tracing: Tracing, presence: Presence, timers: Timers) -> Attached {
         let followed = Followed::of(&presence.attachment);
-        let requests = Requests::of(&presence.attachment);
+        let requests = Requests::of(&presence.attachment, tracing.known.role);
         Attached {
             tracing,
             presence: Some(presence),

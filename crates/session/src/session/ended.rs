@@ -36,14 +36,19 @@ impl Ended {
         tracing.look_for_code()?;
         if !any {
             self.rounds_left = None;
-            if let Some(exit) = self.exited.filter(|_| !tracing.known.is_followed()) {
+            if let Some(exit) = self.exited.filter(|_| !tracing.known.is_member()) {
                 tracing.outputs.push_back(Output::Exited(exit));
             }
-            if !tracing.known.is_followed() {
+            if !tracing.known.is_member() {
                 tracing.fire_all(|place| *place == Place::End, [0; 10])?;
             }
         }
         Ok(Some(tracing.outputs.drain(..).collect()))
+    }
+
+    /// How the process has ended, if it has.
+    pub fn exited(&self) -> Option<Exit> {
+        self.exited
     }
 
     /// What was collected, and what is known of the process.

@@ -21,6 +21,7 @@ use nanoprobe_target::{Process, StopError};
 use nanoprobe_text::modules::Modules;
 
 use super::compiled::Compiled;
+use crate::acquire::Role;
 use crate::calls::Calls;
 use crate::enable::{Enabling, Enablings};
 use crate::error::SessionError;
@@ -38,9 +39,7 @@ use naming::Overloads;
 pub struct Known {
     pub(super) compiled: Rc<Compiled>,
     pub(super) process: Option<Process>,
-    /// The first process of the run, where this one is a program that it or a child of it has executed. Descriptions
-    /// with its number mean this process, too.
-    pub(super) root: Option<i32>,
+    pub(super) role: Role,
     pub(super) modules: Modules,
     /// Where shims belong in modules, each by its index, from the time they are found until they are placed.
     shims: BTreeMap<usize, Vec<Replacement>>,
@@ -84,11 +83,7 @@ pub(super) struct ModuleChanges {
 
 impl Known {
     /// A process of which nothing is read or matched yet.
-    pub(super) fn new(
-        compiled: Rc<Compiled>,
-        process: Option<Process>,
-        root: Option<i32>,
-    ) -> Result<Known, SessionError> {
+    pub(super) fn new(compiled: Rc<Compiled>, process: Option<Process>, role: Role) -> Result<Known, SessionError> {
         let globals_offset = u32::try_from(compiled.layout.globals_offset).unwrap_or(u32::MAX);
         let perf_map = process.as_ref().map_or_else(PerfMap::default, |process| {
             let facts = process.facts();
@@ -101,7 +96,7 @@ impl Known {
                 static_arguments: Vec::new(),
             },
             process,
-            root,
+            role,
             modules: Modules::default(),
             shims: BTreeMap::new(),
             loaded: false,
@@ -124,14 +119,24 @@ impl Known {
         &self.compiled.program
     }
 
+    /// The program with its options.
+    pub fn compiled(&self) -> &Compiled {
+        &self.compiled
+    }
+
     /// The process, when there is one.
     pub fn process(&self) -> Option<&Process> {
         self.process.as_ref()
     }
 
-    /// Whether a traced process, or a child of it, has executed this program.
-    pub fn is_followed(&self) -> bool {
-        self.root.is_some()
+    /// Whether another session of the run fires BEGIN, END and ticks.
+    pub fn is_member(&self) -> bool {
+        self.root().is_some()
+    }
+
+    /// Of a member: the process for which the program was compiled.
+    pub fn root(&self) -> Option<i32> {
+        self.role.root()
     }
 
     /// The probe and the clause of an enabling, with the layout of its records.
@@ -177,6 +182,11 @@ impl Known {
     /// until its libraries are loaded.
     pub fn is_loaded(&self) -> bool {
         self.loaded
+    }
+
+    /// Whether the program that a running process executes, and the libraries that it starts with, are mapped.
+    pub fn is_whole(&self) -> bool {
+        nanoprobe_text::modules::is_whole(self.modules.list())
     }
 
     /// The probes that could not be placed.

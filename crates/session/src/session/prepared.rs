@@ -16,7 +16,7 @@ use super::presence::entering::enter;
 use super::presence::placing::plan;
 use super::timers::Timers;
 use super::tracing::{Arena, Tracing};
-use crate::acquire::{Acquired, Starting, check_acquired, open_named};
+use crate::acquire::{Acquired, Role, Starting, check_acquired, open_named};
 use crate::clock::{self, Clock};
 use crate::error::SessionError;
 use crate::placement::Changes;
@@ -49,16 +49,17 @@ impl Prepared {
     /// [`SessionError`]; a running target was not touched, a command that was started is ended.
     pub fn new(compiled: Rc<Compiled>, acquired: Acquired) -> Result<Prepared, SessionError> {
         let clock_start = clock::read();
-        let root = acquired.root;
+        let role = acquired.role;
         let (mut process, starting) = acquired.into_parts();
         let seccomp = compiled.options.tracing.seccomp;
         match &process {
             Some(process) if !starting.is_some() => check_acquired(process, seccomp)?,
             Some(_) => {}
+            None if role == Role::Leader => {}
             None => process = open_named(&compiled.program, seccomp)?,
         }
         let mut prepared = Prepared {
-            known: Known::new(compiled, process, root)?,
+            known: Known::new(compiled, process, role)?,
             starting,
             warnings: Vec::new(),
             clock_start,
@@ -103,7 +104,16 @@ impl Prepared {
     /// # Errors
     /// [`SessionError`]; what was done to the target by then is taken back.
     pub fn begin(self) -> Result<(Attached, Begun), SessionError> {
-        self.begin_for(false)
+        self.begin_for(false, None)
+    }
+
+    /// As [`Prepared::begin`], for one process of a set. Its variables begin with the values that the leader's have:
+    /// those that BEGIN has assigned.
+    ///
+    /// # Errors
+    /// As [`Prepared::begin`].
+    pub fn begin_after(self, leader: &Attached) -> Result<(Attached, Begun), SessionError> {
+        self.begin_for(false, Some(leader.tracing()))
     }
 
     /// Lets a command that was started run until its libraries are mapped,
@@ -115,7 +125,7 @@ impl Prepared {
         if self.known.loaded {
             return Ok(Listed(Stage::Before(Box::new(self))));
         }
-        let (mut attached, _) = self.begin_for(true)?;
+        let (mut attached, _) = self.begin_for(true, None)?;
         while !attached.known().loaded && !attached.is_finished() {
             if interrupt::requested() {
                 return Err(SessionError::Interrupted);
@@ -129,7 +139,7 @@ impl Prepared {
         Ok(Listed(Stage::Since(Box::new(attached))))
     }
 
-    fn begin_for(self, listing: bool) -> Result<(Attached, Begun), SessionError> {
+    fn begin_for(self, listing: bool, leader: Option<&Tracing>) -> Result<(Attached, Begun), SessionError> {
         let start = Instant::now();
         let clock = Clock::since(self.clock_start);
         let Prepared {
@@ -156,7 +166,10 @@ impl Prepared {
         };
         let mut tracing = Tracing::new(known, arena, warnings);
         let mut timers = Timers::default();
-        match presence.attach(&mut tracing, &mut timers, stopped, pauses) {
+        let attached = tracing
+            .initialise_variables(leader)
+            .and_then(|()| presence.attach(&mut tracing, &mut timers, stopped, pauses));
+        match attached {
             Ok(mut begun) => {
                 begun.took = start.elapsed();
                 Ok((Attached::to(tracing, presence, timers), begun))

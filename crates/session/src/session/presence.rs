@@ -18,6 +18,7 @@ use crate::attachment::Attachment;
 use crate::detach::{self, Detached};
 use crate::error::SessionError;
 use crate::heartbeat::Heartbeat;
+use crate::interrupt::Present;
 use crate::placement::{CallTables, Fired, Handlers};
 use crate::ranges::Publisher;
 
@@ -38,6 +39,7 @@ pub(super) struct Presence {
     warned_of_returns: bool,
     /// It has been found out where errno is, or that no library has it.
     errno_known: bool,
+    _present: Present,
 }
 
 /// What was placed: what fires in which function, and where the handlers are.
@@ -59,6 +61,7 @@ impl Presence {
             return_hooks: HashSet::new(),
             warned_of_returns: false,
             errno_known: false,
+            _present: Present::new(),
         }
     }
 

@@ -14,6 +14,7 @@ use nanoprobe_target::{Exit, Process, Sample, Sampler, UserState};
 use nanoprobe_text::modules::Modules;
 
 use super::timer::{Timer, due};
+use crate::acquire::Role;
 use crate::error::SessionError;
 use crate::probes::{Place, ProbeIndex};
 use crate::sampled::SampledThread;
@@ -93,8 +94,14 @@ impl Timers {
             }
             let period = Duration::from_nanos(interval.period_ns);
             let is_profile = interval.kind == IntervalKind::Profile;
-            // The first session of a run has the ticks, and fires for the idle processors.
-            if known.is_followed() && !is_profile {
+            // The first session of a run has the ticks, and fires for the idle processors. In a set, profile fires for
+            // samples only: nobody knows on how many processors all members together were idle.
+            let is_elsewhere = match known.role {
+                Role::First => false,
+                Role::Leader => is_profile,
+                Role::Member { .. } => !is_profile,
+            };
+            if is_elsewhere {
                 continue;
             }
             let timer = Timer {
@@ -102,7 +109,7 @@ impl Timers {
                 period,
                 next: now + period,
                 firings: match is_profile {
-                    true if known.is_followed() => 0,
+                    true if known.is_member() => 0,
                     true => processors,
                     false => 1,
                 },

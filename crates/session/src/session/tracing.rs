@@ -7,7 +7,7 @@ mod reading;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use nanoprobe_arena::{DynamicVariables, Mapping, Record};
+use nanoprobe_arena::{DynamicVariables, Mapping, Memory as _, Record};
 use nanoprobe_export::Speculations;
 use nanoprobe_patch::TargetAddress;
 
@@ -159,10 +159,26 @@ impl Tracing {
         Ok(())
     }
 
-    pub(super) fn initialise_dynamic(&self) -> Result<(), SessionError> {
-        let layout = &self.known.compiled.layout;
+    /// Variables are zero at first, or have the values of another session's.
+    pub(super) fn initialise_variables(&self, like: Option<&Tracing>) -> Result<(), SessionError> {
+        let compiled = &self.known.compiled;
+        let layout = &compiled.layout;
+        let table = DynamicVariables::new(layout.dynamic_offset, layout.dynamic_bytes);
         if layout.dynamic_bytes > 0 {
-            DynamicVariables::new(layout.dynamic_offset, layout.dynamic_bytes).initialise(self.memory())?;
+            table.initialise(self.memory())?;
+        }
+        let Some(other) = like else { return Ok(()) };
+        let (to, from) = (self.memory(), other.memory());
+        let of_other = &other.known.compiled.layout;
+        // The two programs come from one text, so their variables differ only if their types do.
+        if compiled.program.globals != other.known.program().globals {
+            return Err(SessionError::OtherVariables);
+        }
+        let bytes = u64::from(compiled.storage.globals_bytes);
+        to.write(layout.globals_offset, &from.copy(of_other.globals_offset, bytes)?)?;
+        if layout.dynamic_bytes > 0 && layout.dynamic_bytes == of_other.dynamic_bytes {
+            let used = DynamicVariables::new(of_other.dynamic_offset, of_other.dynamic_bytes).used(from)?;
+            to.write(layout.dynamic_offset, &from.copy(of_other.dynamic_offset, used)?)?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use nanoprobe_symbols::{Function, Module, ModuleKind};
 use nanoprobe_target::Process;
 
 use super::Known;
+use crate::acquire::Role;
 use crate::calls::{self, End};
 use crate::error::SessionError;
 use crate::interrupt;
@@ -68,9 +69,7 @@ impl Known {
         });
         let pid = self.process.as_ref().map(Process::pid);
         all.filter(move |(clause, number, description)| {
-            let is_it = |(of, which, _): &(usize, usize, Later)| (*of, *which) == (*clause, *number);
-            let count = self.matches.counts.get(&(*clause, *number)).copied().unwrap_or(0);
-            count == 0 && !self.compiled.is_for_another(description, pid) && !self.matches.later.iter().any(is_it)
+            self.is_without_match(*clause, *number) && !self.compiled.is_for_another(description, pid)
         })
     }
 
@@ -103,10 +102,30 @@ impl Known {
     pub(in crate::session) fn check_matches(&self) -> Result<(), SessionError> {
         let tracing = &self.compiled.options.tracing;
         // Another program may have what this one has not.
-        if tracing.allow_unmatched || tracing.follow.programs() || interrupt::requested() {
+        if tracing.follow.programs() || self.role != Role::First {
             return Ok(());
         }
-        if let Some((clause, number, description)) = self.without_match().next() {
+        self.check_some_match(&|_, _| true)
+    }
+
+    /// Whether no probe of this process matches a description, given by its clause and its number there. Descriptions
+    /// of other processes match none.
+    pub fn is_without_match(&self, clause: usize, number: usize) -> bool {
+        let count = self.matches.counts.get(&(clause, number)).copied().unwrap_or(0);
+        let is_it = |(of, which, _): &(usize, usize, Later)| (*of, *which) == (clause, number);
+        count == 0 && !self.matches.later.iter().any(is_it)
+    }
+
+    /// Refuses the first description without a match here among those that `is_meant` accepts.
+    ///
+    /// # Errors
+    /// What was probably meant.
+    pub fn check_some_match(&self, is_meant: &dyn Fn(usize, usize) -> bool) -> Result<(), SessionError> {
+        if self.compiled.options.tracing.allow_unmatched || interrupt::requested() {
+            return Ok(());
+        }
+        let mut without = self.without_match();
+        if let Some((clause, number, description)) = without.find(|(clause, number, _)| is_meant(*clause, *number)) {
             let error = match self.matches.name_errors.get(&(clause, number)) {
                 Some(error) => error.clone().into(),
                 None => self.no_match(description),

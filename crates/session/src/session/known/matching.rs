@@ -298,7 +298,7 @@ impl Known {
     pub(in crate::session) fn descriptions(&self, clause: usize) -> Vec<ProbeDescription> {
         let found = self.program().clauses.get(clause);
         let mut descriptions = found.map(|clause| clause.probes.clone()).unwrap_or_default();
-        if let (Some(root), Some(process)) = (self.root, &self.process) {
+        if let (Some(root), Some(process)) = (self.root(), &self.process) {
             for description in &mut descriptions {
                 mean_this_process(&mut description.provider, root, process.pid());
             }

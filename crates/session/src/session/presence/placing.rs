@@ -50,14 +50,13 @@ impl Presence {
             self.resolve_ifuncs(tracing, stopped, 0, &mut pauses)?;
             None
         };
-        tracing.initialise_dynamic()?;
         if tracing.known.loaded {
             tracing.known.match_choices()?;
             tracing.known.check_matches()?;
         }
         let mut first = tracing.known.enablings.list().len();
         if !self.listing {
-            if !tracing.known.is_followed() {
+            if !tracing.known.is_member() {
                 tracing.fire_all(|place| *place == Place::Begin, [0; 10])?;
             }
             timers.start(tracing);

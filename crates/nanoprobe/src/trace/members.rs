@@ -1,0 +1,107 @@
+//! The processes of a run that have sessions beside the first one: those of a set (`-p A,B`, `--exe`), and the programs
+//! that traced processes execute (`-x follow=exec`). All have one output and one set of aggregations.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use nanoprobe_export::Unplaced;
+use nanoprobe_lang::Program;
+use nanoprobe_session::{Attached, Compiled, Known, Programs, TracedProgram};
+use nanoprobe_target::Process;
+
+use super::aggregating::needs_aggregations;
+use super::matches::{Unmatched, texts_of, without_match};
+use super::reporting::{Told, unplaced};
+use super::set::Set;
+use crate::cost::limit::Limit;
+
+/// A process with a session of its own.
+pub struct Member<'a> {
+    pub(super) session: Attached,
+    pub(super) told: Told<'a>,
+    /// What `-x maxcost` permits in this process.
+    pub(super) limit: Option<Limit>,
+    /// The types of a program that was compiled for this process refer to it.
+    pub(super) _traced: Option<Rc<TracedProgram>>,
+}
+
+impl Member<'_> {
+    pub fn pid(&self) -> Option<i32> {
+        self.session.known().process().map(Process::pid)
+    }
+}
+
+/// The members of a run.
+pub struct Members<'a> {
+    pub(super) programs: Programs,
+    pub(super) list: Vec<Member<'a>>,
+    /// Whether clauses print aggregations while tracing goes on.
+    pub(super) prints_aggregations: bool,
+    /// What was compiled for a process, by its number.
+    pub(super) compiled: HashMap<i32, Rc<Compiled>>,
+    /// The descriptions that have matched in no process so far.
+    unmatched: Option<Unmatched>,
+    /// The first place that could not be probed.
+    pub(super) unplaced: Option<Unplaced>,
+    /// `None`: all members are programs that the first process or a child of it has executed.
+    pub(super) set: Option<Set>,
+}
+
+impl<'a> Members<'a> {
+    /// `None`: a run of one process whose executed programs are not traced.
+    pub fn of(compiled: &Rc<Compiled>, known: &Known, set: Option<Set>) -> Option<Members<'a>> {
+        let root = known.process().map(Process::pid);
+        let follows = root.is_some() && compiled.options().tracing.follow.programs();
+        (follows || set.is_some()).then(|| Members {
+            programs: Programs::default(),
+            list: Vec::new(),
+            prints_aggregations: compiled.program().clauses.iter().any(needs_aggregations),
+            compiled: root.map(|root| (root, compiled.clone())).into_iter().collect(),
+            unmatched: None,
+            unplaced: None,
+            set,
+        })
+    }
+
+    /// Whether members live, or are about to begin.
+    pub fn are_busy(&self) -> bool {
+        !self.list.is_empty() || self.programs.is_waiting() || self.set.as_ref().is_some_and(Set::is_awaiting)
+    }
+
+    /// Whether something is to be done at once.
+    pub fn are_hurried(&self) -> bool {
+        self.programs.is_waiting() || self.list.iter().any(|member| !member.session.known().is_loaded())
+    }
+
+    /// Whether a process has a session of its own, or is about to execute a program that will have one.
+    pub fn has(&self, pid: i32) -> bool {
+        self.programs.is_holding(pid) || self.list.iter().any(|member| member.pid() == Some(pid))
+    }
+
+    /// Notes what matched in a process, and what could not be placed there.
+    pub fn note_matches(&mut self, known: &Known) {
+        let unmatched = without_match(known);
+        self.unmatched = Some(match self.unmatched.take() {
+            Some(before) => &before & &unmatched,
+            None => unmatched,
+        });
+        if self.unplaced.is_none() {
+            let mut refused = known.refused().iter();
+            self.unplaced = refused.find(|refused| !refused.is_early_return()).map(unplaced);
+        }
+    }
+
+    /// The descriptions of the first program that have matched in no process.
+    pub fn unmatched(&self, program: &Program) -> Vec<String> {
+        let unmatched = self.unmatched.iter().flatten();
+        texts_of(program, unmatched)
+    }
+
+    /// Forgets what was compiled for a process whose sessions have ended.
+    pub fn forget(&mut self, root: Option<i32>) {
+        let is_used = self.list.iter().any(|member| member.session.known().root() == root);
+        if let (Some(root), false, false) = (root, is_used, self.programs.is_waiting()) {
+            self.compiled.remove(&root);
+        }
+    }
+}
