@@ -317,7 +317,7 @@ pub fn parse(words: &[String]) -> Result<Wanted, clap::Error> {
     let timing = Timing::new(&given, rest).map_err(|what| tool.misused(&what))?;
     arguments.macro_arguments = tool.complete(own).map_err(|what| tool.misused(&what))?;
     if arguments.processes.is_none() && arguments.command.is_none() {
-        return Err(tool.misused("what is to be traced? -p PID, --exe FILE, or -c COMMAND"));
+        return Err(tool.misused("what is to be traced? -p PID, or -c COMMAND (or a set: -p A,B, --exe FILE)"));
     }
     // A report of each interval is text.
     arguments.has_screen = timing.interval.is_none();

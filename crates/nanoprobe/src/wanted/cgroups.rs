@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn only_a_cgroup_has_folders() {
         for nothing in ["/tmp", "nothing-that-is/there", "/../../tmp"] {
-            assert_eq!(folders(nothing), [PathBuf::new(); 0], "{nothing}");
+            assert!(folders(nothing).is_empty(), "{nothing}");
         }
     }
 }
