@@ -107,6 +107,7 @@ impl<'a> Trace<'a> {
             self.begin_ready(members, leader, ready, &mut pauses)?;
             self.follow(members, leader)?;
         }
+        leader.count_from_now();
         let sites = members.list.iter().map(|member| member.session.patches().len()).sum();
         self.verbose(format_args!("processes that are traced: {}", members.list.len()));
         self.told_begin(start.elapsed(), &stood(&pauses), sites);

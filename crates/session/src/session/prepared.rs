@@ -81,6 +81,10 @@ impl Prepared {
     fn look_at_target(&mut self) -> Result<(), SessionError> {
         let _reading = progress::doing(progress::Work::Reading, 0);
         let known = &mut self.known;
+        if known.role == Role::Leader {
+            known.loaded = true;
+            return Ok(());
+        }
         self.warnings = known.update_modules()?.warnings;
         known.match_target(0)?;
         if interrupt::requested() {
@@ -149,7 +153,9 @@ impl Prepared {
             ..
         } = self;
         let Some(process) = known.process.clone() else {
-            known.check_without_process()?;
+            if known.role == Role::First {
+                known.check_without_process()?;
+            }
             let attached = Attached::without_process(known, warnings)?;
             let begun = Begun {
                 took: start.elapsed(),

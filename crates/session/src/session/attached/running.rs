@@ -77,6 +77,11 @@ impl Attached {
         self.note_exit(Exit::Unknown)
     }
 
+    /// Counts the periods of ticks from now on: the probes of the other processes of the run are in place.
+    pub fn count_from_now(&mut self) {
+        self.timers.count_from_now();
+    }
+
     /// Whether there is nothing more to wait for.
     pub fn is_finished(&self) -> bool {
         self.tracing.exit_status().is_some() || self.has_ended() || self.filled
