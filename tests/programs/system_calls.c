@@ -1,5 +1,5 @@
 /* System calls that nothing but this program makes, each a known number of times.
- * system_calls [threads] [rounds]
+ * system_calls [threads] [rounds] [children]
  * Some come from threads, some from signal handlers that interrupt others, some by numbers that only the program
  * knows. Prints `name number` for each. */
 #include <errno.h>
@@ -15,6 +15,7 @@
 #include <sys/times.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
+#include <time.h>
 #include "check.h"
 
 #define UNASSIGNED 400 /* a number that no call has had for years, and none will have: x86-64 skips it */
@@ -166,6 +167,22 @@ static void children(void)
 	expect_end(child, 5);
 }
 
+/* Children that make calls of their own. */
+static long calls_of_children(void)
+{
+	for (int i = 0; i < 3; i++) {
+		pid_t parent = getpid(), child = fork();
+		CHECK(child >= 0);
+		if (child == 0) {
+			for (long round = 0; round < rounds; round++)
+				CHECK(getppid() == parent);
+			_exit(4);
+		}
+		expect_end(child, 4);
+	}
+	return 3 * rounds;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 2 && strcmp(argv[1], "child") == 0)
@@ -185,6 +202,13 @@ int main(int argc, char **argv)
 	interrupted_reads();
 	children();
 	CHECK(signals_seen == 2);
+	if (argc > 3 && strcmp(argv[3], "children") == 0) {
+		/* The vDSO has no answer to these. */
+		struct timespec time;
+		for (int i = 0; i < 50; i++)
+			CHECK(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0);
+		printf("in_children %ld\nasked 50\n", calls_of_children());
+	}
 	long each = threads * rounds;
 	printf("getppid %ld\n", 2 * each + 1);
 	printf("getpgid %ld\nsched_yield %ld\nuname %ld\ntimes %ld\ngetrusage %ld\n", each, each, each, each, each);

@@ -95,7 +95,7 @@ macro_rules! tool {
 }
 
 /// All tools, in the order of the list.
-pub static TOOLS: [Tool; 16] = [
+pub static TOOLS: [Tool; 17] = [
     tool!("argcount", Function, Expression("arg0"), OneOf(&["entry", "return"])),
     tool!("argdist", Function, Expression("arg0"), OneOf(&["entry", "return"])),
     tool!("funccount", Function),
@@ -118,6 +118,7 @@ pub static TOOLS: [Tool; 16] = [
     tool!("profile", Number("samples a second", "97"), Number("stacks", "20")),
     tool!("sqlslower", Time(Milliseconds, "1")),
     tool!("stackcount", Function),
+    tool!("syscount", Default("*")),
     tool!("threadsnoop", Default("libc")),
     tool!("uobjnew", Default("libstdc++*")),
 ];

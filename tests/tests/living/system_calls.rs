@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program, program};
 use nanoprobe_tests::results::{said, table};
-use nanoprobe_tests::tracer::{Form, assert_nothing_lost};
+use nanoprobe_tests::text::Snapshot;
+use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost, start_waiting};
 
 use crate::{traced_from_start, traced_when_attached};
 
@@ -140,5 +141,64 @@ live_tests! {
             }
             assert_nothing_lost(&traced.finished.stderr);
         }
+    }
+
+    /// Calls of goroutines, on Go's small stacks, through functions that take the number.
+    fn go_programs(form) {
+        for build in [Build::Go, Build::GoPie] {
+            let Some(program) = need_program("gocalls.go", build) else { continue };
+            let clause = "syscall:::entry { @[\"counted\", probefunc] = count(); }
+                          syscall:::entry /arg0 == arg0/ { @[\"handled\", probefunc] = count(); }
+                          syscall:::return { @[\"returned\", probefunc] = count(); }
+                          syscall::dup:return /errno == 9 && arg0 == -1/ { @[\"failed\", probefunc] = count(); }
+                          syscall::sys_400:entry /arg3 == 4 && arg5 == 6/ { @[\"passed\", probefunc] = count(); }";
+            let (target, traced) = traced_when_attached(form, clause, &program, &arguments(form));
+            assert_nothing_lost(&traced.finished.stderr);
+            let rows = table(&traced.results);
+            for name in ["getppid", "dup", "getpgid", "sys_400"] {
+                for seen in ["counted", "handled", "returned"] {
+                    assert_eq!(rows[&format!("{seen} {name}")], said(&target.stdout, name), "{seen} {name}");
+                }
+            }
+            assert_eq!(rows["failed dup"], said(&target.stdout, "dup"));
+            assert_eq!(rows["passed sys_400"], said(&target.stdout, "sys_400"));
+        }
+    }
+
+    /// Tracing ends while threads are in calls, and in what fires around them.
+    fn the_text_is_restored_between_calls(form) {
+        let arguments = format!("4 {}", form.scale(300_000, 5_000));
+        let mut target = start_waiting(&program("system_calls.c"), &arguments);
+        let snapshot = Snapshot::take(target.pid());
+        let clause = "syscall:::entry { @ = count(); } syscall:::return { @r[probefunc, errno] = count(); }";
+        let tracing = Tracer::new(form).clause(clause).attach(target.pid());
+        target.go();
+        let tasks = format!("/proc/{}/task", target.pid());
+        target.wait_until("the threads", |target| {
+            let threads = std::fs::read_dir(&tasks).map_or(0, Iterator::count);
+            threads > 4 || target.stdout().ends_with("OK\n")
+        });
+        let traced = tracing.interrupt();
+        if target.is_running() {
+            snapshot.assert_restored(target.pid());
+        }
+        let finished = target.finish().success();
+        assert!(finished.stdout.ends_with("OK\n"), "{} {}", finished.stdout, traced.finished.stderr);
+    }
+
+    /// The calls of followed children are theirs; what the vDSO asks the kernel is a call.
+    fn followed_children(form) {
+        let clause = "syscall::getppid:return /arg0 == ppid/ { @[pid == $target ? \"parent\" : \"child\"] = count(); }
+                      syscall::clock_gettime:entry,syscall::clock_gettime:return { @[probename] = count(); }";
+        let program = program("system_calls.c");
+        let tracer = Tracer::new(form).argument("-x").argument("follow=fork").clause(clause);
+        let traced = tracer.command(&program, "2 50 children").run().complete();
+        let rows = table(&traced.results);
+        let stdout = &traced.finished.stdout;
+        assert_eq!(rows["child"], said(stdout, "in_children"), "{rows:?}");
+        assert_eq!(rows["parent"], said(stdout, "getppid"), "{rows:?}");
+        let asked = said(stdout, "asked");
+        assert_eq!((rows["entry"], rows["return"]), (asked, asked), "{rows:?}");
+        assert_nothing_lost(&traced.finished.stderr);
     }
 }

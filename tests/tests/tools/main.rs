@@ -68,6 +68,7 @@ fn the_tools_are_listed_and_explained() {
         "profile",
         "sqlslower",
         "stackcount",
+        "syscount",
         "threadsnoop",
         "uobjnew",
     ] {

@@ -472,3 +472,23 @@ fn a_tool_prints_its_results_when_its_program_is_killed() {
     let count = row.and_then(|row| row[0].parse::<u64>().ok());
     assert!(count.is_some_and(|count| count > 0), "{lines:?}");
 }
+
+/// The calls of four threads: each by its name, with those that fail, while a signal ends some and restarts others.
+#[test]
+fn syscount_counts_calls_and_failures() {
+    let mut target = start_waiting(&program("system_calls.c"), "4 200");
+    let tool = Tool::attach("syscount", target.pid(), &[]);
+    target.go();
+    let said = target.finish().success().stdout;
+    let rows = tool.finish();
+    let row = |name: &str| -> Vec<u64> {
+        let found = rows.iter().find(|words| words.last().is_some_and(|last| last == name));
+        let found = found.unwrap_or_else(|| panic!("no {name} in {rows:?}"));
+        found.iter().filter_map(|word| word.parse().ok()).collect()
+    };
+    for (name, fails) in [("getppid", false), ("dup2", true), ("mkdir", true), ("uname", false)] {
+        let calls = u64::try_from(nanoprobe_tests::results::said(&said, name)).expect("a number");
+        let failed = if fails { calls } else { 0 };
+        assert_eq!(row(name).get(..2), Some(&[calls, failed][..]), "{name}");
+    }
+}
