@@ -1,10 +1,13 @@
 //! HotSpot, the JVM: what it exports about its own structures (`gHotSpotVMStructs`), and the names of its methods.
 
+mod code;
 mod layout;
 mod lines;
 mod method;
+mod step;
 mod structures;
 
+pub use code::{CodeCache, JavaFrame, Piece};
 pub use layout::Layout;
 pub use lines::Lines;
 pub use method::{Method, stub};

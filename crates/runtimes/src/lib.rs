@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod code;
+mod cursor;
 mod frame;
 pub mod hotspot;
 mod memory;
@@ -20,6 +21,7 @@ pub mod python;
 pub mod v8;
 
 pub use code::{Code, without_name};
+pub use cursor::Cursor;
 pub use frame::{Frame, Object, POSITION_UNKNOWN};
 pub use memory::{CachedMemory, Memory};
 

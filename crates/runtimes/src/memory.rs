@@ -10,7 +10,7 @@ pub trait Memory {
 }
 
 /// `N` bytes.
-fn array<const N: usize>(memory: &dyn Memory, address: u64) -> Option<[u8; N]> {
+pub(crate) fn array<const N: usize>(memory: &dyn Memory, address: u64) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     memory.read(address, &mut bytes).then_some(bytes)
 }

@@ -4,6 +4,7 @@
 //! reads what is new while the object exists. What is read is kept: a process that has ended still has its names.
 
 mod hotspot;
+mod sampled_code;
 mod samples;
 
 use std::cell::Cell;
@@ -25,6 +26,8 @@ use nanoprobe_text::modules::Modules;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
 use crate::javascript::{JavaScript, is_v8};
+
+pub use sampled_code::Sources;
 
 /// The function that runs Python code.
 const EVALUATION: &str = "_PyEval_EvalFrameDefault";
@@ -60,6 +63,8 @@ pub struct Interpreted {
     found: Option<Interpreter>,
     /// How many modules have been searched for that interpreter.
     modules_searched: usize,
+    /// The same, for HotSpot.
+    modules_searched_for_java: usize,
     /// The thread states that samples have shown, by the thread's number.
     threads: HashMap<u32, u64>,
     /// The numbers of the objects that samples have shown, by their words.
@@ -71,7 +76,7 @@ pub struct Interpreted {
 }
 
 /// The memory of a process.
-struct TargetMemory<'a>(&'a nanoprobe_target::Memory);
+pub struct TargetMemory<'a>(pub &'a nanoprobe_target::Memory);
 
 impl Memory for TargetMemory<'_> {
     fn read(&self, address: u64, into: &mut [u8]) -> bool {
@@ -139,14 +144,16 @@ impl Interpreted {
             }
         };
         self.objects = Some(objects).filter(|objects| *objects > 0);
-        let known = |library: &hotspot::Library| java.as_ref().is_none_or(|symbols| library.has_symbols(symbols));
+        let known = |library: &hotspot::Library| {
+            library.offset.is_some() && java.as_ref().is_none_or(|symbols| library.has_symbols(symbols))
+        };
         if let (Some(symbols), false) = (&java, self.hotspot.as_ref().is_some_and(known)) {
             let offset = growth.reserve(HotSpot::BYTES as u64, 8)?.0 - arena;
-            self.hotspot = Some(hotspot::Library::new(symbols.clone(), offset));
+            self.hotspot = Some(hotspot::Library::new(symbols.clone(), Some(offset)));
         }
         let mut bytes = Runtimes {
             objects_offset: objects,
-            hotspot_offset: self.hotspot.as_ref().map_or(0, |library| library.offset),
+            hotspot_offset: self.hotspot.as_ref().and_then(|library| library.offset).unwrap_or(0),
             v8_offset,
         }
         .to_bytes();
@@ -206,7 +213,7 @@ impl Interpreted {
         let Some(objects) = self.objects else {
             return Ok(());
         };
-        self.look_for_java(arena, memory, false)?;
+        self.look_for_java(Some(arena), memory, false)?;
         let unknown = arena.load_u64(objects + offset_of!(RuntimeObjects, unknown) as u64)?;
         if unknown > 0 && !std::mem::replace(&mut self.has_told_unknown, true) {
             let warning = "some frames of the JVM could not be read: they are [jit] or [interpreter] in stacks, and \
@@ -251,7 +258,7 @@ impl Interpreted {
     /// The arena is damaged.
     pub fn look_for_java(
         &mut self,
-        arena: &Mapping,
+        arena: Option<&Mapping>,
         memory: &nanoprobe_target::Memory,
         now: bool,
     ) -> Result<(), SessionError> {

@@ -20,6 +20,8 @@ use crate::error::SessionError;
 const TABLES_BYTES_MAX: usize = 64 << 20;
 /// One look reads no more functions: a hostile process could fill all entries at once.
 const LOOK_MAX: usize = 256;
+/// How many entries the agent tries: `note` in `agent/v8.c`.
+const PROBES: u64 = 16;
 /// Functions of V8's own; they are exported, or the program has symbols.
 const OWN_FUNCTIONS: &str = "_ZN2v88internal";
 
@@ -41,6 +43,8 @@ pub struct JavaScript {
     /// How many changes the table had when it was last read.
     changes: u64,
     entries: HashMap<u32, Entry>,
+    /// The entries that samples have shown, by their keys.
+    numbers: HashMap<u64, u32>,
     tables_bytes: usize,
     has_told_refusals: bool,
 }
@@ -84,6 +88,41 @@ impl JavaScript {
         Ok(offset)
     }
 
+    /// The layout of the V8 whose frames are known.
+    pub fn layout(&self) -> Option<&Layout> {
+        self.reader.as_ref().map(Reader::layout)
+    }
+
+    /// The number of a function in frames, which is read now if it is new; `None`: there is no room. It is that of the
+    /// agent's table, if there is one: frames of probes and of samples are equal.
+    pub fn note(&mut self, arena: Option<&Mapping>, memory: &dyn Memory, key: u64, address: u64) -> Option<u32> {
+        let index = match (self.numbers.get(&key), arena.zip(self.published)) {
+            (Some(index), _) => *index,
+            (None, Some((arena, (_, objects)))) => claim(arena, objects, key)?,
+            (None, None) if self.numbers.len() < V8_OBJECTS as usize => V8_OBJECTS as u32 + self.numbers.len() as u32,
+            (None, None) => return None,
+        };
+        self.numbers.insert(key, index);
+        if !matches!(self.entries.get(&index), Some(Entry::Found(_))) {
+            let entry = self.entry(memory, key, address)?;
+            self.entries.insert(index, entry);
+        }
+        Some(V8_FIRST_OBJECT + index)
+    }
+
+    fn entry(&mut self, memory: &dyn Memory, key: u64, address: u64) -> Option<Entry> {
+        Some(match self.reader.as_mut()?.read(memory, key, address) {
+            Some(mut function) => {
+                self.tables_bytes += function.kept_bytes();
+                if self.tables_bytes > TABLES_BYTES_MAX {
+                    function.drop_tables();
+                }
+                Entry::Found(Box::new(function))
+            }
+            None => Entry::Sought(address),
+        })
+    }
+
     /// Whether the process has a V8 whose frames are known.
     pub fn is_known(&self) -> bool {
         self.reader.is_some()
@@ -94,7 +133,7 @@ impl JavaScript {
     /// # Errors
     /// The arena is damaged.
     pub fn look(&mut self, arena: &Mapping, memory: &dyn Memory) -> Result<Option<&'static str>, SessionError> {
-        let (Some((_, objects)), Some(reader)) = (self.published, &mut self.reader) else {
+        let Some((_, objects)) = self.published else {
             return Ok(None);
         };
         let refused = arena.load_u64(objects + offset_of!(V8Objects, refused) as u64)?;
@@ -119,15 +158,8 @@ impl JavaScript {
                 continue;
             }
             let key = arena.load_u64(at + offset_of!(V8Object, key) as u64)?;
-            let entry = match reader.read(memory, key, address) {
-                Some(mut function) => {
-                    self.tables_bytes += function.kept_bytes();
-                    if self.tables_bytes > TABLES_BYTES_MAX {
-                        function.drop_tables();
-                    }
-                    Entry::Found(Box::new(function))
-                }
-                None => Entry::Sought(address),
+            let Some(entry) = self.entry(memory, key, address) else {
+                return Ok(warning);
             };
             self.entries.insert(index, entry);
             read += 1;
@@ -160,6 +192,21 @@ impl JavaScript {
             _ => without_name(RUNTIME_JAVASCRIPT).to_owned(),
         }
     }
+}
+
+/// Claims an entry of the table that the agent uses, as the agent does; yields its index. `None`: there is no room.
+fn claim(arena: &Mapping, objects: u64, key: u64) -> Option<u32> {
+    for probe in 0..PROBES {
+        let index = ((key >> 32) + probe) % V8_OBJECTS;
+        let at = objects + V8Objects::BYTES as u64 + V8Object::BYTES as u64 * index;
+        let _ = arena
+            .compare_exchange_u64(at + offset_of!(V8Object, key) as u64, 0, key)
+            .ok()?;
+        if arena.load_u64(at).ok()? == key {
+            return Some(index as u32);
+        }
+    }
+    None
 }
 
 /// Whether a module contains V8.

@@ -6,6 +6,7 @@
 //! of rbp is followed.
 
 use nanoprobe_arena::layout::{CFA_PLT, CFA_RBP, CFA_RBP_DEREF, CFA_RSP, CFA_SIGNAL, CFA_UNKNOWN, UnwindRow};
+use nanoprobe_runtimes::Cursor;
 use nanoprobe_symbols::{RBP_AT_CFA, RBP_AT_RBP, RBP_UNDEFINED};
 use nanoprobe_target::UserState;
 
@@ -26,12 +27,12 @@ pub enum FrameRule {
     Row(UnwindRow),
 }
 
-struct Cursor {
-    pc: u64,
-    rsp: u64,
-    rbp: u64,
-    /// `pc` is an instruction's own address, not a return address.
-    exact: bool,
+/// Who made the code of a frame.
+pub enum Made {
+    /// No runtime that has its own kind of frames.
+    ByNone,
+    /// Such a runtime, which knows the caller, or does not.
+    By(Option<Cursor>),
 }
 
 /// A frame of a thread.
@@ -45,10 +46,44 @@ pub struct NativeFrame {
     pub low: u64,
     /// The stack pointer after its return; `None`: the walk ended here.
     pub high: Option<u64>,
+    /// The frame pointer in it.
+    pub rbp: u64,
+    /// What describes its code.
+    pub code: Described,
 }
 
-/// The frames of a thread, innermost first.
-pub fn walk(user: &UserState, mut known: impl FnMut(u64) -> FrameRule) -> Vec<NativeFrame> {
+/// What describes the code of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Described {
+    /// Its module.
+    Fully,
+    /// Nothing, though a module has it: it is linked by rbp.
+    NotAtAll,
+    /// Nothing, and it is in no module: it is linked by rbp.
+    InNoModule,
+    /// The runtime that has made it.
+    ByRuntime,
+}
+
+impl NativeFrame {
+    /// The frame as the walk came to it.
+    pub fn cursor(&self) -> Cursor {
+        Cursor {
+            pc: self.pc,
+            rsp: self.low,
+            rbp: self.rbp,
+            exact: self.pc == self.at,
+        }
+    }
+}
+
+/// The frames of a thread, innermost first. `made` yields the caller of a frame that belongs to a runtime which has its
+/// own kind of frames.
+pub fn walk(
+    user: &UserState,
+    mut known: impl FnMut(u64) -> FrameRule,
+    mut made: impl FnMut(&Cursor) -> Made,
+) -> Vec<NativeFrame> {
     let mut cursor = Cursor {
         pc: user.register("ip"),
         rsp: user.register("sp"),
@@ -57,13 +92,26 @@ pub fn walk(user: &UserState, mut known: impl FnMut(u64) -> FrameRule) -> Vec<Na
     };
     let mut frames = Vec::new();
     while frames.len() < FRAMES_MAX && ADDRESSES.contains(&cursor.pc) {
-        let at = cursor.pc.wrapping_sub(u64::from(!cursor.exact));
-        let next = step(user, &cursor, &known(at));
+        let at = cursor.at();
+        let (next, code) = match made(&cursor) {
+            Made::By(caller) => (caller, Described::ByRuntime),
+            Made::ByNone => {
+                let rule = known(at);
+                let code = match &rule {
+                    FrameRule::Nothing => Described::InNoModule,
+                    FrameRule::Row(row) if row.cfa == CFA_UNKNOWN => Described::NotAtAll,
+                    FrameRule::Row(_) => Described::Fully,
+                };
+                (step(user, &cursor, &rule), code)
+            }
+        };
         frames.push(NativeFrame {
             pc: cursor.pc,
             at,
             low: cursor.rsp,
             high: next.as_ref().map(|next| next.rsp),
+            rbp: cursor.rbp,
+            code,
         });
         match next {
             Some(next) => cursor = next,
@@ -129,7 +177,7 @@ mod tests {
     const SP: u64 = 0x7000;
 
     fn walk(user: &UserState, known: impl FnMut(u64) -> FrameRule) -> Vec<u64> {
-        let frames = super::walk(user, known);
+        let frames = super::walk(user, known, |_| Made::ByNone);
         frames.iter().map(|frame| frame.pc).collect()
     }
 

@@ -66,6 +66,6 @@ pub fn publish(
     for (address, bytes) in pieces {
         memory.write(address.0 - arena, &bytes)?;
     }
-    interpreted.look_for_java(memory, attachment.process.memory(), true)?;
+    interpreted.look_for_java(Some(memory), attachment.process.memory(), true)?;
     Ok(ControlBlock::open(memory)?.publish_unwind(place.0 - arena)?)
 }

@@ -15,7 +15,7 @@ const COUNTS: &str = "pid$target:libstacks:Java_Stacks_mark:entry { @[ustack()] 
 const ALL_FRAMES: [&str; 2] = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+ShowHiddenFrames"];
 
 /// The programs `java` that are installed: that of the path, and those of the distribution.
-fn javas() -> Vec<PathBuf> {
+pub fn javas() -> Vec<PathBuf> {
     let folders = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
     let installed = folders.map(|folder| folder.path().join("bin/java"));
     let mut found: Vec<PathBuf> = Vec::new();
@@ -30,14 +30,14 @@ fn javas() -> Vec<PathBuf> {
     found
 }
 
-/// The test program and its library, for the oldest version that is installed.
-struct Program {
+/// A program for the oldest version that is installed.
+pub struct Program {
+    javac: PathBuf,
     folder: tempfile::TempDir,
-    library: PathBuf,
 }
 
 impl Program {
-    fn build() -> Option<Program> {
+    pub fn build(file: &str) -> Option<Program> {
         let Some(javac) = find_command("javac") else {
             left_out("stacks of Java", "javac is not installed");
             return None;
@@ -45,7 +45,26 @@ impl Program {
         let folder = tempfile::tempdir().expect("a folder");
         let mut compile = std::process::Command::new(&javac);
         compile.args(["--release", "11", "-nowarn", "-d"]).arg(folder.path());
-        run(compile.arg(sources().join("Stacks.java"))).success();
+        run(compile.arg(sources().join(file))).success();
+        Some(Program { javac, folder })
+    }
+
+    /// Where its classes lie.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// The test program and its library.
+struct Stacks {
+    program: Program,
+    library: PathBuf,
+}
+
+impl Stacks {
+    fn build() -> Option<Stacks> {
+        let program = Program::build("Stacks.java")?;
+        let (javac, folder) = (&program.javac, &program.folder);
         let home = javac.canonicalize().expect("a path");
         let headers = home.parent().and_then(Path::parent).expect("a folder").join("include");
         if !headers.join("jni.h").is_file() {
@@ -57,13 +76,13 @@ impl Program {
         compile.args(["-O2", "-shared", "-fPIC", "-I"]).arg(&headers);
         compile.arg("-I").arg(headers.join("linux")).arg("-o").arg(&library);
         run(compile.arg(sources().join("java_stacks.c"))).success();
-        Some(Program { folder, library })
+        Some(Stacks { program, library })
     }
 
     /// Runs the program under a clause; yields what it printed, and what was recorded.
     fn traced(&self, java: &Path, flags: &[&str], seconds: Option<u32>, clause: &str, form: Form) -> (String, Traced) {
         let mut command = std::process::Command::new(java);
-        command.args(flags).arg("-cp").arg(self.folder.path());
+        command.args(flags).arg("-cp").arg(self.program.folder());
         command.arg("Stacks").arg(&self.library);
         command.args(seconds.map(|seconds| seconds.to_string()));
         let mut target = Running::start(&mut command);
@@ -99,7 +118,7 @@ fn of_java(frames: &[String]) -> Vec<String> {
     frames.iter().filter(is_java).cloned().collect()
 }
 
-fn compare(program: &Program, java: &Path, flags: &[&str], form: Form) {
+fn compare(program: &Stacks, java: &Path, flags: &[&str], form: Form) {
     let all = [&ALL_FRAMES, flags].concat();
     let (stdout, traced) = program.traced(java, &all, None, CALLS, form);
     check(&stdout, &traced, &format!("{}, {flags:?}, {form:?}", java.display()));
@@ -128,7 +147,7 @@ fn check(stdout: &str, traced: &Traced, what: &str) {
 
 #[test]
 fn a_stack_is_what_java_says() {
-    let Some(program) = Program::build() else { return };
+    let Some(program) = Stacks::build() else { return };
     for java in javas() {
         for flags in [
             &[][..],
@@ -152,7 +171,7 @@ fn a_stack_is_what_java_says() {
 /// often as the program has met it, and no other stack is there.
 #[test]
 fn the_stacks_of_a_busy_jvm_are_its_own() {
-    let Some(program) = Program::build() else { return };
+    let Some(program) = Stacks::build() else { return };
     for java in javas() {
         let flags = [&ALL_FRAMES[..], &["-Xmx64m", "-XX:ReservedCodeCacheSize=6m"]].concat();
         let (stdout, traced) = program.traced(&java, &flags, Some(5), COUNTS, Form::Default);

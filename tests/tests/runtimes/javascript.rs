@@ -12,7 +12,7 @@ use super::{recorded, told};
 const CALLS: &str = "pid$target:libc:umask:entry { printf(\"call %d\\n\", arg0); ustack(); }";
 
 /// The node whose frames are known, if it is installed.
-fn node() -> Option<std::path::PathBuf> {
+pub fn node() -> Option<std::path::PathBuf> {
     let what = "stacks of JavaScript";
     let node = need_command(what, "node")?;
     let version = run(std::process::Command::new(&node).args(["-p", "process.versions.v8"])).stdout;

@@ -4,6 +4,7 @@ mod java;
 mod javascript;
 mod python;
 mod sampled;
+mod sampled_code;
 
 use nanoprobe_tests::tracer::Traced;
 

@@ -1,5 +1,7 @@
 //! A method: its names, and its table of lines.
 
+use nanoprobe_arena::layout::RUNTIME_JAVA;
+
 use super::structures;
 use super::{Layout, Lines};
 use crate::memory::{Memory, bytes, half, word};
@@ -52,6 +54,17 @@ impl Identity {
         let mix = |mixed: u64, word: &u64| mixed.rotate_left(23).wrapping_mul(FACTOR).wrapping_add(*word);
         (words.iter().fold(0, mix).wrapping_mul(FACTOR) >> 47) as u32
     }
+}
+
+/// A method as a stack shows it: what the agent notes of it. `None`: it cannot be read.
+pub(super) fn method_at(memory: &dyn Memory, layout: &Layout, method: u64) -> Option<Object> {
+    let address = Some(method).filter(|method| method.is_multiple_of(8))?;
+    let check = Identity::read(memory, layout, address)?.check();
+    Some(Object {
+        kind: RUNTIME_JAVA,
+        address,
+        check,
+    })
 }
 
 impl Method {

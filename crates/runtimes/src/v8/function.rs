@@ -147,6 +147,12 @@ impl Identity {
     }
 }
 
+/// What a function is known by, and its baseline code: `struct np_v8_object`.
+pub(super) fn key_of(heap: Heap<'_>, address: u64, is_baseline: bool) -> Option<u64> {
+    let [function, baseline] = Identity::read(heap, address)?.keys();
+    Some(if is_baseline { baseline } else { function })
+}
+
 /// What a scope says of its function.
 #[derive(Default)]
 struct Scope {

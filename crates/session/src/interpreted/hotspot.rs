@@ -19,8 +19,8 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct Library {
     /// The addresses of its tables.
     symbols: HashMap<String, u64>,
-    /// Where the description for the agent lies in the arena.
-    pub(super) offset: u64,
+    /// Where the description for the agent lies in the arena; `None`: only samples need it.
+    pub(super) offset: Option<u64>,
     state: State,
 }
 
@@ -49,8 +49,8 @@ impl Library {
         (symbols.len() == SYMBOLS.len()).then_some(symbols)
     }
 
-    /// A library whose description will lie at an offset in the arena.
-    pub(super) fn new(symbols: HashMap<String, u64>, offset: u64) -> Library {
+    /// A library whose description will lie at an offset in the arena, if the agent needs it.
+    pub(super) fn new(symbols: HashMap<String, u64>, offset: Option<u64>) -> Library {
         Library {
             symbols,
             offset,
@@ -73,6 +73,14 @@ impl Library {
         }
     }
 
+    /// The layout, once it is known where its code lies.
+    pub(super) fn located(&self) -> Option<&Layout> {
+        match &self.state {
+            State::Ready(layout) => Some(layout),
+            _ => None,
+        }
+    }
+
     /// Whether its frames cannot be read at all.
     pub(super) fn is_unknown(&self) -> bool {
         matches!(self.state, State::Unknown)
@@ -82,7 +90,7 @@ impl Library {
     ///
     /// # Errors
     /// The arena is damaged.
-    pub(super) fn look(&mut self, arena: &Mapping, memory: &dyn Memory, now: bool) -> Result<(), SessionError> {
+    pub(super) fn look(&mut self, arena: Option<&Mapping>, memory: &dyn Memory, now: bool) -> Result<(), SessionError> {
         if let State::Loading { next, wait } = self.state
             && (now || next <= Instant::now())
         {
@@ -102,8 +110,10 @@ impl Library {
             && let Some(Some(layout)) = self.read(memory)
             && let Some(located) = layout.locate(memory)
         {
-            arena.write(self.offset, &located.agent.to_bytes())?;
-            arena.store_u64(self.offset + std::mem::offset_of!(HotSpot, ready) as u64, 1)?;
+            if let (Some(arena), Some(offset)) = (arena, self.offset) {
+                arena.write(offset, &located.agent.to_bytes())?;
+                arena.store_u64(offset + std::mem::offset_of!(HotSpot, ready) as u64, 1)?;
+            }
             self.state = State::Ready(located);
         }
         Ok(())

@@ -3,7 +3,8 @@
 //! A sample is the thread's registers and a copy of its C stack. What the interpreter keeps on the heap is read when
 //! the tracer sees the sample, and counts as far as the copy confirms it (`nanoprobe_runtimes::python`).
 //!
-//! A runtime whose frames lie on the C stack needs no [`Reading`]: it replaces native frames by what the copy has.
+//! A runtime whose frames lie on the C stack needs no [`Reading`]: it replaces native frames by what the copy has
+//! (`sampled_code`).
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,7 +16,8 @@ use nanoprobe_runtimes::{CachedMemory, Frame, Object, POSITION_UNKNOWN};
 use nanoprobe_target::UserState;
 use nanoprobe_text::modules::Modules;
 
-use super::{Interpreted, TargetMemory};
+use super::sampled_code::Sources;
+use super::{Interpreted, TargetMemory, hotspot};
 use crate::stack::NativeFrame;
 
 /// How often a thread's frames are read until two readings agree on some.
@@ -35,8 +37,26 @@ pub struct Reading {
 }
 
 impl Interpreted {
-    /// Whether the process runs an interpreter whose frames are read for samples. Looks for it in new modules.
-    pub fn looks_for_python(&mut self, modules: &Modules, memory: &nanoprobe_target::Memory) -> bool {
+    /// Whether the process has a runtime whose frames are read for samples. Looks for it in new modules.
+    pub fn looks_for_runtimes(
+        &mut self,
+        modules: &Modules,
+        sources: (Option<&Mapping>, &nanoprobe_target::Memory),
+    ) -> bool {
+        let (arena, memory) = sources;
+        let has_python = self.looks_for_python(modules, memory);
+        self.javascript.find(modules, &TargetMemory(memory));
+        if self.hotspot.is_none() && self.modules_searched_for_java != modules.list().len() {
+            self.modules_searched_for_java = modules.list().len();
+            let symbols = hotspot::Library::symbols(modules);
+            self.hotspot = symbols.map(|symbols| hotspot::Library::new(symbols, None));
+        }
+        // A damaged arena is reported by what reads it next.
+        let _ = self.look_for_java(arena, memory, false);
+        has_python || self.hotspot.is_some() || self.javascript.is_known()
+    }
+
+    fn looks_for_python(&mut self, modules: &Modules, memory: &nanoprobe_target::Memory) -> bool {
         let is_loaded = |found: &super::Interpreter| modules.is_loaded(found.module);
         if self.found.as_ref().is_some_and(is_loaded) {
             return true;
@@ -95,29 +115,31 @@ impl Interpreted {
         None
     }
 
-    /// The frames of a sample, innermost first: those of the evaluation function replaced by what they run.
+    /// The frames of a sample, innermost first: those of interpreters, and of code that runtimes have made, replaced by
+    /// what they run.
     pub fn frames_of_sample(
         &mut self,
-        (arena, memory): (Option<&Mapping>, &nanoprobe_target::Memory),
-        user: &UserState,
+        sources: &Sources<'_>,
         native: &[NativeFrame],
         reading: Option<&Reading>,
     ) -> Vec<u64> {
-        let Some(found) = &self.found else {
-            return native.iter().map(|frame| frame.pc).collect();
-        };
-        let ranges = &found.evaluation;
+        let ranges = self.found.as_ref().map_or(&[][..], |found| &found.evaluation);
         let evaluates = |frame: &NativeFrame| ranges.iter().any(|(start, end)| (*start..*end).contains(&frame.at));
         let is_evaluation: Vec<bool> = native.iter().map(evaluates).collect();
         let natives = calls_of(native, &is_evaluation);
-        let mut shown = reading
-            .map(|reading| shown_of(&found.layout, user, &natives, reading))
+        let mut shown = self
+            .found
+            .as_ref()
+            .zip(reading)
+            .map(|(found, reading)| shown_of(&found.layout, sources.user, &natives, reading))
             .unwrap_or_default()
             .into_iter();
         let mut frames = Vec::new();
         for (frame, evaluates) in native.iter().zip(is_evaluation) {
             if !evaluates {
-                frames.push(frame.pc);
+                let found = self.java_frames(sources, frame);
+                let found = found.or_else(|| self.javascript_frames(sources, frame));
+                frames.extend(found.unwrap_or_else(|| vec![frame.pc]));
                 continue;
             }
             let Some((shown, reading)) = shown.next().flatten().zip(reading) else {
@@ -126,7 +148,7 @@ impl Interpreted {
             };
             for shown in shown {
                 let object = reading.codes.get(&shown.code).map(|(object, _)| *object);
-                let number = object.and_then(|object| self.number_of(arena, memory, object));
+                let number = object.and_then(|object| self.number_of(sources.arena, sources.target, object));
                 frames.push(number.map_or(UNKNOWN, |object| known(object, shown)).number());
             }
         }
@@ -136,7 +158,12 @@ impl Interpreted {
 
     /// The number of a code object, which is named now if it is new. It is that of the agent's table, if there is one:
     /// frames of probes and of samples are equal.
-    fn number_of(&mut self, arena: Option<&Mapping>, memory: &nanoprobe_target::Memory, object: Object) -> Option<u32> {
+    pub(super) fn number_of(
+        &mut self,
+        arena: Option<&Mapping>,
+        memory: &nanoprobe_target::Memory,
+        object: Object,
+    ) -> Option<u32> {
         let word = object.word();
         let number = match (self.numbers.get(&word), arena.zip(self.objects)) {
             (Some(number), _) => *number,

@@ -10,17 +10,19 @@ use std::time::{Duration, Instant};
 use nanoprobe_arena::layout::UnwindRow;
 use nanoprobe_lang::options::IntervalKind;
 use nanoprobe_patch::TargetAddress;
+use nanoprobe_runtimes::{CachedMemory, Cursor};
 use nanoprobe_target::{Exit, Process, Sample, Sampler, UserState};
 use nanoprobe_text::modules::Modules;
 
 use super::timer::{Timer, due};
 use crate::acquire::Role;
 use crate::error::SessionError;
+use crate::interpreted::{Sources, TargetMemory};
 use crate::probes::{Place, ProbeIndex};
 use crate::sampled::SampledThread;
 use crate::session::known::Known;
 use crate::session::tracing::Tracing;
-use crate::stack::{FrameRule, NativeFrame};
+use crate::stack::{FrameRule, Made, NativeFrame};
 use crate::{sampled, stack};
 
 /// How often to look for code that samples have shown and that no module has.
@@ -150,7 +152,7 @@ impl Timers {
                 }
             }
             let period_ns = u64::try_from(timer.period.as_nanos()).unwrap_or(u64::MAX);
-            let is_interpreted = walks && looks_for_python(known, &process);
+            let is_interpreted = walks && looks_for_runtimes(tracing, &process);
             match process.sampler(period_ns, walks, is_interpreted) {
                 Ok(sampler) => {
                     if sampler.may_miss_threads() {
@@ -311,26 +313,35 @@ impl Timers {
             tracing.known.update_after_exec();
         }
         let known = &tracing.known;
-        let mut interpreted = known.interpreted.borrow_mut();
         let memory = known.process().map(Process::memory);
-        timer.is_interpreted = memory.is_some_and(|memory| interpreted.looks_for_python(&known.modules, memory));
+        timer.is_interpreted = known
+            .process()
+            .is_some_and(|process| looks_for_runtimes(tracing, process));
+        let mut interpreted = known.interpreted.borrow_mut();
+        let target = memory.map(TargetMemory);
+        let cached = target.as_ref().map(|target| CachedMemory::new(target));
         let mut stacks = Vec::new();
         for sample in fresh {
             let Some(user) = sample.user.as_ref() else {
                 stacks.push(Vec::new());
                 continue;
             };
-            let reading = match memory.filter(|_| timer.is_interpreted) {
-                Some(memory) => interpreted.read_thread(memory, own_number(known, sample)),
-                None => None,
+            let (Some(target), Some(memory), true) = (memory, &cached, timer.is_interpreted) else {
+                let native = native_frames(&mut self.rows, &known.modules, user, |_| Made::ByNone);
+                stacks.push(native.iter().map(|frame| frame.pc).collect());
+                continue;
             };
-            let native = native_frames(&mut self.rows, &known.modules, user);
-            stacks.push(match memory.filter(|_| timer.is_interpreted) {
-                Some(memory) => {
-                    interpreted.frames_of_sample((tracing.shared_arena(), memory), user, &native, reading.as_ref())
-                }
-                None => native.iter().map(|frame| frame.pc).collect(),
-            });
+            let sources = Sources {
+                arena: tracing.shared_arena(),
+                target,
+                memory,
+                modules: &known.modules,
+                user,
+            };
+            let reading = interpreted.read_thread(target, own_number(known, sample));
+            let of_code = |cursor: &Cursor| interpreted.caller_in_code(&sources, cursor);
+            let native = native_frames(&mut self.rows, &known.modules, user, of_code);
+            stacks.push(interpreted.frames_of_sample(&sources, &native, reading.as_ref()));
         }
         timer.stacks.extend(stacks);
     }
@@ -352,8 +363,13 @@ fn shows_new_code(known: &Known, samples: &[Sample]) -> bool {
     samples.iter().any(is_unknown)
 }
 
-fn native_frames(rows: &mut HashMap<usize, Vec<UnwindRow>>, modules: &Modules, user: &UserState) -> Vec<NativeFrame> {
-    stack::walk(user, |pc| {
+fn native_frames(
+    rows: &mut HashMap<usize, Vec<UnwindRow>>,
+    modules: &Modules,
+    user: &UserState,
+    made: impl FnMut(&Cursor) -> Made,
+) -> Vec<NativeFrame> {
+    let known = |pc: u64| {
         let Some((index, module)) = modules.find(TargetAddress(pc)) else {
             return FrameRule::Nothing;
         };
@@ -365,12 +381,13 @@ fn native_frames(rows: &mut HashMap<usize, Vec<UnwindRow>>, modules: &Modules, u
         let behind = rows.partition_point(|row| u64::from(row.pc) <= relative);
         let row = behind.checked_sub(1).and_then(|index| rows.get(index));
         row.map_or(FrameRule::Nothing, |row| FrameRule::Row(*row))
-    })
+    };
+    stack::walk(user, known, made)
 }
 
-fn looks_for_python(known: &Known, process: &Process) -> bool {
-    let mut interpreted = known.interpreted.borrow_mut();
-    interpreted.looks_for_python(&known.modules, process.memory())
+fn looks_for_runtimes(tracing: &Tracing, process: &Process) -> bool {
+    let mut interpreted = tracing.known.interpreted.borrow_mut();
+    interpreted.looks_for_runtimes(&tracing.known.modules, (tracing.shared_arena(), process.memory()))
 }
 
 fn is_profile(known: &Known, timer: &Timer) -> bool {

@@ -1,0 +1,161 @@
+//! Frames of JavaScript in a sample: as `agent/v8.c` recognises them at a hit, which has the form of the frames.
+//!
+//! The stack is a copy from the moment of the sample, and the objects that it refers to are read some milliseconds
+//! later. V8 may have moved or freed them meanwhile, and another function may be in a function's place. So the sample
+//! must confirm a function by a second thing that belongs to it: its code contains the program counter, or its bytecode
+//! is the one that the frame runs.
+
+use nanoprobe_arena::layout::{POSITION_NONE, V8_BASELINE};
+
+use super::Layout;
+use super::function::key_of;
+use super::heap::{Heap, small};
+use crate::memory::Memory;
+
+/// A frame that may be one of JavaScript.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Its frame pointer.
+    pub fp: u64,
+    /// Its return address, or the address of its instruction.
+    pub pc: u64,
+    /// Its code was made at run time.
+    pub is_made: bool,
+}
+
+/// A frame of JavaScript.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JavaScriptFrame {
+    /// A function: what it is known by, where it lies, and the position in it.
+    Known {
+        /// See `struct np_v8_object`.
+        key: u64,
+        /// Where it lies.
+        address: u64,
+        /// As in a frame's number.
+        position: u32,
+    },
+    /// A function that is gone, or was moved.
+    Unknown,
+}
+
+/// What a code object's kind and a place in it are.
+type InCode = (u32, u64);
+
+/// The frame at a place; `None`: it is none of JavaScript, or one of V8's own.
+pub fn frame_at(
+    layout: &Layout,
+    memory: &dyn Memory,
+    stack: &dyn Fn(u64) -> Option<u64>,
+    place: Place,
+) -> Option<JavaScriptFrame> {
+    let agent = &layout.agent;
+    let slot = |offset: i32| stack(place.fp.checked_add_signed(offset.into())?);
+    let is_tagged = |value: &u64| value & 3 == 1;
+    let context = slot(agent.frame_context).filter(is_tagged)?;
+    let function = slot(agent.frame_function).filter(is_tagged)?;
+    let reader = Reader {
+        heap: Heap { memory, layout },
+        place,
+        bytecode: slot(agent.frame_bytecode),
+        offset: slot(agent.frame_offset),
+    };
+    match reader.read(context, function) {
+        Found::Own => None,
+        Found::Function(frame) => Some(frame),
+        // Where nothing is confirmed, only code that was made shows that the frame is JavaScript's.
+        Found::Nothing => place.is_made.then_some(JavaScriptFrame::Unknown),
+    }
+}
+
+enum Found {
+    /// A function that V8 itself brings.
+    Own,
+    Function(JavaScriptFrame),
+    Nothing,
+}
+
+struct Reader<'a> {
+    heap: Heap<'a>,
+    place: Place,
+    bytecode: Option<u64>,
+    offset: Option<u64>,
+}
+
+impl Reader<'_> {
+    fn read(&self, context: u64, function: u64) -> Found {
+        let agent = &self.heap.layout.agent;
+        let is = |object, first, last| {
+            self.heap
+                .type_of(object)
+                .is_some_and(|kind| (first..=last).contains(&kind))
+        };
+        let shared = self.heap.word(function, agent.function_shared);
+        let Some(shared) = shared.filter(|shared| self.heap.is(*shared, agent.shared_type)) else {
+            return Found::Nothing;
+        };
+        if !is(context, agent.context_first, agent.context_last)
+            || !is(function, agent.function_first, agent.function_last)
+        {
+            return Found::Nothing;
+        }
+        let Some(data) = self.heap.word(shared, agent.shared_data) else {
+            return Found::Nothing;
+        };
+        if small(data).is_some() {
+            return Found::Own;
+        }
+        let known = || {
+            let position = self.confirmed(function, data)?;
+            let is_baseline = position != POSITION_NONE && position & V8_BASELINE != 0;
+            Some(JavaScriptFrame::Known {
+                key: key_of(self.heap, shared, is_baseline)?,
+                address: shared,
+                position,
+            })
+        };
+        Found::Function(known().unwrap_or(JavaScriptFrame::Unknown))
+    }
+
+    /// Where in its function the frame stands. `None`: nothing shows that the frame is this function's.
+    fn confirmed(&self, function: u64, data: u64) -> Option<u32> {
+        let agent = &self.heap.layout.agent;
+        let code = self.heap.word(function, agent.function_code);
+        for code in [code, Some(data)].into_iter().flatten() {
+            // Of a kind below, it is the interpreter's entry.
+            if let Some((kind, offset)) = self.in_code(code).filter(|(kind, _)| *kind >= agent.code_baseline) {
+                return Some(match kind == agent.code_baseline {
+                    true => V8_BASELINE | offset as u32,
+                    false => POSITION_NONE,
+                });
+            }
+        }
+        let own = match self.heap.is(data, agent.code_type) {
+            true => self.heap.word(data, self.heap.layout.code_bytecode)?,
+            false => data,
+        };
+        if self.bytecode != Some(own) || !self.heap.is(own, agent.bytecode_type) {
+            return None;
+        }
+        // A loop's optimised code goes on in the interpreter's frame, whose offset is then that of its start.
+        let offset = self.offset.and_then(small).filter(|_| !self.place.is_made);
+        let offset = offset.and_then(|offset| offset.checked_sub(u32::try_from(agent.bytecode_start).ok()?));
+        Some(offset.filter(|offset| *offset < V8_BASELINE).unwrap_or(POSITION_NONE))
+    }
+
+    /// Where the frame's pc is in a code object.
+    fn in_code(&self, code: u64) -> Option<InCode> {
+        let agent = &self.heap.layout.agent;
+        if !self.heap.is(code, agent.code_type) {
+            return None;
+        }
+        let start = self.heap.word(code, agent.code_start)?;
+        let offset = self.place.pc.checked_sub(start)?;
+        let size = u64::from(self.heap.half(code, agent.code_size)?);
+        let limit = u64::from(POSITION_NONE - V8_BASELINE);
+        if offset > size || offset >= limit {
+            return None;
+        }
+        Some((self.heap.half(code, agent.code_flags)? & agent.code_kind_mask, offset))
+    }
+}
