@@ -43,6 +43,13 @@ pub trait Symbolizer {
         None
     }
 
+    /// Whether a frame is code that was made at run time, and has no name. (A return address is that of the call's last
+    /// byte.)
+    fn is_nameless_code(&mut self, address: u64) -> bool {
+        let _ = address;
+        false
+    }
+
     /// The address without a function's name, as with `noresolve`: `module:0x1f` with the offset in the
     /// mapping, or the address itself.
     fn unresolved(&mut self, address: u64) -> String {
@@ -90,10 +97,24 @@ pub(crate) fn frame_names<'a>(
     symbolizer: &'a mut dyn Symbolizer,
 ) -> impl Iterator<Item = (u64, String)> + 'a {
     let frames = frames.iter().copied().take_while(|address| *address != 0);
-    frames.enumerate().map(|(index, address)| match index {
-        0 => (address, symbolizer.symbolize(address)),
-        _ => (address, symbolizer.symbolize_return(address)),
-    })
+    frames
+        .enumerate()
+        .map(|(index, address)| (address, name_of_frame(address, index != 0, symbolizer)))
+}
+
+/// The text of a frame of code that was made at run time, and that nothing names.
+pub(crate) const NAMELESS_CODE: &str = "[jit]";
+
+fn name_of_frame(frame: u64, is_return: bool, symbolizer: &mut dyn Symbolizer) -> String {
+    let name = match is_return {
+        true => symbolizer.symbolize_return(frame),
+        false => symbolizer.symbolize(frame),
+    };
+    // The address itself: no module has it.
+    if name.starts_with("0x") && symbolizer.is_nameless_code(frame - u64::from(is_return)) {
+        return NAMELESS_CODE.to_owned();
+    }
+    name
 }
 
 /// The name of a frame's function, without the place in it.
@@ -101,11 +122,7 @@ pub(crate) fn function_of_frame(frame: u64, is_return: bool, symbolizer: &mut dy
     if let Some(function) = symbolizer.interpreted_function(frame) {
         return function;
     }
-    let name = match is_return {
-        true => symbolizer.symbolize_return(frame),
-        false => symbolizer.symbolize(frame),
-    };
-    without_offset(&name).to_owned()
+    without_offset(&name_of_frame(frame, is_return, symbolizer)).to_owned()
 }
 
 pub(crate) fn without_offset(name: &str) -> &str {

@@ -207,6 +207,10 @@ impl Symbolizer for Names<'_> {
         self.0.interpreted_function(frame)
     }
 
+    fn is_nameless_code(&mut self, address: u64) -> bool {
+        self.0.is_nameless_code(address)
+    }
+
     fn unresolved(&mut self, address: u64) -> String {
         self.0.place_in_mapping(address)
     }

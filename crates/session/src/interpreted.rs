@@ -120,6 +120,11 @@ impl Interpreted {
         }
     }
 
+    /// Whether the user was told how code that a runtime makes gets names.
+    pub fn has_told_makers(&self) -> bool {
+        self.has_told_makers
+    }
+
     /// Writes what the agent must know; yields its offset in the arena, 0: no code is interpreted.
     ///
     /// # Errors
@@ -267,7 +272,7 @@ impl Interpreted {
         };
         library.look(arena, &TargetMemory(memory), now)?;
         if library.is_unknown() && !std::mem::replace(&mut self.has_told_makers, true) {
-            let warning = "the frames of this JVM are not known here: functions that it has made are addresses in \
+            let warning = "the frames of this JVM are not known here: functions that it has made are [jit] in \
                            stacks, and compiled ones may be missing; `jcmd PID Compiler.perfmap` gives them names, \
                            also while nanoprobe traces (JDK 17 and later); java -XX:+PreserveFramePointer keeps all \
                            of them in stacks";
@@ -333,7 +338,7 @@ impl Interpreted {
 /// Advice on how the code that a module makes at run time gets names; `None`: the module makes no code.
 fn maker_of(module: &Module, knows_v8: bool) -> Option<&'static str> {
     (!knows_v8 && is_v8(module)).then_some(
-        "the frames of this version of V8 are not known here: functions that it has made are addresses in stacks, and \
+        "the frames of this version of V8 are not known here: functions that it has made are [jit] in stacks, and \
          interpreted ones have the interpreter's name; \
          node --perf-basic-prof --interpreted-frames-native-stack gives them names",
     )

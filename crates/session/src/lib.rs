@@ -7,7 +7,7 @@
 //! | `acquire` | the process: opened, or started |
 //! | `session` | the whole, in the order of its life: Compiled, Prepared, Attached, Ended |
 //! | `names`, `probes` | what the descriptions match in the modules ([`nanoprobe_text::modules`]) |
-//! | `perf_map` | names for code that the target makes at run time |
+//! | `perf_map`, `made_code` | code that the target makes at run time: with names, and without |
 //! | `statics`, `semaphores` | static probes, their operands, and the words that say that they are enabled |
 //! | `debug`, `types`, `inlined` | what debug information says: types, lines, inlined copies |
 //! | `enable` | clauses at probes, their handlers |
@@ -47,6 +47,7 @@ pub mod interrupt;
 mod javascript;
 mod layout;
 mod lost_pages;
+mod made_code;
 mod names;
 pub mod perf_map;
 mod placement;

@@ -144,3 +144,47 @@ fn objects_that_are_moved_keep_their_names() {
     let (exact, all) = compare(&node, Form::Default, &flags, true);
     assert!(exact * 2 > all, "{exact} of {all} frames have a line");
 }
+
+/// A copy of node that does not say where its structures are, as if it were of another version.
+fn without_tables(node: &Path) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut bytes = std::fs::read(node).expect("node");
+    let names = bytes.windows(6).enumerate().filter(|(_, window)| window == b"v8dbg_");
+    let names: Vec<usize> = names.map(|(at, _)| at).collect();
+    assert!(!names.is_empty());
+    for at in names {
+        bytes[at] = b'x';
+    }
+    // A child that another test forks could keep a file open that is written here, and no such file can be executed.
+    let (written, copy) = (folder.path().join("written"), folder.path().join("node"));
+    std::fs::write(&written, bytes).expect("a copy");
+    run(std::process::Command::new("cp").arg(&written).arg(&copy)).success();
+    run(std::process::Command::new("chmod").arg("755").arg(&copy)).success();
+    folder
+}
+
+#[test]
+fn code_of_an_unknown_version_is_jit() {
+    let Some(node) = node() else { return };
+    let folder = without_tables(&node);
+    let (stdout, traced) = traced(&folder.path().join("node"), Form::Default, &[]);
+    let frames: Vec<&str> = traced.results.lines().map(str::trim).collect();
+    let calls = frames.iter().filter(|frame| frame.starts_with("call ")).count();
+    assert_eq!(calls, told(&stdout).len(), "{}", traced.finished.stderr);
+    let made: Vec<&&str> = frames
+        .iter()
+        .filter(|frame| !frame.contains(['`', ' ']) && !frame.is_empty())
+        .collect();
+    assert!(
+        !made.is_empty() && made.iter().all(|frame| **frame == "[jit]"),
+        "{made:#?}"
+    );
+    let said = &traced.finished.stderr;
+    let advice = "functions that it has made are [jit] in stacks, and interpreted ones have the interpreter's name; \
+                  node --perf-basic-prof --interpreted-frames-native-stack gives them names";
+    assert_eq!(
+        (said.matches(advice).count(), said.matches("[jit]").count()),
+        (1, 1),
+        "{said}"
+    );
+}

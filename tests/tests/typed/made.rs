@@ -3,7 +3,31 @@
 use nanoprobe_tests::left_out::need_command;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
-use nanoprobe_tests::tracer::{Form, Tracer};
+use nanoprobe_tests::results::stacks;
+use nanoprobe_tests::tracer::{Form, Traced, Tracer, start_waiting};
+
+const COUNT: &str = "pid$target:a.out:leaf:entry { @[ustack(3)] = count(); }";
+
+/// The results of a clause on code without names, and where calls in it return to.
+fn nameless(form: Form, clause: &str, flags: &[&std::ffi::OsStr]) -> (Traced, Vec<String>) {
+    let mut target = start_waiting(&program("nameless.c"), "30");
+    let tracer = flags
+        .iter()
+        .fold(Tracer::new(form).argument("-q"), |tracer, flag| tracer.argument(flag));
+    let tracing = tracer.clause(clause).attach(target.pid());
+    target.go();
+    target.wait_for("done\n");
+    let traced = tracing.interrupt();
+    target.go();
+    let stdout = target.finish().success().stdout;
+    let returns = stdout.lines().filter_map(|line| line.strip_prefix("returns "));
+    (traced, returns.map(str::to_owned).collect())
+}
+
+/// What is said of code without names, in a program whose maker is not known.
+const ADVICE: &str = "[jit] in stacks is code that was made at run time, without names; its maker may have an option to \
+                      write /tmp/perf-PID.map: node --perf-basic-prof, java with perf-map-agent, \
+                      php -d opcache.jit_debug=16, DOTNET_PerfMapEnabled=1, LuaJIT built with -DLUAJIT_USE_PERFTOOLS";
 
 live_tests! {
     fn made_code_has_its_name_in_stacks_and_by_address(form) {
@@ -17,6 +41,39 @@ live_tests! {
         assert!(main.starts_with("jit`main+0x"), "{main}");
         let by: Vec<&str> = by.split_whitespace().collect();
         assert_eq!(by, ["jit`~made", "here", "jit.js:7", "jit", "30"]);
+    }
+
+    fn code_without_a_name_is_jit_and_its_stacks_stay_apart(form) {
+        let folded = tempfile::NamedTempFile::new().expect("a file");
+        let (traced, _) = nameless(form, COUNT, &["--folded".as_ref(), folded.path().as_os_str()]);
+        let found = stacks(&traced.results);
+        assert_eq!(found.len(), 2, "{}", traced.results);
+        for (frames, count) in &found {
+            let [leaf, made, main] = frames.as_slice() else { panic!("{frames:?}") };
+            assert_eq!((leaf.as_str(), made.as_str(), *count), ("nameless`leaf", "[jit]", 30));
+            assert!(main.starts_with("nameless`main+0x"), "{main}");
+        }
+        let folded = std::fs::read_to_string(folded.path()).expect("the folded stacks");
+        assert_eq!(folded, "nameless`main;[jit];nameless`leaf 60\n");
+        assert_eq!(traced.finished.stderr.matches(ADVICE).count(), 1, "{}", traced.finished.stderr);
+    }
+
+    fn code_without_a_name_has_its_address_in_json(form) {
+        let (traced, returns) = nameless(form, COUNT, &["--json".as_ref()]);
+        assert_eq!(returns.len(), 2);
+        for address in returns {
+            let frame = format!("{{\"address\":{address},\"symbol\":\"[jit]\"}}");
+            assert_eq!(traced.results.matches(&frame).count(), 1, "{frame}: {}", traced.results);
+        }
+        let warning = format!("{{\"type\":\"warning\",\"message\":\"{ADVICE}\"}}");
+        assert_eq!(traced.results.matches(&warning).count(), 1, "{warning}: {}", traced.results);
+    }
+
+    fn records_have_code_without_a_name_too(form) {
+        let clause = "pid$target:a.out:leaf:entry { ustack(2); }";
+        let (traced, _) = nameless(form, clause, &[]);
+        assert_eq!(traced.results.matches(" [jit]\n").count(), 60, "{}", traced.results);
+        assert_eq!(traced.finished.stderr.matches(ADVICE).count(), 1, "{}", traced.finished.stderr);
     }
 }
 

@@ -15,7 +15,7 @@ const INTERPRETERS: [&str; 10] = [
 ];
 
 /// The meaning of the colours, for the line below a title.
-pub(crate) const LEGEND: &str = "orange: the program, yellow: libraries, green: Python and code made at run time, \
+pub(crate) const LEGEND: &str = "orange: the program, yellow: libraries, green: code interpreted or made at run time, \
                                  pale green: interpreters, blue: the kernel, grey: no function";
 
 /// The colour of a frame, by its module. The same name has the same colour in every picture.
@@ -50,13 +50,20 @@ pub(crate) fn colour(name: &str) -> (u8, u8, u8) {
     }
 }
 
-/// Whether a frame is a function of Python: the name of its file stands before its own. What is no file has angle
-/// brackets: `<frozen importlib._bootstrap> _call`.
+/// The ends of names of source files.
+const SOURCES: [&str; 9] = [".py", ".js", ".mjs", ".cjs", ".ts", ".java", ".kt", ".scala", ".groovy"];
+/// Frames of which only the kind is known.
+const KINDS: [&str; 5] = ["[python]", "[java]", "[javascript]", "[jit]", "[interpreter]"];
+
+/// Whether a frame is a function of interpreted code: the name of its file stands before its own. What is no file has
+/// angle brackets: `<frozen importlib._bootstrap> _call`.
 fn is_interpreted(name: &str) -> bool {
-    let is_file = name
-        .split_once(".py ")
-        .is_some_and(|(file, _)| !file.contains(['`', ' ']));
-    is_file || (name.starts_with('<') && name.contains("> ") && !name.contains('`'))
+    let Some((file, _)) = name.split_once(' ') else {
+        return KINDS.contains(&name);
+    };
+    let is_file = SOURCES.iter().any(|end| file.ends_with(end)) || file.starts_with("node:");
+    let is_text = name.starts_with('<') && name.contains("> ");
+    (is_file || is_text) && !file.contains('`')
 }
 
 /// The colour of a change: red for more, blue for less, the closer to the largest change, the stronger.
@@ -83,6 +90,10 @@ mod tests {
         for name in [
             "server.py do_GET",
             "<string> <module>",
+            "Order.java shop.Order.pay",
+            "order.mjs pay",
+            "node:internal/main emit",
+            "[jit]",
             "<frozen importlib._bootstrap> _call",
         ] {
             let (red, green, blue) = colour(name);

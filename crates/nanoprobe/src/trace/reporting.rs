@@ -20,6 +20,7 @@ pub struct Told<'a> {
     refused: usize,
     patches: usize,
     losses: Losses,
+    has_advised: bool,
 }
 
 impl<'a> Told<'a> {
@@ -31,6 +32,7 @@ impl<'a> Told<'a> {
             refused: 0,
             patches: 0,
             losses: Losses::default(),
+            has_advised: false,
         }
     }
 
@@ -47,6 +49,17 @@ impl<'a> Told<'a> {
         let now = tracing.losses()?;
         sink.losses(out, &losses(&self.losses, &now))?;
         self.losses = now;
+        self.advice(tracing.known(), sink, out)
+    }
+
+    /// Says once what gives names to code that stacks have shown without.
+    pub fn advice(&mut self, known: &Known, sink: &mut dyn Sink, out: &mut dyn Console) -> anyhow::Result<()> {
+        if !self.has_advised
+            && let Some(advice) = known.take_advice()
+        {
+            self.has_advised = true;
+            sink.warning(out, &advice)?;
+        }
         Ok(())
     }
 

@@ -27,6 +27,7 @@ use crate::enable::{Enabling, Enablings};
 use crate::error::SessionError;
 use crate::identity;
 use crate::interpreted::Interpreted;
+use crate::made_code::MadeCode;
 use crate::names::NameError;
 use crate::perf_map::PerfMap;
 use crate::placement::{Choices, Refused};
@@ -48,6 +49,7 @@ pub struct Known {
     pub(super) loaded: bool,
     pub(super) perf_map: RefCell<PerfMap>,
     pub(super) interpreted: RefCell<Interpreted>,
+    pub(super) made_code: RefCell<MadeCode>,
     pub(super) choices: Choices,
     pub(super) probes: ProbeList,
     pub(super) overloads: RefCell<Overloads>,
@@ -102,6 +104,7 @@ impl Known {
             loaded: false,
             perf_map: RefCell::new(perf_map),
             interpreted: RefCell::default(),
+            made_code: RefCell::default(),
             choices: Choices::new(),
             probes: ProbeList::new(compiled.options.printing.demangle),
             overloads: RefCell::default(),

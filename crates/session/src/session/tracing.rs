@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use nanoprobe_arena::{DynamicVariables, Mapping, Memory as _, Record};
 use nanoprobe_export::Speculations;
+use nanoprobe_lang::program::Clause;
 use nanoprobe_patch::TargetAddress;
 
 use super::known::Known;
@@ -33,6 +34,8 @@ pub struct Tracing {
     /// A clause that the tracer ran has called `exit()`.
     handlers_stopped: Option<HandlersStopped>,
     pub(super) lost: Lost,
+    /// Whether the program has stacks.
+    walks_stacks: bool,
 }
 
 /// The memory in which a program keeps its variables and its records.
@@ -121,6 +124,7 @@ impl Tracing {
             exit_status: None,
             handlers_stopped: None,
             lost: Lost::default(),
+            walks_stacks: known.program().clauses.iter().any(Clause::walks_stack),
             known,
         }
     }
@@ -153,6 +157,9 @@ impl Tracing {
         let mut interpreted = self.known.interpreted.borrow_mut();
         if let (Some((arena, _)), Some(process)) = (self.arena.shared(), self.known.process()) {
             interpreted.look(arena, process.memory())?;
+        }
+        if let (true, Some(process)) = (self.walks_stacks, self.known.process()) {
+            self.known.made_code.borrow_mut().look(process);
         }
         let warnings = interpreted.take_warnings();
         self.outputs.extend(warnings.into_iter().map(Output::Warning));

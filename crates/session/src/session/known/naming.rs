@@ -8,6 +8,7 @@ use std::sync::Arc;
 use nanoprobe_lang::options::Demangle;
 use nanoprobe_lang::program::SymbolKind;
 use nanoprobe_patch::TargetAddress;
+use nanoprobe_runtimes::Frame;
 use nanoprobe_symbols::{Module, readable};
 use nanoprobe_text::modules::Shown;
 
@@ -71,6 +72,31 @@ impl Known {
     /// The name of a frame's function, without the place in it, where the frame is one of interpreted code.
     pub fn interpreted_function(&self, frame: u64) -> Option<String> {
         self.interpreted.borrow().function(frame)
+    }
+
+    /// Whether code that was made at run time is at an address, and nothing names it. Stacks then show no address.
+    pub fn is_nameless_code(&self, address: u64) -> bool {
+        let is_named = || {
+            self.modules.find(TargetAddress(address)).is_some() || self.perf_map.borrow_mut().find(address).is_some()
+        };
+        if Frame::of(address).is_some() || is_named() {
+            return false;
+        }
+        let mut made = self.made_code.borrow_mut();
+        let is_made = made.has(address, self.process());
+        if is_made {
+            made.note_shown();
+        }
+        is_made
+    }
+
+    /// What gives names to code that stacks have shown without; once.
+    pub fn take_advice(&self) -> Option<String> {
+        let has_map = self.perf_map.borrow().exists();
+        match self.interpreted.borrow().has_told_makers() {
+            true => None,
+            false => self.made_code.borrow_mut().take_advice(&self.modules, has_map),
+        }
     }
 
     /// The name of a return address of the target, which belongs to the call before it.
