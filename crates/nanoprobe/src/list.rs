@@ -21,7 +21,7 @@ pub fn print_plan(listed: &Listed, out: &mut dyn Write) -> Result<(), anyhow::Er
     let has_target = known.probes().any(|probe| {
         matches!(
             probe.place,
-            Place::Function { .. } | Place::Address { .. } | Place::Static { .. }
+            Place::Function { .. } | Place::Address { .. } | Place::Static { .. } | Place::Call { .. }
         )
     });
     if !has_target {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::program::{AggregationId, ProbeDescription};
-use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source, Target};
+use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source, Target, glob};
 use nanoprobe_session::{Place, Probe};
 
 /// The clause's aggregation, which is never printed.
@@ -43,6 +43,12 @@ pub fn source(program: &Program) -> Option<Source> {
 fn is_target(probe: &ProbeDescription) -> bool {
     let digits = probe.provider.strip_prefix("pid");
     digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Whether a program traces system calls, whose cost is not known.
+pub fn traces_calls(program: &Program) -> bool {
+    let mut descriptions = program.clauses.iter().flat_map(|clause| &clause.probes);
+    descriptions.any(|description| !description.provider.is_empty() && glob::matches(&description.provider, "syscall"))
 }
 
 fn text_of(probe: &ProbeDescription) -> String {

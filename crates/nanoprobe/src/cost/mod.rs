@@ -85,6 +85,10 @@ fn attempt(arguments: &Arguments, sources: &[Source], pid: i32) -> Result<u8, an
     let Some(program) = compile::shown(sources, compiled) else {
         return Ok(1);
     };
+    if hits::traces_calls(&program) {
+        message("cost does not estimate system calls; syscall:::entry { @[probefunc] = count(); } counts them");
+        return Ok(2);
+    }
     let options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
     let Some(counting) = hits::source(&program) else {
         message("this program has no probe in the process: it takes nothing from it");

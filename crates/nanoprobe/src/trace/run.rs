@@ -17,6 +17,7 @@ use super::nothing::Seen;
 use super::reporting::{Told, milliseconds, stood, unplaced};
 use super::set::Set;
 use crate::arguments::Arguments;
+use crate::cost::hits::traces_calls;
 use crate::cost::limit::Limit;
 use crate::output::{Names, Stream, detached, ended, message, printer, probe_name};
 use crate::screen::Screen;
@@ -63,6 +64,9 @@ impl<'a> Trace<'a> {
         files: Option<Files>,
     ) -> std::io::Result<Trace<'a>> {
         let (program, options) = (compiled.program(), compiled.options());
+        if options.tracing.max_cost.is_some() && traces_calls(program) {
+            message(format_args!("maxcost: system calls are not watched, and stay on"));
+        }
         Ok(Trace {
             arguments,
             program,
