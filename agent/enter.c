@@ -54,12 +54,12 @@ NP_INLINE u64 missed(const struct np_control *control, u64 *count)
 
 /* The address at which the C library keeps the thread's number. If this is unknown: the address of the context's
  * own word. A C library's thread control block begins with its own address; other thread pointers point to memory
- * that is not a thread control block. */
+ * that is not a thread control block. While the dynamic linker prepares a program, the block has no number yet. */
 NP_INLINE u64 tid_address(const struct np_control *control, const struct np_context *context, u64 key)
 {
-	u64 self;
+	u64 self, number = 0, address = key + control->tid_offset;
 	int has_block = control->tid_offset && !(key & NP_KEY_OF_NUMBER) && np_guarded_u64(key, &self) && self == key;
-	return has_block ? key + control->tid_offset : (u64)&context->tid;
+	return has_block && np_guarded_u32(address, &number) && (u32)number ? address : (u64)&context->tid;
 }
 
 NP_INLINE u32 read_tid(const struct np_context *context)

@@ -95,7 +95,7 @@ macro_rules! tool {
 }
 
 /// All tools, in the order of the list.
-pub static TOOLS: [Tool; 17] = [
+pub static TOOLS: [Tool; 20] = [
     tool!("argcount", Function, Expression("arg0"), OneOf(&["entry", "return"])),
     tool!("argdist", Function, Expression("arg0"), OneOf(&["entry", "return"])),
     tool!("funccount", Function),
@@ -103,6 +103,8 @@ pub static TOOLS: [Tool; 17] = [
     tool!("funclatency", Function, OneOf(&["ns", "us", "ms"])),
     tool!("funcslower", Function, Time(Microseconds, "1000")),
     tool!("gcpause", Time(Microseconds, "1000")),
+    tool!("gethostlatency", Default("libc")),
+    tool!("killsnoop",),
     tool!(
         "lockwait",
         Default("libc"),
@@ -115,6 +117,7 @@ pub static TOOLS: [Tool; 17] = [
         ..tool!("memleak", Default("*"), OtherFunction("a.out:no_allocator_of_its_own"))
     },
     tool!("nodegc", Time(Microseconds, "1000"), Default("a.out")),
+    tool!("opensnoop",),
     tool!("profile", Number("samples a second", "97"), Number("stacks", "20")),
     tool!("sqlslower", Time(Milliseconds, "1")),
     tool!("stackcount", Function),

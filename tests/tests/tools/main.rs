@@ -1,6 +1,7 @@
 //! The ready-made tools, each on a program that does known things a known number of times.
 
 mod allocators;
+mod calls;
 mod real;
 mod runtimes;
 
@@ -61,10 +62,13 @@ fn the_tools_are_listed_and_explained() {
         "funclatency",
         "funcslower",
         "gcpause",
+        "gethostlatency",
+        "killsnoop",
         "lockwait",
         "mallocstacks",
         "memleak",
         "nodegc",
+        "opensnoop",
         "profile",
         "sqlslower",
         "stackcount",
