@@ -5,10 +5,16 @@
 //! what was executable once counts.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nanoprobe_arena::ControlBlock;
+use nanoprobe_arena::layout::Region;
 use nanoprobe_target::{Map, Mapping, MappingKind, Process};
 use nanoprobe_text::modules::Modules;
+
+use crate::arena_memory::ArenaMemory;
 
 /// The first time between two looks, and the longest one.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
@@ -24,6 +30,10 @@ const RANGES_MAX: usize = 1 << 16;
 pub(crate) struct MadeCode {
     /// The ranges by their start, each with its end: disjoint.
     ranges: BTreeMap<u64, u64>,
+    /// Where our own code lies, which is such memory, too.
+    own: Vec<Range<u64>>,
+    /// What says where that is.
+    arena: Option<Arc<ArenaMemory>>,
     wait: Duration,
     next: Instant,
     /// When a look for one address may be next.
@@ -37,6 +47,8 @@ impl Default for MadeCode {
     fn default() -> MadeCode {
         MadeCode {
             ranges: BTreeMap::new(),
+            own: Vec::new(),
+            arena: None,
             wait: FIRST_WAIT,
             next: Instant::now(),
             next_for_one: Instant::now(),
@@ -47,8 +59,11 @@ impl Default for MadeCode {
 }
 
 impl MadeCode {
-    /// Looks at the memory of a process, if that is due.
-    pub(crate) fn look(&mut self, process: &Process) {
+    /// Looks at the memory of a process, if that is due. `arena`: the one that we have mapped there.
+    pub(crate) fn look(&mut self, process: &Process, arena: Option<&Arc<ArenaMemory>>) {
+        if self.arena.is_none() {
+            self.arena = arena.cloned();
+        }
         if Instant::now() >= self.next {
             let took = self.look_now(process);
             self.wait = (self.wait * 2).min(LAST_WAIT).max(took * WAIT_FACTOR);
@@ -60,6 +75,13 @@ impl MadeCode {
         let start = Instant::now();
         if let Ok(map) = process.map() {
             self.take(&map);
+        }
+        // After the map: the arena has a region before the process has it.
+        let arena = self.arena.as_ref();
+        let control = arena.and_then(|arena| ControlBlock::open(arena.memory()).ok());
+        if let Some(Ok(regions)) = control.map(|control| control.regions_ever()) {
+            let range = |region: &Region| region.address..region.address.saturating_add(region.bytes);
+            self.own = regions.iter().map(range).collect();
         }
         let took = start.elapsed();
         self.next_for_one = Instant::now() + (took * ONE_FACTOR).max(FIRST_WAIT);
@@ -95,7 +117,7 @@ impl MadeCode {
 
     fn contains(&self, address: u64) -> bool {
         let before = self.ranges.range(..=address).next_back();
-        before.is_some_and(|(_, end)| address < *end)
+        before.is_some_and(|(_, end)| address < *end) && !self.own.iter().any(|own| own.contains(&address))
     }
 
     /// Notes that a frame is shown without a name.
@@ -214,5 +236,13 @@ mod tests {
         ));
         assert!(made.contains(0x10000) && made.contains(0x11fff) && !made.contains(0x12000));
         assert!(made.contains(0x20000) && !made.contains(0xffff));
+    }
+
+    #[test]
+    fn our_own_code_is_not_the_program_s() {
+        let mut made = made("10000-20000 r-xp 00000000 00:00 0 \n");
+        made.own.push(0x12000..0x13000);
+        assert!(made.contains(0x11fff) && made.contains(0x13000));
+        assert!(!made.contains(0x12000) && !made.contains(0x12fff));
     }
 }

@@ -113,3 +113,15 @@ fn node_s_functions_have_their_names() {
     assert!(traced.results.contains("innermost"), "{}", traced.results);
     assert!(traced.results.contains("caller"), "{}", traced.results);
 }
+
+/// Samples of a thread that runs a handler of ours are not of code that the program has made.
+#[test]
+fn handlers_are_not_code_of_the_program() {
+    let clause = "pid$target:a.out:left:entry { @[ustack()] = count(); } \
+                  profile-997 /pid == $target/ { @samples[ustack(1)] = count(); }";
+    let tracer = Tracer::new(Form::Default).argument("-q").clause(clause);
+    let traced = tracer.command(&program("shares.c"), "500000 10 1").run().complete();
+    assert!(traced.results.contains("500000"), "{}", traced.results);
+    let said = [&traced.results, &traced.finished.stderr];
+    assert!(said.iter().all(|text| !text.contains("[jit]")), "{said:?}");
+}

@@ -159,7 +159,8 @@ impl Tracing {
             interpreted.look(arena, process.memory())?;
         }
         if let (true, Some(process)) = (self.walks_stacks, self.known.process()) {
-            self.known.made_code.borrow_mut().look(process);
+            let arena = self.arena.shared.is_some().then_some(&self.arena.memory);
+            self.known.made_code.borrow_mut().look(process, arena);
         }
         let warnings = interpreted.take_warnings();
         self.outputs.extend(warnings.into_iter().map(Output::Warning));
