@@ -203,10 +203,12 @@ fn value(value: &Value, signed: bool, symbolizer: &mut dyn Symbolizer) -> Json {
         Value::String(text) => json::text(text),
         Value::Bytes { bytes, .. } => Json::Object(vec![("hex", json::hex(bytes))]),
         Value::Stack(frames) => {
+            let named: Vec<(u64, String)> = frame_names(frames, symbolizer).collect();
             let frame = |(address, name): (u64, String)| {
-                Json::Object(vec![("address", Json::from(address)), ("symbol", name.into())])
+                let address = symbolizer.is_address(address).then(|| ("address", Json::from(address)));
+                Json::Object(address.into_iter().chain([("symbol", name.into())]).collect())
             };
-            Json::List(frame_names(frames, symbolizer).map(frame).collect())
+            Json::List(named.into_iter().map(frame).collect())
         }
     }
 }

@@ -50,6 +50,12 @@ pub trait Symbolizer {
         false
     }
 
+    /// Whether this is an address of the target. Otherwise it is a number that only this trait understands.
+    fn is_address(&mut self, address: u64) -> bool {
+        let _ = address;
+        true
+    }
+
     /// The address without a function's name, as with `noresolve`: `module:0x1f` with the offset in the
     /// mapping, or the address itself.
     fn unresolved(&mut self, address: u64) -> String {
@@ -103,7 +109,7 @@ pub(crate) fn frame_names<'a>(
 }
 
 /// The text of a frame of code that was made at run time, and that nothing names.
-pub(crate) const NAMELESS_CODE: &str = "[jit]";
+pub const NAMELESS_CODE: &str = "[jit]";
 
 fn name_of_frame(frame: u64, is_return: bool, symbolizer: &mut dyn Symbolizer) -> String {
     let name = match is_return {

@@ -139,6 +139,27 @@ impl Snapshot {
         merged
     }
 
+    /// Replaces each address in keys. `number`: what stands for an address, of which it is said whether it is that of a
+    /// frame below the first one, and how it is named where it is none of a stack.
+    #[must_use]
+    pub fn with_addresses(self, program: &Program, number: &mut dyn FnMut(u64, AddressUse) -> u64) -> Snapshot {
+        let mut merged = Snapshot::new();
+        for ((aggregation, mut bytes), words) in self.words {
+            let Some(found) = program.aggregations.get(aggregation as usize) else {
+                continue;
+            };
+            for (offset, of) in addresses_in(&found.keys, &bytes) {
+                if let Some(word) = bytes.get_mut(offset..offset + 8)
+                    && let Ok(address) = <[u8; 8]>::try_from(&*word)
+                {
+                    word.copy_from_slice(&number(u64::from_le_bytes(address), of).to_le_bytes());
+                }
+            }
+            merge(found.function, merged.words_of(found, aggregation, &bytes), &words);
+        }
+        merged
+    }
+
     /// For keys whose last element is the processor: the lines without the processor, and the values of each
     /// processor.
     fn apart(self, program: &Program) -> (Snapshot, Vec<OfProcessor>) {
@@ -181,14 +202,48 @@ fn symbols_in(types: &[KeyType], bytes: &[u8]) -> Vec<(usize, SymbolKind)> {
         if let KeyType::Symbol(kind) = key_type {
             found.push((offset, *kind));
         }
-        offset += match value {
-            Value::String(text) => (text.len() + 1).next_multiple_of(8),
-            Value::Stack(frames) => 8 * (frames.len() + 1),
-            Value::Bytes { bytes, .. } => bytes.len().next_multiple_of(8),
-            Value::Integer(_) => 8,
-        };
+        offset += bytes_of(&value);
     }
     found
+}
+
+/// How an address in a key is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressUse {
+    /// A frame of a stack: the first one is the thread's position, the others are return addresses.
+    Frame { is_first: bool },
+    /// The argument of `uaddr()`, `usym()` or `umod()`.
+    Symbol(SymbolKind),
+}
+
+/// The offsets in a key's bytes of all addresses.
+fn addresses_in(types: &[KeyType], bytes: &[u8]) -> Vec<(usize, AddressUse)> {
+    let symbols = symbols_in(types, bytes).into_iter();
+    let mut found: Vec<_> = symbols
+        .map(|(offset, kind)| (offset, AddressUse::Symbol(kind)))
+        .collect();
+    let mut offset = 0;
+    for value in key::read_key(types, bytes).unwrap_or_default() {
+        if let Value::Stack(frames) = &value {
+            let frames = frames.iter().take_while(|address| **address != 0).enumerate();
+            // The number of the frames comes first.
+            found.extend(
+                frames.map(|(index, _)| (offset + 8 * (index + 1), AddressUse::Frame { is_first: index == 0 })),
+            );
+        }
+        offset += bytes_of(&value);
+    }
+    found
+}
+
+/// The bytes of an element in a key.
+fn bytes_of(value: &Value) -> usize {
+    match value {
+        Value::String(text) => (text.len() + 1).next_multiple_of(8),
+        Value::Stack(frames) => 8 * (frames.len() + 1),
+        Value::Bytes { bytes, .. } => bytes.len().next_multiple_of(8),
+        Value::Integer(_) => 8,
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,6 +19,7 @@ mod memory;
 mod numbers;
 mod output;
 mod own_probes;
+mod places;
 mod preprocess;
 mod processes;
 mod progress;

@@ -25,6 +25,7 @@ mod latencies;
 mod left;
 mod loading;
 mod machine;
+mod merged;
 mod middle;
 mod odd;
 mod others;

@@ -8,6 +8,7 @@ use nanoprobe_session::{Attached, Tracing};
 use crate::cost::hits;
 use crate::cost::limit::Limit;
 use crate::output::Names;
+use crate::places::{OfProcess, Places};
 
 /// All aggregations of a run.
 #[derive(Default)]
@@ -17,6 +18,11 @@ pub struct Aggregated {
     pub is_any: bool,
     /// The limit of `-x maxcost`.
     limit: Option<Limit>,
+    /// The names of addresses in keys, where several processes are traced.
+    pub places: Places,
+    /// Whether several processes are traced.
+    pub merges: bool,
+    first: OfProcess,
 }
 
 impl Aggregated {
@@ -25,19 +31,27 @@ impl Aggregated {
             table: AggregateTable::new(),
             is_any: false,
             limit,
+            places: Places::default(),
+            merges: false,
+            first: OfProcess::new(),
         }
     }
 
     /// Brings the aggregations up to date.
     pub fn load(&mut self, tracing: &mut Tracing) -> Result<(), anyhow::Error> {
-        let mut limit = self.limit.take();
-        let loaded = self.load_from(tracing, limit.as_mut());
-        self.limit = limit;
+        let (mut limit, mut numbers) = (self.limit.take(), std::mem::take(&mut self.first));
+        let loaded = self.load_from(tracing, limit.as_mut(), &mut numbers);
+        (self.limit, self.first) = (limit, numbers);
         loaded
     }
 
-    /// Adds what was aggregated in one process. `limit`: what `-x maxcost` permits there.
-    pub fn load_from(&mut self, tracing: &mut Tracing, limit: Option<&mut Limit>) -> Result<(), anyhow::Error> {
+    /// Adds what was aggregated in one process. `limit`: what `-x maxcost` permits there. `numbers`: of its addresses.
+    pub fn load_from(
+        &mut self,
+        tracing: &mut Tracing,
+        limit: Option<&mut Limit>,
+        numbers: &mut OfProcess,
+    ) -> Result<(), anyhow::Error> {
         let mut new = tracing.take_aggregations()?;
         self.is_any |= !new.is_empty();
         let known = tracing.known();
@@ -48,7 +62,13 @@ impl Aggregated {
                 limit.add(known.program(), hits);
             }
         }
-        let new = new.with_symbols(known.program(), &mut Names(known));
+        let mut new = new.with_symbols(known.program(), &mut Names(known));
+        if self.merges {
+            let places = &mut self.places;
+            new = new.with_addresses(known.program(), &mut |address, of| {
+                places.number(known, numbers, address, of)
+            });
+        }
         self.table.add(known.program(), new);
         Ok(())
     }
@@ -63,9 +83,14 @@ impl Aggregated {
     }
 
     /// The same for one of several processes, with a limit of its own.
-    pub fn watch_cost_of(&mut self, attached: &mut Attached, limit: &mut Option<Limit>) -> Result<(), anyhow::Error> {
+    pub fn watch_cost_of(
+        &mut self,
+        attached: &mut Attached,
+        limit: &mut Option<Limit>,
+        numbers: &mut OfProcess,
+    ) -> Result<(), anyhow::Error> {
         if limit.as_ref().is_some_and(Limit::is_due) {
-            self.load_from(attached.tracing_mut(), limit.as_mut())?;
+            self.load_from(attached.tracing_mut(), limit.as_mut(), numbers)?;
             limit.as_mut().map_or(Ok(()), |limit| limit.look(attached))?;
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use nanoprobe_export::profile;
 use nanoprobe_lang::options::{Follow, Options};
-use nanoprobe_lang::program::KeyType;
+use nanoprobe_lang::program::{AggregatingFunction, Aggregation, KeyType};
 use nanoprobe_lang::{Diagnostic, Program, Source, Target};
 use nanoprobe_session::{Acquired, TracedProgram};
 
@@ -108,13 +108,17 @@ pub fn refused(
     Ok(None)
 }
 
-/// Why a program cannot be traced in several processes: its aggregations have keys that the symbols of one process
-/// explain.
+/// Why a program cannot be traced in several processes: `clear()` could not tell which of their minima begin anew.
 fn refusal(program: &Program, follow: Follow, is_set: bool) -> Option<&'static str> {
-    let mut keys = program.aggregations.iter().flat_map(|found| &found.keys);
+    let is_extreme = |found: &&Aggregation| {
+        use AggregatingFunction::{Maximum, Minimum};
+        matches!(found.function, Minimum | Maximum)
+    };
+    let extremes = program.aggregations.iter().filter(is_extreme);
+    let mut keys = extremes.flat_map(|found| &found.keys);
     let has_addresses = keys.any(|key| matches!(key, KeyType::UserStack { .. } | KeyType::Symbol(_)));
     ((is_set || follow.programs()) && has_addresses).then_some(
-        "addresses mean other functions in each program: with several processes, or -x follow=exec or all, no aggregation \
-         may have ustack(), usym(), uaddr() or umod() as a key (as actions they may be used)",
+        "addresses mean other functions in each program: with several processes, or -x follow=exec or all, min() and max() \
+         may not have ustack(), usym(), uaddr() or umod() as a key",
     )
 }

@@ -14,11 +14,17 @@ use super::set::{Ready, name_of};
 use crate::cost::limit::Limit;
 use crate::interrupt;
 use crate::output::{detached, ended, message};
+use crate::places::OfProcess;
 
 /// How long a round waits while a thread is about to execute, or a program loads its libraries.
 const HURRIED: Duration = Duration::from_micros(100);
 /// The same when nothing is to be expected, and the first process has ended.
 const IDLE: Duration = Duration::from_millis(1);
+
+/// How long a round of a set waits for each member if the last round has brought nothing: a look at a member takes some
+/// 10 us.
+const REST: Duration = Duration::from_micros(200);
+const REST_MAX: Duration = Duration::from_millis(20);
 
 impl<'a> Trace<'a> {
     /// What the first process has done since the last round.
@@ -34,6 +40,9 @@ impl<'a> Trace<'a> {
             self.announce(attached.known(), attached.patches())?;
         }
         self.print(attached.tracing_mut(), outputs)?;
+        if let Some(members) = self.members.as_ref().filter(|members| !is_hurried && members.are_quiet) {
+            std::thread::sleep((REST * members.list.len() as u32).min(REST_MAX));
+        }
         let Some(mut members) = self.members.take() else {
             self.epochs.clear();
             return Ok(());
@@ -55,19 +64,35 @@ impl<'a> Trace<'a> {
             Some(Came::Program(acquired)) => self.begin_program(members, attached, acquired)?,
             None => self.begin_newcomer(members, attached)?,
         }
+        members.are_quiet = true;
         let mut index = 0;
         while let Some(member) = members.list.get_mut(index) {
             let polled = member.session.poll();
             let is_over = polled.is_err() || member.session.is_finished();
             if members.prints_aggregations {
+                let Member {
+                    session,
+                    limit,
+                    numbers,
+                    ..
+                } = &mut *member;
                 self.aggregated
-                    .load_from(member.session.tracing_mut(), member.limit.as_mut())?;
+                    .load_from(session.tracing_mut(), limit.as_mut(), numbers)?;
             }
             match polled {
-                Ok(outputs) => self.print(member.session.tracing_mut(), outputs)?,
+                Ok(outputs) => {
+                    members.are_quiet &= outputs.is_empty();
+                    self.print(member.session.tracing_mut(), outputs)?;
+                }
                 Err(error) => message(&error),
             }
-            self.aggregated.watch_cost_of(&mut member.session, &mut member.limit)?;
+            let Member {
+                session,
+                limit,
+                numbers,
+                ..
+            } = &mut *member;
+            self.aggregated.watch_cost_of(session, limit, numbers)?;
             self.exit_status = self.exit_status.or(member.session.tracing().exit_status());
             if is_over {
                 let member = members.list.swap_remove(index);
@@ -176,6 +201,7 @@ impl<'a> Trace<'a> {
             session,
             told: Told::of_member(self.arguments, self.sources),
             limit: compiled.options().tracing.max_cost.map(Limit::new),
+            numbers: OfProcess::new(),
             _traced: None,
         }
     }
@@ -238,6 +264,7 @@ impl<'a> Trace<'a> {
             session,
             mut told,
             mut limit,
+            mut numbers,
             _traced,
         } = member;
         self.was_placed |= session.has_places();
@@ -254,7 +281,8 @@ impl<'a> Trace<'a> {
         while let Some(outputs) = ended.remaining()? {
             self.print(ended.tracing_mut(), outputs)?;
         }
-        self.aggregated.load_from(ended.tracing_mut(), limit.as_mut())?;
+        self.aggregated
+            .load_from(ended.tracing_mut(), limit.as_mut(), &mut numbers)?;
         detached(&gone);
         told.losses(ended.tracing(), self.printer.sink(), &mut self.out)?;
         self.seen.counted(ended.tracing().losses()? != Losses::default());

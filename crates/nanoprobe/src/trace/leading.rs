@@ -18,6 +18,7 @@ pub fn run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
         message(arguments.processes.refusal("-l lists the probes of one process"));
         return Ok(2);
     }
+    raise_file_limit();
     let Some(listed) = first_members(arguments) else {
         return Ok(0);
     };
@@ -60,6 +61,22 @@ pub fn run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
     let mut trace = Trace::new(arguments, sources, &compiled, leader.known(), None)?;
     trace.lead(&compiled, set, leader.known())?;
     trace.run(leader)
+}
+
+/// Each process takes some open files: as many as are permitted, within reason.
+fn raise_file_limit() {
+    const FILES_MAX: u64 = 65_536;
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: fills in one rlimit of ours.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return;
+    }
+    limit.rlim_cur = limit.rlim_cur.max(limit.rlim_max.min(FILES_MAX));
+    // SAFETY: reads one rlimit of ours. If it fails, the limit stays, and an error names it later.
+    let _ = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
 }
 
 /// The processes of `-p`, and those that the rule finds now, of which there must be one. `None`: an end was requested

@@ -14,6 +14,7 @@ use super::matches::{Unmatched, texts_of, without_match};
 use super::reporting::{Told, unplaced};
 use super::set::Set;
 use crate::cost::limit::Limit;
+use crate::places::OfProcess;
 
 /// A process with a session of its own.
 pub struct Member<'a> {
@@ -21,6 +22,8 @@ pub struct Member<'a> {
     pub(super) told: Told<'a>,
     /// What `-x maxcost` permits in this process.
     pub(super) limit: Option<Limit>,
+    /// What stands for its addresses in keys.
+    pub(super) numbers: OfProcess,
     /// The types of a program that was compiled for this process refer to it.
     pub(super) _traced: Option<Rc<TracedProgram>>,
 }
@@ -41,6 +44,8 @@ pub struct Members<'a> {
     pub(super) compiled: HashMap<i32, Rc<Compiled>>,
     /// The descriptions that have matched in no process so far.
     unmatched: Option<Unmatched>,
+    /// Whether no member has recorded anything in the last round.
+    pub(super) are_quiet: bool,
     /// The first place that could not be probed.
     pub(super) unplaced: Option<Unplaced>,
     /// `None`: all members are programs that the first process or a child of it has executed.
@@ -58,6 +63,7 @@ impl<'a> Members<'a> {
             prints_aggregations: compiled.program().clauses.iter().any(needs_aggregations),
             compiled: root.map(|root| (root, compiled.clone())).into_iter().collect(),
             unmatched: None,
+            are_quiet: false,
             unplaced: None,
             set,
         })

@@ -20,6 +20,7 @@ use crate::arguments::Arguments;
 use crate::cost::hits::traces_calls;
 use crate::cost::limit::Limit;
 use crate::output::{Names, Stream, detached, ended, message, printer, probe_name};
+use crate::places::AllNames;
 use crate::screen::Screen;
 use crate::screen::files::Files;
 use crate::{interrupt, progress};
@@ -67,19 +68,22 @@ impl<'a> Trace<'a> {
         if options.tracing.max_cost.is_some() && traces_calls(program) {
             message(format_args!("maxcost: system calls are not watched, and stay on"));
         }
+        let members = Members::of(compiled, known, None);
+        let mut aggregated = Aggregated::new(options.tracing.max_cost.map(Limit::new));
+        aggregated.merges = members.is_some();
         Ok(Trace {
             arguments,
             program,
             is_verbose: arguments.verbose,
             printer: printer(program, options, sink(arguments, options, known)),
             out: Stream::open(arguments.output.as_deref())?,
-            aggregated: Aggregated::new(options.tracing.max_cost.map(Limit::new)),
+            aggregated,
             told: Told::new(arguments, sources),
             losses_at: Instant::now(),
             was_placed: false,
             seen: Seen::new(program),
             sources,
-            members: Members::of(compiled, known, None),
+            members,
             is_set: false,
             exit_status: None,
             epochs: Vec::new(),
@@ -94,6 +98,7 @@ impl<'a> Trace<'a> {
         self.told.announce_matches(&known, self.printer.sink(), &mut self.out)?;
         self.is_set = true;
         self.members = Members::of(compiled, leader, Some(set));
+        self.aggregated.merges = true;
         Ok(())
     }
 
@@ -152,8 +157,10 @@ impl<'a> Trace<'a> {
         self.aggregated.load(ended.tracing_mut())?;
         let tracing = ended.tracing();
         self.printer.sink().ended(&mut self.out)?;
-        let table = &self.aggregated.table;
-        self.printer.finish(&mut self.out, table, &mut Names(tracing.known()))?;
+        let Aggregated { table, places, .. } = &self.aggregated;
+        let names = Names(tracing.known());
+        self.printer
+            .finish(&mut self.out, table, &mut AllNames { places, names })?;
         self.out.flush()?;
         detached(gone);
         self.losses(tracing)?;
@@ -301,8 +308,10 @@ impl<'a> Trace<'a> {
             record: bytes,
             next,
         };
-        let table = &mut self.aggregated.table;
-        let printed = self.printer.record(&mut self.out, &event, table, &mut Names(known));
+        let Aggregated { table, places, .. } = &mut self.aggregated;
+        let names = Names(known);
+        let names = &mut AllNames { places, names };
+        let printed = self.printer.record(&mut self.out, &event, table, names);
         let epochs = table.take_epochs();
         if !epochs.is_empty() {
             tracing.begin_epochs(&epochs)?;

@@ -2,9 +2,11 @@
 
 use nanoprobe_session::{Attached, Known, interrupt};
 
+use super::members::Member;
 use super::run::{Trace, subject};
 use crate::arguments::ProgramText;
 use crate::output::{Names, message};
+use crate::places::AllNames;
 use crate::screen::{self, Screen};
 
 impl Trace<'_> {
@@ -33,12 +35,21 @@ impl Trace<'_> {
         if screen.is_due() {
             self.aggregated.load(attached.tracing_mut())?;
             for member in self.members.iter_mut().flat_map(|members| &mut members.list) {
+                let Member {
+                    session,
+                    limit,
+                    numbers,
+                    ..
+                } = member;
                 self.aggregated
-                    .load_from(member.session.tracing_mut(), member.limit.as_mut())?;
+                    .load_from(session.tracing_mut(), limit.as_mut(), numbers)?;
             }
             screen.update(self.program, &self.aggregated.table);
         }
-        let mut names = Names(attached.known());
+        let mut names = AllNames {
+            places: &self.aggregated.places,
+            names: Names(attached.known()),
+        };
         match screen.show(self.program, self.printer.options(), &mut names) {
             Ok(false) => {}
             Ok(true) => interrupt::request(),
