@@ -41,6 +41,7 @@ pub fn add<'a>(
             let fires = points.remove(&shim.syscall()).filter(|points| !points.is_empty());
             let fires_here = fires.is_some();
             if let Some(points) = fires {
+                changes.refused.extend(bypass(module, &shim));
                 // A shim that cannot fire is better than none: without it, signals may kill the program.
                 match shim.clone().with_points(&points, runtime) {
                     Some(firing) => shim = firing,
@@ -96,6 +97,16 @@ pub fn add<'a>(
     changes
         .regions
         .extend(near.regions().into_iter().flat_map(|region| without(region, &known)));
+}
+
+/// What a user must know of probes in a shim.
+fn bypass(module: &Module, shim: &Replacement) -> Option<Refused> {
+    let reason = "a branch leads around the place where probes fire";
+    shim.is_bypassed().then(|| Refused {
+        site: Some(shim.syscall()),
+        function: format!("{}`(system call)", module.name()),
+        reason: RefusedBecause::SystemCall(shim.syscall(), reason),
+    })
 }
 
 /// Takes back the patches that touch any of these ranges.

@@ -48,7 +48,7 @@ use number::{SYSCALL, kept_numbers, known_way, number};
 use crate::assemble::{Assembled, Assembler, Label};
 use crate::detour::fires::{Block, emit_block};
 use crate::detour::{emit_rare, jump, overwrite, redirect_boundaries};
-use crate::function::Kind;
+use crate::function::{Instruction, Kind};
 use crate::relocate::{Original, relocate};
 use crate::{
     Built, FireCondition, FunctionMap, Move, Origin, PlanOptions, Point, Position, Refusal, RunPlan, Runtime, Tactic,
@@ -61,8 +61,9 @@ const JUMP_BYTES: usize = 5;
 pub const RESTART: [u8; 2] = [0xeb, 5];
 /// The most instructions before the `syscall` that are examined.
 const BEFORE_MAX: usize = 12;
-/// rt_sigtimedwait.
+/// rt_sigtimedwait, exit.
 const SIGTIMEDWAIT: u32 = 128;
+const EXIT: u32 = 60;
 /// The words on the stack during the call of the function: the red zone and `struct np_registers`. By this number, the
 /// agent's handlers recognise a thread that is about to make the call (agent/waits.c).
 const SAVED_WORDS: u8 = (RED_ZONE / 8 + 16) as u8;
@@ -81,6 +82,9 @@ pub struct Replacement {
     /// Whether a thread that sleeps in the call, while the patch is made, must not bypass the function when it
     /// continues.
     restarts: bool,
+    /// Whether a known branch leads behind the displaced instructions, so that a thread may make the call without
+    /// coming to the detour.
+    is_bypassed: bool,
     /// What fires before the call, and before the function is called.
     fires: Option<(Block, Runtime)>,
 }
@@ -145,14 +149,15 @@ impl Replacement {
         let (at, run) = room(Tactic::Jump).or_else(|| room(Tactic::Run))?;
         let instructions = straight.get(at..)?.iter();
         Replacement {
-            run,
             instructions: instructions
                 .map(|instruction| (map.address(instruction.offset), map.bytes_of(*instruction).to_vec()))
                 .collect(),
             syscall: map.address(call.offset),
             lends,
             restarts: lends || number.is_none_or(|number| number == SIGTIMEDWAIT),
+            is_bypassed: is_bypassed(map, straight, &run, call),
             fires: None,
+            run,
         }
         .measured()
     }
@@ -199,6 +204,12 @@ impl Replacement {
     /// The run, for [`crate::NearSpace::place`].
     pub fn run(&self) -> &RunPlan {
         &self.run
+    }
+
+    /// Whether a thread may make the call without coming to the detour: a branch leads behind the displaced
+    /// instructions.
+    pub fn is_bypassed(&self) -> bool {
+        self.is_bypassed
     }
 
     /// The `syscall` instruction.
@@ -353,6 +364,17 @@ impl Replacement {
             restart,
         })
     }
+}
+
+/// See [`Replacement::is_bypassed`]. An `exit` in a loop is not: it never comes back to the branch.
+fn is_bypassed(map: &FunctionMap, straight: &[Instruction], run: &RunPlan, call: &Instruction) -> bool {
+    let exits = number(straight.iter().map(|instruction| map.bytes_of(*instruction))) == Some(EXIT);
+    let addresses = straight
+        .iter()
+        .chain([call])
+        .map(|instruction| map.address(instruction.offset));
+    let mut behind = addresses.filter(|address| *address >= run.end());
+    !exits && behind.any(|address| map.is_branch_target(address))
 }
 
 /// A run by this tactic that starts at an instruction and displaces whole instructions.

@@ -224,3 +224,17 @@ fn points_fire_before_the_function() {
     assert!(home.relocated.0 - detour.0 > at(&count).unwrap() as u64);
     assert_eq!(found.with_points(&[], &runtime).unwrap().run().detour_length, bare);
 }
+
+#[test]
+fn a_branch_behind_the_displaced_instructions_is_known() {
+    let bypassed = |bytes: &[u8]| Replacement::find(&map(bytes), &[14]).pop().unwrap().is_bypassed();
+    // mov eax, 14; L: xor edi, edi; syscall; cmp eax, -4; je L; ret
+    let mut again = [
+        0xb8, 14, 0, 0, 0, 0x31, 0xff, 0x0f, 5, 0x83, 0xf8, 0xfc, 0x74, 0xf7, 0xc3,
+    ];
+    assert!(bypassed(&again));
+    // The branch leads to the load: it is displaced, so the detour is where the branch leads to.
+    again[13] = 0xf2;
+    assert!(!bypassed(&again));
+    assert!(!bypassed(&BOTH));
+}

@@ -75,8 +75,8 @@ pub enum RefusedBecause {
     /// An argument of a static probe that a clause uses.
     #[error("{0}")]
     Argument(String),
-    /// A system call at which nothing may fire.
-    #[error("system calls at {0} are not seen: {1}")]
+    /// A system call at which nothing may fire, or not always.
+    #[error("not all system calls at {0} are seen: {1}")]
     SystemCall(TargetAddress, &'static str),
     /// See [`crate::shims`].
     #[error("the program sets its signal mask here, where nanoprobe itself must intervene")]
