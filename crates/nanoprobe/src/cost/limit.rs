@@ -121,13 +121,13 @@ impl Limit {
             if kept.contains(&cost.probe) {
                 message(format_args!(
                     "maxcost: {} stays on: the jump of another probe lies inside of its patch",
-                    text_of(attached.known(), &cost.probe)
+                    named(attached.known(), &cost.probe)
                 ));
                 continue;
             }
             message(format_args!(
                 "maxcost: {} is off: {} hits/s x {:.1} ns = {} % of a processor, all may take {} %",
-                text_of(attached.known(), &cost.probe),
+                named(attached.known(), &cost.probe),
                 thousands(cost.rate),
                 cost.ns,
                 percent(cost.share()),
@@ -137,12 +137,21 @@ impl Limit {
         for probe in &others {
             message(format_args!(
                 "maxcost: {} is off: it shares a patch with one that is",
-                text_of(attached.known(), probe)
+                named(attached.known(), probe)
             ));
         }
         self.off.extend(dear);
         self.off.extend(others);
         Ok(())
+    }
+}
+
+/// A probe, with its process where there are several.
+fn named(known: &Known, probe: &Name) -> String {
+    let text = text_of(known, probe);
+    match known.process().filter(|_| known.is_member()) {
+        Some(process) => format!("{text} in process {}", process.pid()),
+        None => text,
     }
 }
 

@@ -26,6 +26,11 @@ const IDLE: Duration = Duration::from_millis(1);
 const REST: Duration = Duration::from_micros(200);
 const REST_MAX: Duration = Duration::from_millis(20);
 
+/// What `-x maxcost` permits in one process.
+fn limit_of(compiled: &Compiled) -> Option<Limit> {
+    compiled.options().tracing.max_cost.map(Limit::new)
+}
+
 impl<'a> Trace<'a> {
     /// What the first process has done since the last round.
     pub(super) fn round(&mut self, attached: &mut Attached) -> Result<(), anyhow::Error> {
@@ -169,6 +174,8 @@ impl<'a> Trace<'a> {
             traced,
         } = ready;
         let name = name_of(prepared.known());
+        // Made before the first hit, which it must not count as one of a shorter time.
+        let limit = limit_of(&compiled);
         match prepared.begin_after(leader) {
             Ok((session, begun)) => {
                 self.verbose(format_args!(
@@ -178,7 +185,7 @@ impl<'a> Trace<'a> {
                     begun.patches
                 ));
                 pauses.add(&begun.pauses);
-                let mut member = self.member(session, &compiled);
+                let mut member = self.member(session, limit);
                 member._traced = Some(traced);
                 self.places_of(&mut member)?;
                 members.compiled.insert(pid, compiled);
@@ -196,11 +203,11 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    fn member(&self, session: Attached, compiled: &Compiled) -> Member<'a> {
+    fn member(&self, session: Attached, limit: Option<Limit>) -> Member<'a> {
         Member {
             session,
             told: Told::of_member(self.arguments, self.sources),
-            limit: compiled.options().tracing.max_cost.map(Limit::new),
+            limit,
             numbers: OfProcess::new(),
             _traced: None,
         }
@@ -232,7 +239,8 @@ impl<'a> Trace<'a> {
         let Some(compiled) = members.compiled.get(&root).cloned() else {
             return Ok(());
         };
-        let begun = Prepared::new(compiled.clone(), acquired).and_then(|prepared| match self.is_set {
+        let limit = limit_of(&compiled);
+        let begun = Prepared::new(compiled, acquired).and_then(|prepared| match self.is_set {
             true => prepared.begin_after(attached),
             false => prepared.begin(),
         });
@@ -244,7 +252,7 @@ impl<'a> Trace<'a> {
                     stood(&begun.pauses),
                     begun.patches
                 ));
-                let member = self.member(session, &compiled);
+                let member = self.member(session, limit);
                 members.list.push(member);
             }
             Err(SessionError::Interrupted) => {}
