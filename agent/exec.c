@@ -9,16 +9,17 @@
  *            call itself, untraced.
  *
  * The wait ends without an answer if the tracer's heartbeat is old, or after NP_EXEC_WAIT_NS. The thread then makes its
- * call untraced, and counts that. It never waits for a tracer that has ended: that one has no heartbeat.
+ * call untraced, and counts that. It waits five seconds at most for a tracer that has ended: that one has no heartbeat.
+ * On a busy machine, many programs before this one may take a minute.
  *
  * A child of vfork runs in its parent's memory, with its parent's thread pointer. Nothing here depends on either. */
 #include "exec.h"
 #include "ring.h"
 #include "syscalls.h"
 
-#define NP_EXEC_WAIT_NS 5000000000UL
+#define NP_EXEC_WAIT_NS 60000000000UL
 #define NP_EXEC_NAP_NS 200000UL
-#define NP_EXEC_LOOKS 100000u
+#define NP_EXEC_LOOKS 300000u
 #define NP_AT_FDCWD (-100)
 enum { NP_EXEC_FUTEX_WAIT = 0, NP_EXEC_FUTEX_WAKE = 1 };
 

@@ -421,7 +421,7 @@ impl Attachment {
 
     /// Starts the heartbeat, which goes on until the returned value is dropped.
     pub(crate) fn heartbeat(&self) -> Option<Heartbeat> {
-        Some(Heartbeat::start(self.arena.clone()?))
+        Some(Heartbeat::start(vec![self.arena.clone()?]))
     }
 
     /// The lent thread pointer, see [`LENT_THREAD_POINTER`].

@@ -26,14 +26,17 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Starts the heartbeat. If no thread can be started there is none, and the target waits for a shorter time.
-    pub fn start(arena: Arc<ArenaMemory>) -> Heartbeat {
+    /// Starts the heartbeat in these arenas. If no thread can be started there is none, and the targets wait for a
+    /// shorter time.
+    pub(crate) fn start(arenas: Vec<Arc<ArenaMemory>>) -> Heartbeat {
         let over = Arc::new(AtomicBool::new(false));
         let until = over.clone();
         let beat = move || {
             while !until.load(Ordering::Acquire) {
-                // A damaged control block is found, and reported, by the code that works with it.
-                let _ = ControlBlock::open(arena.memory()).and_then(|block| block.beat(tsc()));
+                for arena in &arenas {
+                    // A damaged control block is found, and reported, by the code that works with it.
+                    let _ = ControlBlock::open(arena.memory()).and_then(|block| block.beat(tsc()));
+                }
                 std::thread::park_timeout(PERIOD);
             }
         };

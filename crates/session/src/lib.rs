@@ -80,6 +80,7 @@ pub use detach::{Carried, Detached, Standing, has_abandoned_arena, rehearse_rest
 pub use drain::Losses;
 pub use enable::Enabling;
 pub use error::SessionError;
+pub use heartbeat::Heartbeat;
 pub use names::NameError;
 pub use nanoprobe_patch::{Tactic, TrapForm};
 pub use nanoprobe_text::Patch;

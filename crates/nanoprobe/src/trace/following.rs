@@ -101,6 +101,7 @@ impl<'a> Trace<'a> {
             self.exit_status = self.exit_status.or(member.session.tracing().exit_status());
             if is_over {
                 let member = members.list.swap_remove(index);
+                let _alive = members.keep_alive(attached);
                 self.end_member(members, member)?;
             } else {
                 index += 1;
@@ -176,6 +177,7 @@ impl<'a> Trace<'a> {
         let name = name_of(prepared.known());
         // Made before the first hit, which it must not count as one of a shorter time.
         let limit = limit_of(&compiled);
+        let _alive = members.keep_alive(leader);
         match prepared.begin_after(leader) {
             Ok((session, begun)) => {
                 self.verbose(format_args!(
@@ -240,6 +242,7 @@ impl<'a> Trace<'a> {
             return Ok(());
         };
         let limit = limit_of(&compiled);
+        let _alive = members.keep_alive(attached);
         let begun = Prepared::new(compiled, acquired).and_then(|prepared| match self.is_set {
             true => prepared.begin_after(attached),
             false => prepared.begin(),

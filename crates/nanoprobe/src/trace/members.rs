@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use nanoprobe_export::Unplaced;
 use nanoprobe_lang::Program;
-use nanoprobe_session::{Attached, Compiled, Known, Programs, TracedProgram};
+use nanoprobe_session::{Attached, Compiled, Heartbeat, Known, Programs, TracedProgram};
 use nanoprobe_target::Process;
 
 use super::aggregating::needs_aggregations;
@@ -72,6 +72,11 @@ impl<'a> Members<'a> {
     /// Whether members live, or are about to begin.
     pub fn are_busy(&self) -> bool {
         !self.list.is_empty() || self.programs.is_waiting() || self.set.as_ref().is_some_and(Set::is_awaiting)
+    }
+
+    /// Shows all members, and the first process, a living tracer: another process is worked on for a while.
+    pub fn keep_alive(&self, first: &Attached) -> Heartbeat {
+        Attached::keep_alive(self.list.iter().map(|member| &member.session).chain([first]))
     }
 
     /// Whether something is to be done at once.

@@ -14,6 +14,7 @@ use super::tracing::{Arena, Tracing};
 use crate::arming::Armed;
 use crate::error::SessionError;
 use crate::followed::Followed;
+use crate::heartbeat::Heartbeat;
 use crate::placement::Changes;
 use crate::probes::Place;
 use crate::programs::Requests;
@@ -70,6 +71,17 @@ impl Attached {
             is_replaced: false,
             filled: false,
         }
+    }
+
+    /// Shows the processes of these sessions a living tracer until the result is dropped: it works on another process
+    /// meanwhile, maybe for seconds, and looks at none of these.
+    pub fn keep_alive<'s>(sessions: impl IntoIterator<Item = &'s Attached>) -> Heartbeat {
+        let presences = sessions.into_iter().filter_map(|session| session.presence.as_ref());
+        Heartbeat::start(
+            presences
+                .filter_map(|presence| presence.attachment.arena.clone())
+                .collect(),
+        )
     }
 
     /// What is known of the process.
