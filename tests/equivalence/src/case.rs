@@ -161,6 +161,10 @@ impl Bench {
                         continue;
                     }
                     let native = native.clone();
+                    if found.outcome.end == End::Endless && self.runs_long(which, &states[state], entry) {
+                        totals.endless += 1;
+                        continue;
+                    }
                     if self.looks_at_code(which, &laid, &states[state], entry)
                         || self.is_native_unstable(which, &laid, &states[state], entry, &native, lowest)
                     {

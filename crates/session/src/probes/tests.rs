@@ -102,7 +102,7 @@ fn an_offset_that_is_no_instruction_s_is_an_error_with_the_nearest() {
 #[test]
 fn who_asks_for_the_kernel_s_probes_is_told_where_to_look() {
     for (text, word) in [
-        ("syscall::open:entry", "libc"),
+        ("proc:::exec-success", "syscall::open*:entry"),
         ("fbt:::", "libc"),
         ("uprobe:bash:readline", "bpftrace"),
         ("interval:s:1", "tick-1s"),
@@ -111,7 +111,12 @@ fn who_asks_for_the_kernel_s_probes_is_told_where_to_look() {
         let hint = hint_for_elsewhere(&description(text)).unwrap();
         assert!(hint.contains(word), "{text}: {hint}");
     }
-    for text in ["pid7:a.out:open:entry", "tick-1s", "postgresql7:::query-start"] {
+    for text in [
+        "pid7:a.out:open:entry",
+        "tick-1s",
+        "postgresql7:::query-start",
+        "syscall::open:entry",
+    ] {
         assert_eq!(hint_for_elsewhere(&description(text)), None, "{text}");
     }
 }
@@ -127,7 +132,12 @@ fn who_puts_a_field_in_another_s_place_is_told_which() {
         let hint = hint_for_fields(&description(text)).unwrap();
         assert!(hint.contains(word), "{text}: {hint}");
     }
-    for text in ["pid7:a.out:open:entry", "tick-1s", "postgresql7:::query-start"] {
+    for text in [
+        "pid7:a.out:open:entry",
+        "tick-1s",
+        "postgresql7:::query-start",
+        "syscall::open:entry",
+    ] {
         assert_eq!(hint_for_fields(&description(text)), None, "{text}");
     }
 }

@@ -9,7 +9,31 @@ use crate::executor::Start;
 use crate::memory::{STACK_BYTES, write};
 use crate::sequence::Laid;
 
+/// A patched run has four seconds of processor time. Where each instruction traps, it takes up to 40,000 times as long
+/// as the native run (4 us instead of a tenth of a nanosecond). So the patched run of a native run that takes longer
+/// than this cannot be told from an endless one.
+const NATIVE_NS_MAX: u64 = 50_000;
+
+/// The processor time of this thread.
+fn processor_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes the time.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 impl Bench {
+    /// Whether the sequence runs so long that its patched run cannot be told from an endless one. The shortest of some
+    /// runs counts: the others may have been interrupted.
+    pub(super) fn runs_long(&mut self, which: usize, state: &State, entry: u64) -> bool {
+        let mut run = || {
+            let start = processor_ns();
+            self.run(which, state, entry, 1, &[]);
+            processor_ns() - start
+        };
+        (0..8).map(|_| run()).min().is_none_or(|ns| ns > NATIVE_NS_MAX)
+    }
+
     /// Whether only flags differ that an instruction of the sequence leaves undefined: they may depend on earlier
     /// instructions.
     pub(super) fn only_undefined_flags(&self, map: &FunctionMap, laid: &Laid, native: &Native, found: &Found) -> bool {
