@@ -6,7 +6,7 @@ use super::{Bench, Native, State};
 use crate::access;
 use crate::difference::Found;
 use crate::executor::Start;
-use crate::memory::{STACK_BYTES, write};
+use crate::memory::{BASES, STACK_BYTES, write};
 use crate::sequence::Laid;
 
 /// A patched run has four seconds of processor time. Where each instruction traps, it takes up to 40,000 times as long
@@ -65,7 +65,8 @@ impl Bench {
             && native.result.data == found.data
     }
 
-    /// Whether the sequence reads or writes code: its own code, which is patched, or the remains of other detours.
+    /// Whether the sequence reads or writes code: its own code, which is patched, or the remains of other detours of
+    /// either arena.
     pub(super) fn looks_at_code(&mut self, which: usize, laid: &Laid, state: &State, entry: u64) -> bool {
         let arena = &self.arenas[which];
         let (code, memory) = (arena.code(), arena.data()..arena.stack() + STACK_BYTES as u64);
@@ -86,7 +87,8 @@ impl Bench {
             };
             let accessed = access::addresses(bytes, rip, registers, state.registers.fs_base);
             accessed.iter().any(|address| {
-                let near = address.abs_diff(code) < 1 << 31;
+                // An address that is cut to 32 bits leads from the high arena to the detours of the low one.
+                let near = BASES.iter().any(|base| address.abs_diff(*base) < 1 << 31);
                 near && !memory.contains(address)
             })
         })
