@@ -1,28 +1,8 @@
 //! The tools that look at system calls, on a program that makes known ones.
 
-use std::path::Path;
-use std::process::Command;
-
-use nanoprobe_tests::command::run;
 use nanoprobe_tests::program::{Build, need_program, program};
-use nanoprobe_tests::tracer::nanoprobe;
 
-/// What a tool prints of the program's run, and what the program itself prints; words are separated by single blanks.
-#[track_caller]
-fn snooped(tool: &str, path: &Path, arguments: &[&str]) -> (Vec<String>, String) {
-    let results = tempfile::NamedTempFile::new().expect("a temporary file");
-    let mut traced = Command::new(nanoprobe());
-    traced.args(["tool", tool, "-o"]).arg(results.path());
-    traced.arg("-c").arg(path).args(arguments);
-    let finished = run(&mut traced).success();
-    for sign in ["drop", "missed", "error on enabled probe"] {
-        assert!(!finished.stderr.contains(sign), "{}", finished.stderr);
-    }
-    let text = std::fs::read_to_string(results.path()).expect("the results");
-    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let lines = text.lines().map(words).filter(|line| !line.is_empty());
-    (lines.collect(), finished.stdout)
-}
+use crate::tool_and_command;
 
 /// The number after a word of the program's output.
 #[track_caller]
@@ -37,7 +17,7 @@ fn number(stdout: &str, word: &str) -> String {
 fn opensnoop_shows_each_open_and_its_error() {
     let paths = [Some(program("snooped.c")), need_program("snooped.c", Build::Static)];
     for path in paths.into_iter().flatten() {
-        let (lines, stdout) = snooped("opensnoop", &path, &[]);
+        let (lines, stdout) = tool_and_command("opensnoop", &path.display().to_string(), &[]);
         let (process, file, folder) = (
             number(&stdout, "process"),
             number(&stdout, "file"),
@@ -61,24 +41,24 @@ fn opensnoop_shows_each_open_and_its_error() {
 
 #[test]
 fn killsnoop_shows_each_signal_that_is_sent() {
-    let (lines, stdout) = snooped("killsnoop", &program("snooped.c"), &[]);
+    let (lines, stdout) = tool_and_command("killsnoop", &program("snooped.c").display().to_string(), &[]);
     let process = number(&stdout, "process");
     let wanted = [
         "PID TID SIGNAL TO ERROR CALL".to_owned(),
         format!("{process} {process} 0 {process} 0 kill"),
-        format!("{process} {process} {} {process} 0 tgkill", libc_number("SIGUSR1")),
-        format!("{process} {process} {} -1000000 3 kill", libc_number("SIGTERM")),
+        format!("{process} {process} {} {process} 0 tgkill", signal_number("SIGUSR1")),
+        format!("{process} {process} {} -1000000 3 kill", signal_number("SIGTERM")),
     ];
     assert_eq!(lines, wanted);
 }
 
-fn libc_number(signal: &str) -> i32 {
+fn signal_number(signal: &str) -> i32 {
     signal.parse::<nix::sys::signal::Signal>().expect("a signal") as i32
 }
 
 #[test]
 fn gethostlatency_shows_each_name_and_result() {
-    let (lines, _) = snooped("gethostlatency", &program("snooped.c"), &[]);
+    let (lines, _) = tool_and_command("gethostlatency", &program("snooped.c").display().to_string(), &[]);
     assert_eq!(lines[0], "TID MICROSECONDS RETURNED CALL");
     let rests = lines[1..]
         .iter()

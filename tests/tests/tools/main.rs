@@ -20,9 +20,17 @@ fn tool(name: &str, mode: &str, arguments: &[&str]) -> Vec<String> {
     tool_on(name, &format!("{} {mode}", program("tools.cpp").display()), arguments)
 }
 
-/// The output lines of a tool on a command; words are separated by single blanks.
+/// The output lines of a tool on a command that prints OK; words are separated by single blanks.
 #[track_caller]
 fn tool_on(name: &str, command: &str, arguments: &[&str]) -> Vec<String> {
+    let (lines, stdout) = tool_and_command(name, command, arguments);
+    assert!(stdout.lines().any(|line| line == "OK"), "{stdout}");
+    lines
+}
+
+/// The output lines of a tool, and what the command itself prints.
+#[track_caller]
+fn tool_and_command(name: &str, command: &str, arguments: &[&str]) -> (Vec<String>, String) {
     let results = tempfile::NamedTempFile::new().expect("a temporary file");
     let mut traced = Command::new(nanoprobe());
     traced
@@ -31,7 +39,6 @@ fn tool_on(name: &str, command: &str, arguments: &[&str]) -> Vec<String> {
         .args(["-c", command])
         .args(arguments);
     let finished = run(&mut traced).success();
-    assert!(finished.stdout.lines().any(|line| line == "OK"), "{}", finished.stdout);
     for sign in ["drop", "missed", "error on enabled probe"] {
         assert!(!finished.stderr.contains(sign), "{}", finished.stderr);
     }
@@ -39,7 +46,7 @@ fn tool_on(name: &str, command: &str, arguments: &[&str]) -> Vec<String> {
     let lines = text
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    lines.filter(|line| !line.is_empty()).collect()
+    (lines.filter(|line| !line.is_empty()).collect(), finished.stdout)
 }
 
 /// The lines that end with this place of the program, each without the place.
