@@ -63,16 +63,22 @@ pid$target:$1:pthread_create:entry
 }
 
 /*
- * The argument has a pointer to the closure's table of virtual functions, in the second or third word. The table begins
- * with drop_in_place. Like the start function, it belongs to the program, and lies above the code.
+ * The argument has a pointer to the closure and one to its table of virtual functions, in the second and third word, in
+ * either order. Both can lie a little above the code: the closure is on the heap, which may begin there. A table is
+ * told by its words: drop_in_place or zero, a size, an alignment, which is a power of two, and a function of the program.
  */
 pid$target:$1:pthread_create:entry
 /self->rust && self->function/
 {
 	this->first = *(uint64_t *)copyin(self->argument + 8, 8);
 	this->second = *(uint64_t *)copyin(self->argument + 16, 8);
-	this->table = this->first > self->function && this->first - self->function < 0x10000000 ? this->first :
-	    this->second > self->function && this->second - self->function < 0x10000000 ? this->second : 0;
+	this->first = this->first > self->function && this->first - self->function < 0x10000000 ? this->first : 0;
+	this->second = this->second > self->function && this->second - self->function < 0x10000000 ? this->second : 0;
+	this->alignment = this->second ? *(uint64_t *)copyin(this->second + 16, 8) : 0;
+	this->call = this->second ? *(uint64_t *)copyin(this->second + 24, 8) : 0;
+	this->is_table = this->alignment && this->alignment <= 4096 && !(this->alignment & (this->alignment - 1)) &&
+	    this->call && this->call < this->second && this->second - this->call < 0x10000000;
+	this->table = this->is_table ? this->second : this->first;
 }
 
 pid$target:$1:pthread_create:entry
