@@ -50,7 +50,7 @@ impl DebugFile {
         {
             let found = roots.iter().find_map(|root| {
                 let file = open_inside(root, &path).ok()?;
-                let image = Image::from(Parts::of_debug_file(file, &path).ok()?);
+                let image = Image::from(Parts::of(file, &path).ok()?);
                 let is_same = build_id_of(&image, &path).as_ref() == Some(build_id);
                 is_same.then(|| (path.clone(), image))
             });
@@ -73,7 +73,7 @@ impl DebugFile {
                 let path = place.join(name);
                 let file = open_inside(root, &path).ok()?;
                 let same = file.try_clone().ok()?;
-                let image = Image::from(Parts::of_debug_file(file, &path).ok()?);
+                let image = Image::from(Parts::of(file, &path).ok()?);
                 // Computing the sum of a hole would take long.
                 (image.is_dense() && sum_of(&same) == Some(*crc)).then_some((path, image))
             })

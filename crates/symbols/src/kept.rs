@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::IntoRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::buffer::spare_capacity;
@@ -15,28 +16,46 @@ const OPEN_FILES_MAX: usize = 128;
 static OPEN_FILES: AtomicUsize = AtomicUsize::new(0);
 
 /// A file that stays open, and is counted in [`OPEN_FILES`].
+///
+/// The library keeps files open in somebody's program, which may close all descriptors, as daemons do, and get the same
+/// number for a file of its own. So each read is of the file that was opened, or yields nothing, and a descriptor that
+/// shows another file is not closed.
 pub(crate) struct Kept {
-    file: File,
+    /// Always there until it is dropped.
+    file: Option<File>,
     identity: FileIdentity,
 }
 
 impl Kept {
     /// Keeps a file that [`may_keep_one_more`] has counted, with its identity when it was opened.
     pub fn new(file: File, identity: FileIdentity) -> Kept {
-        Kept { file, identity }
+        Kept {
+            file: Some(file),
+            identity,
+        }
     }
 
     /// The bytes of a range, if the file is unchanged since it was opened.
     pub fn read(&self, range: Range<u64>) -> Option<Vec<u8>> {
-        let bytes = read(&self.file, range)?;
-        let now = FileIdentity::of(&self.file.metadata().ok()?);
-        (now == self.identity).then_some(bytes)
+        let bytes = read(self.file.as_ref()?, range)?;
+        (self.now() == Some(self.identity)).then_some(bytes)
+    }
+
+    /// What the descriptor shows now.
+    fn now(&self) -> Option<FileIdentity> {
+        let metadata = self.file.as_ref()?.metadata().ok()?;
+        Some(FileIdentity::of(&metadata))
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
         OPEN_FILES.fetch_sub(1, Ordering::Relaxed);
+        let place = |identity: FileIdentity| (identity.device, identity.inode);
+        let is_ours = self.now().map(place) == Some(place(self.identity));
+        if let Some(file) = self.file.take().filter(|_| !is_ours) {
+            let _not_ours = file.into_raw_fd();
+        }
     }
 }
 
@@ -64,4 +83,43 @@ pub(crate) fn read(file: &File, range: Range<u64>) -> Option<Vec<u8>> {
     // A file that ends early yields fewer bytes.
     bytes.truncate(length);
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::{AsRawFd, OwnedFd};
+
+    use super::*;
+
+    #[test]
+    fn a_descriptor_that_the_program_took_over_is_neither_read_nor_closed() {
+        let temporary = |text: &[u8]| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(text).unwrap();
+            file
+        };
+        let (ours, theirs) = (temporary(b"ours"), temporary(b"theirs"));
+        let identity = FileIdentity::of(&ours.metadata().unwrap());
+        assert!(may_keep_one_more());
+        let kept = Kept::new(ours.try_clone().unwrap(), identity);
+        assert_eq!(kept.read(0..4).as_deref(), Some(&b"ours"[..]));
+
+        let mut descriptor = OwnedFd::from(ours);
+        rustix::io::dup2(&theirs, &mut descriptor).unwrap();
+        let number = descriptor.as_raw_fd();
+        assert!(may_keep_one_more());
+        let taken = Kept::new(File::from(descriptor), identity);
+        assert_eq!(taken.read(0..4), None);
+        drop(taken);
+        let path = format!("/proc/self/fd/{number}");
+        assert_eq!(std::fs::read(path).unwrap(), b"theirs");
+        // This one is closed. Another thread may open a file that gets its number.
+        let number = kept.file.as_ref().map(AsRawFd::as_raw_fd).unwrap();
+        let shown = || std::fs::read_link(format!("/proc/self/fd/{number}")).ok();
+        let ours = shown();
+        assert!(ours.is_some());
+        drop(kept);
+        assert_ne!(shown(), ours);
+    }
 }

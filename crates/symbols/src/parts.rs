@@ -6,16 +6,16 @@
 //!   sections         as the section headers say, without those that have no bytes in the file
 //!        |
 //!        v   overlapping ranges are merged; long holes of the file are left out
-//!   parts            read at once, or on demand (large sections that are not mapped: DWARF)
+//!   parts            read at once, or on demand (large sections that are not mapped: DWARF, symbols)
 //!        |
 //!        v   of the largest parts, on demand
 //!   windows          its sections; of a large one without code (snapshots, tables of Unicode) a piece
 //! ```
 //!
-//! Large parts are forgotten after planning, and read again on demand. By then the file may have changed: it is
-//! compared by [`FileIdentity`] after each read, and a changed file yields nothing. An owner who resets the time of
-//! the last write deceives that comparison. So no reader relies on an earlier read; each read checks its own bounds.
-//! And no text is patched where the process's memory differs from the file.
+//! The parts of a file that is kept open are forgotten after planning, and read again on demand. By then the file may
+//! have changed: it is compared by [`FileIdentity`] after each read, and a changed file yields nothing. An owner who
+//! resets the time of the last write deceives that comparison. So no reader relies on an earlier read; each read checks
+//! its own bounds. And no text is patched where the process's memory differs from the file.
 //!
 //! So memory and time are bounded by the data that the file really stores, not by the file's length or headers: a
 //! hole is read as zeros only if it is short compared with the data around it.
@@ -45,8 +45,10 @@ const HEADER_BYTES: u64 = 64;
 const PAGE: u64 = 4096;
 /// Sections that are not mapped are read at once if they have at most this size.
 const SMALL_BYTES: u64 = 64 << 10;
-/// Larger parts are read by windows, because a few of these may be enough.
+/// A file with a larger part is kept open.
 const LARGE_BYTES: u64 = 16 << 20;
+/// Of a file that is kept open, larger parts are read by windows, because a few of these may be enough.
+const WINDOWED_BYTES: u64 = 256 << 10;
 /// The size of one read of bytes that are only searched.
 const SCANNED_BYTES: usize = 1 << 20;
 /// A hole is read as zeros if it has at most as many bytes as the data so far plus this number.
@@ -83,16 +85,6 @@ struct Wanted {
 impl Parts {
     /// Reads the headers of an ELF file, and the parts that they describe. `path` is for messages.
     pub fn of(file: File, path: &Path) -> Result<Parts, Error> {
-        Parts::read(file, path, false)
-    }
-
-    /// Reads a separate debug file in the same way. Nothing of it is mapped in a process, so no large section is read
-    /// at once.
-    pub fn of_debug_file(file: File, path: &Path) -> Result<Parts, Error> {
-        Parts::read(file, path, true)
-    }
-
-    fn read(file: File, path: &Path, is_debug_file: bool) -> Result<Parts, Error> {
         let io = |source| Error::Io {
             path: path.into(),
             source,
@@ -113,7 +105,7 @@ impl Parts {
         if metadata.len() > FILE_BYTES_MAX {
             return Err(unreadable("larger than 4 GiB"));
         }
-        let (wanted, sections) = wanted(&file, &header, metadata.len(), is_debug_file);
+        let (wanted, sections) = wanted(&file, &header, metadata.len());
         let wanted = merged(wanted);
         let pieces = pieces(&file, metadata.len());
         let mut parts = Parts {
@@ -127,7 +119,7 @@ impl Parts {
         let is_kept = wanted.iter().any(is_put_off) && may_keep_one_more();
         for wanted in wanted {
             for range in present(&wanted.range, &pieces) {
-                let has_windows = is_kept && is_large(&range);
+                let has_windows = is_kept && range.end - range.start >= WINDOWED_BYTES;
                 let part = Part {
                     windows: Windows::of(has_windows.then_some(&range), &sections),
                     range,
@@ -243,7 +235,7 @@ impl Parts {
 }
 
 /// The ranges of a file to which its headers give a meaning, and its sections.
-fn wanted(file: &File, header: &[u8], file_bytes: u64, is_debug_file: bool) -> (Vec<Wanted>, Vec<SectionRange>) {
+fn wanted(file: &File, header: &[u8], file_bytes: u64) -> (Vec<Wanted>, Vec<SectionRange>) {
     let mut found = Vec::new();
     let mut ranges = Vec::new();
     let mut want = |offset: u64, bytes: u64, is_put_off: bool| {
@@ -297,7 +289,7 @@ fn wanted(file: &File, header: &[u8], file_bytes: u64, is_debug_file: bool) -> (
         }
         let bytes = section.sh_size(ENDIAN);
         let is_mapped = section.sh_flags(ENDIAN).0 & elf::SHF_ALLOC.0 != 0;
-        let is_put_off = (is_debug_file || kind == elf::SHT_PROGBITS) && !is_mapped && bytes > SMALL_BYTES;
+        let is_put_off = !is_mapped && bytes > SMALL_BYTES;
         want(section.sh_offset(ENDIAN), bytes, is_put_off);
         ranges.push(SectionRange {
             range: section.sh_offset(ENDIAN)..section.sh_offset(ENDIAN).saturating_add(bytes),

@@ -3,6 +3,7 @@
 use nanoprobe_patch::RESTART;
 
 use crate::Patch;
+use crate::origins::sort;
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
@@ -24,9 +25,7 @@ struct Addresses(Vec<(u64, u64)>);
 impl Addresses {
     /// If several moves have the same address, the last one counts.
     fn of(mut all: Vec<(u64, u64)>) -> Addresses {
-        all.reverse();
-        all.sort_by_key(|(address, _)| *address);
-        all.dedup_by_key(|(address, _)| *address);
+        sort(&mut all, &|_, later| later);
         Addresses(all)
     }
 

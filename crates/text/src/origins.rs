@@ -15,7 +15,7 @@ pub fn redirects<'a>(patches: impl Iterator<Item = &'a Patch>) -> Vec<(u64, u64)
         let redirects = patch.built.redirects.iter();
         all.extend(redirects.map(|redirect| (redirect.from.0, redirect.to.0)));
     }
-    sort(&mut all, |_, later| later);
+    sort(&mut all, &|_, later| later);
     all
 }
 
@@ -27,7 +27,7 @@ pub fn origins<'a>(patches: impl Iterator<Item = &'a Patch>) -> Vec<(u64, u64)> 
         .flat_map(|patch| origins_of(patch.detour, &patch.built))
         .collect();
     // One detour may begin where another detour ends.
-    sort(&mut all, |earlier, later| if later == 0 { earlier } else { later });
+    sort(&mut all, &|earlier, later| if later == 0 { earlier } else { later });
     all
 }
 
@@ -44,8 +44,8 @@ pub fn origins_of(detour: TargetAddress, built: &Built) -> impl Iterator<Item = 
 }
 
 /// Sorts by address. `of` merges the earlier and the later of two entries at one address.
-fn sort(all: &mut Vec<(u64, u64)>, of: impl Fn(u64, u64) -> u64) {
-    // This sort is stable, and quick if most entries are in order.
+pub fn sort(all: &mut Vec<(u64, u64)>, of: &dyn Fn(u64, u64) -> u64) {
+    // This sort is stable, and quick if most entries are in order. Its code is large, so all callers share it.
     all.sort_by_key(|(address, _)| *address);
     all.dedup_by(|later, earlier| {
         let is_same = later.0 == earlier.0;

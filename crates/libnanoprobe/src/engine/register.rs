@@ -106,6 +106,7 @@ impl Engine {
             .and_then(|()| self.watch_libraries(&spots))
             .and_then(|()| self.follow(&spots))
             .and_then(|()| self.check(&spots, &demands));
+        self.own.forget_new_bytes();
         if let Err(error) = result {
             let _ = self.withdraw(&spots, true);
             return Err(error);

@@ -4,7 +4,6 @@
 //! watchpoint the kernel counts accesses, and the hit path counts handlers that ran. The difference is what was
 //! missed.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use nanoprobe_arena::registry::{ENABLED, Row, UNCOUNTED};
@@ -27,11 +26,18 @@ pub struct Watchpoint {
     id: u64,
 }
 
-/// The watchpoints by the address of the caller's structure.
+/// The watchpoints: at most one for each debug register.
 #[derive(Default)]
 pub struct Watchpoints {
-    all: BTreeMap<usize, Watchpoint>,
+    all: Vec<Watchpoint>,
     has_tried: bool,
+}
+
+impl Watchpoints {
+    /// The index of the watchpoint that a structure of the caller describes.
+    fn index_of(&self, owner: usize) -> Option<usize> {
+        self.all.iter().position(|one| one.watch.owner as usize == owner)
+    }
 }
 
 /// A watchpoint that was unregistered. It may be dropped only when no thread is in its handler.
@@ -96,7 +102,7 @@ impl Engine {
     /// The watchpoint is registered already; another watchpoint is on these bytes; no debug register is free.
     pub fn register_watch(&mut self, mut watch: Box<hit::Watch>, mut place: Place) -> Result<(), Error> {
         let owner = watch.owner as usize;
-        if self.watches.all.contains_key(&owner) {
+        if self.watches.index_of(owner).is_some() {
             return Err(Error::Registered);
         }
         let overlaps = |other: &Watchpoint| {
@@ -105,7 +111,7 @@ impl Engine {
                 && other.address < place.address + place.length
                 && place.address < other.address + other.length
         };
-        if self.watches.all.values().any(overlaps) {
+        if self.watches.all.iter().any(overlaps) {
             return Err(Error::Watched(TargetAddress(place.address)));
         }
         if !self.watches.has_tried {
@@ -142,7 +148,7 @@ impl Engine {
         } else {
             Ok(())
         };
-        self.watches.all.insert(owner, watchpoint);
+        self.watches.all.push(watchpoint);
         if let Err(error) = begun {
             if let Ok(withdrawn) = self.withdraw_watch(owner) {
                 self.numbers.free.push(withdrawn.wait());
@@ -157,7 +163,8 @@ impl Engine {
     /// # Errors
     /// The watchpoint is not registered.
     pub fn withdraw_watch(&mut self, owner: usize) -> Result<WithdrawnWatch, Error> {
-        let found = self.watches.all.remove(&owner).ok_or(Error::NotRegistered)?;
+        let found = self.watches.index_of(owner).ok_or(Error::NotRegistered)?;
+        let found = self.watches.all.swap_remove(found);
         let Watchpoint { watch, breakpoint, .. } = found;
         hit::withdraw_watch(&watch);
         self.shown.clear(watch.index);
@@ -179,7 +186,9 @@ impl Engine {
     /// # Errors
     /// The watchpoint is not registered.
     pub fn enable_watch(&mut self, owner: usize, enabled: bool) -> Result<(), Error> {
-        let found = self.watches.all.get_mut(&owner).ok_or(Error::NotRegistered)?;
+        let found = self.watches.index_of(owner);
+        let found = found.and_then(|index| self.watches.all.get_mut(index));
+        let found = found.ok_or(Error::NotRegistered)?;
         // The handler is switched on before the processor, and off after it, so that no access is seen without its
         // handler.
         if enabled {
@@ -196,19 +205,22 @@ impl Engine {
 
     /// The state of the watchpoint that a structure describes.
     pub fn watch_state(&self, owner: usize) -> Option<WatchState> {
-        self.watches.all.get(&owner).map(Watchpoint::state)
+        self.watches
+            .all
+            .get(self.watches.index_of(owner)?)
+            .map(Watchpoint::state)
     }
 
     /// The states of all watchpoints, ascending by address.
     pub fn watch_states(&self) -> Vec<WatchState> {
-        let mut states: Vec<WatchState> = self.watches.all.values().map(Watchpoint::state).collect();
+        let mut states: Vec<WatchState> = self.watches.all.iter().map(Watchpoint::state).collect();
         sort_by_number(&mut states, |state| state.place.address);
         states
     }
 
     /// Opens the watchpoints of a child of fork, which has its own events.
     pub(super) fn watches_forked(&mut self) -> Result<(), Error> {
-        for watchpoint in self.watches.all.values_mut() {
+        for watchpoint in &mut self.watches.all {
             let counted = watchpoint.state().hits;
             watchpoint.watch.lost.store(0, Ordering::Relaxed);
             watchpoint.breakpoint.forked(counted)?;

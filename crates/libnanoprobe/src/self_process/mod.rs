@@ -45,6 +45,8 @@ pub struct Own {
     loaded: Loaded,
     /// The map has been read since the engine was locked.
     is_fresh: bool,
+    /// Modules were read since bytes were last released.
+    has_new: bool,
     /// Where the linker's modules began, in whole pages, when the map was last read.
     starts: Vec<u64>,
 }
@@ -63,6 +65,7 @@ impl Own {
             has_shadow_stack: has_shadow_stack(std::process::id() as i32),
             loaded: Loaded::default(),
             is_fresh: false,
+            has_new: false,
             starts: Vec::new(),
             executable: std::fs::read_link("/proc/self/exe").map_err(refused("reading /proc/self/exe"))?,
         })
@@ -104,10 +107,19 @@ impl Own {
         let changes = self.modules.update(pid, map, &self.memory, &self.executable);
         changes.gone.iter().for_each(|module| self.names.forget(*module));
         self.is_fresh = true;
+        self.has_new |= changes.first_new < self.modules.list().len();
         if let Some(starts) = std::mem::take(&mut self.loaded).is_known() {
             self.starts = starts;
         }
         changes
+    }
+
+    /// Releases the bytes of files that were read for new modules: the search for signal calls reads all of their code,
+    /// of which little is needed later. Other registrations keep what they read, because the next one may need it.
+    pub fn forget_new_bytes(&mut self) {
+        if std::mem::take(&mut self.has_new) {
+            self.modules.forget_bytes();
+        }
     }
 
     /// Whether the entry for an address is up to date without reading the map. It is if the map was read since the

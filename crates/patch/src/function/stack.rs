@@ -200,7 +200,8 @@ fn states(nodes: &[Node], entries: &[usize]) -> Vec<State> {
     let mut states: Vec<Option<State>> = vec![None; nodes.len()];
     let mut factory = InstructionInfoFactory::new();
     let kept: BTreeSet<u64> = gather(nodes.iter().filter_map(|node| kept_at(&node.code, true)));
-    let copies: BTreeSet<u32> = gather(nodes.iter().filter_map(|node| copied(&node.code, true)));
+    let made = nodes.iter().filter_map(|node| copied(&node.code, true));
+    let copies = made.fold(0u32, |set, register| set | bit(register));
     let mut pending: Vec<usize> = Vec::new();
     // Instructions that are entered from elsewhere in another way come last: with a stack, unless something else leads
     // there.
@@ -221,7 +222,7 @@ fn states(nodes: &[Node], entries: &[usize]) -> Vec<State> {
             }
             // Two ways join that the function never takes in the same run. Then the use decides, as for an unknown
             // value.
-            let comes_back = copied(&node.code, false).is_some_and(|register| copies.contains(&register));
+            let comes_back = copied(&node.code, false).is_some_and(|register| copies & bit(register) != 0);
             if comes_back && get(behind, RSP) == NUMBER {
                 behind = set(behind, RSP, UNKNOWN);
             }
@@ -261,6 +262,11 @@ fn copied(code: &iced_x86::Instruction, is_made: bool) -> Option<u32> {
         && code.op_kind(stack) == OpKind::Register
         && code.op_register(stack) == Register::RSP;
     number_of(code.op_register(copy)).filter(|_| is_copy)
+}
+
+/// A set of one register, by its number.
+fn bit(register: u32) -> u32 {
+    1u32.checked_shl(register).unwrap_or(0)
 }
 
 /// For each instruction: whether every way onward uses rsp as a stack before setting it.
