@@ -1,4 +1,5 @@
-/* System calls: which clauses fire at a `syscall`, whose number only the thread that executes it knows.
+/* System calls: which clauses fire at a `syscall` instruction. Only the thread that executes it knows the call's
+ * number.
  *
  *     detour before the call    np_call_begin   remembers {stack pointer, address, number}     where a return is probed
  *                               np_call_entry   each clause: number -> enabling -> handler
@@ -71,7 +72,7 @@ NP_ENTRY void np_call_end(struct np_context *context)
 	context->call_number = (u32)np_minimum(number, NP_CALL_NUMBERS);
 }
 
-/* result = the handler to call; 0: none. The enabling of the number becomes the one that is served. */
+/* result = the handler to call; 0: none. The number's enabling becomes the enabling that is served. */
 NP_INLINE void select(struct np_context *context, u64 number)
 {
 	const struct np_call_site *site = site_of(context);

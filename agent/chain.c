@@ -6,14 +6,14 @@
  *   - the signal frame already lies where our own action put it (the tracer installs ours with the program's SA_ONSTACK
  *     for that reason);
  *   - the handler returns to the program's own restorer, so that no address of ours stays on the stack. A thread may
- *     sleep for hours above the remains of a frame, and with our address in them it would seem to return to us. Where
- *     there is a shadow stack, which holds the address of our restorer, the handler returns to that one;
- *   - SA_RESETHAND is carried out in our record of the action, and not at all in a forked child that is not
- *     followed, which must not write there;
+ *     sleep for hours above the remains of a frame, and with our address in them it would seem to return to us. A
+ *     shadow stack, where there is one, holds the address of our restorer, so there the handler returns to ours;
+ *   - SA_RESETHAND changes only our record of the action. In a forked child that is not followed it changes nothing,
+ *     since such a child must not write the record;
  *   - SIGTRAP, SIGILL, SIGSEGV and SIGBUS are not blocked while the handler runs, whatever the action says: the handler
  *     may meet our traps;
- *   - where system calls are not allowed, the action's mask is not blocked while its handler runs, and the signal
- *     itself is.
+ *   - where system calls are not allowed, only the signal itself is blocked while the action's handler runs, not the
+ *     action's mask.
  *
  * A program that must die does so by the same signal. The default action is restored and the same siginfo is
  * queued again. So the kernel delivers the signal when our handler returns, with the interrupted registers

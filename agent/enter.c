@@ -12,14 +12,15 @@
  * that are gone, while all threads are stopped (docs/design/threads.md).
  *
  *     1. claim a slot: compare-and-swap its key from 0 or NP_SLOT_ENDED to ours, unless there is one with ours. A slot
- *        may be ours without a context: there was none left then, or only the thread's signal mask was of interest
+ *        may be ours without a context: no context was left then, or only the thread's signal mask was of interest
  *        (shims.c).
  *     2. claim a context: one whose thread is gone, by its bit in contexts_ended; else a new one, counted in the
  *        control block, but never beyond those that are ready. The tracer makes more of them free while threads come,
  *        so a thread that finds none now misses this hit, and asks again at the next one.
  *     3. write its identity, then publish it in the slot. A nested hit, in a signal handler that came since 1, may have
- *        published one already: then the thread has that one, and the one claimed here stays unused.
- *     4. exit() may have passed over the table between 1 and 3: look again, and take it back.
+ *        published one already: then the thread has the nested hit's context, and the context claimed here stays
+ *        unused.
+ *     4. exit() may have passed over the table between 1 and 3: look again, and take the slot back.
  *
  * A detour also comes here when it finds that handlers are already running in its thread. Usually a
  * signal has interrupted them. Then the detour is deeper in the stack than they are. But a

@@ -9,8 +9,8 @@
  *            call itself, untraced.
  *
  * The wait ends without an answer if the tracer's heartbeat is old, or after NP_EXEC_WAIT_NS. The thread then makes its
- * call untraced, and counts that. It waits five seconds at most for a tracer that has ended: that one has no heartbeat.
- * On a busy machine, many programs before this one may take a minute.
+ * call untraced, and counts that. A tracer that has ended has no heartbeat. For such a tracer it waits five seconds at
+ * most. On a busy machine, many programs before this one may take a minute.
  *
  * A child of vfork runs in its parent's memory, with its parent's thread pointer. Nothing here depends on either. */
 #include "exec.h"

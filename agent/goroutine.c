@@ -3,9 +3,8 @@
  *
  *     thread pointer + slot -> g of the stack in use -> m of the thread -> g of the goroutine -> its number
  *
- * On a stack of the runtime, on a signal stack, and in C code that Go has called, the first g is not that of the
- * goroutine, but its m is still that of the thread. Before a thread has an m, and in a thread of C, the slot holds
- * 0.
+ * On a stack of the runtime, on a signal stack, and in C code that Go has called, the first g is not the goroutine's,
+ * but its m is still the thread's. Before a thread has an m, and in a thread of C, the slot holds 0.
  */
 #include "agent.h"
 #include "guard.h"

@@ -7,12 +7,12 @@
 
 enum np_hotspot_kind { NP_HOTSPOT_INTERPRETED, NP_HOTSPOT_COMPILED, NP_HOTSPOT_WRAPPER, NP_HOTSPOT_STUB };
 
-/* What the code cache has at an address. */
+/* The code that the code cache holds at an address. */
 struct np_hotspot_code {
 	u64 kind;
 	u64 blob;               /* 0: it is not known which one */
 	u64 frame_bytes;        /* with the return address; 0: the frame has no fixed size */
-	i64 scope;              /* where the function at the pc, or the one around it, is described; 0: nowhere */
+	i64 scope;              /* the description of the function at the pc, or of the function around it; 0: none */
 	u64 object;             /* the method of the next frame; or the address of the blob's name */
 	u64 position;           /* the place in that method's bytecodes; before that, the place in the code */
 };

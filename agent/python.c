@@ -6,9 +6,9 @@
  * 3.11 on a part of each call lies in the native frame, on the C stack: then only Python frames that fit the native
  * frame are taken. Up to 3.10 each call runs one frame, and both walks take the same steps.
  *
- * The thread is found by its pthread_t, which is its thread pointer: first among what the runtime says is running, then
- * in the list of all threads. Other threads change that list meanwhile, so it is read with a bound, and a thread that
- * is not found has no Python frames. */
+ * The thread is found by its pthread_t, which is its thread pointer: first among the threads that the runtime says are
+ * running, then in the list of all threads. Other threads change that list meanwhile, so it is read with a bound, and a
+ * thread that is not found has no Python frames. */
 #include "runtimes.h"
 
 #define NP_PYTHON_THREADS_MAX 1024

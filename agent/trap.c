@@ -34,8 +34,8 @@ static u64 redirect(u64 from)
 	return np_redirect_before(from, &found) && found.from == from ? found.to : 0;
 }
 
-/* Lets the thread continue in our code after a fault of our own. The frame looks like that of a trap which was
- * redirected: the tracer knows that it needs no one any more (crates/session/src/detach/stacks.rs). */
+/* Lets the thread continue in our code after a fault of our own. The frame then looks like the frame of a redirected
+ * trap, so the tracer knows that our handler has done its work (crates/session/src/detach/stacks.rs). */
 NP_INLINE void resume(struct np_ucontext *ucontext, u64 at)
 {
 	ucontext->rip = at;

@@ -142,7 +142,8 @@ static u32 position(struct np_context *context, const struct np_v8 *v8, u64 func
 	/* The function may have got optimised code, while this call still runs the older one. */
 	if (contains(context, v8, data, pc, &kind, &offset))
 		return kind == v8->code_baseline ? NP_V8_BASELINE | offset : NP_POSITION_NONE;
-	/* A loop's optimised code goes on in the interpreter's frame, whose offset is then that of its start. */
+	/* A loop's optimised code continues in the interpreter's frame. The frame's offset is then the offset of the loop's
+	 * start. */
 	if (is_made || !np_stack_word(context, fp + (u64)(i64)v8->frame_bytecode, &bytecode) ||
 	    !np_stack_word(context, fp + (u64)(i64)v8->frame_offset, &offset) || !is_small(offset) ||
 	    type_of(context, v8, bytecode) != v8->bytecode_type)

@@ -53,7 +53,7 @@ struct np_context {
 	u64 fault_address;
 	/* 64: identity */
 	u64 control;            /* address of struct np_control */
-	/* address of a u32 that holds the id of the thread that uses this context now; that of `tid` if unknown */
+	/* address of a u32 that holds the id of the thread that uses this context now; if unknown, the address of `tid` */
 	u64 tid_address;
 	u32 tid;
 	u32 index;
@@ -107,15 +107,14 @@ struct np_context {
 	u64 reserved3[7];
 	/* 640: system calls */
 	struct np_call calls[NP_CALLS];
-	struct np_enabling called; /* 832: the enabling being served at a system call: that of its number, at its site */
+	struct np_enabling called; /* 832: the enabling that is served at a system call, by the call's number and site */
 	u32 call_number;        /* of the call that has returned, at most NP_CALL_NUMBERS; NP_CALL_NONE: it is not known */
 	u32 call_next;          /* the entry that a new call takes if none is free */
 	u64 call_scrap;         /* counts of numbers that no probe counts */
 	/* 920 .. 4095: free, but for NP_EXAMPLE_AGGREGATES in the example; static slots (u64 each) from NP_CONTEXT_SLOTS */
 };
 
-/* The stacks on which handlers run that were called on a small stack (Go's): private memory, of which a child has
- * a copy.
+/* Stacks for handlers that were called on a small stack (Go's): private memory, of which a child has a copy.
  *
  *     0       u64: a bit for each of the NP_ENTRY_STACKS that is in use
  *     4096    NP_ENTRY_STACKS stacks on which a thread looks for its context

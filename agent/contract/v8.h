@@ -3,9 +3,10 @@
 #define NANOPROBE_CONTRACT_V8_H
 
 /* V8's collector moves objects, so an address is no identity. A function is known by numbers that never change: its
- * heap, the number of its script, and its own number in the script. Their mix, and whether baseline code of it was
- * seen, is its key (`key_of` in v8.c). The address of its SharedFunctionInfo is where it was at the last hit. The
- * tracer reads there soon after, and believes what it reads only if that has the same key.
+ * heap, the number of its script, and its own number in the script. A mix of these numbers, and of whether baseline
+ * code of the function was seen, is its key (`key_of` in v8.c). An entry holds the address that the function's
+ * SharedFunctionInfo had at the last hit. The tracer reads that memory soon after, and uses the result only if it has
+ * the same key.
  *
  * A frame's object is NP_V8_FIRST_OBJECT + the index of its entry. Its position is
  *
@@ -18,7 +19,7 @@
 
 struct np_v8_object {
 	u64 key;                /* claimed once, and never changed; 0: free */
-	u64 address;            /* where it was last; 0: not yet written */
+	u64 address;            /* the last known address; 0: not yet written */
 };
 
 struct np_v8_objects {

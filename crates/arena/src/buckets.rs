@@ -1,9 +1,8 @@
 //! The buckets of `quantize`, `lquantize` and `llquantize`: which bucket a value goes to, and what a bucket holds.
 //!
-//! The arithmetic is DTrace's (`dtrace_aggregate_quantize` and its sisters; `llquantize` as in
-//! DTrace for Linux), with one difference. DTrace's `lquantize` looks only at the low 32 bits of a
-//! value; here a value outside of 32 bits is in the first or the last bucket. The agent's
-//! `buckets.c` does the same in C, and a test compares the two.
+//! The arithmetic is DTrace's (`dtrace_aggregate_quantize` and the functions beside it; `llquantize` as in DTrace for
+//! Linux), with one difference. DTrace's `lquantize` looks only at the low 32 bits of a value; here a value outside of
+//! 32 bits is in the first or the last bucket. The agent's `buckets.c` does the same in C, and a test compares the two.
 
 /// Buckets of `quantize`, [`QUANTIZE_ZERO`] in the middle.
 pub const QUANTIZE_BUCKETS: usize = 127;

@@ -1,9 +1,9 @@
 //! The memory that target and tracer share: its layout, and readers that trust none of it.
 //!
-//! The target runs our code and everybody else's in one address space, so a stray pointer may have
-//! written anything into the arena. The readers here take every byte as hostile. Sizes and offsets
-//! are checked before they are used. Every loop has a bound that does not come from the arena. A
-//! senseless structure is reported as [`Corrupt`]. No byte makes a reader panic, hang or read outside.
+//! The target runs our code and all other code in one address space, so a stray pointer may have written anything into
+//! the arena. The readers here take every byte as hostile. Sizes and offsets are checked before they are used. Every
+//! loop has a bound that does not come from the arena. A senseless structure is reported as [`Corrupt`]. No byte makes
+//! a reader panic, hang or read outside.
 //!
 //! * [`layout`] mirrors `agent/contract.h`; [`ContextPlan`] has the offsets in a thread's context.
 //! * [`Memory`] is access to an arena, [`Mapping`] a shared mapping, [`Bytes`] plain bytes.

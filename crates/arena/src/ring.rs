@@ -150,8 +150,8 @@ impl RingReader {
                 },
             }
         };
-        // This is not damage: the writer has overwritten what is at the tail. Then the head is too
-        // far away, or the size is a word in the middle of a newer record.
+        // This is not damage: the writer has overwritten the record at the tail. Then the head is too far away, or the
+        // size is a word in the middle of a newer record.
         if self.overtaken(memory)?.is_some() {
             return Ok(Look::Again);
         }

@@ -7,7 +7,7 @@
  *   FAULTS_SIZE=B     large enough: B bytes (default 1)
  *   FAULTS_WRITE=N    every N-th write(2) through the C library is delayed; 0: none
  *   FAULTS_DELAY=T    by T microseconds (default 1000)
- *   FAULTS_REPORT=1   at the end tell on stderr what was done
+ *   FAULTS_REPORT=1   print on stderr at the end how many mallocs failed and how many writes were delayed
  *
  * No symbol is interposed: the probes stand in the C library itself. So calls from within the library are seen,
  * too, and so are calls that the dynamic linker resolved before. System calls that the program makes without the C

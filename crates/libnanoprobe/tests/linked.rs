@@ -26,7 +26,7 @@ fn a_function_without_room_is_probed_by_a_short_jump() {
     assert_eq!(built.run(&program), "evict\n0 wrong, right\n");
 }
 
-/// A function without padding uses that of its neighbour, whose own probe may need it as well.
+/// A function without padding uses its neighbour's padding, which the neighbour's own probe may need as well.
 #[test]
 fn a_short_jump_leads_to_the_padding_of_a_neighbour() {
     let built = Built::new();

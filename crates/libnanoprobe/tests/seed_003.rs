@@ -18,9 +18,9 @@
 //! - 3.2, 5.2: "preemption is disabled". A program cannot keep the system from scheduling. So a
 //!   handler may be interrupted, may block, and its thread may wander to another processor;
 //!   whatever is tracked is the thread's, not the processor's.
-//! - 3.2: a fault that no fault handler deals with is fixed up by the kernel's exception tables. A
-//!   program has none. It is the program's own then, as if it had happened without probes. (Nor
-//!   would a page that is not resident be a fault here.)
+//! - 3.2: a fault that no fault handler deals with is fixed up by the kernel's exception tables. A program has no such
+//!   tables. The fault is then the program's own, as if it had happened without probes. (Nor would a page that is not
+//!   resident be a fault here.)
 //! - 3.3: opaque types for other architectures. There is one.
 //! - 4.3.2: `schedule()` and `do_exit()` are the kernel's; functions that do not return are
 //!   tested with pthread_exit and longjmp (`linked.rs`). The data of return probes is under no
@@ -105,7 +105,8 @@ statements! {
         section_3_the_user_must_supply_the_address;
         /// Handlers that a probe does not use are to be NULL.
         section_3_handlers_that_are_not_used_are_null;
-        /// Code of the infrastructure, and what it uses, as the exception handlers: registration fails with -EINVAL.
+        /// Registration fails with -EINVAL for code of the infrastructure, and for code that it uses, such as the
+        /// exception handlers.
         section_3_1_code_of_the_infrastructure_is_refused;
         /// Sanity checks of the architecture: certain instructions are unsafe to probe.
         section_3_1_instructions_that_are_unsafe_to_probe_are_refused;

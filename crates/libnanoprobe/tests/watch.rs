@@ -1,4 +1,5 @@
-//! Watchpoints: every access by every thread, with everything as it was; what is refused, and how.
+//! Watchpoints: every access by every thread is seen, and changes nothing else in the program; what is refused, and
+//! how.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;

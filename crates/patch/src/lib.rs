@@ -35,7 +35,7 @@
 //!
 //! 1. [`analyze`]: bytes of one function -> [`FunctionMap`]: where instructions start, which direct branches there are,
 //!    where the function is left ([`FunctionMap::exits`]). [`follow`]: control flow through it and its cold parts, so
-//!    that data among the code is never taken for it.
+//!    that data among the code is never taken for code.
 //! 2. [`plan()`]: map and [`Point`]s -> [`FunctionPlan`]: a [`RunPlan`] for each patch, a [`Refusal`] for each point
 //!    that cannot be placed. Functions may overlap: [`reconcile`] makes the runs of many plans disjoint.
 //! 3. [`NearSpace::place_with_fallbacks`]: a run -> the address of its detour, in a hole of the target's address space,

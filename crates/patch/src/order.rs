@@ -1,7 +1,7 @@
 //! Sorting and gathering that add few instructions to the binary.
 //!
 //! The standard library's sort is compiled anew for each type, at 4 KB each, and a `collect` into a tree sorts, too.
-//! Lists that are short, or sorted once, are sorted here, with one compiled sort for all types: that of the keys.
+//! Lists that are short, or sorted once, are sorted here. All types share one compiled sort, which sorts their keys.
 
 /// Lists up to this length are sorted without allocation.
 const SHORT: usize = 20;

@@ -12,7 +12,7 @@ pub const V8_BASELINE: u32 = 1 << 31;
 structure! {
     /// A function that was seen.
     V8Object = "np_v8_object" {
-        /// What it is known by; 0: the entry is free.
+        /// Identifies the function; 0: the entry is free.
         key: u64,
         /// Where its `SharedFunctionInfo` was last.
         address: u64,

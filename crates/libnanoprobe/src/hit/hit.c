@@ -129,7 +129,8 @@ static NP_PATH __attribute__((noinline)) int run_emulated(struct np_hit_thread *
 	return EMULATED;
 }
 
-/* Runs the pre-handlers or the post-handlers. Yields whether one of them wants the instruction skipped. */
+/* Runs the pre-handlers or the post-handlers. Yields whether one of the handlers asks for the instruction to be
+ * skipped. */
 static inline __attribute__((always_inline)) int run(struct np_hit_thread *self, const struct np_hit_site *site,
 						     const struct np_hit_list *list, struct np_regs *regs, int behind)
 {

@@ -2,8 +2,8 @@
  * agent/enter.c does the same for sessions.
  *
  * Where this cannot be found out, the hit counts as not left: on an alternate stack, and under seccomp, where the
- * kernel may not be asked. (The answer may be wrong, as in sessions, for a program that switches stacks in a
- * signal handler and is hit there. So may it for an alternate stack that lies above the thread's stack and disarms
+ * kernel may not be asked. (The answer may be wrong, as in sessions, for a program that switches stacks in a signal
+ * handler and is hit there. It may also be wrong for an alternate stack that lies above the thread's stack and disarms
  * itself, SS_AUTODISARM.)
  */
 #include "hit.h"

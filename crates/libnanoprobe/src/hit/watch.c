@@ -14,8 +14,8 @@
  * (TRAP_PERF_FLAG_ASYNC) and without information; and the second of two watchpoints that one instruction meets,
  * since a thread has at most one SIGTRAP pending. They are counted as the difference to the kernel's count.
  *
- * Some virtual machines lose, once in a million, what the processor says of a debug exception (DR6). The kernel
- * then takes it for an int1 and sends TRAP_BRKPT. If the thread has executed no int1, this is an access that the
+ * Some virtual machines lose the processor's report of a debug exception (DR6), once in a million exceptions. The
+ * kernel then takes it for an int1 and sends TRAP_BRKPT. If the thread has executed no int1, this is an access that the
  * kernel has not counted. If there is one watchpoint for data, the access is that one's. If there are several, the
  * access counts as missed by the first. A watchpoint for execution is met again anyway.
  *

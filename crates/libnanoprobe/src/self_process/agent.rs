@@ -276,7 +276,7 @@ impl Agent {
                 // next trap would kill the program.
                 mask: u64::MAX,
             };
-            // SAFETY: the control block is ours; the agent reads it only from the next line but one on.
+            // SAFETY: the control block is ours; the agent reads it only after our action is installed, below.
             unsafe {
                 if let Some(kept) = (*self.control).actions.get_mut(slot) {
                     *kept = before;

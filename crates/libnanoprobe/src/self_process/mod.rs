@@ -122,9 +122,9 @@ impl Own {
         }
     }
 
-    /// Whether the entry for an address is up to date without reading the map. It is if the map was read since the
-    /// engine was locked. It also is if the linker has loaded the module, and has neither loaded nor unloaded
-    /// anything since the last reading.
+    /// Whether the entry for an address is up to date without reading the map. It is up to date in two cases: the map
+    /// was read since the engine was locked; or the linker has loaded the module, and has neither loaded nor unloaded
+    /// anything since the map was last read.
     pub fn is_sure_of(&self, address: TargetAddress) -> bool {
         let is_the_linkers = || {
             let (module, _) = self.modules.find(address)?;

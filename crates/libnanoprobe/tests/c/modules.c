@@ -133,7 +133,7 @@ static void by_hand(char *const paths[2])
 		check(np_register_probe(&probe));
 		function(round);
 		wrong += np_probe_hits(&probe) != 1;
-		/* Then nothing is mapped there, or something else. */
+		/* After an unload, nothing or something else is mapped at the function's address. */
 		struct np_probe late = { NP_SIZE(struct np_probe), .addr = (void *)function };
 		if (round % 3 == 0) {
 			munmap(place, bytes);

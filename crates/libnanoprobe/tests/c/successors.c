@@ -10,7 +10,7 @@
 /* clang-format off */
 #define FUNCTION(name) ".globl " name "\n.type " name ", @function\n" name ":\n"
 #define END(name) ".size " name ", . - " name "\n"
-/* More than a short jump reaches, without padding and without a long instruction. */
+/* Code longer than the reach of a short jump, without padding and without a long instruction. */
 #define FAR ".rept 64\n leal 1(%rdi), %eax\n .endr\n ret\n"
 __asm__(".text\n.p2align 6\n"
 	FUNCTION("far_before") FAR END("far_before")

@@ -124,7 +124,7 @@ static void kinds(void)
 	struct np_watchpoint watch = { NP_SIZE(struct np_watchpoint), .addr = (void *)&watched, .length = 8,
 				       .type = NP_WATCH_WRITE, .handler = places, .user = &watch };
 	check(np_register_watchpoint(&watch), "register");
-	watch.handler = NULL; /* what was registered counts */
+	watch.handler = NULL; /* the library uses the handler that was registered */
 	for (int round = 0; round < 100; round++)
 		writes((uint64_t)round);
 	uint64_t sum = 0;

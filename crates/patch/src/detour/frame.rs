@@ -152,7 +152,7 @@ pub(crate) fn emit_rare(code: &mut Assembler, runtime: &Runtime, path: Rare) {
         Rare::Missed { here, behind } => {
             code.bind(here);
             code.bytes(&[0x49, 0xff, 0x47, context::MISSED]); // inc qword [r15 + missed]
-            code.bytes_u64(&[0x48, 0xb8], runtime.enter.0); // mov rax, np_enter: perhaps that hit was left
+            code.bytes_u64(&[0x48, 0xb8], runtime.enter.0); // mov rax, np_enter: a longjmp may have left that hit
             code.bytes(&[0xff, 0xd0]); // call rax
             code.jump(behind);
         }

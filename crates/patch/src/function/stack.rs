@@ -220,8 +220,8 @@ fn states(nodes: &[Node], entries: &[usize]) -> Vec<State> {
             if kept_at(&node.code, false).is_some_and(|place| kept.contains(&place)) {
                 behind = set(behind, RSP, STACK);
             }
-            // Two ways join that the function never takes in the same run. Then the use decides, as for an unknown
-            // value.
+            // On one way to this instruction the register holds a copy of rsp, on another a number; the function never
+            // takes the latter when it restores rsp. Then the use of rsp decides, as for an unknown value.
             let comes_back = copied(&node.code, false).is_some_and(|register| copies & bit(register) != 0);
             if comes_back && get(behind, RSP) == NUMBER {
                 behind = set(behind, RSP, UNKNOWN);

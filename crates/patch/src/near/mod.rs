@@ -1,10 +1,10 @@
-//! Where detours live: a pure allocator of near memory.
+//! Where detours lie: a pure allocator of near memory.
 //!
-//! A detour must lie within +-2 GiB of its site, and where its run has boundaries, the distance must spell trapping
-//! bytes (see [`crate::JumpConstraint`]). Most runs have a boundary at offset 4 or so, which fixes the distance's top
-//! byte: then the text and its detours must be, say, 0x06xxxxxx apart. So regions are opened in the windows that
-//! those bytes leave, even for runs without a boundary. They are opened in the middle of a window's 16 MiB. All of
-//! the text can then share them, and no site aliases with its detour ([`ALIAS_DISTANCE`]):
+//! A detour must lie within +-2 GiB of its site, and where its run has boundaries, some bytes of the distance must be
+//! trapping bytes (see [`crate::JumpConstraint`]). Most runs have a boundary at offset 4 or so, which fixes the
+//! distance's top byte: then the text and its detours must be, say, 0x06xxxxxx apart. So regions are opened in the
+//! windows that those bytes leave, even for runs without a boundary. They are opened in the middle of a window's 16
+//! MiB. All of the text can then share them, and no site aliases with its detour ([`ALIAS_DISTANCE`]):
 //!
 //! ```text
 //!   text        +96 MiB              +128 MiB

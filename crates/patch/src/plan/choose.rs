@@ -3,7 +3,7 @@
 //! All shapes that could cover it are tried: first those that start at the site, then those that start before it,
 //! nearest first, as far down as the text is free. A run that starts five or more bytes before the site is no better
 //! than a shorter one. The best [`Quality`] wins. If the best shape needs a springboard or an address that may not
-//! exist, the others are its alternatives.
+//! exist, the other shapes are its alternatives.
 
 use super::planner::{Choice, Planner, Previous, Quality};
 use super::run::RunPlan;

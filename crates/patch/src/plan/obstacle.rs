@@ -3,7 +3,7 @@
 /// The reason why a site has no jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
 pub enum Obstacle {
-    /// Neighbouring sites: if no other site were probed, this one would have a jump.
+    /// Neighbouring sites: if no other site were probed, this site would have a jump.
     #[error("the patches around it leave no room")]
     Neighbours,
     /// Other springboards occupy all padding in reach that could hold a springboard.

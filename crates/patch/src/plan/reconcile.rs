@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Two runs of the same shape become one with the points of both. Other runs that overlap all become traps. A trap
-//! displaces one instruction, which is copied from the original text, and changes no byte at which another one starts.
-//! So traps never conflict.
+//! displaces one instruction, which is copied from the original text, and changes no byte at which another instruction
+//! starts. So traps never conflict.
 
 use std::ops::Range;
 

@@ -126,7 +126,7 @@ impl BranchTargets<'_> {
 /// `site`. It is `None` in these cases:
 ///
 /// - a known branch leads into it from outside: a thread that takes it would trap each time;
-/// - an instruction that must be the last one is not;
+/// - an instruction that must be the last one of a run is not the last;
 /// - the function ends before these bytes, and there is no padding, or execution would go on into the padding.
 pub(super) fn shape_at(
     map: &FunctionMap,

@@ -20,8 +20,8 @@
 //! Both traps lead after the padding nops that are touched. Where the run's second byte is a boundary, the distance to
 //! the springboard is a trapping byte as well.
 //!
-//! Padding is scarce, and several functions want the same. So a plan carries all springboards that it could use, and
-//! [`assign`] gives each plan one of its own. Runs that reach into padding have precedence.
+//! Padding is scarce, and several functions may need the same bytes. So a plan carries all springboards that it could
+//! use, and [`assign`] gives each plan one of its own. Runs that reach into padding have precedence.
 
 use std::ops::Range;
 

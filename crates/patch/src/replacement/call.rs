@@ -1,4 +1,4 @@
-//! The system calls of a function, and where what fires before and after each of them belongs.
+//! The system calls of a function, and the places at which probes before and after each call fire.
 //!
 //! ```text
 //!   mov eax, 1        before: behind this instruction
@@ -7,15 +7,16 @@
 //! ```
 //!
 //! So a thread that sleeps in a call sleeps in the program's own text. Unwinders, signal handlers that look at the
-//! instruction pointer, and filters that do, find what they would find without probes. The jumps have more room, too:
-//! a `syscall` has two bytes. Where a branch leads to the `syscall` itself, or the instruction in front of it is none
-//! that may be displaced, what fires before the call fires in front of the `syscall`, which then is displaced.
+//! instruction pointer, and seccomp filters that look at it, find what they would find without probes. The jumps have
+//! more room, too: a `syscall` has two bytes. There are two exceptions: a branch leads to the `syscall` itself, or the
+//! instruction before it may not be displaced. Then the `syscall` is displaced, and the probes before the call fire
+//! directly before it.
 
 use super::number::{SYSCALL, known_way, number};
 use crate::function::Kind;
 use crate::{FireCondition, FunctionMap, TargetAddress};
 
-/// `int 0x80`: a call of the 32-bit interface, whose numbers are others. It is none of these calls.
+/// `int 0x80`: a call of the 32-bit interface, which has other numbers. It is never counted as one of these calls.
 /// munmap, rt_sigreturn, exit.
 const MUNMAP: u32 = 11;
 const SIGRETURN: u32 = 15;
@@ -23,16 +24,16 @@ const EXIT: u32 = 60;
 /// How many instructions before an `exit` are searched for a `munmap` of the thread's own stack.
 const UNMAP_DISTANCE: usize = 6;
 
-/// One `syscall`, and where what fires before and after it belongs.
+/// One `syscall`, and the places at which probes before and after it fire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemCall {
     /// The instruction.
     pub syscall: TargetAddress,
     /// The number, if the code loads a constant.
     pub number: Option<u32>,
-    /// Where and when what fires before the call fires. `None`: there may be no stack.
+    /// Where and when the probes before the call fire. `None`: there may be no stack.
     pub before: Option<(TargetAddress, FireCondition)>,
-    /// The instruction before which what fires after the call fires. `None`: the call does not return, or there may be
+    /// The instruction before which the probes after the call fire. `None`: the call does not return, or there may be
     /// no stack.
     pub after: Option<TargetAddress>,
 }

@@ -56,8 +56,7 @@ use crate::{
 };
 
 const JUMP_BYTES: usize = 5;
-/// A `jmp` over the next five bytes, which are a jump. It lies before the place to which a thread is moved that makes
-/// a call again.
+/// A `jmp` over the next five bytes, which are a jump. A thread that must make its call again is moved to that jump.
 pub const RESTART: [u8; 2] = [0xeb, 5];
 /// The most instructions before the `syscall` that are examined.
 const BEFORE_MAX: usize = 12;
@@ -82,10 +81,10 @@ pub struct Replacement {
     /// Whether a thread that sleeps in the call, while the patch is made, must not bypass the function when it
     /// continues.
     restarts: bool,
-    /// Whether a known branch leads behind the displaced instructions, so that a thread may make the call without
-    /// coming to the detour.
+    /// Whether a known branch leads to a place after the displaced instructions, so that a thread may make the call
+    /// without coming to the detour.
     is_bypassed: bool,
-    /// What fires before the call, and before the function is called.
+    /// The probes before the call, which fire before the function is called.
     fires: Option<(Block, Runtime)>,
 }
 

@@ -184,8 +184,8 @@ fn the_tables_name_every_place() {
     assert!(matches!(found.build(far, far), Err(Refusal::OutOfReach { .. })));
 }
 
-/// What fires lies behind the displaced instructions, and in front of the place to which a thread is moved that makes
-/// its call again.
+/// The fires lie after the displaced instructions. A thread that must make its call again is moved to an address after
+/// the fires.
 #[test]
 fn points_fire_before_the_function() {
     let runtime = Runtime {

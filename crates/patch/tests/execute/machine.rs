@@ -232,7 +232,7 @@ pub struct Machine {
     pub context: u64,
     table: u64,
     pub runtime: Runtime,
-    /// A handler that notes what it sees at [`SEEN`].
+    /// A handler that stores its observations at [`SEEN`].
     pub handler: TargetAddress,
     space: NearSpace,
     mapped: Vec<Range<TargetAddress>>,
