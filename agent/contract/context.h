@@ -107,7 +107,7 @@ struct np_context {
 	u64 reserved3[7];
 	/* 640: system calls */
 	struct np_call calls[NP_CALLS];
-	struct np_enabling called; /* 832: the enabling that is served at a system call, by the call's number and site */
+	struct np_enabling called; /* 832: the enabling for the present system call's number and site */
 	u32 call_number;        /* of the call that has returned, at most NP_CALL_NUMBERS; NP_CALL_NONE: it is not known */
 	u32 call_next;          /* the entry that a new call takes if none is free */
 	u64 call_scrap;         /* counts of numbers that no probe counts */

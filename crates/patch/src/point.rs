@@ -113,8 +113,8 @@ pub enum Quick {
     /// The stack pointer at the site is 64 bytes above the function's own.
     Inline(TargetAddress),
     /// The function may arrange that the rest of the probed function is called from elsewhere. If it returns 0, the
-    /// detour jumps to the address that lies 16 bytes below the stack pointer at the site. The stack pointer is then
-    /// 8 bytes higher than at the site, and the relocated run's address lies 8 bytes below that of the site. The
-    /// stack pointer at the site is 80 bytes above that of this function.
+    /// detour jumps to the address that lies 16 bytes below the stack pointer at the site. The stack pointer is then 8
+    /// bytes higher than at the site, and the stack holds the relocated run's address 8 bytes below the stack pointer
+    /// of the site. The stack pointer at the site is 80 bytes above that of this function.
     Called(TargetAddress),
 }

@@ -1,7 +1,7 @@
 //! The process is acquired first: a running one is opened, a command is started, and stops before its first
 //! instruction. Then the program is compiled, once, with the number, the types and the addresses of this process
-//! (DTrace: grab, create). Nothing is written into a process here, except that what a killed tracer has left is
-//! taken back.
+//! (DTrace: grab, create). This module writes into a process for one purpose only: to remove the remains of a killed
+//! tracer.
 
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
@@ -22,7 +22,7 @@ pub struct Acquired {
     pub(crate) role: Role,
 }
 
-/// What a session is in its run. A run has one output, and may have several sessions.
+/// The part of a session in its run. A run has one output, and may have several sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The run's only process, or its first.
@@ -32,8 +32,8 @@ pub(crate) enum Role {
     Leader,
     /// One of several processes. Another session fires BEGIN, END and ticks.
     Member {
-        /// The process for which the program was compiled: this one, or one whose program or child's program this is.
-        /// Descriptions with its number mean this process, too.
+        /// The process for which the program was compiled: this process, or an earlier one that forked it, or that
+        /// executed its program. Descriptions with the number of that process mean this process, too.
         root: i32,
     },
 }

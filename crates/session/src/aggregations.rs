@@ -1,4 +1,4 @@
-//! What the target's threads have aggregated, taken out of the arena: each count once.
+//! Takes the target's aggregations out of the arena: each count once.
 //!
 //! A thread has two tables for keys (`agent/contract/tables.h`). At every `aggrate`, and when its table is more
 //! than half full, the tracer asks the thread to change to the other table. The tracer then takes over the table

@@ -13,21 +13,21 @@
 //! | **shims, hooks of unwinders, return addresses, masks, actions, unmapping** | **all threads stopped, once** |
 //! | **the look whether our code is empty** | **in the same stop** |
 //!
-//! The protocol puts `int3` over instructions, and the kernel kills a process whose thread blocks the signal of its
-//! own trap. So before the first trapping byte no thread may block SIGTRAP, and no thread may block it later
-//! without the agent's knowledge. The masks are changed and the shims written in one stop, so that no thread can
-//! run between the two. Detaching does the reverse in one stop: each thread really blocks what it believes to
-//! block, and its calls are no longer intercepted. Nothing else needs such a stop. (A patch of few pages is written
-//! in it too, if there is one anyway; two rounds of the protocol would disturb the program more.)
+//! The protocol puts `int3` over instructions, and the kernel kills a process whose thread blocks the signal of its own
+//! trap. So before the first trapping byte no thread may block SIGTRAP, and no thread may block it later without the
+//! agent's knowledge. The masks are changed and the shims written in one stop, so that no thread can run between the
+//! two. Detaching does the reverse in one stop: each thread really blocks what it believes to block, and its calls are
+//! no longer intercepted. Nothing else needs such a stop. (If there is a stop anyway, a patch of few pages is written
+//! in it, too; two rounds of the protocol would disturb the program more.)
 //!
 //! A library that was loaded by dlopen may be unloaded at any time, and another one may be mapped at its place. There
 //! all threads are stopped for each write of the protocol ([`live`]), and for the calls of IFUNC resolvers.
 //!
 //! A thread may stand in the middle of a run while it is patched: it meets a byte that traps, and is redirected
-//! (invariant I1). There is one exception, a thread that sleeps in a system call inside of a run. A stop wakes it
-//! for a moment, and it would repeat the call by way of our trap, whose return makes the kernel forget how much of
-//! a timeout is left. So where a run displaces a `syscall`, sleeping threads are looked at too, and are moved to
-//! the address after the relocated one.
+//! (invariant I1). There is one exception, a thread that sleeps in a system call inside of a run. A stop wakes the
+//! thread for a moment. The thread would then repeat the call by way of our trap, and the return from the trap makes
+//! the kernel forget how much of a timeout is left. So where a run displaces a `syscall`, sleeping threads are looked
+//! at too, and are moved to the address after the relocated one.
 //!
 //! # Springboards
 //!
@@ -40,16 +40,16 @@
 //! # Successors
 //!
 //! The jump of an `evict` without springboard ends with the bytes of the patch after it. Both are written in one
-//! transition, in which the first one traps while the second changes. Where one of the two cannot be written, or is
-//! taken back while the other stays, [`nanoprobe_text::together`] says what that means for the other.
+//! transition, in which the first one traps while the second changes. If only one of the two can be written, or only
+//! one is taken back, [`nanoprobe_text::together`] decides about the other.
 //!
 //! # Hosts
 //!
-//! A springboard may lie in the last bytes of a displaced instruction, inside of another patch: its host. The host
-//! is written like any other patch: the springboard in it is inside of an instruction, and so final before the
-//! short jump becomes live. But the host is not taken back, or replaced, while the program runs, since a thread may
-//! stand on the springboard. It stays until [`crate::detach`] has seen that no thread does. A probe that fires in
-//! it cannot be turned off meanwhile.
+//! A springboard may lie in the last bytes of a displaced instruction, inside of another patch: its host. The host is
+//! written like any other patch: the springboard in it is inside of an instruction, and so final before the short jump
+//! becomes live. But the host is not taken back, or replaced, while the program runs, since a thread may stand on the
+//! springboard. It stays until [`crate::detach`] has seen that no thread stands there. A probe that fires in it cannot
+//! be turned off meanwhile.
 //!
 //! # The tracer may die in the middle
 //!

@@ -1,4 +1,4 @@
-//! What a session has in its target: the arena, the code, the patches. Here they are made and changed;
+//! The things that a session owns in its target: the arena, the code, the patches. Here they are made and changed;
 //! [`crate::detach`] takes them back.
 //!
 //! The order of attaching (before step 4 the program can notice nothing except its memory map):
@@ -130,7 +130,7 @@ pub(crate) struct AgentTables {
     pub(crate) sites: u64,
 }
 
-/// What a session has in its target.
+/// The things that a session owns in its target.
 pub struct Attachment {
     /// The target.
     pub process: Process,

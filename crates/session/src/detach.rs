@@ -1,23 +1,21 @@
 //! Taking everything back: from a session that ends, and ([`restore`]) from one whose tracer was killed.
 //!
 //! 1. The sites get their original bytes, by the breakpoint protocol ([`crate::arming`]): the program runs on.
-//! 2. All threads are stopped. What is left gets its original bytes, the shims and the hooks of unwinders among it;
-//!    return addresses that were replaced are put back; the state becomes RESTORED. From here on no thread enters our
-//!    code any more, except one that has met one of our traps and waits for its signal, and one that
+//! 2. All threads are stopped. All text that is still patched gets its original bytes, also at the shims and the hooks
+//!    of unwinders; return addresses that were replaced are put back; the state becomes RESTORED. From here on no
+//!    thread enters our code any more, except one that has met one of our traps and waits for its signal, and one that
 //!    stands on a springboard, between two jumps. The patches that carry springboards of others are taken back in the
 //!    first stop in which no thread is on one of these.
-//! 3. Which threads are inside of our code, or on their way? A thread whose instruction pointer is in a detour,
-//!    where the detour
-//!    corresponds to the original text, is moved there. Any other (in a handler, in the agent, with a trap pending),
-//!    and one whose stack leads back to us (a signal handler that interrupted a detour; see `stacks`), is let run on,
-//!    and looked at again.
+//! 3. Which threads are inside of our code, or on their way? A thread whose instruction pointer is in a detour, where
+//!    the detour corresponds to the original text, is moved there. All other threads in our code (in a handler, in the
+//!    agent, with a trap pending) run on, and are looked at again. So do threads whose stacks lead back to us (a signal
+//!    handler interrupted a detour; see `stacks`).
 //! 4. When no thread is, the springboards become padding again, the signal actions are put back and everything is
 //!    unmapped. When a thread stays inside (it sleeps in a signal handler for hours), springboards and mappings stay,
 //!    harmless, and the user is told.
 //!
-//! The tracer may be killed between any two of these steps, and each of them may be done again. What is unmapped
-//! leaves the arena's region table: so `restore`, which comes later, does not unmap what the program has mapped
-//! there since.
+//! The tracer may be killed between any two of these steps, and each of them may be done again. An unmapped region
+//! leaves the arena's region table. So a later `restore` does not unmap memory that the program has mapped there since.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -207,7 +205,7 @@ fn is_springboard(site: &Site) -> bool {
     site.tactic == TACTIC_SPRINGBOARD
 }
 
-/// The only address of a springboard at which a thread can stand: that of its jump.
+/// The address of a springboard's jump: no thread can stand at another address of a springboard.
 fn springboard_jump(site: &Site) -> Option<u64> {
     const JUMP: u8 = 0xe9;
     let (_, patched) = bytes_of(site);
@@ -266,7 +264,7 @@ fn our_code(regions: &[Region], springboards: &[Site], hosts: &[Site], restorer:
     }
 }
 
-/// What a session has in its target besides the sites that are already restored.
+/// The things that a session owns in its target, without the sites that are already restored.
 struct Presence<'a> {
     /// The arena's address, if there is an arena.
     arena: Option<TargetAddress>,

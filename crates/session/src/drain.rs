@@ -1,4 +1,4 @@
-//! Reads what the target has put into the arena: records, and counts of what was lost.
+//! Reads the target's records from the arena, and the counts of lost records.
 
 use std::mem::offset_of;
 

@@ -191,7 +191,7 @@ impl Enablings {
         &self.slots
     }
 
-    /// What the handlers compiled so far need of the target.
+    /// The target's features that the handlers compiled so far need.
     pub fn needs(&self) -> Needs {
         let mut needs = Needs::default();
         for relocation in self.handlers.values().flat_map(|handler| &handler.relocations) {

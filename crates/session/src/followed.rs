@@ -1,9 +1,9 @@
 //! Children of the target that are traced, too: forked, with the target's patches in their text, and with its arena.
 //!
 //! A child records without the tracer's help (agent/follow.c). The tracer frees the contexts of children that have
-//! ended, and takes the patches out of the living ones at the end. Nothing that a child says is trusted: a context is
-//! freed only if /proc shows no process with the number, or shows one with another thread table.
-//! docs/design/trees.md has the argument.
+//! ended, and takes the patches out of the living ones at the end. No data from a child is trusted: a context is freed
+//! only if /proc shows no process with the number, or shows one with another thread table. docs/design/trees.md has the
+//! argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -132,7 +132,7 @@ impl Followed {
         Ok(is_new)
     }
 
-    /// Those of the children in `owned` that have ended, or execute another program.
+    /// The children in `owned` that have ended, or execute another program.
     fn gone(&self, owned: &BTreeMap<Identity, Vec<usize>>, table: TargetAddress) -> BTreeSet<Identity> {
         let mut elsewhere = BTreeSet::new();
         let mut gone = BTreeSet::new();

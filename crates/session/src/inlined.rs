@@ -1,9 +1,9 @@
 //! Inlined copies of functions as sites: what `arg0` to `arg9` are there. Pure.
 //!
-//! A copy has no calling convention, but debug information may say where its parameters are. So the words that a
-//! call would pass in registers become operands, like those of a static probe's site. Everything that reads `arg0`
-//! or `args[0]` then works as at an entry. A parameter that is not passed in one integer register, or whose place
-//! is complicated, cannot be read there.
+//! A copy has no calling convention, but debug information may say where its parameters are. So the words that a call
+//! would pass in registers become operands, like the operands of a static probe's site. Everything that reads `arg0` or
+//! `args[0]` then works as at an entry. A parameter that is not passed in one integer register, or whose place is
+//! complicated, cannot be read there.
 
 use std::cell::OnceCell;
 

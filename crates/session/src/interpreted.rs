@@ -39,7 +39,7 @@ const NAMES_BYTES_MAX: usize = 64 << 20;
 const TABLES_BYTES_MAX: usize = 64 << 20;
 /// One look reads no more after this many bytes of tables: a hostile process could fill all words at once.
 const LOOK_BYTES_MAX: usize = 4 << 20;
-/// How much an object counts besides what is read of it.
+/// The number of bytes that each object counts, besides the bytes that are read of it.
 const OBJECT_BYTES: usize = 1 << 10;
 
 /// A frame whose object was noted and not read, since the process ended first.
@@ -244,7 +244,7 @@ impl Interpreted {
             if let Some(object) = Object::of(word) {
                 let code = self.read(&memory, object);
                 self.codes.insert(index, code);
-                // The next look reads the rest. What is gone counts as much as was read of it: records may be waiting.
+                // The next look reads the rest. Objects that are gone count, too, so that records need not wait long.
                 memory.1.set(memory.1.get().saturating_add(OBJECT_BYTES));
                 if memory.1.get() > LOOK_BYTES_MAX {
                     return Ok(());

@@ -1,6 +1,6 @@
-//! What the clauses see that fire in the tracer (BEGIN, END, ERROR, tick, profile). They share the globals and
-//! associative arrays with the target's threads, have other variables of their own, and see no registers and no
-//! stack. A `profile` clause that fires for a thread of the target sees its sample, and its thread-local variables.
+//! The world of the clauses that fire in the tracer (BEGIN, END, ERROR, tick, profile). They share the globals and
+//! associative arrays with the target's threads, have other variables of their own, and see no registers and no stack.
+//! A `profile` clause that fires for a thread of the target sees its sample, and its thread-local variables.
 
 use std::collections::HashMap;
 

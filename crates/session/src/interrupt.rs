@@ -1,8 +1,8 @@
 //! The user wants all sessions of this process to end: Ctrl-C.
 //!
 //! Reading, matching and planning of hundreds of thousands of places take many seconds. Each of these checks for a
-//! request now and then, and stops early: its results are thrown away, and no more probes are placed. What is in
-//! the target by then is taken back as at any other end.
+//! request now and then, and stops early: its results are thrown away, and no more probes are placed. Everything that
+//! is in the target by then is removed as at any other end.
 
 //! Other work cannot be stopped early, such as reading the symbols or the debug information of one large file.
 //! While it runs before anything of ours is in the process, the handler of Ctrl-C may end this process at once
@@ -32,7 +32,7 @@ pub fn request() {
     REQUESTED.store(true, Ordering::Relaxed);
 }
 
-/// While it lives, something of ours is in a process: this process must not end at once.
+/// As long as this value exists, something of ours is in a process: the tracer must not end at once.
 pub(crate) struct Present;
 
 impl Present {

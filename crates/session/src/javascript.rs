@@ -27,7 +27,7 @@ const OWN_FUNCTIONS: &str = "_ZN2v88internal";
 
 /// What is known of an entry.
 enum Entry {
-    /// It was found at no address so far; this is the last one that was tried.
+    /// It was not found so far; this is the last address that was tried.
     Sought(u64),
     Found(Box<Function>),
 }
@@ -38,7 +38,7 @@ pub struct JavaScript {
     /// How many modules were looked at.
     looked_at: usize,
     reader: Option<Reader>,
-    /// Offsets in the arena: of what the agent knows, and of the table of functions.
+    /// Offsets in the arena: of the layout for the agent, and of the table of functions.
     published: Option<(u64, u64)>,
     /// How many changes the table had when it was last read.
     changes: u64,
@@ -93,8 +93,8 @@ impl JavaScript {
         self.reader.as_ref().map(Reader::layout)
     }
 
-    /// The number of a function in frames, which is read now if it is new; `None`: there is no room. It is that of the
-    /// agent's table, if there is one: frames of probes and of samples are equal.
+    /// The number of a function in frames, which is read now if it is new; `None`: there is no room. If the agent's
+    /// table has a number for the function, it is the same: frames of probes and of samples are equal.
     pub fn note(&mut self, arena: Option<&Mapping>, memory: &dyn Memory, key: u64, address: u64) -> Option<u32> {
         let index = match (self.numbers.get(&key), arena.zip(self.published)) {
             (Some(index), _) => *index,
@@ -168,7 +168,7 @@ impl JavaScript {
                 return Ok(warning);
             }
         }
-        // As it was before the entries were read: what has come meanwhile is read with the next look.
+        // The count from before the entries were read: the next look reads entries that have come meanwhile.
         self.changes = changes;
         Ok(warning)
     }

@@ -11,7 +11,7 @@
 //!                contexts                              one a thread
 //! ```
 //!
-//! The arena is sparse: only what is touched takes memory. The sizes here are upper bounds, not costs.
+//! The arena is sparse: only pages that are touched take memory. The sizes here are upper bounds, not costs.
 
 use nanoprobe_arena::layout::{Control, Region, Semaphore, Site};
 use nanoprobe_arena::{ContextPlan, PlanError};

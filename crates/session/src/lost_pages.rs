@@ -1,9 +1,9 @@
 //! Pages of shared memory that the kernel cannot give.
 //!
-//! The arena's size is sealed, so the target cannot cut pages off. What remains: no memory is left for a page that
-//! was never touched (strict overcommit), or a page of memory is broken. The kernel then sends SIGBUS to the thread
-//! that touches the page. That would kill the tracer, with its patches in the text. So its handler maps a page of
-//! zeros there, which only the tracer sees, and counts it. The session looks at the count, ends, and says why.
+//! The arena's size is sealed, so the target cannot cut pages off. Two dangers remain: no memory is left for a page
+//! that was never touched (strict overcommit), or a page of memory is broken. The kernel then sends SIGBUS to the
+//! thread that touches the page. That would kill the tracer, with its patches in the text. So its handler maps a page
+//! of zeros there, which only the tracer sees, and counts it. The session looks at the count, ends, and says why.
 //!
 //! A SIGBUS of any other cause goes to the handler that was installed before.
 

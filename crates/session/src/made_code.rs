@@ -1,8 +1,8 @@
 //! Code that the target makes at run time, where nothing names it: executable memory that no file describes.
 //!
 //! Stacks show such a frame as `[jit]`. A return address that is not in such memory stays an address: it may be no code
-//! at all. A process may end before its stacks are printed. So its memory is looked at from time to time, and
-//! what was executable once counts.
+//! at all. A process may end before its stacks are printed. So its memory is looked at from time to time, and all
+//! ranges that were ever executable count.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,7 +30,7 @@ const RANGES_MAX: usize = 1 << 16;
 pub(crate) struct MadeCode {
     /// The ranges by their start, each with its end: disjoint.
     ranges: BTreeMap<u64, u64>,
-    /// Where our own code lies, which is such memory, too.
+    /// The ranges of our own code, which is such memory, too.
     own: Vec<Range<u64>>,
     /// What says where that is.
     arena: Option<Arc<ArenaMemory>>,
@@ -59,7 +59,7 @@ impl Default for MadeCode {
 }
 
 impl MadeCode {
-    /// Looks at the memory of a process, if that is due. `arena`: the one that we have mapped there.
+    /// Looks at the memory of a process, if that is due. `arena`: the arena that we have mapped in the process.
     pub(crate) fn look(&mut self, process: &Process, arena: Option<&Arc<ArenaMemory>>) {
         if self.arena.is_none() {
             self.arena = arena.cloned();

@@ -2,15 +2,14 @@
 //!
 //! | name | means |
 //! |---|---|
-//! | nothing, or a glob | those that it matches among `entry`, `return` and the offsets of all instructions |
+//! | nothing, or a glob | the names that it matches among `entry`, `return` and the offsets of all instructions |
 //! | `entry`, `return` | the function's first instruction; every exit of it |
 //! | hexadecimal | the instruction at that offset from the entry, modulo 2^64 ([`nanoprobe_text::code`]) |
 //! | hexadecimal, function `-` | the instruction at that address |
 //!
-//! An address is one in the module's image, as nm and objdump show it, or one in the running process. Where both
-//! could be meant, it is the image's; then the two are the same. Without a module the address is one in the
-//! process, or in the program's image: libraries' images all begin at 0. The probe's name is always the address in
-//! the image.
+//! An address is an address in the module's image, as nm and objdump show it, or one in the running process. Where both
+//! are possible, it is the image's; then the two are the same. Without a module the address is one in the process, or
+//! in the program's image: libraries' images all begin at 0. The probe's name is always the address in the image.
 //!
 //! The tags are those of libdtrace (dt_pid.c) for the same mistakes. Manual: "pid Provider", Function Offset
 //! Probes.

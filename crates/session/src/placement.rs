@@ -1,7 +1,7 @@
-//! Placement: from enablings to bytes. What is to be patched, with what, and where the detours lie. Pure: it reads
-//! modules and changes nothing. The result is a value, [`Placement`], which alone holds the memory that detours,
-//! handlers and enablings take. A placement that is thrown away leaves no trace. [`Placement::commit`] takes the
-//! memory, and [`crate::arming`] writes the patches.
+//! Placement: from enablings to bytes. It decides which text is patched, with which bytes, and where the detours lie.
+//! Pure: it reads modules and changes nothing. The result is a value, [`Placement`], which alone holds the memory that
+//! detours, handlers and enablings take. A placement that is thrown away leaves no trace. [`Placement::commit`] takes
+//! the memory, and [`crate::arming`] writes the patches.
 //!
 //! ```text
 //!   enablings at probes            grouped by the function they fire in
@@ -98,7 +98,7 @@ pub struct Hook {
     pub module: usize,
     /// The function's entry.
     pub address: ImageAddress,
-    /// What is called at this place.
+    /// The handler or counter at this place.
     pub fire: Fire,
 }
 

@@ -1,9 +1,9 @@
 //! Probes: what a description matches, given the modules that the target has mapped. Pure.
 //!
-//! A probe is `provider:module:function:name` with an id of its own. Those of the provider `dtrace` (BEGIN, END,
-//! ERROR) and `profile` fire in the tracer; those of `pidNNN` at instructions of the target, and so do its static
-//! probes ([`crate::statics`]) and system calls ([`crate::calls`]). Probes are made as descriptions match them and keep
-//! their ids; a library that is loaded later only adds to the list.
+//! A probe is `provider:module:function:name` with an id of its own. Those of the provider `dtrace` (BEGIN, END, ERROR)
+//! and `profile` fire in the tracer; the probes of `pidNNN`, static probes ([`crate::statics`]) and system calls
+//! ([`crate::calls`]) fire at instructions of the target. Probes are made as descriptions match them and keep their
+//! ids; a library that is loaded later only adds to the list.
 //!
 //! There may be a million of them: every instruction of a large library. So a probe shares its strings with its
 //! neighbours, and the name of an offset is made when it is needed.

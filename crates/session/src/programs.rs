@@ -6,8 +6,8 @@
 //!   take                            the new program stands before its first instruction
 //! ```
 //!
-//! What the arena says is the target's, and may be false. A thread is seized only if it has this arena mapped.
-//! docs/design/trees.md has the argument.
+//! The target can write to the arena, so the arena's data may be false. A thread is seized only if it has this arena
+//! mapped. docs/design/trees.md has the argument.
 
 use std::collections::VecDeque;
 use std::mem::offset_of;
@@ -83,7 +83,7 @@ impl Requests {
         self.arena.memory().load_u32(field as u64)
     }
 
-    /// What was executed without an answer since the last look.
+    /// Warnings about the programs that were executed without an answer since the last look.
     fn untold(&mut self) -> Result<Vec<String>, OutOfBounds> {
         let (alone, sandboxed) = (
             self.load(offset_of!(Control, execs_alone))?,

@@ -1,5 +1,5 @@
-//! Return probes by the return address (a kretprobe): what planning must know about them, and in [`pool`] what they
-//! need in the target. [`nanoprobe_text::returns`] says where return addresses may be replaced.
+//! Return probes by the return address (a kretprobe): the facts that planning needs, and in [`pool`] their memory in
+//! the target. [`nanoprobe_text::returns`] says where return addresses may be replaced.
 
 mod pool;
 

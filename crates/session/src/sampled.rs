@@ -19,7 +19,7 @@ pub struct SampledThread<'a> {
     pub tid: u32,
     /// The stack, innermost frame first; empty where no clause asks for it.
     pub frames: &'a [u64],
-    /// What is the same for the whole session.
+    /// The values that stay the same for the whole session.
     pub constants: &'a SessionConstants,
 }
 

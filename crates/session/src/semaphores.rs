@@ -25,9 +25,9 @@
 //! nothing, and 1 is subtracted where the word is more than it was before we raised it. The table is the parent's,
 //! and stays as it is.
 //!
-//! A library that was unloaded takes its semaphores with it, and something else may lie there. The word is written
-//! only where it still lies in the same file as the site that the entry names. After a kill it is not known what
-//! was loaded and unloaded. Then a note of that file must also still say that the word is a semaphore.
+//! A library that was unloaded takes its semaphores with it, and something else may lie there. The word is written only
+//! where it still lies in the same file as the site that the entry names: after a kill it is not known which libraries
+//! were loaded and unloaded. Then a note of that file must also still say that the word is a semaphore.
 //!
 //! After `exec` the new program has its own words, and nothing of ours is left.
 
@@ -151,7 +151,7 @@ pub fn lower(
     Ok(())
 }
 
-/// Lowers what a session has raised.
+/// Lowers the semaphores that a session has raised.
 ///
 /// # Errors
 /// The arena is damaged, the map cannot be read.

@@ -2,7 +2,7 @@
 //! make threads, and of those by which it puts itself under seccomp ([`nanoprobe_text::shims`] finds them).
 //!
 //! They are needed as soon as our signal actions are (see [`crate::signals`]), for the reasons in `agent/shims.c`.
-//! What a D program fires before such a call is a part of the shim.
+//! Probes of a D program before such a call are a part of the shim.
 //!
 //! Each is a patch like a probe's, and is written, published and taken back with those.
 
@@ -99,7 +99,7 @@ pub fn add<'a>(
         .extend(near.regions().into_iter().flat_map(|region| without(region, &known)));
 }
 
-/// What a user must know of probes in a shim.
+/// The warning for users about probes in a shim.
 fn bypass(module: &Module, shim: &Replacement) -> Option<Refused> {
     let reason = "a branch leads around the place where probes fire";
     shim.is_bypassed().then(|| Refused {

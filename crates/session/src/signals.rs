@@ -11,10 +11,10 @@
 //! The program must not see the address of a relocated instruction.
 //!
 //! The kernel kills a process that blocks a signal which one of its instructions raises. So, from the first of our
-//! actions to the last, no thread blocks any of the four, and no action of the program's does: `unblock` changes
-//! the masks when tracing begins, and the agent (`shims.c`) changes what the program asks for later. Both record in
-//! the thread table what the program believes to block. [`restore_masks`] makes that true again when the text is
-//! the original one.
+//! actions to the last, no thread blocks any of the four, and no action of the program's does: `unblock` changes the
+//! masks when tracing begins, and the agent (`shims.c`) changes the masks that the program sets later. Both record in
+//! the thread table what the program believes to block. [`restore_masks`] makes that true again when the text is the
+//! original one.
 
 mod calls;
 mod masks;
@@ -59,7 +59,7 @@ pub(crate) struct Actions {
     kept: [(SignalAction, SignalAction); 5],
 }
 
-/// The agent in the target, and what it shares with us.
+/// The agent in the target, and the memory that it shares with us.
 pub(crate) struct Agent<'a> {
     pub arena: &'a Mapping,
     /// The thread table.

@@ -19,7 +19,7 @@ const UCONTEXT_RBP: u64 = 120;
 const UCONTEXT_RSP: u64 = 160;
 const UCONTEXT_RIP: u64 = 168;
 
-/// What is known of the code at an address.
+/// The tracer's knowledge of the code at an address.
 pub enum FrameRule {
     /// No module covers the address.
     Nothing,

@@ -247,8 +247,8 @@ pub fn provider_of(provider: &str, pid: i32) -> String {
     format!("{provider}{pid}")
 }
 
-/// Whether a description's provider is this one of the process: spelled as in the source, or as DTrace spells it,
-/// with `-` for `__`.
+/// Whether a description's provider is this provider of the process. The description may spell it as in the source, or
+/// as DTrace does, with `-` for `__`.
 pub fn names_provider(pattern: &str, provider: &str, pid: i32) -> bool {
     let matches = |provider: &str| glob::matches(pattern, &provider_of(provider, pid));
     matches(provider) || (provider.contains("__") && matches(&provider.replace("__", "-")))

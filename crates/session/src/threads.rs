@@ -86,7 +86,7 @@ impl Level {
     }
 }
 
-/// What a context says of its thread.
+/// The data about its thread in a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner {
     address: u64,
@@ -244,8 +244,8 @@ fn owners_of(traced: &Traced<'_>) -> Result<Vec<Owner>, SessionError> {
     let count = ControlBlock::open(memory)?.contexts_in_use()?;
     let owner = |index: u64| {
         let offset = crate::drain::context_offset(traced.layout, index);
-        // Contexts of followed children are theirs: here they have no owner. Children run meanwhile, and write the key
-        // of a context last, so it is read first.
+        // Contexts of followed children belong to the children: here they have no owner. Children run meanwhile, and
+        // write the key of a context last, so it is read first.
         let key = memory.load_u64(offset + offset_of!(Context, thread_key) as u64)?;
         let is_childs = memory.load_u64(offset + offset_of!(Context, process_began) as u64)? != 0;
         Ok(Owner {

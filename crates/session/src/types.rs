@@ -40,7 +40,7 @@ pub struct TracedProgram {
     process: Option<Process>,
     /// It is a command before its first instruction.
     is_starting: bool,
-    /// If no process was given: the one that a probe or a type of the program names.
+    /// If no process was given: the process that a probe or a type of the program names.
     named: OnceCell<Option<Process>>,
     modules: OnceCell<Vec<Module>>,
     /// For a command: the libraries that the linker will map.
@@ -209,7 +209,7 @@ impl TracedProgram {
         })
     }
 
-    /// The functions of which a probe means inlined copies; a module that cannot be read has none.
+    /// The functions whose inlined copies a probe matches; a module that cannot be read has none.
     fn inlined(&self, module: &Module, probe: &ProbeDescription) -> Vec<Inlined> {
         if !means_inlined(probe) {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What the table of docs/coverage.md promises, on the programs that are here: see `bench/src/bin/coverage`.
+//! The figures in the table of docs/coverage.md hold for the programs of this machine: see `bench/src/bin/coverage`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

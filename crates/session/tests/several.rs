@@ -1,5 +1,5 @@
-//! Several processes under one program, with one table of aggregations and one
-//! output: each has a session of its own, which begins and ends when it likes.
+//! Several processes under one program, with one table of aggregations and one output: each has a session of its own,
+//! and the sessions begin and end independently.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 

@@ -22,7 +22,7 @@ const CAP_SYS_PTRACE: u64 = 1 << 19;
 /// The bytes of an ELF file up to and including the machine's number.
 const HEAD_BYTES: usize = 20;
 
-/// What is known about a process when it is opened.
+/// The facts about a process that are known when it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The short name of the process (comm).

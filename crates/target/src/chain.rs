@@ -5,14 +5,15 @@
 //! container every process has these first, and those that it or an ancestor has added after them. If a process has no
 //! more than these, it has exactly these.
 //!
-//! What is asked of the kernel, therefore:
+//! So the tracer asks the kernel whether these statements hold:
 //!
 //! 1. target and tracer are in the same container: the same control groups, and the same namespaces of mounts, users
 //!    and processes;
-//! 2. both have the same number of filters;
-//! 3. so has every ancestor of both in the container: neither comes from a process that has added one;
-//! 4. no process that is seen in the container has fewer: else the container's own number is smaller, and the others
-//!    were added.
+//! 2. target and tracer have the same number of filters;
+//! 3. every ancestor of both in the container has that number, too: neither comes from a process that has added a
+//!    filter;
+//! 4. no process that is seen in the container has fewer filters: else the container's own number is smaller, and
+//!    further filters were added.
 //!
 //! `docs/design/seccomp.md` states the argument, and where it ends.
 

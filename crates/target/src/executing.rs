@@ -32,7 +32,7 @@ pub struct Executing {
     is_leaving: bool,
 }
 
-/// What has become of a held thread.
+/// The outcome for a held thread.
 #[derive(Debug)]
 pub enum Execution {
     /// It has not executed the program yet.
@@ -92,9 +92,10 @@ impl Executing {
         }
     }
 
-    /// Looks once at what the thread has done.
+    /// Looks once whether the thread has executed the program.
     pub fn look(&mut self) -> Execution {
-        // A thread that is not the first of its process takes over the number of the first one when it executes.
+        // A thread that is not the first of its process takes over the first thread's number when it executes a
+        // program.
         let (event, tid) = match raw::poll_event(self.tid, self.keeps_end(self.tid)) {
             Err(Errno::ECHILD) if self.tid != self.pid => {
                 (raw::poll_event(self.pid, self.keeps_end(self.pid)), self.pid)

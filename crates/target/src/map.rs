@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_patch::order::sort_by_number;
 
-/// What the process itself may do with a mapping's bytes.
+/// The process's own permissions for a mapping's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Permissions {
     /// PROT_READ.

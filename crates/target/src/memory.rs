@@ -1,10 +1,9 @@
 //! Reading and writing the target's memory.
 //!
 //! Writes go through /proc/PID/mem, which needs no stopped thread, ignores page protection (a private page is copied,
-//! so the file stays unchanged), and works on the vDSO. The descriptor is bound to the address space that was there
-//! when it was opened: after an execve it reaches nothing, so bytes meant for the old program can never land in the
-//! new one. Reads use process_vm_readv, which respects the process's own protection, and fall back to the same
-//! descriptor.
+//! so the file stays unchanged), and works on the vDSO. The descriptor is bound to the process's address space at its
+//! opening: after an execve it reaches nothing, so bytes meant for the old program can never land in the new one. Reads
+//! use process_vm_readv, which respects the process's own protection, and fall back to the same descriptor.
 
 use std::fs::File;
 use std::ops::Range;

@@ -340,7 +340,7 @@ impl Process {
         self.shared.insists.store(true, Ordering::Relaxed);
     }
 
-    /// What is known about the filters of the process if they cannot be read.
+    /// The facts that are known about the filters of the process even if they cannot be read.
     pub(crate) fn unreadable_filters(&self) -> Unreadable {
         Unreadable {
             kinship: self.kinship(),

@@ -28,7 +28,7 @@ pub(crate) enum Resume {
     Detach,
 }
 
-/// What the kernel has reported of a thread.
+/// The kernel's last report about a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// It stands in PTRACE_EVENT_STOP: interrupted by the tracer, or stopped by job control.
@@ -67,7 +67,7 @@ fn ptrace(request: libc::c_uint, tid: ThreadId, address: usize, data: usize) -> 
 
 const OPTIONS: libc::c_int = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC;
 
-/// A random number that nobody can predict.
+/// A random number that no process can predict.
 pub(crate) fn random_number() -> Result<u64, Errno> {
     let mut bytes = [0u8; 8];
     // SAFETY: writes at most eight bytes into eight bytes of ours.

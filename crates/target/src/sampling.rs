@@ -1,4 +1,4 @@
-//! Samples of what a process's threads execute, by perf_event_open(2).
+//! Samples of the code that a process's threads execute, by perf_event_open(2).
 //!
 //! # Theory of operation
 //!
@@ -163,7 +163,7 @@ impl Sampler {
         &self.kept
     }
 
-    /// Takes what was read, and reads nothing more.
+    /// Takes the samples that were read, and reads no more.
     pub fn take_read(&mut self) -> (Vec<Sample>, u64) {
         let lost = self.lost.div_ceil(self.thinning.each());
         self.lost = 0;

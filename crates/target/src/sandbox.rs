@@ -75,7 +75,7 @@ const SHAPES: [(libc::c_long, &str, [u64; 6]); 6] = [
 const READ_EXECUTE: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
 const ANONYMOUS_AT: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
 
-/// What the seccomp filters of a stopped process mean for us.
+/// The tracer's verdict on the seccomp filters of a stopped process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sandbox {
     /// The thread has no filters.
@@ -139,7 +139,7 @@ pub(crate) fn may_forbid_restart(tid: ThreadId) -> bool {
     }
 }
 
-/// What is known about the filters of a process that cannot be read.
+/// The facts that are known about filters of a process even if they cannot be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unreadable {
     /// The number of filters that the process has in common with us, if this number is certain.
@@ -169,7 +169,7 @@ pub(crate) fn sandbox_of(tid: ThreadId, unreadable: impl FnOnce() -> Unreadable)
     }
 }
 
-/// What the filters permit, if they could be read.
+/// The calls that the filters permit, if the filters could be read.
 fn read(filters: &[Vec<filter::Instruction>]) -> Sandbox {
     let number = |number: libc::c_long| u32::try_from(number).unwrap_or(u32::MAX);
     let forbidden = CALLS
@@ -191,7 +191,7 @@ fn read(filters: &[Vec<filter::Instruction>]) -> Sandbox {
     }
 }
 
-/// What is known of filters that cannot be read.
+/// The verdict on filters that cannot be read.
 fn unread(kinship: Result<u32, Doubt>, thread: &Status) -> Sandbox {
     let same = kinship.and_then(|ours| match thread.filters {
         Some(theirs) if theirs == ours => Ok(()),

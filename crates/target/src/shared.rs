@@ -162,7 +162,7 @@ impl Remote<'_> {
     }
 }
 
-/// The name, followed by a number that nobody can predict.
+/// The name, followed by a number that no process can predict.
 fn unique_name(name: &str) -> Result<String, Errno> {
     Ok(format!("{name}-{:016x}", raw::random_number()?))
 }

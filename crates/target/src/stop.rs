@@ -409,7 +409,7 @@ impl Stopped {
 
     fn let_go(&mut self) {
         let mut stragglers = self.running();
-        // ESRCH: the thread was killed while it stood still. If nobody collects it, its parent never learns its end.
+        // ESRCH: the thread was killed while it stood still. Unless we collect its end, its parent is never told of it.
         let detach = |tid: &ThreadId| raw::resume(*tid, Resume::Detach, 0).is_err();
         let mut killed: Vec<ThreadId> = self.threads().filter(detach).collect();
         self.threads.clear();

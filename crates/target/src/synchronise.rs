@@ -98,7 +98,7 @@ impl Process {
     /// sleep in the kernel.
     ///
     /// # Errors
-    /// [`StopError`], and what `visit` returns. Some threads may then not have seen the text.
+    /// [`StopError`], and the errors of `visit`. Some threads may then not have seen the text.
     pub fn synchronise<E: From<StopError>>(
         &self,
         everybody: bool,

@@ -80,7 +80,7 @@ const STEPS: [(&str, Option<i32>); 16] = [
     ("close", Some(0)),
 ];
 
-/// Memory that the child shares with us: how far it has come, and what the calls have returned.
+/// Memory that the child shares with us: its progress, and the results of its calls.
 struct Report {
     step: AtomicU32,
     results: [AtomicI64; STEPS.len()],
@@ -132,7 +132,7 @@ impl NoCores {
             current: Some(0),
             ..before
         };
-        // Lowering a limit is always allowed, and so is raising it again.
+        // A process may always lower its limit, and raise it again up to the hard limit.
         let _ = setrlimit(Resource::Core, none);
         NoCores(before)
     }

@@ -38,7 +38,7 @@ pub struct Failure<E> {
     begun: Option<usize>,
 }
 
-/// What the caller of a change does between the steps.
+/// The work of a change's caller between the steps.
 pub trait Watch<T> {
     /// Whether the piece at an address must still be written.
     fn is_wanted(&self, _: TargetAddress) -> bool {

@@ -1,4 +1,4 @@
-//! A text kept patched: what is mapped in a process, where its functions lie, and the patches in them. A tracing
+//! A text kept patched: the images that are mapped in a process, their functions, and the patches in them. A tracing
 //! session uses this on another process, and the library on its own.
 //!
 //! | file | |
@@ -7,7 +7,7 @@
 //! | `code`, `decoded`, `image` | their functions, decoded, and the surroundings of each |
 //! | `ahead` | the work of a second processor meanwhile |
 //! | `planning` | functions with points become runs, runs become patches with their detours |
-//! | `shims` | the program's own system calls that the agent must stand in front of |
+//! | `shims` | the program's own system calls before which the agent must run |
 //! | `returns` | where return addresses may be replaced |
 //! | `space`, `regions` | memory that is handed out piece by piece |
 //! | `live`, `change` | a text that threads execute, another process's or this one's, and how it is changed |

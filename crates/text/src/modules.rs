@@ -360,8 +360,8 @@ fn is_part(image: &Image, images: &[Image]) -> bool {
 }
 
 impl Modules {
-    /// Reads the file that an image shows; `None` for a file that is mapped executable but is no program.
-    /// The module of an image's file.
+    /// Reads the file that an image shows; `None` for a file that is no program, although it is mapped executable. The
+    /// module of an image's file.
     fn read(&self, pid: ProcessId, image: &Image, memory: &Memory) -> Result<Option<Module>, String> {
         let (path, deleted) = match image.kind() {
             Some(MappingKind::Vdso) => return read_vdso(image, memory).map(Some),

@@ -18,11 +18,11 @@ pub trait NearMemory {
     fn map(&mut self, region: &Range<TargetAddress>) -> Result<bool, Self::Error>;
 }
 
-/// Maps the parts of regions that are not `mapped` yet, and adds them there. False: some places were taken, so what was
-/// to be written there needs others.
+/// Maps the parts of regions that are not `mapped` yet, and adds them there. False: some places were taken, so other
+/// places are needed.
 ///
 /// # Errors
-/// The first error of the memory. What was mapped before it stays mapped, and is in `mapped`.
+/// The first error of the memory. Parts that were mapped before the error stay mapped, and are in `mapped`.
 pub fn map_missing<M: NearMemory>(
     memory: &mut M,
     regions: &[Range<TargetAddress>],

@@ -1,7 +1,7 @@
-//! Where a module makes the system calls that the agent stands in front of: `rt_sigprocmask`, `rt_sigaction`,
-//! `rt_sigpending` and `rt_sigtimedwait`, calls that wait under a signal mask of their own, calls that create
-//! threads, and calls by which a program puts itself under seccomp. Where programs are followed, also calls that
-//! execute another program. Pure.
+//! The places at which a module makes the system calls before which the agent runs: `rt_sigprocmask`, `rt_sigaction`,
+//! `rt_sigpending` and `rt_sigtimedwait`, calls that wait under a signal mask of their own, calls that create threads,
+//! and calls by which a program puts itself under seccomp. Where programs are followed, also calls that execute another
+//! program. Pure.
 //!
 //! If the number is not known beforehand, as in syscall(3), the agent checks every call. Two kinds of calls are not
 //! found: a `syscall` without room for a jump on the straight way to it, and a `syscall` in code that no file

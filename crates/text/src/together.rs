@@ -1,4 +1,4 @@
-//! Patches that share bytes: which of them need which others. Pure.
+//! Patches that share bytes: which patch needs which other patch in the text. Pure.
 //!
 //! The jump of an `evict` without springboard ends with the first bytes of the patch after it, its successor (see
 //! [`nanoprobe_patch::Built::successor`]). So the jump is whole only while that patch is in the text:
@@ -9,7 +9,7 @@
 //!   e9 | 31 c0 0f b6 17     the first alone: a jump to nowhere
 //! ```
 //!
-//! A chain of them ends with a patch that needs no other. An `evict` whose springboard lies in a displaced
+//! A chain of such patches ends with a patch that needs no other. An `evict` whose springboard lies in a displaced
 //! instruction needs the patch of that instruction, its host, in the same way. Code that writes patches or takes them
 //! back asks here first.
 

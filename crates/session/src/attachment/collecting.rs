@@ -1,5 +1,4 @@
-//! Giving back the room of what is gone: tables of redirects that were replaced, detours of libraries that were
-//! unloaded.
+//! Frees memory that is no longer needed: replaced tables of redirects, and detours of unloaded libraries.
 //!
 //! A program may load and unload a library all day. Each time its patches are placed anew, and new tables replace
 //! the old ones. The old memory cannot be used again at once: a thread may be in the middle of a look-up, or in a

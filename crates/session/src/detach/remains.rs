@@ -28,7 +28,7 @@ pub(super) struct Found {
     pub bytes: u64,
 }
 
-/// What the tables of a dead tracer's arena say.
+/// The contents of the tables in a dead tracer's arena.
 pub(super) struct Remains {
     pub head: Control,
     pub sites: Vec<Site>,
@@ -87,7 +87,7 @@ pub(super) fn is_child(process: &Process, head: &Control) -> bool {
 /// The arenas of dead tracers.
 ///
 /// # Errors
-/// A tracer lives, or that cannot be found out; or the head of an arena is destroyed.
+/// A tracer lives, or nanoprobe cannot find out whether it lives; or the head of an arena is destroyed.
 pub(super) fn find(process: &Process, map: &Map) -> Result<Vec<Found>, SessionError> {
     let pid = process.pid();
     let mut all = Vec::new();

@@ -6,8 +6,8 @@
 //! | while it made the arena | a descriptor in the target, a mapping of zeros | their name, `memfd:nanoprobe-` and a number |
 //! | later | all that the arena lists | its control block, which holds its own address |
 //!
-//! Anything that the arena lists may be gone already: the tracer, or another `restore`, may have been killed while
-//! it took it back.
+//! Anything that the arena lists may be gone already: the tracer, or another `restore`, may have been killed while it
+//! removed things.
 //!
 //! A tracer is dead when no process holds the lock on its arena's file ([`nanoprobe_target::is_locked`]). That
 //! needs neither its name nor its number. The tables are read while the process runs, and once more only if they

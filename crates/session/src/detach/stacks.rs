@@ -1,7 +1,7 @@
 //! Whether a stack leads back into our code.
 //!
-//! A thread whose instruction pointer is elsewhere can come back in three ways only. The only code of the program's
-//! that our code enters are its signal handlers, so there is no other return address to look for.
+//! A thread whose instruction pointer is outside of our code can come back in three ways only. Our code calls no code
+//! of the program but its signal handlers, so there is no other return address to look for.
 //!
 //! | on the stack | is |
 //! |---|---|

@@ -31,7 +31,7 @@ enum State {
     Starting(Layout),
     /// The agent knows everything.
     Ready(Layout),
-    /// Its tables have not what is needed.
+    /// Its tables lack structures that the agent needs.
     Unknown,
 }
 
@@ -86,7 +86,7 @@ impl Library {
         matches!(self.state, State::Unknown)
     }
 
-    /// Reads what is not known yet, and hands it to the agent; `now`: also before the next attempt is due.
+    /// Reads the layout if it is not known yet, and hands it to the agent; `now`: also before the next attempt is due.
     ///
     /// # Errors
     /// The arena is damaged.
@@ -119,7 +119,8 @@ impl Library {
         Ok(())
     }
 
-    /// The layout by the tables, where they can be read; `None` in it: they have not what is needed.
+    /// The layout that the tables describe. `None`: they cannot be read; `Some(None)`: they lack structures that are
+    /// needed.
     fn read(&self, memory: &dyn Memory) -> Option<Option<Layout>> {
         let structures = Structures::read(memory, &self.symbols)?;
         Some(Layout::of(memory, &structures))

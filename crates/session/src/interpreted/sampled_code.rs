@@ -12,7 +12,7 @@ use nanoprobe_text::modules::Modules;
 use super::{Interpreted, hotspot};
 use crate::stack::{Described, Made, NativeFrame};
 
-/// What the frames of a sample are read from.
+/// The sources from which the frames of a sample are read.
 #[derive(Clone, Copy)]
 pub struct Sources<'a> {
     /// The arena, if the process has it.

@@ -1,10 +1,10 @@
 //! Interpreted code in samples: the frames of the evaluation function become those of the program.
 //!
-//! A sample is the thread's registers and a copy of its C stack. What the interpreter keeps on the heap is read when
-//! the tracer sees the sample, and counts as far as the copy confirms it (`nanoprobe_runtimes::python`).
+//! A sample is the thread's registers and a copy of its C stack. The interpreter's frames on the heap are read when the
+//! tracer sees the sample, and used as far as the copy confirms them (`nanoprobe_runtimes::python`).
 //!
-//! A runtime whose frames lie on the C stack needs no [`Reading`]: it replaces native frames by what the copy has
-//! (`sampled_code`).
+//! A runtime whose frames lie on the C stack needs no [`Reading`]: the copy holds its frames, which replace native
+//! frames (`sampled_code`).
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -30,7 +30,7 @@ const THREADS_MAX: usize = 4096;
 const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const PROBES: u64 = 16;
 
-/// What was read of a thread's Python frames, some time after its sample.
+/// A thread's Python frames, as they were read some time after its sample.
 pub struct Reading {
     calls: Vec<Call>,
     codes: HashMap<u64, (Object, Range<u64>)>,
@@ -115,8 +115,8 @@ impl Interpreted {
         None
     }
 
-    /// The frames of a sample, innermost first: those of interpreters, and of code that runtimes have made, replaced by
-    /// what they run.
+    /// The frames of a sample, innermost first. Native frames of interpreters, and of code that runtimes have made, are
+    /// replaced by the frames of the interpreted functions.
     pub fn frames_of_sample(
         &mut self,
         sources: &Sources<'_>,
@@ -156,8 +156,8 @@ impl Interpreted {
         frames
     }
 
-    /// The number of a code object, which is named now if it is new. It is that of the agent's table, if there is one:
-    /// frames of probes and of samples are equal.
+    /// The number of a code object, which is named now if it is new. If the agent's table has a number for the object,
+    /// it is the same: frames of probes and of samples are equal.
     pub(super) fn number_of(
         &mut self,
         arena: Option<&Mapping>,

@@ -47,7 +47,7 @@ impl CallPlaces<'_> {
     }
 }
 
-/// What a clause needs at one address.
+/// The part of a clause's work that is done at one address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// Its handler, or its count.
@@ -79,7 +79,7 @@ impl Planner<'_> {
         located.chain(refusals).collect()
     }
 
-    /// What a clause needs where in the text, for one system call.
+    /// The addresses at which a clause needs something, for one system call.
     fn roles(&self, site: &CallSite, end: End) -> Vec<(TargetAddress, FireCondition, Role)> {
         let before = site.call.before.filter(|_| !self.calls.has_shim(site));
         let begins = if end == End::Entry { Role::Entry } else { Role::Begin };

@@ -152,8 +152,8 @@ impl Planner<'_> {
             && (jumps.is_empty() || module.is_some_and(|module| frameless_jumps(module, parts).len() == jumps.len()))
     }
 
-    /// Where a function jumps to another one, makes its return probes fire when the other function has returned: the
-    /// return address is replaced at the jump. `others` has the number of points of each part that are no exits.
+    /// If a function jumps to another function, this makes the return probes fire when the other function has returned:
+    /// the return address is replaced at the jump. `others` has the number of points of each part that are no exits.
     fn follow_tail_calls(
         &mut self,
         group: &Group,

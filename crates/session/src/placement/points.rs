@@ -1,4 +1,4 @@
-//! Where in a function a probe fires, and what is called there.
+//! The places in a function at which a probe fires, and the handlers that are called there.
 
 use nanoprobe_arena::Structure as _;
 use nanoprobe_arena::layout::Enabling as EnablingLayout;
@@ -125,7 +125,7 @@ impl Planner<'_> {
         Ok(address)
     }
 
-    /// What the arguments of a probe mean at one of its sites.
+    /// The meaning of a probe's arguments at one of its sites.
     fn kind_at(&self, probe: &Probe, site: TargetAddress) -> Option<ProbeKind> {
         let Place::Static { module, number } = probe.place else {
             return probe_kind(probe, self.modules);

@@ -73,8 +73,8 @@ impl Attached {
         }
     }
 
-    /// Shows the processes of these sessions a living tracer until the result is dropped: it works on another process
-    /// meanwhile, maybe for seconds, and looks at none of these.
+    /// Keeps the heartbeats of these sessions going until the result is dropped. Meanwhile the tracer works on another
+    /// process, maybe for seconds, and looks at none of these.
     pub fn keep_alive<'s>(sessions: impl IntoIterator<Item = &'s Attached>) -> Heartbeat {
         let presences = sessions.into_iter().filter_map(|session| session.presence.as_ref());
         Heartbeat::start(

@@ -67,15 +67,16 @@ pub struct Known {
 pub(super) struct Matches {
     /// How many probes each description matched.
     counts: HashMap<(usize, usize), usize>,
-    /// What was wrong with the names of descriptions in some function. It matters where nothing is matched at all.
+    /// Errors in the names of descriptions, each for some function. An error counts only if its description matches
+    /// nothing at all.
     name_errors: HashMap<(usize, usize), NameError>,
     /// Probes on instructions of IFUNCs whose choice is not known yet.
     pub(super) later: Vec<(usize, usize, Later)>,
 }
 
-/// What has changed in the list of modules.
+/// The changes in the list of modules.
 pub(super) struct ModuleChanges {
-    /// The index of the first new one.
+    /// The index of the first new module.
     pub(super) first_new: usize,
     /// The ranges of modules that are gone.
     pub(super) gone: Vec<Range<u64>>,

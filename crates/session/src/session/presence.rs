@@ -1,4 +1,5 @@
-//! What a session has in its target, and what keeps that up to date: patches, hooks, shims, libraries that come.
+//! The things that a session owns in its target, and the work that keeps them up to date: patches, hooks, shims, new
+//! libraries.
 
 mod beside;
 pub(super) mod entering;
@@ -37,12 +38,12 @@ pub(super) struct Presence {
     /// The places where unwinders, and the linker, are hooked.
     return_hooks: HashSet<u64>,
     warned_of_returns: bool,
-    /// It has been found out where errno is, or that no library has it.
+    /// Whether the place of errno is known, or it is known that no library has an errno.
     errno_known: bool,
     _present: Present,
 }
 
-/// What was placed: what fires in which function, and where the handlers are.
+/// The placed probes: which of them fire in which function, and where the handlers are.
 #[derive(Default)]
 pub(super) struct Placed {
     pub(super) fired: Fired,

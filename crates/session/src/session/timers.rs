@@ -53,7 +53,7 @@ fn idle(sampled: &[u32], firings: usize) -> Vec<Option<u32>> {
 /// The timers of a program, and what samples need.
 pub(super) struct Timers {
     list: Vec<Timer>,
-    /// The process executes another program now than the one that was instrumented, and is still sampled.
+    /// The process executes another program than the instrumented one, and is still sampled.
     executed_another: bool,
     code_looked_for: Instant,
     /// A descriptor of samples is at its end.
@@ -97,7 +97,7 @@ impl Timers {
             let period = Duration::from_nanos(interval.period_ns);
             let is_profile = interval.kind == IntervalKind::Profile;
             // The first session of a run has the ticks, and fires for the idle processors. In a set, profile fires for
-            // samples only: nobody knows on how many processors all members together were idle.
+            // samples only: it is unknown on how many processors all members together were idle.
             let is_elsewhere = match known.role {
                 Role::First => false,
                 Role::Leader => is_profile,
@@ -252,7 +252,7 @@ impl Timers {
         Ok(())
     }
 
-    /// Fires for what was sampled up to the end.
+    /// Fires for the samples up to the end.
     pub(super) fn end(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
         for index in 0..self.list.len() {
             self.fire_samples(tracing, index)?;

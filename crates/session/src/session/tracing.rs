@@ -54,7 +54,7 @@ struct Shared {
     ring_policy: u32,
 }
 
-/// What was lost outside of the arena.
+/// Records that were lost outside of the arena.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Lost {
     /// Calls that were left without a return, or whose return was not seen.

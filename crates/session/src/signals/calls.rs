@@ -22,8 +22,8 @@ pub(super) fn look_at(stopped: &mut Stopped, signals: Vec<i32>) -> Result<Known,
     Ok(signals.into_iter().zip(found).collect())
 }
 
-/// Changes actions to what `change` makes of them, while all threads are stopped. Where the actions are as they
-/// were known, one pass is enough; the others take a second. Yields what they were.
+/// Changes signal actions by `change`, while all threads are stopped, and yields the old actions. For actions that are
+/// still as in `known` one pass is enough; all others take a second pass.
 pub(super) fn exchange(
     stopped: &mut Stopped,
     signals: &[i32],
@@ -54,7 +54,7 @@ pub(super) fn exchange(
         let found = remote.signal_actions(&calls)?;
         let mut again = Vec::new();
         for (signal, found) in left.into_iter().zip(found) {
-            // Once we have changed an action, the one that is found is ours; and no other code changes it.
+            // Once we have changed an action, the action that is found is ours; and no other code changes it.
             if before.contains_key(&signal) {
                 continue;
             }

@@ -23,8 +23,8 @@ fn key_of(stopped: &Stopped, tid: i32, registers: &Registers) -> u64 {
 /// by [`super::install`].)
 pub(super) fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionError> {
     let threads: Vec<i32> = stopped.threads().collect();
-    // A thread that is just being created may still have its creator's thread pointer (Go's do), and blocks what
-    // its creator blocked meanwhile. A signal that only one of the two blocks is recorded for neither.
+    // A thread that is just being created may still have its creator's thread pointer (Go's do), and blocks the signals
+    // that its creator blocked meanwhile. A signal that only one of the two blocks is recorded for neither.
     let mut believed: BTreeMap<u64, u64> = BTreeMap::new();
     let mut masks = Vec::new();
     let mut stacks = Vec::new();
@@ -34,7 +34,7 @@ pub(super) fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(),
         let bits = mask & SYNCHRONOUS;
         let registers = stopped.registers(tid)?;
         let key = key_of(stopped, tid, &registers);
-        // What a handler blocks ends with the handler, and we do not see its end.
+        // A handler's mask ends with the handler, and we do not see that end.
         let lasting = match &map {
             Some(map) if bits != 0 => bits & mask_after_handlers(stopped.process().memory(), map, registers.rsp),
             _ => bits,
@@ -94,8 +94,8 @@ pub(crate) fn restore_masks(
     let (mut blocking, mut all) = (Vec::new(), true);
     for tid in threads {
         let registers = stopped.registers(tid)?;
-        // Of two threads with one thread pointer one is just being created, and it is not known whose the record
-        // is. Both set their masks next, and too small a mask does less harm meanwhile than too large a one.
+        // Of two threads with the same thread pointer one is just being created, and the record may belong to either.
+        // Both set their masks next. Until then, too small a mask does less harm than too large a mask.
         if is_ours(registers.rip)
             || keys
                 .get(&key_of(stopped, tid, &registers))

@@ -25,8 +25,8 @@ pub fn has_provider(module: &Module, probe: &ProbeDescription) -> bool {
     providers.any(|provider| names_provider(&probe.provider, provider, pid_of(probe)))
 }
 
-/// `args[]` at the sites of a module's static probes that a description
-/// means, by their notes: integers of the size and sign that the note tells.
+/// `args[]` at the sites of the static probes of a module that a description matches: integers, whose size and sign are
+/// in the sites' notes.
 pub fn arguments_at(module: &Module, probe: &ProbeDescription) -> Vec<(Vec<Argument>, String)> {
     let modules = std::slice::from_ref(module);
     let mut statics = Statics::default();

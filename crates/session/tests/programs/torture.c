@@ -31,13 +31,12 @@
 #define FUNCTION(name) ".p2align 4\n.globl " name "\n.type " name ", @function\n" name ":\n"
 #define END(name) ".size " name ", . - " name "\n"
 #define SYMBOL(name) ".globl " name "\n.type " name ", @function\n" name ":\n"
-/* More than a short jump reaches, with no long instruction and no padding. */
+/* Code longer than the reach of a short jump, with no long instruction and no padding. */
 #define FAR(name) SYMBOL(name) " .rept 40\n leal 1(%rdi), %eax\n .endr\n ret\n" END(name)
-/* The site is the four bytes at 8, and the neighbour is the instruction after it, at 12. No run covers
- * two instructions: a jump leads to the site, and branches lead to the neighbour and to the
- * instruction after that. As the highest byte of a displacement, the neighbour's first byte leads
- * below address 0, or to memory that take_the_place() takes: no pun. So does a jump's first byte: no
- * successor. */
+/* The site is the four bytes at 8, and the neighbour is the instruction after it, at 12. No run covers two
+ * instructions: a jump leads to the site, and branches lead to the neighbour and to the instruction after that. As the
+ * highest byte of a displacement, the neighbour's first byte leads below address 0, or to memory that take_the_place()
+ * takes: no pun. A jump's first byte leads there, too: no successor. */
 #define NEIGHBOUR(name, instruction)                                                                          \
 	SYMBOL(name) " testl %edi, %edi\n js 2f\n js 3f\n jmp 1f\n 1: leaq 5(%rax), %rax\n 2: " instruction "\n" \
 	" 3: addl %ecx, %eax\n ret\n" END(name)

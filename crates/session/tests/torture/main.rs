@@ -1,12 +1,12 @@
-//! A program is patched and unpatched while it executes, sleeps and stands at every instruction of what is patched. It
-//! checks its own results; afterwards its text is what it was.
+//! A program is patched and unpatched while it executes, sleeps and stands at every instruction of the patched
+//! functions. It checks its own results; afterwards its text is what it was.
 //!
-//! `NANOPROBE_TORTURE`: how often each tactic's patches come and go (default 200; 100000 in the long run,
-//! which is a command of CONTRIBUTING.md). `NANOPROBE_TORTURE_WAY`: only this one of the ways. With
-//! `--nocapture` each way says how long it took, how much of that the program executed, and after how many
-//! changes each of its threads was seen to execute what had changed before the next: on a busy machine a
-//! thread is without a processor for many of them. Where the sites go by way of neighbours, the program's
-//! calls and the probes' counts are compared: they are equal, at the neighbours over all changes.
+//! `NANOPROBE_TORTURE`: how often each tactic's patches come and go (default 200; 100000 in the long run, which is a
+//! command of CONTRIBUTING.md). `NANOPROBE_TORTURE_WAY`: only this one of the ways. With `--nocapture` each way prints
+//! its duration, the program's share of it, and for each thread the number of changes whose new text the thread
+//! executed before the next change: on a busy machine a thread has no processor during many changes. Where the sites go
+//! by way of neighbours, the program's calls and the probes' counts are compared: they are equal, at the neighbours
+//! over all changes.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -29,7 +29,7 @@ const EVERYTHING: &str = "pid$target:a.out:t_*: { @ = count(); }";
 const NEIGHBOURS: &str =
     "pid$target:a.out:n_*:8 { @ = count(); } pid$target:a.out:n_own_*:c { @neighbours = count(); }";
 
-/// What is probed and how.
+/// The probed instructions, and the kind of the probes.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     text: &'static str,
@@ -147,7 +147,7 @@ fn come_and_go(spinners: u32, cycles: u64) {
             } else {
                 assert_eq!(toggle(&mut session, true), all);
             }
-            // Waits for one hit at least: perhaps no probe has been armed for long enough to fire.
+            // Waits for one hit at least: it may be that no probe has been armed for long enough to fire.
             while target.hits(session.tracing_mut(), 0) == 0 {
                 session.step().unwrap();
             }

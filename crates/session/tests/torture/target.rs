@@ -126,15 +126,15 @@ impl Target {
             .collect()
     }
 
-    /// How often each spinner has executed what is patched.
+    /// How often each spinner has executed the patched functions.
     pub fn counted(&self) -> Vec<u64> {
         let at = |index: u32| TargetAddress(self.counts.0 + 8 * u64::from(index));
         let count = |index| self.process.memory().read_u64(at(index)).unwrap();
         (0..self.spinners).map(count).collect()
     }
 
-    /// Waits until every spinner has executed what is patched, but not for long: on a busy machine a spinner may be
-    /// without a processor for milliseconds. Yields whether they have.
+    /// Waits until every spinner has executed the patched functions, but not for long: on a busy machine a spinner may
+    /// be without a processor for milliseconds. Yields whether they have.
     pub fn executes(&self) -> bool {
         let before = self.counted();
         let begun = Instant::now();

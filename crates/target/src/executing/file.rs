@@ -38,7 +38,7 @@ pub struct Path {
     pub flags: u64,
 }
 
-/// What the file is.
+/// The kind of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Looked {
     /// A program that can be held, and traced, with its path.
@@ -96,7 +96,7 @@ fn read_path(pid: ProcessId, address: u64) -> Option<CString> {
     let mut path = Vec::new();
     while path.len() < PATH_MAX {
         let at = address.checked_add(path.len() as u64)?;
-        // Not beyond a page at once: the next one may not be readable.
+        // Not beyond a page at once: the next page may not be readable.
         let mut part = vec![0; (PAGE - at % PAGE) as usize];
         let read = raw::read_memory(pid, at, &mut part).ok().filter(|read| *read > 0)?;
         part.truncate(read);

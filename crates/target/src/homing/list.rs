@@ -1,8 +1,8 @@
 //! The part of the block that makes many system calls in one go.
 //!
-//! Each stop of a borrowed thread is a wait for a processor, during which all stopped threads wait. So a list of
-//! calls is made without a stop in between: the calls lie in memory that the tracer has in the process, and the
-//! thread makes one after the other.
+//! Each stop of a borrowed thread is a wait for a processor, during which all stopped threads wait. So a list of calls
+//! is made without a stop in between: the calls lie in memory that the tracer has in the process, and the thread makes
+//! one call after the other.
 //!
 //! ```text
 //!     next:    mov rax, [place]; mov rax, [rax]     the cursor: the address of the next entry

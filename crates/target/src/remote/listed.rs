@@ -1,7 +1,7 @@
 //! Many system calls in one resumption: the thread makes them all, and is stopped after the last.
 //!
-//! See [`list`](crate::homing::list) for what the thread executes. Calls of a list do not depend on each other's
-//! results.
+//! See [`list`](crate::homing::list) for the code that the thread executes. Calls of a list do not depend on each
+//! other's results.
 
 use std::time::Instant;
 

@@ -38,8 +38,8 @@ pub enum SamplingError {
 }
 
 impl Process {
-    /// Begins to sample what the threads execute, once in each `period_ns` of their processor time. `with_stack`:
-    /// samples contain enough of the stack for unwinding it. `wakes`: each sample makes a descriptor readable
+    /// Begins to sample the threads, once in each `period_ns` of their processor time. `with_stack`: samples contain
+    /// enough of the stack for unwinding it. `wakes`: each sample makes a descriptor readable
     /// ([`Sampler::descriptors`]).
     ///
     /// # Errors
@@ -112,7 +112,7 @@ fn until_none_appears<T, E>(
     }
 }
 
-/// What the kernel has refused.
+/// The event that the kernel has refused.
 enum Refusal {
     Event(Errno),
     /// The memory of a ring.

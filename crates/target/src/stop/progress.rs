@@ -1,9 +1,9 @@
-//! Whether a thread that has not done what was asked is slow or stuck.
+//! Whether a thread that does not answer a request is slow or stuck.
 //!
-//! Elapsed time does not show the difference. With twenty threads to a processor, in a cgroup with a small share, or
-//! at the idle policy, a thread may take seconds instead of microseconds. So the thread's own time counts. The tracer
-//! waits for a thread that is ready but has no processor. A thread is stuck if it has executed or slept for long, and
-//! has not done what was asked. Sleep is counted by looks, so that a tracer without a processor does not count its
+//! Elapsed time does not show the difference. With twenty threads to a processor, in a cgroup with a small share, or at
+//! the idle policy, a thread may take seconds instead of microseconds. So the thread's own time counts. The tracer
+//! waits for a thread that is ready but has no processor. A thread is stuck if it has executed or slept for long
+//! without answering the request. Sleep is counted by looks, so that a tracer without a processor does not count its
 //! own wait.
 
 use std::fs;
@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The longest time that is counted from one look to the next, however late the look comes.
 const LOOK_MAX: Duration = Duration::from_millis(50);
 
-/// What a thread has done since it was asked to do something.
+/// The progress of a thread since a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     pid: ProcessId,

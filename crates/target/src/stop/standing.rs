@@ -53,7 +53,7 @@ impl Stopped {
         self.registers(tid).map(|registers| TargetAddress(registers.fs_base))
     }
 
-    /// What the seccomp filters of all stopped threads permit; the strictest filter counts.
+    /// The calls that the seccomp filters of all stopped threads permit; the strictest filter counts.
     pub fn sandbox(&self) -> Sandbox {
         let mut found = Sandbox::None;
         for tid in self.threads() {

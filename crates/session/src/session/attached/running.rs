@@ -64,7 +64,8 @@ impl Attached {
             .map_or(Ok(()), |requests| programs.serve(requests))
     }
 
-    /// The process has executed another program, which has a session of its own. This one goes on for its children.
+    /// The process has executed another program, which has a session of its own. The old program's session goes on for
+    /// its children.
     ///
     /// # Errors
     /// The arena is damaged.

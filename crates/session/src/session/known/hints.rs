@@ -101,7 +101,7 @@ impl Known {
 
     pub(in crate::session) fn check_matches(&self) -> Result<(), SessionError> {
         let tracing = &self.compiled.options.tracing;
-        // Another program may have what this one has not.
+        // Another program may have the probe that this program lacks.
         if tracing.follow.programs() || self.role != Role::First {
             return Ok(());
         }

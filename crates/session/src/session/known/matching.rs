@@ -106,7 +106,8 @@ impl Known {
         self.shims.extend(indexes.into_iter().zip(found.unwrap_or_default()));
     }
 
-    /// Where shims belong in the modules with these indexes. What was found while functions were read is handed over.
+    /// Where shims belong in the modules with these indexes. Places that were found while functions were read are
+    /// handed over.
     pub(in crate::session) fn take_shims(&mut self, indexes: &[usize]) -> Vec<Vec<Replacement>> {
         let executes = self.compiled.options.tracing.follow.programs();
         let mut known = std::mem::take(&mut self.shims);

@@ -21,7 +21,7 @@ use crate::probes::{Place, Probe, ProbeList};
 pub(in crate::session) struct Overloads {
     /// How many probes were looked at.
     seen: usize,
-    /// Each name as people read it, with the linker's; `None`: there are several.
+    /// Each demangled name, with the linker's name for it; `None`: there are several.
     names: HashMap<String, Option<Arc<str>>>,
 }
 
@@ -107,7 +107,7 @@ impl Known {
         }
     }
 
-    /// An address of the target by its place in what is mapped there: what the option `noresolve` shows of a frame.
+    /// An address of the target as a file and an offset in it: the form in which the option `noresolve` shows a frame.
     pub fn place_in_mapping(&self, address: u64) -> String {
         if let Some(name) = self.interpreted.borrow().name(address) {
             return name;
@@ -153,12 +153,12 @@ impl Known {
         }
     }
 
-    /// A function's name as people read it.
+    /// A function's name, demangled.
     pub fn readable<'n>(&self, name: &'n str) -> Cow<'n, str> {
         self.shown()(name)
     }
 
-    /// The name of a probe's function as people read it, with its parameters where the program has probes on several
+    /// The demangled name of a probe's function. The parameters are included if the program has probes on several
     /// functions that differ only in these. `None`: this name is the same as the linker's.
     pub fn function_name(&self, name: &str) -> Option<String> {
         let Cow::Owned(shown) = self.readable(name) else {

@@ -1,5 +1,5 @@
-//! What the text needs while the program runs: making room for foreign breakpoints, and taking traps out of
-//! restartable sequences that no section describes.
+//! Work on the text while the program runs: it makes room for foreign breakpoints, and takes traps out of restartable
+//! sequences that no section describes.
 
 use std::mem::offset_of;
 

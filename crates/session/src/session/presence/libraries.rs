@@ -119,7 +119,7 @@ impl Presence {
             return false;
         }
         self.attachment.leave_behind();
-        // The new program has a session of its own, or its reason for none was told.
+        // The new program has a session of its own, or a message has told why not.
         if self.attachment.parameters.follows_programs {
             return true;
         }

@@ -75,7 +75,7 @@ impl Presence {
             other => other?,
         }
         self.attachment.complete()?;
-        // The first interval of a tick is as long as the others, however long the placing took.
+        // The first interval of a tick is as long as all later ones, however long the placing took.
         timers.count_from_now();
         Ok(Begun {
             pauses,

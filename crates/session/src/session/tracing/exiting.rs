@@ -10,9 +10,9 @@
 //! hit      busy? missed++, np_enter: exit_requested: no handler        misses from then on are not reported
 //! ```
 //!
-//! A clause that only counts has no handler: it counts until its probe is gone, some milliseconds later. A handler
-//! that does not end soon, since its thread has no processor, is not waited for; what it goes on to record comes
-//! after the exit, and is ignored.
+//! A clause that only counts has no handler: it counts until its probe is gone, some milliseconds later. A handler may
+//! not end soon, since its thread has no processor. The tracer does not wait for it: its later records come after the
+//! exit, and are ignored.
 
 use core::mem::offset_of;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What a session has collected so far.
+//! The data that a session has collected so far.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::drain::Losses;
 use crate::error::SessionError;
 
 impl Tracing {
-    /// What was aggregated since the last call.
+    /// The aggregations since the last call.
     ///
     /// # Errors
     /// The arena is damaged.
@@ -42,7 +42,7 @@ impl Tracing {
         self.read_aggregations(|aggregations, memory, source| aggregations.turn(memory, source, now))
     }
 
-    /// Takes what the tracer's clauses have aggregated; their own buffer is empty afterwards.
+    /// Takes the aggregations of the tracer's own clauses; their buffer is empty afterwards.
     fn take_own_aggregations(&mut self) {
         let own = std::mem::take(&mut self.tracer.aggregates);
         self.tracer.aggregated_bytes = 0;
@@ -69,7 +69,7 @@ impl Tracing {
         read(&mut self.aggregations, memory, &source)
     }
 
-    /// What was lost so far.
+    /// The losses so far.
     ///
     /// # Errors
     /// The arena is damaged.
