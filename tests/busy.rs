@@ -5,7 +5,7 @@ use crate::program::program;
 use crate::text::Snapshot;
 use crate::tracer::start_waiting;
 
-/// Three busy threads, which check what they compute.
+/// Three busy threads, which check their own results.
 pub struct Target {
     /// The running program.
     pub busy: Running,

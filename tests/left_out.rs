@@ -1,7 +1,7 @@
 //! Tests that cannot run on this machine are left out, with a message.
 //!
-//! The test runner hides what a passing test prints with `print!`; these lines go straight to the standard error, and
-//! once more, all together, when the test binary ends.
+//! The test runner hides the output that a passing test prints with `print!`. So these lines go straight to the
+//! standard error, and once more, all together, when the test binary ends.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ extern "C" fn summary() {
     }
 }
 
-/// Whether this is the machine's root, and not only that of a user namespace, as in a container.
+/// Whether we are the machine's root, and not only the root of a user namespace, as in a container.
 pub fn is_root_of_the_machine() -> bool {
     nix::unistd::geteuid().is_root() && ranges_of_users().iter().any(|range| *range == (0, 0, u32::MAX.into()))
 }

@@ -1,11 +1,10 @@
-//! Whole-program tests: what the integration tests in `tests/tests/` share.
+//! Whole-program tests: the parts that the integration tests in `tests/tests/` share.
 //!
-//! A test has three parts. A *program* of `tests/programs/`, compiled on first use
-//! ([`program`]), verifies its own results, prints what it did and ends with `OK`. A *tracer*
-//! is the nanoprobe command under test, always run with a time limit ([`tracer`]). And there is
-//! an *expectation* about three things: the program's output is that of the unprobed run, the
-//! tracer's results are exact ([`results`]), and afterwards the program's text and memory map
-//! are what they were ([`text`]).
+//! A test has three parts. A *program* of `tests/programs/`, compiled on first use ([`program`]), verifies its own
+//! results, prints what it did and ends with `OK`. A *tracer* is the nanoprobe command under test, always run with a
+//! time limit ([`tracer`]). And there is an *expectation* about three things: the program's output is the same as in an
+//! unprobed run, the tracer's results are exact ([`results`]), and afterwards the program's text and memory map are as
+//! before ([`text`]).
 //!
 //! Counts are exact although a tracer attaches to a running program: programs started with `--wait`
 //! print `ready` and wait for a line, and the test writes that line once the tracer has armed its
@@ -14,10 +13,9 @@
 //!
 //! Counts that no test can know in advance are compared with those of a program that is single-stepped ([`stepper`]).
 //!
-//! [`live_tests!`] registers tests of live programs in two forms: with the tactics that
-//! nanoprobe chooses, and with `-x tactic=trap`. What cannot run on a machine is left out
-//! with its reason on stderr, past the test runner's capture, and in a summary when the test
-//! binary ends ([`left_out`]).
+//! [`live_tests!`] registers tests of live programs in two forms: with the tactics that nanoprobe chooses, and with `-x
+//! tactic=trap`. A test that cannot run on a machine is left out with its reason on stderr, past the test runner's
+//! capture, and in a summary when the test binary ends ([`left_out`]).
 //!
 //! Environment: `NANOPROBE` the command under test; `NANOPROBE_CYCLES` attach/detach cycles
 //! (default 100); `NANOPROBE_KILLS` kill points a phase (default 20);

@@ -24,7 +24,7 @@ pub struct Steps {
     pub output: String,
     /// How often the instruction at each address was executed.
     pub counts: HashMap<u64, i64>,
-    /// The same counts, but only until the program's own entry point was reached: what the dynamic linker executes.
+    /// The same counts, but only until the program's own entry point was reached: the dynamic linker's part.
     pub at_start: HashMap<u64, i64>,
 }
 

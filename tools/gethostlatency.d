@@ -3,9 +3,9 @@
  *
  * usage: nanoprobe tool gethostlatency {-p PID | -c COMMAND} [MODULE]
  *
- * One line for each getaddrinfo, gethostbyname and gethostbyname2 of MODULE (default: libc; a static
- * program: a.out), when it returns: the thread, the time in microseconds, what it returned (of
- * getaddrinfo an error of netdb.h, or 0), the function, and the name.
+ * One line for each getaddrinfo, gethostbyname and gethostbyname2 of MODULE (default: libc; a static program: a.out),
+ * when it returns: the thread, the time in microseconds, the result (of getaddrinfo an error of netdb.h, or 0), the
+ * function, and the name.
  *
  * example: is it the name server that is slow?
  *

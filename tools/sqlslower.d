@@ -37,10 +37,9 @@ BEGIN
 }
 
 /*
- * What the backend is about to do (a text), or that it is idle (none). A query that fails has not reported its end
- * when the backend becomes idle. In the extended protocol this alone proves nothing, because a client may only have
- * a query parsed: then the transaction must have been given up, too. ROLLBACK also gives up a transaction, but
- * reports its end.
+ * The backend's next action (a text), or no text if it is idle. A query that fails has not reported its end when the
+ * backend becomes idle. In the extended protocol this alone proves nothing, because a client may only have a query
+ * parsed: then the transaction must have been given up, too. ROLLBACK also gives up a transaction, but reports its end.
  */
 postgresql$target:::statement-status
 /!arg0 && (self->start || (self->aborted && !self->done))/

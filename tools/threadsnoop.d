@@ -3,13 +3,12 @@
  *
  * usage: nanoprobe tool threadsnoop {-p PID | -c COMMAND} [MODULE]
  *
- * One line for each successful pthread_create of MODULE (default: libc): milliseconds since tracing
- * began, the creating thread, the function in which the new one starts, its argument. The threads
- * of C++'s std::thread and of Rust's std::thread all start in a function of the library. So for
- * these the type of what runs in the thread is shown: the table of virtual functions of C++'s
- * std::thread::_State_impl<...>, which names a lambda, or else a function pointer and the types of
- * its arguments, and the function itself where its pointer is found; the drop_in_place<...> of
- * Rust's closure. For Go each new goroutine is a line (runtime.newproc).
+ * One line for each successful pthread_create of MODULE (default: libc): milliseconds since tracing began, the creating
+ * thread, the function in which the new thread starts, its argument. The threads of C++'s std::thread and of Rust's
+ * std::thread all start in a function of the library. So for these the type of what runs in the thread is shown: the
+ * table of virtual functions of C++'s std::thread::_State_impl<...>, which names a lambda, or else a function pointer
+ * and the types of its arguments, and the function itself where its pointer is found; the drop_in_place<...> of Rust's
+ * closure. For Go each new goroutine is a line (runtime.newproc).
  *
  * example:
  *

@@ -3,9 +3,8 @@
  *
  * usage: nanoprobe tool uobjnew {-p PID | -c COMMAND} [MODULE]
  *
- * Counts calls of operator new of MODULE (default: libstdc++; a.out for a static program), by size
- * and by the calling code: a type has one size, and mostly one place where it is made. The other
- * forms of new end in this one.
+ * Counts calls of operator new of MODULE (default: libstdc++; a.out for a static program), by size and by the calling
+ * code: a type has one size, and mostly one place where it is made. The other forms of new call this form.
  *
  * example:
  *

@@ -1,5 +1,5 @@
-/* What the measured programs share: clocks, the processor that they run on, their output. All of it
- * is static: each program is one file, and one of them is compiled where the comparison runs. */
+/* Shared by the measured programs: clocks, the choice of a processor, their output. All of it is static: each program
+ * is one file, and one of them is compiled where the comparison runs. */
 #ifndef NANOPROBE_BENCH_BATCHES_H
 #define NANOPROBE_BENCH_BATCHES_H
 

@@ -4,8 +4,8 @@
  * loop exact THREADS CALLS            each thread calls bench_function() exactly so often; prints `calls <total>`
  *
  * function: 0 bench_function (begins with push, as most do), 1 bench_nop (begins with a 5-byte nop), 2 bench_call
- * (begins with an instruction of four bytes and a call, like many small functions), 3 to 7 one that begins with a
- * nop of one byte, mov, sub, ret (it is called by another), endbr64; 8 executes an int3, for which there is a
+ * (begins with an instruction of four bytes and a call, like many small functions), 3 to 7 a function that begins with
+ * a nop of one byte, mov, sub, ret (another function calls it), endbr64; 8 executes an int3, for which there is a
  * handler that does nothing: the floor of a trap. Threads are pinned to processors, from the last one down. */
 #define _GNU_SOURCE
 #include "batches.h"

@@ -110,7 +110,7 @@ static long record_jumper(const char *text, long value)
 	np_jprobe_return();
 }
 
-/* The static hook: what a programmer compiles in at the place, LKST's way. */
+/* The static hook: code that a programmer compiles in at the place, LKST's way. */
 static volatile int hook_is_on;
 static __attribute__((noinline)) void hook(const char *text, long value)
 {

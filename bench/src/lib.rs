@@ -18,12 +18,12 @@
 //! |---|---|
 //! | `floor`, `looping`, `instructions`, `tactics`, `traps`, `bash`, `memory` | the groups: what a call costs, by way |
 //! | `experiments` | the seeds' experiments, by name |
-//! | `own` | what a process measures on itself, by libnanoprobe |
-//! | `interrupt` | somebody asked to end |
+//! | `own` | measurements of a process on itself, by libnanoprobe |
+//! | `interrupt` | a request to end |
 //! | `peers` | other tools |
-//! | `shell` | bash as a program with many functions, and how many are patched |
+//! | `shell` | bash as a program with many functions, and the number of its patched functions |
 //! | `programs`, `tracer`, `kernel` | the measured programs; nanoprobe and the kernel's probes on them |
-//! | `statistics`, `machine`, `report` | figures; where they were taken |
+//! | `statistics`, `machine`, `report` | figures; the machine on which they were taken |
 //! | `text`, `page`, `data` | the report for a terminal, as a page, as JSON and CSV |
 
 mod bash;

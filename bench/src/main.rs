@@ -1,6 +1,6 @@
 //! The measured comparison as a program. `nanoprobe bench` hands over to it, with its own path in `NANOPROBE`.
 //!
-//! It is a program of its own so that building nanoprobe builds neither it nor what it measures.
+//! It is a program of its own, so that a build of nanoprobe builds neither it nor the measured programs.
 //!
 //!     cargo run --release -p nanoprobe-bench -- [--rounds N] [--only EXPERIMENT] [--out DIR] [--json FILE] [--full]
 

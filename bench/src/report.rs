@@ -6,7 +6,7 @@ use crate::statistics::Measured;
 /// One line of a table.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What was done.
+    /// The measured action.
     pub name: String,
     /// The unit of the figure.
     pub unit: &'static str,

@@ -98,7 +98,7 @@ impl Drop for Shell {
     }
 }
 
-/// The text of a running program compared with that of its file.
+/// The text of a running program, compared with the text of its file.
 pub struct Text {
     memory: File,
     /// The exported functions: each address, and the first byte in the file.

@@ -68,7 +68,7 @@ public class Stacks {
         return sum;
     }
 
-    /** Hot: it is compiled while it runs, and what it calls is inlined. */
+    /** Hot: it is compiled while it runs, and its callees are inlined. */
     static void hot(int rounds, int calls) {
         for (int round = 0; round < rounds; round++) sink += outer(round, round >= rounds - calls);
     }

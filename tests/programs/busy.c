@@ -1,4 +1,4 @@
-/* Threads that never stop working until a line of input comes: what tracers attach to and detach from.
+/* Threads that work until a line of input comes, while tracers attach and detach.
  *
  *     busy [threads]
  *

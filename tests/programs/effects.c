@@ -1,4 +1,5 @@
-/* Has things that a tracer can change, and prints what it finds. effects */
+/* A program whose data a tracer can change by D's destructive actions. It prints its data and the signals that it has
+ * received. effects */
 #include <signal.h>
 #include <time.h>
 #include "check.h"

@@ -1,4 +1,5 @@
-/* A known list of leaks, by every form of C++'s and C's allocation. What is allocated before the wait is no leak. */
+/* A known list of leaks, by every form of C++'s and C's allocation. Memory that is allocated before the wait is no
+ * leak. */
 #include <new>
 #include "check.h"
 

@@ -2,9 +2,9 @@
  *
  *     relocated [rounds]
  *
- * Faults are handled as in a virtual machine: the handler knows each instruction that may fault, by
- * its address, and continues at the place that belongs to it. System calls are interrupted,
- * restarted, and return in a child. */
+ * Faults are handled as in a virtual machine: the handler knows each instruction that may fault, by its address, and
+ * continues at the place that belongs to the instruction. System calls are interrupted, restarted, and return in a
+ * child. */
 #include <cpuid.h>
 #include <errno.h>
 #include <sched.h>

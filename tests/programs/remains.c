@@ -35,7 +35,7 @@ __attribute__((noinline)) static void deep(int writes)
 	__asm__ volatile("" : : "r"(room) : "memory");
 }
 
-/* Waits in a frame that holds what was on the stack before: nothing is written into the room. */
+/* Waits in a frame that still holds the stack's old contents: nothing is written into the array. */
 __attribute__((noinline)) static void waiting(const char *word)
 {
 	char room[WAITING];

@@ -21,7 +21,7 @@ struct counter {
 
 typedef void add(struct counter *counters, ptrdiff_t area);
 
-/* What the kernel reads: linux/rseq.h. */
+/* The structure that the kernel reads: linux/rseq.h. */
 struct descriptor {
 	unsigned version, flags;
 	unsigned long start, bytes, abort;

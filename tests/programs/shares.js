@@ -60,7 +60,7 @@ function workLoop(seconds) {
 	}
 }
 
-/* Many short calls, which allocate: the collector moves what they make, and the closure. */
+/* Many short calls, which allocate: the collector moves their objects, and the closure. */
 function workShort(seconds) {
 	const end = now() + seconds * 1e9;
 	while (now() < end) {

@@ -98,7 +98,7 @@ static void end_daemon(long calls)
 	CHECK(setsid() > 0);
 	if (forked() != 0)
 		_exit(7);
-	/* The first process has ended when it reads from nobody. */
+	/* Waits until the first process has ended: then the parent has changed. */
 	while (getppid() == getpgrp())
 		usleep(1000);
 	usleep(200000);

@@ -1,4 +1,4 @@
-//! Attaching at bad moments: the program unloads what is about to be patched, or its stacks lie side by side.
+//! Attaching at bad moments: the program unloads a library that is about to be patched, or its stacks lie side by side.
 
 use std::process::Command;
 

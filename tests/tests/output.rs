@@ -52,7 +52,7 @@ live_tests! {
     }
 
     /// Several clauses fire at one entry, or at one return, and make one level of indentation. So the level of an entry
-    /// depends on the record before it, and that of a return on the record after it.
+    /// depends on the record before it, and the level of a return on the record after it.
     fn several_clauses_at_a_return_close_one_level(form) {
         let clause = "pid$target:a.out:stack_outer:entry,pid$target:a.out:stack_compare:entry { trace(1); }
                       pid$target:a.out:stack_outer:entry { trace(2); }

@@ -1,7 +1,7 @@
 //! Flame graphs in a browser: frames are clicked and searched, and the picture of a difference has its colours.
 //!
-//! A script at the end of a copy of the picture does what a user does, and leaves what it saw in the document.
-//! Chromium prints the document.
+//! A script at the end of a copy of the picture acts like a user, and leaves its observations in the document. Chromium
+//! prints the document.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +22,7 @@ const width = (end) => Math.round(frame(end).querySelector("rect").getBoundingCl
 const shown = () => groups().filter((g) => g.style.display !== "none").length;
 const hidden = (id) => by(id).style.display === "none";
 const fill = (end) => getComputedStyle(frame(end).querySelector("rect")).fill;
-// What a pointer in the middle of an element meets.
+// Sends an event to the element under a pointer in the middle of an element.
 const send = (element, kind) => {
   const box = element.getBoundingClientRect();
   const met = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
@@ -110,7 +110,7 @@ impl Browser {
         run(browser.arg("--dump-dom").arg(format!("file://{}", page.display())))
     }
 
-    /// What a script sees in a picture, one entry for each of its notes.
+    /// The observations of a script in a picture, one entry for each.
     fn seen(&self, picture: &Path, script: &str) -> Vec<String> {
         let text = std::fs::read_to_string(picture).expect("the picture");
         let end = text.rfind("</svg>").expect("the picture's end");

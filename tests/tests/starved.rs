@@ -183,7 +183,7 @@ fn probes_that_a_failed_removal_leaves_are_reported_and_repaired() {
     assert!(is_left, "the other tracer was never there in time");
 }
 
-/// Whether attaching failed because another tracer came. Then the message says so and names what is `left`, which is
+/// Whether attaching failed because another tracer came. Then the message says so, and names the `left` code, which is
 /// removed.
 #[track_caller]
 fn fails_and_is_repaired(when: &str, clause: &str, left: &str) -> bool {

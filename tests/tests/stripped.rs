@@ -1,7 +1,7 @@
 //! Programs without symbols: functions that only the unwinding tables know.
 //!
-//! The same source is compiled with symbols and without. The code of both is the same, so what is counted at an address
-//! of the one must be counted in the function that begins there in the other.
+//! The same source is compiled with symbols and without. The code of both is the same. So a count at an address of one
+//! must equal the count of the function that begins at this address in the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ live_tests! {
     }
 
     /// Where it is not sure that a function is entered by a call, flags and the red zone stay as they are: `zone` needs
-    /// both in what looks like a function. The program checks itself.
+    /// both in a piece of code that looks like a function. The program checks itself.
     fn a_piece_that_looks_like_a_function_keeps_flags_and_red_zone(form) {
         let Some(path) = stripped() else { return };
         let (Some(zone), Some(part)) = (unnamed("zone"), unnamed("zone_part")) else { return };
@@ -157,7 +157,7 @@ live_tests! {
         assert_eq!(boxes(&twice), 4, "{picture}");
     }
 
-    /// A part that was moved away is its function's, in stacks and in probes on all instructions.
+    /// A part that was moved away belongs to its function, in stacks and in probes on all instructions.
     fn a_moved_part_is_its_function_s(form) {
         let (Some(path), Some(unlikely), Some(names)) = (stripped(), unnamed("unlikely"), by_address()) else { return };
         let part = names.iter().find(|(_, names)| names.contains("unlikely.cold")).map(|(address, _)| address.clone());

@@ -1,4 +1,4 @@
-//! `nanoprobe ps` and `nanoprobe restore --all`: what is traced, and what dead tracers have left.
+//! `nanoprobe ps` and `nanoprobe restore --all`: the traced processes, and the remains of dead tracers.
 //!
 //! Other tests trace processes at the same time, and kill tracers. So each scenario runs in a pid namespace of its own,
 //! where only its own processes are seen.
@@ -48,7 +48,7 @@ fn command(arguments: &[&str]) -> Finished {
     run(Command::new(nanoprobe()).args(arguments))
 }
 
-/// The words of a process's line of `ps`; none if it is not listed.
+/// The words of a process's line of `ps`; none if the process is not listed.
 fn row(pid: i32) -> Vec<String> {
     let listed = command(&["ps"]).success().stdout;
     assert!(listed.lines().all(|line| line.chars().count() <= 80), "{listed}");

@@ -1,4 +1,4 @@
-//! `cargo xtask deny`: what deny.toml says about licences, sources and duplicates of the packages that we build of.
+//! `cargo xtask deny`: deny.toml's rules on licences, sources and duplicates of our dependencies.
 //!
 //! cargo-deny takes minutes to build, so this checks the same rules without it. Only cargo-deny checks texts of
 //! licences, and the advisories, for which it needs their database.
@@ -15,7 +15,7 @@ use crate::tool;
 /// Checks the rules, by cargo-deny if it is installed.
 ///
 /// # Errors
-/// What is not allowed, one a line.
+/// The violations, one a line.
 pub fn run(root: &Path) -> Result<(), String> {
     let installed = tool::cargo(root)
         .args(["deny", "--version"])

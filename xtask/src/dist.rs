@@ -1,6 +1,6 @@
 //! `cargo xtask dist`: everything that a release consists of, in `target/dist`. The same commit gives the same bytes.
 //!
-//! The order: what is built, where its files belong, the packages of these files.
+//! The order: the build, the layout of its files, the packages of these files.
 
 mod archive;
 mod build;

@@ -1,4 +1,4 @@
-//! What a developer runs: `cargo xtask tidy`, the tests by tiers, the packages.
+//! Commands for developers: `cargo xtask tidy`, the tests by tiers, the packages.
 
 mod deny;
 mod dist;

@@ -11,7 +11,7 @@ pub fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Runs a command, and returns what it printed. The command's standard error goes to our standard error.
+/// Runs a command, and returns its output. The command's standard error goes to our standard error.
 ///
 /// # Errors
 /// The command and its status, or why it could not be started.

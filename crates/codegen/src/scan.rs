@@ -1,4 +1,4 @@
-//! Finds what a clause needs before its first statement, in one pass over the clause.
+//! Finds the things that a clause needs before its first statement, in one pass over the clause.
 
 use nanoprobe_lang::glob;
 use nanoprobe_lang::layout::recorded_values;

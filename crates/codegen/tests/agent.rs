@@ -25,7 +25,8 @@ fn d(text: &str) -> Program {
     nanoprobe_lang::compile(&[Source::new("test", text)], &MacroValues::default()).unwrap()
 }
 
-/// A machine whose arena has what the agent needs: a control block, dynamic variables, a ring, a hash aggregation.
+/// A machine whose arena has the parts that the agent needs: a control block, dynamic variables, a ring, a hash
+/// aggregation.
 fn machine(program: &Program) -> Machine {
     let handler = compile(program, ProbeKind::Entry);
     let mut machine = Machine::with_agent_image(&handler, &[]);

@@ -54,7 +54,7 @@ fn cases(text: &str) -> Vec<Case> {
     cases
 }
 
-/// The case as it should be written, and what is wrong with it.
+/// The case as it should be written, and the error in it, if there is one.
 fn check(case: &Case) -> (String, Option<String>) {
     let found = guide_runner::run(&case.program, &case.options);
     let (verdict, output) = match found {

@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(since(MINIMUM, &[3, 5, 0, 0], &words), [3, 3, 0, 0]);
     }
 
-    /// Does what the tracer does to the target's words to announce a new epoch.
+    /// Announces a new epoch in the words, as the tracer does in the target's words.
     fn begin_epoch(words: &mut [u64]) {
         words[3] += 1;
     }

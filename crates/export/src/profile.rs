@@ -1,4 +1,4 @@
-//! Profiles: aggregations with stacks among their keys, as files for other tools and for people to look at.
+//! Profiles: aggregations with stacks among their keys, as files for other tools, and as pictures.
 //!
 //! ```text
 //! AggregateTable --stacks--> frames and values --tree--> picture: SVG, HTML      --flamegraph
@@ -81,7 +81,7 @@ pub const PROFILE_FORMATS: [ProfileFormat; 4] = [
 ];
 
 impl ProfileFormat {
-    /// A sink that writes this file. The title says what was traced.
+    /// A sink that writes this file. The title names the traced process.
     #[must_use]
     pub fn sink(&self, path: &str, title: &str) -> Box<dyn Sink> {
         (self.make)(path, title)

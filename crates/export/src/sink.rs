@@ -93,7 +93,7 @@ pub struct Unplaced {
 /// Something that was lost.
 #[derive(Clone, Debug)]
 pub struct Loss {
-    /// What was lost, in one or two words.
+    /// The kind of loss, in one or two words.
     pub kind: &'static str,
     /// DTrace's tag for this loss. With the option `droptags` the tag precedes the message.
     pub tag: &'static str,

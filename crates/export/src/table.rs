@@ -139,8 +139,8 @@ impl Snapshot {
         merged
     }
 
-    /// Replaces each address in keys. `number`: what stands for an address, of which it is said whether it is that of a
-    /// frame below the first one, and how it is named where it is none of a stack.
+    /// Replaces each address in keys by a number. `number` yields it for an address and the address's use: the first
+    /// frame of a stack, another frame, or an address outside of stacks.
     #[must_use]
     pub fn with_addresses(self, program: &Program, number: &mut dyn FnMut(u64, AddressUse) -> u64) -> Snapshot {
         let mut merged = Snapshot::new();
@@ -340,8 +340,8 @@ impl AggregateTable {
         }
     }
 
-    /// Called when tracing ends: only END and records in the buffers follow. From now on a `trunc()` decides what is
-    /// printed, and no longer what profiles contain.
+    /// Called when tracing ends: only END and records in the buffers follow. From now on a `trunc()` affects the
+    /// printed text, but no longer the profiles.
     pub fn end(&mut self) {
         self.has_ended = true;
     }

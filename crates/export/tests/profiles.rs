@@ -151,7 +151,7 @@ fn without_stacks_a_function_is_a_stack_of_one_frame() {
     assert!(!has_stacks(&Session::new(&[]).program));
 }
 
-/// `trunc()` in END decides what is printed.
+/// `trunc()` in END affects the printed text.
 #[test]
 fn what_is_truncated_at_the_end_is_in_profiles() {
     let mut session = calls();

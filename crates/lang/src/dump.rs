@@ -1,4 +1,4 @@
-//! A program as text, for tests, and for people who want to see what their clauses were compiled to.
+//! A program as text, for tests, and for users who want to see the compiled form of their clauses.
 //!
 //! A type follows each expression, unless the operands decide the type:
 //!

@@ -151,7 +151,7 @@ impl Size {
     }
 }
 
-/// What a conversion does.
+/// The effect of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Conversion {
     /// `%a`, `%A`: an address as a symbol (``module`symbol+offset``).

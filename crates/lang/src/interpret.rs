@@ -1,10 +1,9 @@
 //! The reference interpreter of the program form.
 //!
-//! It has two uses. The tracer interprets the clauses that no thread of the target runs (BEGIN, END,
-//! ERROR, tick-N, profile-N). And tests compare the code generator with it. So in everything that can
-//! be observed it does the same as the machine code: the order of evaluation (the value before the
-//! place's keys; keys, value, weight of an aggregation), where strings are cut, the state after a
-//! fault, the bytes of a record.
+//! It has two uses. The tracer interprets the clauses that no thread of the target runs (BEGIN, END, ERROR, tick-N,
+//! profile-N). And tests compare the code generator with the interpreter. So in everything that can be observed the
+//! interpreter does the same as the machine code: the order of evaluation (the value before the place's keys; keys,
+//! value, weight of an aggregation), where strings are cut, the state after a fault, the bytes of a record.
 //!
 //! It knows no process: [`World`] provides variables, built-in variables, memory, stacks and aggregations.
 //!
@@ -150,7 +149,7 @@ pub struct Outcome {
     pub exit: Option<i32>,
 }
 
-/// What a clause acts on. Strings are without their NUL.
+/// The variables, memory and aggregations on which a clause acts. Strings are without their NUL.
 pub trait World {
     /// The value of a built-in variable: [`Value::Integer`] or [`Value::String`].
     ///

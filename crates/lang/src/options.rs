@@ -54,7 +54,7 @@ pub enum StopPolicy {
     Never,
 }
 
-/// What is done with a process whose seccomp filters cannot be read.
+/// The treatment of a process whose seccomp filters cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SeccompPolicy {
     /// The process is traced only if it is certain that no filter kills it for our system calls.

@@ -15,7 +15,7 @@
 //! | file | holds |
 //! |---|---|
 //! | this one | the program, its clauses, probes and variables |
-//! | `action` | statements and what they record |
+//! | `action` | statements and their records |
 //! | `expression`, `operator` | values and places |
 //! | `aggregation` | aggregating functions and keys |
 //! | `value_type`, `structure`, `foreign` | types |

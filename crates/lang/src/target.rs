@@ -23,7 +23,7 @@ pub trait Target {
     /// The reason why the type is not known.
     fn tagged(&self, keyword: &str, tag: &str) -> Result<Type, Unknown>;
 
-    /// A typedef or a base type by its name, perhaps with a module before it.
+    /// A typedef or a base type by its name, which may begin with a module.
     ///
     /// # Errors
     /// The reason why the type is not known.
@@ -94,7 +94,7 @@ pub struct Variable {
 pub struct Unknown {
     /// DTrace's tag of the error.
     pub tag: &'static str,
-    /// What is not known.
+    /// The name that is not known, in a sentence.
     pub message: String,
     /// Advice on what to do.
     pub help: Option<String>,

@@ -1,5 +1,5 @@
-//! Texts that nobody would write. For each one the front end must answer with a program that has all
-//! promised properties, or with diagnostics that point into the text.
+//! Senseless and hostile texts. For each one the front end must answer with a program that has all promised properties,
+//! or with diagnostics that point into the text.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

@@ -1,6 +1,6 @@
 //! The words that the command line may begin with.
 
-/// The words, besides the names of tools, that the command line may begin with: each word, and what it does.
+/// The words, besides the names of tools, that the command line may begin with: each word, and its effect.
 pub const COMMANDS: [(&str, &str); 11] = [
     (
         "bench",

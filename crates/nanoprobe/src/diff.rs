@@ -1,4 +1,4 @@
-//! `nanoprobe diff A B`: what has changed from one recorded profile to another.
+//! `nanoprobe diff A B`: the changes from one recorded profile to another.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Numbers in the form that people read.
+//! Numbers in a readable form.
 
 /// A number with separated thousands.
 pub fn thousands(number: f64) -> String {

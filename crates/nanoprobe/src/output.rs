@@ -191,7 +191,7 @@ impl Stream {
     }
 }
 
-/// Names for addresses, from what the session knows of the target.
+/// Names for addresses, from the session's knowledge of the target.
 pub struct Names<'a>(pub &'a Known);
 
 impl Symbolizer for Names<'_> {
@@ -256,7 +256,7 @@ pub fn probe_name(known: &Known, probe: &Probe) -> ProbeName {
     }
 }
 
-/// Reports what a detachment could not take out of the process.
+/// Reports code and data that a detachment could not remove from the process.
 pub fn detached(detached: &Detached) {
     if detached.damaged > 0 {
         message(format_args!(

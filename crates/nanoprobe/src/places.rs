@@ -20,7 +20,7 @@ const FIRST: u64 = 1 << 62;
 const NAMES_MAX: usize = 1 << 22;
 const OTHERS: &str = "[more names than are kept]";
 
-/// How an address is used, and so by what it is named.
+/// The use of an address, which decides how it is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Use {
     /// The position of a thread.
@@ -33,7 +33,7 @@ pub enum Use {
     Module,
 }
 
-/// What is shown of an address.
+/// The parts of an address's name that are shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Named {
     text: String,
@@ -106,7 +106,7 @@ fn named(known: &Known, address: u64, of: Use) -> Named {
         Use::Return => known.symbolize_return(address),
         Use::Module => {
             let name = known.symbolize(address);
-            // What is before this mark is shown.
+            // The text before this mark is shown.
             name.split_once('`')
                 .map_or(name.clone(), |(module, _)| format!("{module}`"))
         }

@@ -44,14 +44,14 @@ pub fn numbers_of(word: &str) -> Result<Vec<i32>, String> {
     if pids.is_empty() {
         return Err(format!("-p {word}: only nanoprobe itself has this name"));
     }
-    // The message about one that may not be traced is that of the attempt.
+    // For a process that may not be traced, the attempt to trace it yields the message.
     if pids.iter().any(|pid| may_trace(*pid)) {
         pids.retain(|pid| may_trace(*pid));
     }
     Ok(pids)
 }
 
-/// The number of the only process that a word means, for what is done with one process.
+/// The number of the only process that a word means, for commands that take one process.
 ///
 /// # Errors
 /// A message: no process has the name, or the list of those that have it.

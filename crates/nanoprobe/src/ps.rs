@@ -42,7 +42,7 @@ pub fn help() -> String {
     format!("{USAGE}\n{HELP}")
 }
 
-/// What is to be printed.
+/// The text to print.
 ///
 /// # Errors
 /// The exit status, after a message.

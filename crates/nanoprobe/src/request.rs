@@ -1,4 +1,4 @@
-//! What the command is asked to do: to trace, or something smaller.
+//! The request of a command line: to trace, or something smaller.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;

@@ -1,8 +1,8 @@
 //! The screen of a running trace (`-x top`, and tools on a terminal): the edge of [`nanoprobe_export::live`].
 //!
-//! While it is shown, all that would go to the terminal is kept ([`captured`]): its last lines are shown in a pane, and
-//! written as text once the screen is left. Ctrl-C stays a signal. The terminal is given back at the end, after an
-//! error, and when this program panics.
+//! While it is shown, all output for the terminal is kept ([`captured`]): the last lines are shown in a pane, and
+//! everything is written as text once the screen is left. Ctrl-C stays a signal. The terminal is given back at the end,
+//! after an error, and when this program panics.
 
 pub mod captured;
 pub mod files;
@@ -115,7 +115,7 @@ impl Screen {
         self.keys_at = now;
     }
 
-    /// Does what the pressed keys say, and draws. True: the tracing is to end.
+    /// Obeys the pressed keys, and draws. True: the tracing is to end.
     ///
     /// # Errors
     /// The terminal is gone.

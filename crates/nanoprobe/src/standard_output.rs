@@ -1,8 +1,8 @@
-//! Standard output and standard error that do not hold the tracer when their reader takes nothing.
+//! Standard output and standard error that do not block the tracer when their reader does not read.
 //!
-//! A terminal that is stopped (Ctrl-S), or a pipe that nobody reads, blocks a write for ever. Until an end is requested
-//! we wait for the reader. After the request it has [`PATIENCE`] to take some bytes. Then the write fails, the tracing
-//! ends as with a closed pipe, and the probes are taken out.
+//! A terminal that is stopped (Ctrl-S), or a pipe without a reading process, blocks a write for ever. Until an end is
+//! requested we wait for the reader. After the request it has [`PATIENCE`] to take some bytes. Then the write fails,
+//! the tracing ends as with a closed pipe, and the probes are taken out.
 
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;

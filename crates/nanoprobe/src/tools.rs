@@ -36,7 +36,7 @@ enum Argument {
     OtherFunction(&'static str),
     /// Any text, with this default.
     Default(&'static str),
-    /// A whole number; the name of what it counts, and its default.
+    /// A whole number; the name of the counted things, and its default.
     Number(&'static str, &'static str),
     /// A time, in this unit unless it names another unit; with this default.
     Time(Unit, &'static str),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use nanoprobe_session::{Carried, SessionError, has_abandoned_arena, survey};
 use nanoprobe_target::{AttachError, Map, Process};
 
-/// What the lines of an arena in a memory map contain.
+/// Each line of an arena in a memory map contains this text.
 const ARENA: &[u8] = b"/memfd:nanoprobe-";
 /// How many lines of a map are kept.
 const LINES_MAX: usize = 256;
@@ -116,7 +116,7 @@ pub fn open(pid: i32) -> Result<Process, AttachError> {
     Process::open(pid)
 }
 
-/// The name of a process, and what it carries.
+/// The name of a process, and its arenas.
 fn look(pid: i32) -> Result<Option<(String, Carried)>, SessionError> {
     let process = open(pid)?;
     let name = process.facts().name.clone();

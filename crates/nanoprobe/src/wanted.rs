@@ -10,7 +10,7 @@ use crate::processes;
 /// The processes to trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Those of `-p`, each once, in the order in which they were given.
+    /// The processes of `-p`, each once, in the given order.
     pub listed: Vec<Listed>,
     /// How further processes are found, now and while tracing.
     pub rule: Option<Rule>,

@@ -92,7 +92,7 @@ fn what_matches_nothing_and_predicates_are_named() {
     assert!(said.contains("a.out:nosuch:entry"), "{said}");
 }
 
-/// There is no message if a probe has fired, nor if that cannot be known.
+/// There is no message if a probe has fired, or if this cannot be known.
 #[test]
 fn nothing_is_said_otherwise() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! What is known of a code object, of whichever runtime.
+//! The facts about a code object, for all runtimes.
 
 use nanoprobe_arena::layout::{
     POSITION_INLINED, RUNTIME_JAVA, RUNTIME_JAVA_CODE, RUNTIME_JAVA_INTERPRETER, RUNTIME_JAVA_STUB, RUNTIME_JAVASCRIPT,

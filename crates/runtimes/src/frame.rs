@@ -5,7 +5,7 @@ use nanoprobe_arena::layout::{FRAME_INTERPRETED, OBJECT_NONE, POSITION_NONE};
 /// A position that is not known, in code that has begun.
 pub const POSITION_UNKNOWN: u32 = POSITION_NONE - 1;
 
-/// What a frame's number says, where it is no address.
+/// The meaning of a frame's number that is no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// The frame of a code object.
@@ -67,7 +67,7 @@ impl Object {
         self.address >> 3 << 20 | u64::from(self.check & 0x1_ffff) << 3 | self.kind & 7
     }
 
-    /// What a word says; `None`: it is free.
+    /// The object that a word describes; `None`: the word is free.
     pub fn of(word: u64) -> Option<Object> {
         (word != 0).then_some(Object {
             kind: word & 7,

@@ -1,4 +1,5 @@
-//! HotSpot, the JVM: what it exports about its own structures (`gHotSpotVMStructs`), and the names of its methods.
+//! HotSpot, the JVM: its exported description of its own structures (`gHotSpotVMStructs`), and the names of its
+//! methods.
 
 mod code;
 mod layout;

@@ -1,5 +1,5 @@
-//! What the runtimes of interpreted languages say of their frames: a code object and a position in it become a
-//! function, a file and a line. Pure.
+//! Names for the frames of interpreted languages: a code object and a position in it become a function, a file and a
+//! line. Pure.
 //!
 //! ```text
 //! agent:   frame of the interpreter -> code object, position      at the hit (agent/python.c, agent/hotspot.c)
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Everything that is read is the target's memory, and hostile: every read has a bound, and so has every loop. A name
-//! that does not fit what the agent saw is not shown.
+//! is not shown if its object no longer is the one that the agent saw.
 
 #![forbid(unsafe_code)]
 

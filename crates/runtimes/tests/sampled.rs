@@ -70,7 +70,7 @@ fn shown(code: u64, position: u32) -> Option<Vec<ShownFrame>> {
     }])
 }
 
-/// Up to 3.10: the inner frame in registers, the outer one in what the inner call has saved.
+/// Up to 3.10: the inner frame in registers, the outer one in the registers that the inner call has saved.
 #[test]
 fn a_frame_is_shown_if_the_sample_has_its_address_and_its_instruction() {
     let call = |frame| Call {
@@ -86,7 +86,7 @@ fn a_frame_is_shown_if_the_sample_has_its_address_and_its_instruction() {
     // Another function runs now in the inner call.
     let other = [call(frame(0x5000, CODES[1], 20)), calls[1].clone()];
     assert_eq!(copy.shown(8, &registers, &other), [None, shown(CODES[1], 40)]);
-    // It has returned, or has called another one.
+    // The inner call has returned, or has called another function.
     assert_eq!(copy.shown(8, &registers, &calls[1..]), [None, shown(CODES[1], 40)]);
     let deeper = [call(frame(0x4000, CODES[0], 2)), calls[0].clone(), calls[1].clone()];
     assert_eq!(copy.shown(8, &registers, &deeper), both);

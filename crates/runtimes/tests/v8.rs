@@ -30,7 +30,7 @@ impl Memory for Garbage {
 fn garbage_has_no_names_and_ends() {
     for seed in 0..2000 {
         let memory = Garbage(seed * 77);
-        // Types are 0, and so is each object's.
+        // All types are 0, and each object's type is 0, too.
         let layout = Layout {
             agent: V8 {
                 page_mask: 0x3_ffff,

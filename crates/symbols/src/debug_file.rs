@@ -15,7 +15,7 @@ const DEBUG_ROOT: &str = "/usr/lib/debug";
 /// The size of the pieces in which a debug file's sum is computed.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// What a module says about its separate debug file.
+/// The data in a module about its separate debug file.
 #[derive(Clone, Debug)]
 pub(crate) struct DebugFile {
     root: PathBuf,

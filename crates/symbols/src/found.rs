@@ -66,7 +66,7 @@ pub(crate) struct Named {
 }
 
 impl Found {
-    /// What is found in a file and its separate debug file.
+    /// The functions and symbols in a file and its separate debug file.
     pub fn of_file(debug: Debug, with_unnamed: bool, go: Option<Arc<Go>>) -> Found {
         Found::new(CodeOf::File {
             searches: matches!(debug, Debug::Search(_)),
@@ -76,7 +76,7 @@ impl Found {
         })
     }
 
-    /// What is found in `elf`, restricted to the parts of its code that are executable in another [`Elf`].
+    /// The same for `elf`, restricted to the parts of its code that are executable in another [`Elf`].
     pub fn of_part(whole: Arc<Found>, elf: Elf) -> Found {
         let elf = Box::new(elf);
         Found::new(CodeOf::Part { whole, elf })

@@ -18,7 +18,7 @@ const NOTES_MAX: usize = 1024;
 
 const ENDIAN: LittleEndian = LittleEndian;
 
-/// What a module's file states about its linking.
+/// The statements of a module's file about its linking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Linkage {
     /// How the module is relocated.

@@ -32,7 +32,7 @@ use crate::symbol_table::{self, Symbol, SymbolKind};
 
 /// One ELF image. Only its bias can change. The first question about its functions is costly: 1 ms for a libc, 0.1 s
 /// for a program of 100 MB with all its symbols. The others are cheap. It keeps the image's bytes; copies share them,
-/// and what was found.
+/// and the results of searches.
 #[derive(Clone, Debug)]
 pub struct Module {
     name: String,

@@ -17,7 +17,7 @@ const DEMANGLE_DEPTH_MAX: u32 = 128;
 pub struct Demangled {
     /// The whole name: `ns::area(int, double)`.
     pub full: Box<str>,
-    /// The name without parameters and return type: `ns::area`, as people type it in a probe description.
+    /// The name without parameters and return type: `ns::area`, as users type it in a probe description.
     pub short: Box<str>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The agent walks stacks inside a handler, so its tables must be plain: sorted rows of 12 bytes, found by binary
 //! search. Each row says where the caller's frame (the CFA) and the caller's rbp are. This suffices for x86-64 code
-//! that is compiled from any language. The few exceptions have their own kinds of rows:
+//! that is compiled from any language. Each of the few exceptions has a kind of row of its own:
 //!
 //! ```text
 //!   DW_CFA_def_cfa rsp/rbp, n           RSP, RBP     cfa = register + n

@@ -46,7 +46,7 @@ pub enum NoLine {
     },
 }
 
-/// The line that is searched, and what was found so far.
+/// The line that is searched, and the results so far.
 struct Search<'p> {
     file: &'p str,
     line: u64,

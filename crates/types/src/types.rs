@@ -4,13 +4,13 @@
 //! |---|---|
 //! | base types | integers of 1, 2, 4, 8 bytes; floating point and the rest are [`Foreign`]: a size and a name |
 //! | pointers, references | pointers; to functions and members: `void *` |
-//! | typedef, const, volatile, restrict, _Atomic | the type behind them |
+//! | typedef, const, volatile, restrict, _Atomic | the type that they modify |
 //! | structures, classes, unions, interfaces | [`Structure`], whose members [`crate::body`] reads if needed |
 //! | arrays | nested arrays; a flexible one has no elements |
 //! | enumerations | [`Foreign`], with the names |
 //!
-//! A structure that several units define alike is one type. Definitions are alike if name, size and place
-//! of declaration are the same. In C a structure that a unit only declares is the one that another unit
+//! A structure that several units define alike is one type. Definitions are alike if name, size and place of
+//! declaration are the same. In C a structure that a unit only declares is the structure of that name that another unit
 //! defines. If no place is known (Rust), each definition is a type of its own.
 
 use gimli::{AttributeValue, DwTag, constants as dw};

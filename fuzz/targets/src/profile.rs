@@ -2,7 +2,7 @@
 
 use nanoprobe_export::profile::Comparison;
 
-/// Compares a file with itself. What is printed fits a line, and a function has no more than all.
+/// Compares a file with itself. Each printed row fits a line, and no function has more than the total.
 pub fn profile(input: &[u8]) {
     for is_normalized in [false, true] {
         let compared = Comparison::of_bytes([input, input], ["a", "b"], None, is_normalized);

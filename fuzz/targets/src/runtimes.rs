@@ -58,7 +58,7 @@ fn of_python(memory: &Repeated<'_>, layout: &python::Layout, input: &[u8]) {
         called,
     }];
     let agreed: Vec<Call> = python::agreed(&calls, &calls);
-    // A call without frames ends what is agreed on.
+    // A call without frames ends the calls on which both readings agree.
     assert!(calls.ends_with(&agreed), "a reading agrees with itself");
     let sampled = Sampled {
         layout,

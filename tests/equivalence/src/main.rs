@@ -18,8 +18,8 @@
 //!   cargo run --release -p nanoprobe-equivalence -- --cases 100000000
 //! ```
 //!
-//! A failure says its seed and the number of its sequence; `--seed S --only N` runs that one again, and `--seed S
-//! --from N` what came around it.
+//! A failure prints its seed and the number of its sequence; `--seed S --only N` runs that sequence again, and `--seed
+//! S --from N` the sequences around it.
 
 mod access;
 mod agent;

@@ -1,4 +1,4 @@
-//! The memory in which sequences live: at fixed addresses, so that a case is the same in every run.
+//! The memory of the sequences: at fixed addresses, so that a case is the same in every run.
 //!
 //! ```text
 //!   base                 code: the sequence and its callees
@@ -8,9 +8,8 @@
 //!   anywhere +-2 GiB     detours: mapped when they are first needed
 //! ```
 //!
-//! There are two such arenas: a low one, whose addresses fit into 31 bits, and a high one. Code
-//! is writable here: this tests what the bytes do, not how they are written (invariant I7 is
-//! tested on live programs).
+//! There are two such arenas: a low one, whose addresses fit into 31 bits, and a high one. Code is writable here: this
+//! tests the effect of the bytes, not how they are written (invariant I7 is tested on live programs).
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -16,7 +16,7 @@ pub const NAMES: [&str; 15] = [
     "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
 ];
 
-/// Room for the image of `xsave64`, and for what the kernel puts into a signal frame.
+/// Room for the image of `xsave64`, and for the same in a signal frame of the kernel's.
 pub const XSTATE_BYTES: usize = 16 << 10;
 const HEADER: usize = 512;
 
@@ -92,10 +92,9 @@ impl XLayout {
         }
     }
 
-    /// Makes two images comparable: components in their initial state are written out, and
-    /// meaningless bytes are zeroed. The x87 unit's last instruction and data pointer are left out:
-    /// they are those of the copy, see `nanoprobe_patch::relocate`. So is the opcode if the
-    /// processor loses it at every signal.
+    /// Makes two images comparable: components in their initial state are written out, and meaningless bytes are
+    /// zeroed. The x87 unit's last instruction and data pointer are left out: they belong to the copy, see
+    /// `nanoprobe_patch::relocate`. The opcode is left out, too, if the processor loses it at every signal.
     pub fn normalize(&self, image: &mut [u8]) {
         let present = u64::from_le_bytes(image[HEADER..HEADER + 8].try_into().unwrap_or_default());
         if present & 1 == 0 {

@@ -1,4 +1,4 @@
-//! Buffer policies, and the order of what they keep.
+//! Buffer policies, and the order of the records that they keep.
 
 use nanoprobe_tests::command::Running;
 use nanoprobe_tests::live_tests;

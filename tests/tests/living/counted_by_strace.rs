@@ -97,7 +97,7 @@ live_tests! {
                 compared += 1;
             }
             assert!(compared >= 6, "{}: {first:?} {second:?}", program.display());
-            // Nor does it see what strace does not.
+            // Nor does nanoprobe see a call that strace does not see.
             for name in rows.keys().filter(|name| !OTHERS.contains(&name.as_str()) && !VARYING.contains(&name.as_str())) {
                 assert!(first.contains_key(name) || second.contains_key(name), "{name} of {}", program.display());
             }

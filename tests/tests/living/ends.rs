@@ -1,4 +1,4 @@
-//! Every way in which a program ends: the results are complete, and its exit is its own.
+//! Every way in which a program ends: the results are complete, and the program's exit status is unchanged.
 
 use std::path::Path;
 use std::process::Command;
@@ -106,7 +106,7 @@ fn is_gone(pid: i32) -> bool {
 }
 
 live_tests! {
-    /// As in DTrace. It lives until END has run.
+    /// As in DTrace. The command is killed only after END has run.
     fn a_command_that_outlives_the_tracing_is_killed(form) {
         let ways = [
             ("sleep 1000", "BEGIN { exit(7); }"),

@@ -82,7 +82,7 @@ const BATCHES: &str = "pid$target:a.out:batch_done:entry { printf(\"batch %d\\n\
 const PRINTED: &str = "END { printa(\"count %d %@d\\n\", @counts); printa(\"sum %d %@d\\n\", @sums); }";
 const SIGNALS_KEY: i64 = 7;
 
-/// Checks that the printed counts are what the program says, minus the reported misses, which are hits of the signal
+/// Checks that the printed counts are the program's own counts, minus the reported misses, which are hits of the signal
 /// handler.
 #[track_caller]
 fn assert_exact(stdout: &str, traced: &Traced) {
@@ -177,8 +177,8 @@ live_tests! {
         }
     }
 
-    /// A count without keys has its own place in memory. It is a second witness where the program itself cannot say
-    /// what was seen.
+    /// A count without keys has its own place in memory. It is a second witness where the program itself cannot know
+    /// which calls were counted.
     fn detaching_reads_all_counts(form) {
         let clause = "pid$target:a.out:used:entry { @counts[arg0 % 500] = count(); @all = count(); }
                       END { printa(\"count %d %@d\\n\", @counts); printa(\"all %@d\\n\", @all); }";

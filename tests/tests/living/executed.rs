@@ -16,7 +16,7 @@ fn following(what: &str) -> Tracer {
     Tracer::new(Form::Default).argument("-x").argument(what)
 }
 
-/// What the programs say of themselves. A process may execute several programs.
+/// The programs' own reports. A process may execute several programs.
 fn said_by_processes(stdout: &str) -> BTreeMap<String, i64> {
     let mut said = BTreeMap::new();
     for line in stdout.lines().filter_map(|line| line.strip_prefix("by ")) {

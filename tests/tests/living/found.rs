@@ -10,7 +10,7 @@ use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost, wait_until_trac
 
 use crate::told::{BY_PROCESS, Told, end, end_before_restored, pids, trace};
 
-/// What a line of results with this process's number ends with.
+/// The count of a process in a table of counts by process number.
 fn counted(results: &str, pid: i32) -> Option<i64> {
     table(results).get(&pid.to_string()).copied()
 }
@@ -37,7 +37,7 @@ fn those_that_run_a_file_are_traced_and_those_that_come() {
         told.push(newcomer);
     }
     other.tell("call 5");
-    // Nobody is left, and the run goes on.
+    // No member is left, and the run goes on.
     let mut said = end_before_restored(told);
     let mut last = Told::of(&path);
     let sign = format!("process {} (one) is traced", last.pid());

@@ -1,8 +1,8 @@
-//! Latencies by entry and return are compared, call by call, with clock reads that are compiled into the program. So
-//! are those of the kernel's return probes. A latency is never less than the time between the clock reads within the
-//! function, nor more than that between those around the call. Times of 0.4 ms and more are right within a twentieth.
-//! By traps this holds from 2 ms on, because a trap's own 10 us lie between the clock read around the call and the
-//! probe.
+//! Latencies by entry and return are compared, call by call, with clock reads that are compiled into the program. The
+//! latencies by the kernel's return probes are compared, too. A latency is never less than the time between the clock
+//! reads within the function, nor more than that between those around the call. Times of 0.4 ms and more are right
+//! within a twentieth. By traps this holds from 2 ms on, because a trap's own 10 us lie between the clock read around
+//! the call and the probe.
 
 use std::collections::HashMap;
 use std::fs;

@@ -53,7 +53,7 @@ live_tests! {
         assert!(traced.finished.stderr.contains(told), "{}", traced.finished.stderr);
     }
 
-    /// Without -Z a description that matches nothing is an error, and the target is not touched.
+    /// Without -Z a description that matches nothing is an error, and the target stays unchanged.
     fn a_library_that_is_not_there_is_an_error(form) {
         let mut looper = start_waiting(&program("looper.c"), "10");
         let snapshot = Snapshot::take(looper.pid());

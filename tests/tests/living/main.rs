@@ -1,5 +1,4 @@
-//! Live programs: whatever the target does, its results are those of the unprobed run, and the
-//! counts are exact.
+//! Live programs: whatever the target does, its results are the same as in an unprobed run, and the counts are exact.
 
 mod blocked;
 mod buffers;

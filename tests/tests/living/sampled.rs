@@ -1,7 +1,7 @@
 //! `profile-...`: compares the samples of the threads with the program's own account of its time.
 //!
 //! A sample is taken after a fixed amount of a thread's time on a processor, so the number of samples does not depend
-//! on how busy the machine is; on a virtual one some may be skipped.
+//! on how busy the machine is; on a virtual machine some samples may be skipped.
 
 use std::process::Command;
 

@@ -114,7 +114,7 @@ fn a_refusal_says_what_to_write() {
     }
 }
 
-/// Scripts for every process of a system (`postgresql*:::`) get a hint about what is missing here.
+/// A script for every process of a system (`postgresql*:::`) gets a hint to name one process.
 #[test]
 fn a_provider_without_a_process_gets_a_hint() {
     let refused = |clause: &str| {

@@ -15,7 +15,7 @@ use crate::told::{BY_PROCESS, Told, end, pids, trace};
 #[test]
 fn each_process_of_a_list_is_counted_under_its_number() {
     let mut told: Vec<Told> = (0..3).map(|_| Told::start()).collect();
-    // One is named twice.
+    // One process is named twice.
     let list = format!("{},{}", pids(&told), told[0].pid());
     let more = told[1].pid().to_string();
     let tracing = trace(
@@ -268,7 +268,7 @@ fn a_name_means_all_processes_that_have_it() {
     let tracing = trace(&["-p", &name], &[BY_PROCESS]);
     told.iter_mut().for_each(|told| told.tell("call 40"));
     let traced = tracing.interrupt();
-    // What is done with one process asks for its number.
+    // Commands for one process ask for its number.
     for arguments in [
         "restore NAME",
         "-l -n pid$target:::entry -p NAME",

@@ -188,7 +188,7 @@ live_tests! {
         assert!(finished.stdout.ends_with("OK\n"), "{} {}", finished.stdout, traced.finished.stderr);
     }
 
-    /// The calls of followed children are theirs; what the vDSO asks the kernel is a call.
+    /// The calls of followed children are counted for the children; a call that the vDSO makes counts, too.
     fn followed_children(form) {
         let clause = "syscall::getppid:return /arg0 == ppid/ { @[pid == $target ? \"parent\" : \"child\"] = count(); }
                       syscall::clock_gettime:entry,syscall::clock_gettime:return { @[probename] = count(); }";

@@ -1,5 +1,5 @@
-//! Functions that end by a jump to another one return when that one has returned: the return
-//! address is replaced at the jump.
+//! Functions that end by a jump to another function return when that function has returned: the return address is
+//! replaced at the jump.
 
 use std::process::Command;
 

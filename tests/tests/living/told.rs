@@ -1,4 +1,4 @@
-//! Processes that do what they are told (`member.c`), and tracers of several of them.
+//! Processes that obey the test (`member.c`), and tracers of several of them.
 
 use std::collections::BTreeMap;
 use std::path::Path;

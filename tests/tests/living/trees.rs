@@ -18,7 +18,7 @@ fn following(form: Form) -> Tracer {
     Tracer::new(form).argument("-x").argument("follow=fork")
 }
 
-/// What the processes say of themselves.
+/// The processes' own reports.
 fn said_by_processes(stdout: &str) -> BTreeMap<String, i64> {
     let lines = stdout.lines().filter_map(|line| line.strip_prefix("by "));
     lines

@@ -192,7 +192,7 @@ fn two_builds_of_a_commit_give_the_same_bytes() {
         .args(["clone", "--quiet", "--shared"])
         .arg(&workspace)
         .arg(&sources));
-    // What is changed, but not committed, was in the first build, too.
+    // Changes that are not committed were in the first build, too.
     let changed = run(Command::new(&git)
         .args(["diff", "HEAD", "--name-only"])
         .current_dir(&workspace));

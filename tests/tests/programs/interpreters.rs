@@ -1,5 +1,5 @@
-//! Interpreters: python3's static probes compared with what the interpreter tells its own program; typed arguments of
-//! python3's and node's functions, where they have debug information.
+//! Interpreters: python3's static probes, compared with the interpreter's reports to its own program; typed arguments
+//! of python3's and node's functions, where they have debug information.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -156,7 +156,7 @@ fn python_s_functions_have_typed_arguments() {
     }
 }
 
-/// node contains libuv, in C: its file system functions get what the script has requested.
+/// node contains libuv, in C: its file system functions get the arguments that the script has passed.
 #[test]
 fn node_s_functions_have_typed_arguments() {
     let Some(node) = need_command("typed arguments of node", "node") else {

@@ -79,7 +79,7 @@ impl Stacks {
         Some(Stacks { program, library })
     }
 
-    /// Runs the program under a clause; yields what it printed, and what was recorded.
+    /// Runs the program under a clause; yields its output, and the records.
     fn traced(&self, java: &Path, flags: &[&str], seconds: Option<u32>, clause: &str, form: Form) -> (String, Traced) {
         let mut command = std::process::Command::new(java);
         command.args(flags).arg("-cp").arg(self.program.folder());
@@ -99,7 +99,7 @@ impl Stacks {
     }
 }
 
-/// What the program has printed: `stack N`, then a frame on each line.
+/// The program's output: `stack N`, then a frame on each line.
 fn told(stdout: &str) -> Vec<(i64, Vec<String>)> {
     let mut stacks: Vec<(i64, Vec<String>)> = Vec::new();
     for line in stdout.lines() {

@@ -48,8 +48,8 @@ fn parts(frame: &str) -> (&str, (u32, u32), &str) {
     (file, (line(first), line(last)), name)
 }
 
-/// Whether a frame is the one that V8 tells. Where no line is known, the function's lines contain it. A function
-/// without a name may have the one that V8 has inferred for it. Code that was made for one call may be gone too early.
+/// Whether a frame is the frame that V8 reports. Where no line is known, the function's lines must contain V8's line. A
+/// function without a name may have a name that V8 has inferred. Code that was made for one call may be gone too early.
 fn is_same(found: &str, told: &str, may_be_gone: bool) -> bool {
     if found == "[javascript]" {
         return may_be_gone || told.starts_with("<anonymous>:") || told.starts_with("made.js:");

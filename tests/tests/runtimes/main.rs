@@ -11,7 +11,7 @@ use nanoprobe_tests::tracer::Traced;
 /// Each call by its number, with the frames of interpreted code, innermost first.
 type Stacks = Vec<(u64, Vec<String>)>;
 
-/// What the program has printed: `stack N`, then a frame on each line.
+/// The program's output: `stack N`, then a frame on each line.
 fn told(stdout: &str) -> Stacks {
     let mut stacks = Stacks::new();
     for line in stdout.lines() {

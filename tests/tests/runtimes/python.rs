@@ -47,7 +47,7 @@ pub fn pythons() -> Vec<(u32, PathBuf)> {
     found
 }
 
-/// Runs the program under a clause; yields what it printed, and what was recorded.
+/// Runs the program under a clause; yields its output, and the records.
 fn traced(python: &Path, clause: &str, form: Form, flags: Vec<OsString>) -> (String, Traced) {
     let mut command = std::process::Command::new(python);
     command.args(["-S", "-E"]).arg(sources().join("frames.py"));

@@ -14,7 +14,7 @@ use super::python::{own_name, pythons};
 const FILE: &str = "pyshares.py";
 const KINDS: [&str; 5] = ["direct", "deep", "generator", "sorted", "short"];
 
-/// All calls of the program: a function, and who calls it.
+/// All calls of the program: a function, and its callers.
 fn callers(function: &str) -> &'static [&'static str] {
     match function {
         "main" => &["<module>"],

@@ -16,11 +16,11 @@ use super::javascript::node;
 struct Shares {
     file: &'static str,
     kinds: [&'static str; 5],
-    /// All calls of the program: a function, and who calls it.
+    /// All calls of the program: a function, and its callers.
     callers: &'static [(&'static str, &'static [&'static str])],
-    /// What a frame begins with that is not known.
+    /// An unknown frame begins with one of these.
     unknown: &'static [&'static str],
-    /// What the name of a function begins with.
+    /// The name of a function begins with this.
     class: &'static str,
 }
 
@@ -159,7 +159,8 @@ impl Shares {
                 .any(|frame| is_unknown(frame) || self.own(frame).is_some())
     }
 
-    /// Runs the program, and compares the shares of its samples with what it says. `is_sure`: most of them have a kind.
+    /// Runs the program, and compares the shares of its samples with the program's own account. `is_sure`: most of them
+    /// have a kind.
     fn compare(&self, command: &mut Command, what: &str, is_sure: bool) {
         let source = std::fs::read_to_string(sources().join(self.file)).expect("the program");
         let source: Vec<&str> = source.lines().collect();

@@ -5,8 +5,8 @@
 //! ours is mapped in it. If a round has traced a whole batch of calls, the count is the batch's.
 //! The programs check their own memory and results.
 //!
-//! `NANOPROBE_SOAK` is how many seconds it takes (30), `NANOPROBE_SOAK_SEED` the seed of what is
-//! random; both are printed.
+//! `NANOPROBE_SOAK` is the duration in seconds (30), `NANOPROBE_SOAK_SEED` the seed of all random choices; both are
+//! printed.
 
 mod subjects;
 

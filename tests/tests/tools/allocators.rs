@@ -115,7 +115,7 @@ fn sum(lines: &[String], function: &str) -> (i64, i64) {
     })
 }
 
-/// Attached: what was allocated before is no leak, and neither is what was freed in any way.
+/// Attached: memory that was allocated before is no leak, and neither is memory that was freed in any way.
 #[track_caller]
 fn assert_all_leaks(path: &Path) {
     let mut running = start_waiting(path, "");
@@ -156,7 +156,7 @@ fn memleak_finds_each_form_of_allocation_with_its_caller() {
     }
 }
 
-/// Reports of intervals show what is there at that moment, since the beginning.
+/// A report of an interval shows all blocks that were allocated since the beginning and still exist.
 #[test]
 fn memleak_reports_at_each_interval() {
     let mut running = start_waiting(&program("leaks.cpp"), "");

@@ -28,7 +28,7 @@ fn tool_on(name: &str, command: &str, arguments: &[&str]) -> Vec<String> {
     lines
 }
 
-/// The output lines of a tool, and what the command itself prints.
+/// The output lines of a tool, and of the command itself.
 #[track_caller]
 fn tool_and_command(name: &str, command: &str, arguments: &[&str]) -> (Vec<String>, String) {
     let results = tempfile::NamedTempFile::new().expect("a temporary file");

@@ -1,5 +1,5 @@
-//! The tools on real programs that already run. Their counts are compared with the program's own, or with what its
-//! clients sent. Tracing is ended by Ctrl-C, or by the end of the program.
+//! The tools on real programs that already run. Their counts are compared with the program's own counts, or with the
+//! requests of its clients. Tracing is ended by Ctrl-C, or by the end of the program.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

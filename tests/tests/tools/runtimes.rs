@@ -179,7 +179,7 @@ fn sigterm_ends_a_tool_whose_terminal_takes_no_output() {
     target.finish().success();
 }
 
-/// What the tools use of D: `uframe()` and the stack agree, a variable has a name, `%v` prints any type.
+/// Parts of D that the tools use: `uframe()` and the stack agree, a variable has a name, `%v` prints any type.
 #[test]
 fn frames_and_variables_have_names_and_any_value_is_printed() {
     let text = "#pragma D option quiet\n\

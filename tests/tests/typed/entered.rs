@@ -1,5 +1,5 @@
-//! Arguments at the entry, where optimising compilers have them. D reads what the program itself prints, or refuses to
-//! read it.
+//! Arguments at the entry, where optimising compilers have them. D reads the same values that the program itself
+//! prints, or refuses to read them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,8 +8,8 @@ use nanoprobe_tests::command::run;
 use nanoprobe_tests::left_out::{left_out, need_command};
 use nanoprobe_tests::tracer::{Form, Tracer};
 
-/// Functions of which LLVM sees all callers: of `slices` it leaves out the pointer of the text, of `unused` the first
-/// parameter; `through` it passes what the reference points to.
+/// Functions of which LLVM sees all callers. It leaves out the text's pointer of `slices` and the first parameter of
+/// `unused`. To `through` it passes the value in place of the reference.
 const RUST: &str = r#"
 use std::hint::black_box;
 #[derive(Clone, Copy)] pub struct Pair { a: u32, b: u32 }

@@ -24,7 +24,7 @@ fn nameless(form: Form, clause: &str, flags: &[&std::ffi::OsStr]) -> (Traced, Ve
     (traced, returns.map(str::to_owned).collect())
 }
 
-/// What is said of code without names, in a program whose maker is not known.
+/// The message about code without names, in a program whose maker is not known.
 const ADVICE: &str = "[jit] in stacks is code that was made at run time, without names; its maker may have an option to \
                       write /tmp/perf-PID.map: node --perf-basic-prof, java with perf-map-agent, \
                       php -d opcache.jit_debug=16, DOTNET_PerfMapEnabled=1, LuaJIT built with -DLUAJIT_USE_PERFTOOLS";

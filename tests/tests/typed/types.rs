@@ -1,4 +1,4 @@
-//! The program's own types, in running C, C++ and Rust programs: D reads what they pass, hold and return.
+//! The program's own types, in running C, C++ and Rust programs: D reads their arguments, variables and results.
 
 use std::process::Command;
 

@@ -8,7 +8,7 @@ use super::{Release, stage};
 use crate::metadata::TARGET;
 use crate::tool;
 
-/// The limit for the size of the command, which people copy to other machines.
+/// The limit for the size of the command, which users copy to other machines.
 const COMMAND_BYTES_MAX: u64 = 15_000_000;
 
 /// The files of a release that come from source text.
@@ -59,7 +59,7 @@ fn flags(release: &Release, others: &[&str]) -> String {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
     let mut flags: Vec<String> = others.iter().map(|flag| (*flag).to_owned()).collect();
-    // The last one that fits is taken, and the target folder may lie within the workspace or elsewhere.
+    // The last rule that fits is taken, and the target folder may lie within the workspace or elsewhere.
     for (from, to) in [
         (home, "cargo"),
         (Some(release.root.clone()), "nanoprobe"),

@@ -20,14 +20,14 @@ pub enum Package {
     Command,
     /// The shared object.
     Library,
-    /// What a program is built with.
+    /// The files with which a program is built.
     Development,
 }
 
 /// All packages.
 pub const PACKAGES: [Package; 3] = [Package::Command, Package::Library, Package::Development];
 
-/// Where a distribution wants files, and what it calls the packages.
+/// A distribution's places for files, and its names for the packages.
 #[derive(Clone, Copy, Debug)]
 pub struct Distribution {
     /// The names of the packages, in the order of `PACKAGES`.

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::Release;
 use crate::tool;
 
-/// Makes an empty folder; deletes what was in it.
+/// Makes an empty folder; deletes its old contents.
 ///
 /// # Errors
 /// The error of the system.
@@ -86,7 +86,7 @@ fn set_mode(file: &Path, mode: u32) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", file.display()))
 }
 
-/// Makes the folders above a file, with a mode that lets everybody read them.
+/// Makes the folders above a file, with a mode that lets all users read them.
 fn parent(file: &Path) -> Result<(), String> {
     let Some(folder) = file.parent().filter(|folder| !folder.is_dir()) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A file says what it uses: no `use super::*` outside of tests.
+//! A file names all its imports: no `use super::*` outside of tests.
 
 use super::{File, Finding};
 

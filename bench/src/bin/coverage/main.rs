@@ -1,6 +1,5 @@
-//! The coverage table. The entry, the exits and all instructions of every function of real programs
-//! are planned as a session would. The table shows the share of each tactic, what traps and why,
-//! what is refused and why.
+//! The coverage table. The entry, the exits and all instructions of every function of real programs are planned as a
+//! session would. The table shows the share of each tactic, and the reasons of traps and of refusals.
 //!
 //!     cargo run --release -p nanoprobe-bench --bin coverage [-- [--markdown] [--kind WORD] [FILE...]]
 //!

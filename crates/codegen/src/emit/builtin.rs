@@ -25,7 +25,7 @@ pub(super) struct Cached {
     state: CacheState,
 }
 
-/// What is known, at the place for which code is emitted, about whether the variable was read already.
+/// Whether the variable was read already, as far as this is known at the place for which code is emitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CacheState {
     Unread,
@@ -184,7 +184,7 @@ impl Emitter<'_, '_> {
         })
     }
 
-    /// What the kernel has left in rax, and whether it is an error: a negative error number, as large as -4095.
+    /// The kernel's result in rax, and whether it is an error: a negative error number, down to -4095.
     fn kernels_result(&mut self) -> (Value, Value) {
         let address = self.context_load(context::FRAME);
         let rax = self.load(address, frame::RAX);

@@ -240,7 +240,7 @@ impl<'a> Emitter<'a, '_> {
         }
     }
 
-    /// Stores a value of the place's type; yields what the place then holds.
+    /// Stores a value of the place's type; yields the value that the place then holds.
     fn write(&mut self, slot: &Slot<'_>, value: Value) -> Result<Value, Error> {
         match &slot.location {
             Location::Memory(address, scope) => match slot.value_type {

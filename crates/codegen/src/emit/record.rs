@@ -17,7 +17,7 @@ pub(super) struct Record {
     layout: RecordLayout,
 }
 
-/// What is left to do for an action after it has recorded.
+/// The work that remains for an action after it has recorded.
 pub(super) enum Afterwards {
     /// `exit()` with this status, to be done when the record is published.
     Exit(Value),
@@ -46,7 +46,7 @@ impl Emitter<'_, '_> {
         Ok(Record { address, layout })
     }
 
-    /// Writes the fields of one action. Yields what is left to do once nothing can fail any more.
+    /// Writes the fields of one action. Yields the work that remains, which can no longer fail.
     pub(super) fn record_action(
         &mut self,
         record: &Record,

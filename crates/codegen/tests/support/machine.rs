@@ -278,7 +278,7 @@ impl Machine {
     }
 }
 
-/// What the agent has recorded since the machine was built.
+/// The agent's records since the machine was built.
 pub fn agent<R>(look: impl FnOnce(&State) -> R) -> R {
     STATE.with_borrow(look)
 }

@@ -55,8 +55,8 @@ const SOURCES: [&str; 9] = [".py", ".js", ".mjs", ".cjs", ".ts", ".java", ".kt",
 /// Frames of which only the kind is known.
 const KINDS: [&str; 5] = ["[python]", "[java]", "[javascript]", "[jit]", "[interpreter]"];
 
-/// Whether a frame is a function of interpreted code: the name of its file stands before its own. What is no file has
-/// angle brackets: `<frozen importlib._bootstrap> _call`.
+/// Whether a frame is a function of interpreted code: the name of its file stands before its own. Code without a file
+/// has a name in angle brackets there: `<frozen importlib._bootstrap> _call`.
 fn is_interpreted(name: &str) -> bool {
     let Some((file, _)) = name.split_once(' ') else {
         return KINDS.contains(&name);

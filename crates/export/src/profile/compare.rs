@@ -14,7 +14,7 @@ use super::{file, names::NameId};
 use crate::Error;
 use crate::json::Json;
 
-/// The columns of a table. Names take what the numbers leave.
+/// The columns of a table. Names take the columns that the numbers leave.
 const COLUMNS: usize = 80;
 const COLUMNS_OF_NUMBERS: usize = 46;
 

@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use super::colour::{colour, colour_of_change};
 use super::tree::{AFTER, BEFORE, Tree};
 
-/// What a picture shows besides the frames.
+/// The texts of a picture besides the frames.
 pub(crate) struct Picture<'a> {
     pub title: &'a str,
     pub subtitle: &'a str,

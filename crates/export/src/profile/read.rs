@@ -1,7 +1,7 @@
 //! Reads a recorded profile: folded stacks, pprof or speedscope, as nanoprobe writes them.
 //!
-//! A file may come from anywhere, so everything is bounded: its bytes, what it expands to, its names, frames and
-//! stacks. A part that makes no sense is an error that says what is wrong.
+//! A file may come from anywhere, so everything is bounded: its compressed and expanded bytes, its names, frames and
+//! stacks. A part that makes no sense is an error, whose message says what is wrong.
 
 mod folded;
 mod pprof;

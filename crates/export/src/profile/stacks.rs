@@ -13,7 +13,7 @@ use crate::printf::name_of_value;
 use crate::sink::View;
 use crate::stack::{Symbolizer, function_of_frame, name_of, without_offset};
 
-/// What the values of a profile count.
+/// The unit of a profile's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Hits of a probe: a `count()`.
@@ -102,7 +102,7 @@ pub fn has_stacks(program: &Program) -> bool {
 pub(crate) struct Frame {
     /// The function's name without an offset, so that all places in a function have the same name.
     pub name: NameId,
-    /// The address of the instruction, for a return address that of its call; 0: the frame is a part of the key
+    /// The address of the instruction: for a return address, the address of its call. 0: the frame is a part of the key
     /// beside the stack.
     pub address: u64,
 }

@@ -1,5 +1,5 @@
-//! What the checker knows while it goes through a text: the meaning of names, the types, the
-//! current clause, the options.
+//! The checker's knowledge while it goes through a text: the meaning of names, the types, the current clause, the
+//! options.
 
 use super::inlines::InlineFunction;
 use super::shown::Shown;

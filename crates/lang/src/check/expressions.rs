@@ -252,7 +252,7 @@ impl Checker {
             })
     }
 
-    /// `base[index]`: an element of an associative array, a register, or what a pointer points to.
+    /// `base[index]`: an element of an associative array, a register, or an element at a pointer.
     fn index(&mut self, base: &Node, indices: &[Node], node: &Node) -> Checked<Expression> {
         let span = node.span;
         match &base.kind {

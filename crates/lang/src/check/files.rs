@@ -9,7 +9,7 @@ use crate::syntax::Node;
 use crate::types;
 
 impl Checker {
-    /// `fds[n].member`: what the kernel knows of an open file.
+    /// `fds[n].member`: the kernel's data about an open file.
     pub(super) fn file(&mut self, indices: &[Node], member: &str, span: Span) -> Checked<Expression> {
         let [index] = indices else {
             return Err(Diagnostic::new("D_PROTO_LEN", span, "fds[ ] has one index"));

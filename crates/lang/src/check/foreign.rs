@@ -1,4 +1,4 @@
-//! What the traced program provides: `args[]`, types by name, variables, enumerators.
+//! Names that the traced program provides: `args[]`, types by name, variables, enumerators.
 //!
 //! All of it comes from [`crate::target::Target`], and only when the text names it. A structure
 //! passed by value lies where the ABI puts it. In memory it has an address like any other

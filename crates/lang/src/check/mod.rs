@@ -11,14 +11,14 @@
 //! | `declarations`, `declared_variables`, `structures`, `attributes` | `int x;`, `typedef`, `enum`, `struct` |
 //! | `inlines` | `inline` |
 //! | `statements` | clauses and statements; `conditional` takes `if` apart |
-//! | `actions`, `formatted`, `aggregations`, `effects`, `speculations` | what only a statement can be |
+//! | `actions`, `formatted`, `aggregations`, `effects`, `speculations` | expressions that can only be statements |
 //! | `expressions`, `operators`, `assignment`, `subroutines` | values |
 //! | `subroutine_table` | a row for each subroutine |
 //! | `constant_conditional` | `?:` with a constant condition |
 //! | `variables` | places that can be read and assigned |
 //! | `keys` | structures and arrays as keys |
 //! | `memory`, `pointers`, `characters` | members and elements; addresses; characters of strings |
-//! | `shown`, `pointed` | the names of types that `print()` shows; what pointers point to |
+//! | `shown`, `pointed` | the names of types that `print()` shows; the targets of pointers |
 //! | `files` | `fds[ ]` |
 //! | `translators`, `translated` | `translator`, `xlate`; translations that are assigned |
 //! | `foreign` | `args[]`, types and variables of the traced program |
@@ -26,8 +26,8 @@
 //! | `names` | the names that every program knows |
 //! | `forward_uses`, `bpftrace_hints` | hints for unknown names |
 //!
-//! [`context`] holds what is known so far. Every function that checks returns the first error. The
-//! statements of a clause are checked one by one, so each one can report an error.
+//! [`context`] holds the knowledge so far. Every function that checks returns the first error. The statements of a
+//! clause are checked one by one, so each one can report an error.
 
 mod action_arguments;
 mod actions;
@@ -149,7 +149,7 @@ pub fn check(
 
 #[derive(Default)]
 struct Checker {
-    /// What is known of the program so far.
+    /// The part of the program that is complete so far.
     program: Program,
     diagnostics: Vec<Diagnostic>,
     variables: Variables,

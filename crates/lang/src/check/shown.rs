@@ -96,7 +96,7 @@ impl Checker {
             .unwrap_or_else(|| resolved.clone())
     }
 
-    /// The shown type of what a pointer points to; `resolved` is the type itself.
+    /// The shown type of a pointer's target; `resolved` is the type itself.
     pub(super) fn shown_pointed(&mut self, pointer: &Node, resolved: &Type) -> Type {
         let of = Type::Pointer(Some(Box::new(resolved.clone())));
         match self.shown_node(pointer, &of) {

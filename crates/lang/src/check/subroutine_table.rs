@@ -120,7 +120,7 @@ impl Subroutine {
     }
 }
 
-/// The lines of the reference: the forms of call on a line, and what the subroutines do.
+/// The lines of the reference: the forms of call on a line, and the effects of the subroutines.
 pub fn subroutine_lines() -> impl Iterator<Item = (Vec<&'static str>, &'static str)> {
     SUBROUTINES.iter().filter_map(|row| {
         let Line::Own(meaning) = row.line else { return None };

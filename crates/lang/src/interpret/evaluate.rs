@@ -337,7 +337,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         })
     }
 
-    /// Stores a value of the place's type; yields what the place then holds.
+    /// Stores a value of the place's type; yields the value that the place then holds.
     pub(super) fn write(&mut self, slot: &Slot<'_>, value: Value) -> Result<Value, Fault> {
         let value = match (slot.value_type, value) {
             (Type::String, Value::Integer(_)) => NULL,

@@ -134,7 +134,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Skips the value that a header gives to what it declares: up to a `,` or `;` outside of brackets.
+    /// Skips the initial value of a declaration in a header: up to a `,` or `;` outside of brackets.
     pub fn pass_over_value(&mut self) {
         let mut depth = 0_u32;
         loop {

@@ -74,7 +74,7 @@ impl Variables {
         })
     }
 
-    /// `field = value`; yields what the field then holds. As in every assignment, the right side comes first.
+    /// `field = value`; yields the value that the field then holds. As in every assignment, the right side comes first.
     pub(crate) fn assign_bits(&mut self, mut field: BitField, value: Expression, span: Span) -> Lowered<Expression> {
         let way = field.way.take();
         let Some(way) = way else {

@@ -13,8 +13,8 @@
 //! | `store`, `bit_fields`, `block_copy` | assignments |
 //! | `structures`, `access_path` | members, elements; structures that are assigned |
 //! | `scalarize`, `unions` | structures in associative arrays, structures that hold strings, and their unions |
-//! | `sequence`, `effects` | one expression after another; what may be computed twice |
-//! | `refusals` | what several operations refuse |
+//! | `sequence`, `effects` | one expression after another; expressions that may be computed twice |
+//! | `refusals` | errors that several operations share |
 
 pub(crate) mod access_path;
 pub(crate) mod arithmetic;

@@ -90,7 +90,7 @@ pub(crate) fn pointer_arithmetic(
     }
 }
 
-/// An index times the size of what the pointer points to, in 64 bits.
+/// An index times the size of the pointer's target, in 64 bits.
 pub(crate) fn scaled(index: Expression, pointee: Option<&Type>, span: Span) -> Lowered<Expression> {
     let Some(size) = pointee.and_then(types::step_of) else {
         return Err(Diagnostic::new(

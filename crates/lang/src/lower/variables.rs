@@ -8,7 +8,7 @@ use crate::program::{
 use crate::source::Span;
 use std::collections::{HashMap, HashSet};
 
-/// What is known of a variable besides its type.
+/// The facts about a variable besides its type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub(crate) id: VariableId,

@@ -44,7 +44,7 @@ pub struct Printing {
     pub processors: u32,
     /// `noresolve`: stacks are printed as addresses.
     pub no_names: bool,
-    /// `printsize`: how many bytes `print()` shows of what a pointer points to.
+    /// `printsize`: how many bytes of a pointer's target `print()` shows.
     pub print_bytes: u64,
     /// The characters of bars.
     pub encoding: Encoding,
@@ -81,7 +81,7 @@ impl Default for Printing {
     }
 }
 
-/// The options for what is recorded, and for the memory that holds it.
+/// The options for the records, and for the memory that holds them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recording {
     /// The size of a thread's ring, in bytes.
@@ -145,7 +145,7 @@ impl Default for Recording {
     }
 }
 
-/// The options for what the D program may do, and how its probes are placed.
+/// The options for the D program's permissions, and for the placing of its probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracing {
     /// `-w`: destructive actions are allowed.
@@ -173,7 +173,7 @@ pub struct Tracing {
     /// The share of one processor's time, in hundredths of a percent, that all probes together may
     /// take. Probes above it are turned off.
     pub max_cost: Option<u32>,
-    /// What is done with a process whose seccomp filters cannot be read.
+    /// The treatment of a process whose seccomp filters cannot be read.
     pub seccomp: SeccompPolicy,
     /// `top`: whether the aggregations are shown on a screen, if there is a terminal. `None`: only tools show them.
     pub top: Option<bool>,

@@ -67,7 +67,7 @@ pub enum AggregatingFunction {
     },
 }
 
-/// What the language and the reference know about an aggregating function: a row for each.
+/// The aggregating functions, for the language and the reference: a row for each.
 #[derive(Clone, Copy, Debug)]
 pub struct AggregatingRow {
     /// The name in D.
@@ -157,7 +157,7 @@ pub enum KeyType {
     /// A value of one of the program's enumerations, printed by name.
     Enumeration(Foreign),
     String,
-    /// `probefunc` itself: a string that people see as the source has it.
+    /// `probefunc` itself: a string, which is printed in the source's form.
     Function,
     /// The words of a structure; the last one is filled up with zeros.
     Bytes {
@@ -195,7 +195,7 @@ impl KeyType {
     }
 }
 
-/// What is printed for an address. Addresses with the same text are one key.
+/// The printed form of an address. Addresses with the same text are one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SymbolKind {
     /// `uaddr`: module, function and offset.

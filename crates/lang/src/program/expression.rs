@@ -1,4 +1,4 @@
-//! Expressions: what a clause computes, and the places where it keeps it.
+//! Expressions: the values that a clause computes, and the places where it keeps them.
 //!
 //! Each node has the type of its value. The head of [`super`] describes the rules of the operators.
 

@@ -71,7 +71,7 @@ impl Foreign {
         }
     }
 
-    /// This enumeration with values of another size, as in a bit-field.
+    /// This enumeration, with values of another size (those of a bit-field).
     #[must_use]
     pub fn held_in(&self, integer: IntegerType) -> Option<Foreign> {
         match &self.0.kind {

@@ -1,4 +1,4 @@
-/* One of its probes is in the target. */
+/* One of the clause's probes is in the target. */
 BEGIN, pid$target:a.out:f:entry { ustack(); trace(uregs[R_RIP]); trace(ucaller); }
 
 /* Reading memory is fine anywhere. */

@@ -9,7 +9,7 @@ const NAMES: [(&str, &str, &str); 5] = [
     ("uint32_t", "unsigned", "unsigned int"),
 ];
 
-/// A message with the type names of the text: a user who writes `char` need not know `int8_t`.
+/// A message with the names that the text uses for types: a user who writes `char` need not know `int8_t`.
 pub fn as_written(message: &str, text: &str) -> String {
     let mut message = message.to_owned();
     for (fixed, written, name) in NAMES {

@@ -1,6 +1,6 @@
 //! Decides which probes cost too much. The decision needs only numbers, and no process.
 
-/// What a probe costs.
+/// The cost of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost<Key> {
     pub probe: Key,

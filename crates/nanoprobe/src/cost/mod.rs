@@ -1,4 +1,4 @@
-//! What probes cost the program that they watch: hits a second times ns a hit is a share of a processor.
+//! The cost of probes for the traced program: hits a second, times ns a hit, is a share of a processor.
 //!
 //! | file | |
 //! |---|---|
@@ -153,7 +153,7 @@ fn work(known: &Known) -> BTreeMap<Name, f64> {
 
 /// How a probe is patched, and in which function.
 struct SiteCost {
-    /// The function, as people read its name.
+    /// The function's name, demangled.
     function: String,
     how: String,
     ns: f64,

@@ -1,4 +1,4 @@
-//! The estimated cost of a hit, in ns: the cost of reaching the site's handlers, and that of its clauses.
+//! The estimated cost of a hit, in ns: the cost of reaching the site's handlers, and the cost of its clauses.
 //!
 //! The figures come from the machine of docs/benchmarks.md, rounded; each was measured alone. `pace` adapts them to
 //! other machines, and `nanoprobe bench --only cost` measures the error that remains. The estimate is within 30 % of

@@ -1,12 +1,12 @@
 //! The keys of a terminal in raw mode.
 //!
-//! Crossterm's reader is not used: it waits for the rest of what is no whole key, and tries for ever to read a terminal
+//! Crossterm's reader is not used: it waits for the rest of an incomplete key, and tries for ever to read a terminal
 //! that is gone. The tracer may do neither while probes are in place.
 
 use nanoprobe_export::live::Key;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// What a key means.
+/// The meaning of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressed {
     Key(Key),

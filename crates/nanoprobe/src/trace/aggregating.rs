@@ -45,7 +45,7 @@ impl Aggregated {
         loaded
     }
 
-    /// Adds what was aggregated in one process. `limit`: what `-x maxcost` permits there. `numbers`: of its addresses.
+    /// Adds the aggregations of one process. `limit`: what `-x maxcost` permits there. `numbers`: of its addresses.
     pub fn load_from(
         &mut self,
         tracing: &mut Tracing,

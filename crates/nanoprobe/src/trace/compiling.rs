@@ -15,7 +15,7 @@ use crate::output::{message, tell};
 use crate::retry::Attempt;
 use crate::{compile, interrupt};
 
-/// What was compiled, and for what.
+/// The compiled program, and the process for which it was compiled.
 pub struct ForProcess {
     /// It lives as long as the session, because the types of the compiled program refer to it.
     pub traced: Rc<TracedProgram>,
@@ -59,7 +59,8 @@ pub fn compile_for(
     if arguments.list {
         options.tracing.allow_unmatched = true;
     }
-    // What the members of such a set fork has their probes in it, and cannot be attached to later.
+    // Children that the members of such a set fork have the members' probes, so nanoprobe cannot attach to the children
+    // later.
     if arguments.processes.rule.is_some() {
         options.tracing.follow = match options.tracing.follow {
             Follow::No | Follow::Fork => Follow::Fork,

@@ -32,7 +32,7 @@ fn limit_of(compiled: &Compiled) -> Option<Limit> {
 }
 
 impl<'a> Trace<'a> {
-    /// What the first process has done since the last round.
+    /// The events of the first process since the last round.
     pub(super) fn round(&mut self, attached: &mut Attached) -> Result<(), anyhow::Error> {
         let is_hurried = self.members.as_ref().is_some_and(Members::are_hurried);
         let outputs = if is_hurried || attached.has_ended() {
@@ -63,7 +63,7 @@ impl<'a> Trace<'a> {
             // An arena that is damaged is reported below.
             let _ = member.session.serve(&mut members.programs);
         }
-        // One program in each round: the threads of all processes want to see a living tracer.
+        // One program in each round: the tracer must show the threads of all processes that it is alive.
         match members.programs.take() {
             Some(Came::Left(text)) => self.printer.sink().warning(&mut self.out, &text)?,
             Some(Came::Program(acquired)) => self.begin_program(members, attached, acquired)?,
@@ -344,8 +344,8 @@ impl<'a> Trace<'a> {
         result
     }
 
-    /// What is to be told of the members at the end of the run. Yields the least exit status. `first`: the process, if
-    /// this is no set.
+    /// Reports the members' results at the end of the run. Yields the least exit status. `first`: the process, if this
+    /// is no set.
     pub(super) fn finish_members(&mut self, first: &Known) -> Result<i32, anyhow::Error> {
         let Some(mut members) = self.members.take() else {
             return Ok(0);

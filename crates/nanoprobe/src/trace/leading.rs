@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
                 }
                 set.ready.push_back(ready);
             }
-            // The text is wrong, or no process of this kind has what it names.
+            // The text is wrong, or no process of this kind has the names in it.
             Ok(Err(diagnostics)) if first.is_none() => {
                 let _ = compile::shown::<()>(sources, Err(diagnostics));
                 return Ok(1);

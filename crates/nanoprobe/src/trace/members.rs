@@ -40,7 +40,7 @@ pub struct Members<'a> {
     pub(super) list: Vec<Member<'a>>,
     /// Whether clauses print aggregations while tracing goes on.
     pub(super) prints_aggregations: bool,
-    /// What was compiled for a process, by its number.
+    /// The program as compiled for a process, by the process's number.
     pub(super) compiled: HashMap<i32, Rc<Compiled>>,
     /// The descriptions that have matched in no process so far.
     unmatched: Option<Unmatched>,
@@ -108,7 +108,7 @@ impl<'a> Members<'a> {
         texts_of(program, unmatched)
     }
 
-    /// Forgets what was compiled for a process whose sessions have ended.
+    /// Drops the program that was compiled for a process whose sessions have ended.
     pub fn forget(&mut self, root: Option<i32>) {
         let is_used = self.list.iter().any(|member| member.session.known().root() == root);
         if let (Some(root), false, false) = (root, is_used, self.programs.is_waiting()) {

@@ -19,7 +19,7 @@ const CHILDREN_MAX: usize = 1000;
 /// The number of modules, or children, that a message names.
 const NAMED_MAX: usize = 4;
 
-/// What a run has observed of the traced process.
+/// The run's observations of the traced process.
 pub struct Seen {
     began: Instant,
     /// Whether a probe of the process has fired, or may have fired without a trace.

@@ -12,7 +12,7 @@ use crate::arguments::{Arguments, ProgramText};
 use crate::losses::losses;
 use crate::output::message;
 
-/// What this run has reported already.
+/// The reports that this run has made already.
 pub struct Told<'a> {
     arguments: &'a Arguments,
     sources: &'a [Source],
@@ -36,7 +36,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// Of a member: what it matched is reported with the other processes'.
+    /// The reports of a member: its matches are reported together with the other processes'.
     pub fn of_member(arguments: &'a Arguments, sources: &'a [Source]) -> Told<'a> {
         Told {
             announced: true,
@@ -44,7 +44,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// Reports what was lost since the last report.
+    /// Reports the losses since the last report.
     pub fn losses(&mut self, tracing: &Tracing, sink: &mut dyn Sink, out: &mut dyn Console) -> anyhow::Result<()> {
         let now = tracing.losses()?;
         sink.losses(out, &losses(&self.losses, &now))?;

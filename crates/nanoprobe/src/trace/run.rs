@@ -348,7 +348,7 @@ fn sink(arguments: &Arguments, options: &Options, known: &Known) -> Box<dyn Sink
     Box::new(Several(std::iter::once(format).chain(profiles).collect()))
 }
 
-/// What is traced.
+/// The traced process or processes, in words.
 pub(super) fn subject(arguments: &Arguments, known: &Known) -> String {
     match (&arguments.command, known.process()) {
         (Some(command), _) => command.clone(),

@@ -46,7 +46,7 @@ pub struct Ready {
 /// A process by its number and the time at which it began: numbers pass to other processes.
 type Identity = (i32, u64);
 
-/// What a set knows beside its members.
+/// The state of a set besides its members.
 pub struct Set {
     /// The processes at first.
     pub(super) ready: VecDeque<Ready>,
@@ -61,8 +61,8 @@ pub struct Set {
     pub(super) began: usize,
 }
 
-/// Compiles the program for a process, and looks at what it matches there. `first`: the program of the first process,
-/// of which the output is made. The inner error is one of the text.
+/// Compiles the program for a process, and finds its matches there. `first`: the program of the first process, of which
+/// the output is made. The inner error is one of the text.
 pub fn prepare(
     arguments: &Arguments,
     sources: &[Source],
@@ -145,7 +145,7 @@ impl Set {
         self.rule.is_some() || !self.came.is_empty() || !self.ready.is_empty()
     }
 
-    /// What the first processes are known by.
+    /// The tracer's knowledge of the first processes.
     pub fn known(&self) -> impl Iterator<Item = &Known> {
         self.ready.iter().map(|ready| ready.prepared.known())
     }

@@ -1,8 +1,9 @@
 //! Frames of HotSpot's code in a sample: as `agent/hotspot.c` walks them at a hit, which explains the theory.
 //!
 //! The stack is a copy from the moment of the sample. The code cache is read some milliseconds later. A piece of code
-//! keeps its place as long as it exists, so what is read there is what was executed, unless that piece was thrown away
-//! meanwhile and another one is in its place. Return addresses are believed only where the code describes exactly them.
+//! keeps its place as long as it exists. So the piece that is read there is the executed one, unless that was thrown
+//! away meanwhile and another piece is in its place. Return addresses are believed only where the code describes
+//! exactly them.
 //!
 //! Most samples interrupt compiled code anywhere in it. Descriptions exist for calls only. So of an interrupted frame
 //! only the outermost function is certain, and its text says so.
@@ -30,7 +31,7 @@ const INTERPRETED_BYTECODE: u64 = 64;
 const COMPILED: &[u8; 8] = b"nmethod\0";
 const WRAPPER: &[u8; 8] = b"native n";
 
-/// What a piece of the code cache is.
+/// The kinds of code in the code cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Interpreter,
@@ -116,7 +117,7 @@ impl CodeCache<'_> {
         base.checked_add_signed(addend.into())
     }
 
-    /// What the code cache has at an address; `None`: the address is not in it.
+    /// The piece of the code cache at an address; `None`: the address is not in it.
     pub fn find(&self, address: u64) -> Option<Piece> {
         let agent = self.agent();
         let mut heaps = agent.heap_low.iter().zip(agent.heap_high).zip(agent.heap_map);

@@ -1,4 +1,4 @@
-//! Where HotSpot keeps what a stack consists of, by its own tables.
+//! Where HotSpot keeps the parts of a stack, by its own tables.
 
 use nanoprobe_arena::layout::{HOTSPOT_HEAPS, HotSpot};
 
@@ -10,10 +10,10 @@ const VERSION_OF_EXCESS: u32 = 20;
 /// `PcDesc`, and `StubQueue`'s rest.
 const DESCRIPTION_BYTES: u32 = 16;
 
-/// What is needed of HotSpot's structures.
+/// The offsets and sizes that are needed of HotSpot's structures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// What the agent needs; the addresses are 0 until [`Layout::locate`] has found them.
+    /// The part for the agent; the addresses are 0 until [`Layout::locate`] has found them.
     pub agent: HotSpot,
     /// Offset in a method's constant part of its flags, which have 16 or 32 bits.
     pub(super) flags: u32,
@@ -51,7 +51,7 @@ struct Places {
 }
 
 impl Layout {
-    /// The layout by HotSpot's tables. `None`: they have not what is needed.
+    /// The layout by HotSpot's tables. `None`: they lack structures that are needed.
     pub fn of(memory: &dyn Memory, structures: &Structures) -> Option<Layout> {
         let version = structures.address("Abstract_VM_Version", "_vm_major_version")?;
         let agent = agent_of(structures, half(memory, version)?)?;

@@ -14,7 +14,7 @@ const TABLE_MAX: u64 = 128 << 10;
 /// Names of stubs are shorter.
 const STUB_NAME_MAX: u64 = 128;
 
-/// What is read of a method.
+/// The data that is read of a method.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Method {
     /// The function.
@@ -56,7 +56,7 @@ impl Identity {
     }
 }
 
-/// A method as a stack shows it: what the agent notes of it. `None`: it cannot be read.
+/// A method in the form that the agent notes in a stack. `None`: it cannot be read.
 pub(super) fn method_at(memory: &dyn Memory, layout: &Layout, method: u64) -> Option<Object> {
     let address = Some(method).filter(|method| method.is_multiple_of(8))?;
     let check = Identity::read(memory, layout, address)?.check();
@@ -68,7 +68,7 @@ pub(super) fn method_at(memory: &dyn Memory, layout: &Layout, method: u64) -> Op
 }
 
 impl Method {
-    /// Reads a method. `None`: it is no longer what the agent saw, or cannot be read.
+    /// Reads a method. `None`: it is no longer the method that the agent saw, or cannot be read.
     pub fn read(memory: &dyn Memory, layout: &Layout, object: Object) -> Option<Method> {
         let seen = Identity::read(memory, layout, object.address)?;
         if seen.check() != object.check {

@@ -8,7 +8,7 @@ use crate::memory::{Memory, bytes, half, word};
 const ENTRIES_MAX: u64 = 4096;
 /// An entry is smaller.
 const STRIDE_MAX: u64 = 256;
-/// Longer names are not those of a field that is needed here.
+/// No needed field has a longer name.
 const NAME_MAX: u64 = 96;
 const PAGE: u64 = 4096;
 
@@ -41,7 +41,7 @@ pub(super) struct Field {
     pub(super) place: u64,
 }
 
-/// What the tables say.
+/// The contents of the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Structures {
     fields: HashMap<(String, String), Field>,

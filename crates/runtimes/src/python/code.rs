@@ -17,7 +17,7 @@ const CONTENT: u64 = 32;
 const TEXT_LENGTH: u64 = 16;
 const TEXT_STATE: u64 = 32;
 
-/// What is read of a code object.
+/// The data that is read of a code object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Code {
     /// The function that was compiled to it.
@@ -26,7 +26,7 @@ pub struct Code {
     pub lines: Option<Lines>,
 }
 
-/// What identifies a code object: the addresses of its name, of its file and of its table of lines, the first line, and
+/// The identity of a code object: the addresses of its name, of its file and of its table of lines, the first line, and
 /// the content of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity {
@@ -99,7 +99,7 @@ pub fn object_at(memory: &dyn Memory, layout: &Layout, address: u64) -> Option<O
 }
 
 impl Code {
-    /// Reads an object. `None`: it is no longer what the agent saw, or cannot be read.
+    /// Reads an object. `None`: it is no longer the object that the agent saw, or cannot be read.
     pub fn read(memory: &dyn Memory, layout: &Layout, object: Object) -> Option<Code> {
         let identity = || Identity::read(memory, layout, object.address);
         let seen = identity()?;
@@ -125,8 +125,8 @@ impl Code {
     }
 }
 
-/// Whether a count of references is that of a living object. In a freed one the count is 0, or the allocator has put an
-/// address there; its names may be those of other objects already.
+/// Whether a count of references belongs to a living object. In a freed object the count is 0, or the allocator has put
+/// an address there; its names may belong to other objects already.
 fn is_referenced(count: u64) -> bool {
     const MOST: u64 = 1 << 20;
     // 3.12 and later: objects that are never freed.

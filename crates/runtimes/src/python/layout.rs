@@ -25,7 +25,7 @@ impl Version {
     }
 }
 
-/// What is needed of one version's structures.
+/// The offsets that are needed of one version's structures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// The description that the agent gets. The addresses in it are 0 here.

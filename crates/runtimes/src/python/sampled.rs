@@ -3,8 +3,8 @@
 //! # Theory of operation
 //!
 //! A sample is a thread's registers and a copy of its C stack. The Python frames lie elsewhere, and are read a little
-//! later, when the thread may run other functions. But the copy holds what the interpreter itself must remember in
-//! each call of its evaluation function:
+//! later, when the thread may run other functions. But the copy holds the values that the interpreter itself must
+//! remember in each call of its evaluation function:
 //!
 //! ```text
 //!                        the copy, of the sample's moment             read later
@@ -14,10 +14,10 @@
 //!   always        a word: the next instruction              in  the instructions of that frame's code object
 //! ```
 //!
-//! What a call keeps in registers lies where the functions that it has called have saved them: in the six words below
-//! their return addresses. The innermost call has the sample's registers, too.
+//! The values that a call keeps in registers lie where the functions that it has called have saved them: in the six
+//! words below their return addresses. The innermost call has the sample's registers, too.
 //!
-//! A call whose words do not fit what was read later is not known. Its frames are then not shown. The instruction that
+//! A call whose words do not fit the later reading is not known. Its frames are then not shown. The instruction that
 //! the copy holds is also where the frame stood, so lines are right for the moment of the sample.
 
 use std::collections::{HashMap, HashSet};
@@ -86,7 +86,7 @@ pub struct ShownFrame {
     pub position: Option<u32>,
 }
 
-/// What a sample has, and what was read of its thread later.
+/// A sample, and the data that was read of its thread later.
 pub struct Sampled<'a> {
     /// The layout of the interpreter's structures.
     pub layout: &'a Layout,
@@ -122,9 +122,9 @@ impl Sampled<'_> {
         shown.collect()
     }
 
-    /// What a call keeps: in registers, where the functions that it has called have saved them, and in the innermost
-    /// one also in registers. Its own part of the stack also has values of earlier calls. It counts only where a record
-    /// says exactly which frame ran: 3.11 and 3.12 keep the instruction there.
+    /// The words that a call keeps in registers: the functions that it has called have saved them, and the innermost
+    /// call has the sample's registers, too. The call's own part of the stack also has values of earlier calls. That
+    /// part counts only where a record says exactly which frame ran: 3.11 and 3.12 keep the instruction there.
     fn words_of(&self, index: usize, native: &NativeCall) -> Vec<u64> {
         let of_registers = |high: &u64| high.saturating_sub(SAVED_BYTES)..high.saturating_sub(8);
         let mut words: Vec<u64> = match self.layout.agent.has_record {
@@ -145,8 +145,9 @@ impl Sampled<'_> {
         words
     }
 
-    /// Up to 3.10: each call runs one frame, whose address and instruction are among the call's words. So are those of
-    /// earlier calls, in words that nothing has overwritten. But all calls follow each other in the same order.
+    /// Up to 3.10: each call runs one frame, whose address and instruction are among the call's words. The frames of
+    /// earlier calls are among them, too, in words that nothing has overwritten. But all calls follow each other in the
+    /// same order.
     fn by_frames(&self, words: &[Vec<u64>]) -> Vec<Option<Found>> {
         let innermost = |call: &Call| call.frames.first().copied();
         let frames = self.calls.iter().enumerate();
@@ -239,7 +240,7 @@ impl Sampled<'_> {
     }
 }
 
-/// Calls that follow each other on the C stack followed each other in what was read; else the inner one has gone.
+/// Calls that follow each other on the C stack followed each other in the reading, too; else the inner call has ended.
 fn drop_broken(found: &mut [Option<Found>]) {
     let mut outer: Option<Found> = None;
     for found in found.iter_mut().rev() {
@@ -253,8 +254,8 @@ fn drop_broken(found: &mut [Option<Found>]) {
     }
 }
 
-/// Where a frame stood: the position that it has noted, if the sample's words have the instruction after it; else the
-/// only one that they have.
+/// The position of a frame: the position that it has noted, if the sample's words have the instruction after it; else
+/// the only position in the sample's words.
 fn stands_at(words: &[u64], range: &Range<u64>, noted: Option<u64>) -> Option<u64> {
     const UNIT: u64 = 2;
     let within = words.iter().filter(|word| range.contains(word) && **word > range.start);

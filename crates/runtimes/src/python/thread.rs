@@ -1,7 +1,7 @@
 //! The frames of a thread, read from outside of it, while it may run.
 //!
-//! The structures are those of `agent/python.c`, which reads them in the thread itself. Here each word may be of
-//! another moment than the one before. So what is read counts only as far as a second reading finds the same.
+//! The structures are those of `agent/python.c`, which reads them in the thread itself. Here each word may be from
+//! another moment than the previous word. So a reading counts only as far as a second reading finds the same.
 
 use nanoprobe_arena::layout::{PYTHON_OBJECTS, PYTHON_SHIMS};
 
@@ -48,7 +48,7 @@ pub struct Call {
 impl Call {
     /// What two readings of a call agree on: its outer frames, and whether these are all. A caller stands at one
     /// instruction while a frame that it has called runs. So if a frame has moved between the readings, the frames
-    /// inside of it were those of another call, and it is the innermost one that both know.
+    /// inside of it belonged to another call, and it is the innermost frame that both readings know.
     fn agreed(&self, other: &Call) -> Option<(Call, bool)> {
         if (self.record, self.shim) != (other.record, other.shim) {
             return None;

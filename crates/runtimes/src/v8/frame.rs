@@ -3,7 +3,7 @@
 //! The stack is a copy from the moment of the sample, and the objects that it refers to are read some milliseconds
 //! later. V8 may have moved or freed them meanwhile, and another function may be in a function's place. So the sample
 //! must confirm a function by a second thing that belongs to it: its code contains the program counter, or its bytecode
-//! is the one that the frame runs.
+//! is the bytecode that the frame runs.
 
 use nanoprobe_arena::layout::{POSITION_NONE, V8_BASELINE};
 
@@ -26,7 +26,7 @@ pub struct Place {
 /// A frame of JavaScript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JavaScriptFrame {
-    /// A function: what it is known by, where it lies, and the position in it.
+    /// A function: its key, its address, and the position in it.
     Known {
         /// See `struct np_v8_object`.
         key: u64,
@@ -39,7 +39,7 @@ pub enum JavaScriptFrame {
     Unknown,
 }
 
-/// What a code object's kind and a place in it are.
+/// The kind of a code object, and a place in it.
 type InCode = (u32, u64);
 
 /// The frame at a place; `None`: it is none of JavaScript, or one of V8's own.
@@ -137,7 +137,8 @@ impl Reader<'_> {
         if self.bytecode != Some(own) || !self.heap.is(own, agent.bytecode_type) {
             return None;
         }
-        // A loop's optimised code goes on in the interpreter's frame, whose offset is then that of its start.
+        // A loop's optimised code continues in the interpreter's frame. The frame's offset is then the offset of the
+        // loop's start.
         let offset = self.offset.and_then(small).filter(|_| !self.place.is_made);
         let offset = offset.and_then(|offset| offset.checked_sub(u32::try_from(agent.bytecode_start).ok()?));
         Some(offset.filter(|offset| *offset < V8_BASELINE).unwrap_or(POSITION_NONE))

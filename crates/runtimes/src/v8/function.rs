@@ -106,7 +106,7 @@ impl Function {
     }
 }
 
-/// What a function is known by, and where its parts are.
+/// The identity of a function, and the addresses of its parts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Identity {
     heap: u64,
@@ -147,13 +147,13 @@ impl Identity {
     }
 }
 
-/// What a function is known by, and its baseline code: `struct np_v8_object`.
+/// The key of a function (`struct np_v8_object`), and its baseline code.
 pub(super) fn key_of(heap: Heap<'_>, address: u64, is_baseline: bool) -> Option<u64> {
     let [function, baseline] = Identity::read(heap, address)?.keys();
     Some(if is_baseline { baseline } else { function })
 }
 
-/// What a scope says of its function.
+/// The data of a scope about its function.
 #[derive(Default)]
 struct Scope {
     name: Option<u64>,
@@ -189,7 +189,7 @@ impl Scope {
     }
 }
 
-/// Reads functions, and keeps what is read of their scripts.
+/// Reads functions, and keeps the data of their scripts.
 pub struct Reader {
     layout: Layout,
     scripts: HashMap<(u64, u32), Arc<Script>>,
@@ -257,7 +257,7 @@ impl Reader {
     }
 }
 
-/// A function's name: its own, or the one that V8 has inferred from where it was assigned.
+/// A function's name: its own, or a name that V8 has inferred from the function's assignment.
 fn name_of(heap: Heap<'_>, name: u64) -> Option<(String, Scope)> {
     let is_scope = heap.is(name, heap.layout.scope_type);
     let scope = if is_scope {

@@ -1,4 +1,4 @@
-//! Where V8 keeps what a stack consists of.
+//! Where V8 keeps the parts of a stack.
 
 use std::collections::HashMap;
 
@@ -87,12 +87,12 @@ impl Constants {
     }
 }
 
-/// What is needed of one version's structures. Offsets count from tagged addresses.
+/// The offsets that are needed of one version's structures. Offsets count from tagged addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// What the agent needs.
+    /// The part for the agent.
     pub agent: V8,
-    /// A function's name, or what it knows of its scope.
+    /// A function's name, or the data about its scope.
     pub shared_name: i32,
     /// A script's fields.
     pub script_source: i32,

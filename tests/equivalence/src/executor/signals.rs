@@ -16,7 +16,7 @@ pub enum End {
     /// The run reached the exit pad.
     #[default]
     Exit,
-    /// A signal ended the run. The fault has what the program's handler would see.
+    /// A signal ended the run. The fault has the data that the program's handler would see.
     Fault(Fault),
     /// The time limit ended the run.
     Endless,
@@ -35,7 +35,7 @@ pub struct Fault {
 }
 
 pub static RUNNING: AtomicBool = AtomicBool::new(false);
-/// What the handler reports about the end.
+/// The handler's report about the end.
 pub static mut END: End = End::Exit;
 /// Where traps lead: pairs of addresses.
 pub static REDIRECTS: AtomicPtr<u64> = AtomicPtr::new(std::ptr::null_mut());

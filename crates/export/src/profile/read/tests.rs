@@ -1,4 +1,4 @@
-//! Tests of the readers. What the writers write is read in `tests/profiles.rs`.
+//! Tests of the readers. `tests/profiles.rs` reads the output of the writers.
 
 use std::io::Write as _;
 

@@ -1,4 +1,4 @@
-//! Variables, elements and memory: what is stored, what is read back.
+//! Variables, elements and memory: a stored value is read back.
 
 use super::*;
 

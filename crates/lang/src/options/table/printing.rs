@@ -1,4 +1,4 @@
-//! What is printed, and how.
+//! The options for the printed output.
 
 use super::Kind::{Number, Size, Switch, Word};
 use super::{Row, row};
