@@ -1,9 +1,9 @@
 /* Finds a thread's context when the detour's single look into the thread table has failed.
  *
- * A thread's key is its thread pointer. A thread without one (a program without a C library) is
- * identified by its number, for which the kernel is asked at each hit. The same holds for all
- * threads if some of them share one thread pointer. The tracer chooses how the detours look
- * (crates/session/src/thread_key.rs); threads that the detours do not find are found here.
+ * A thread's key is its thread pointer. A thread without one (a program without a C library) is identified by its
+ * number, for which the kernel is asked at each hit. The same holds for all threads if some of them share one thread
+ * pointer. The tracer chooses how the detours look a thread up (crates/session/src/thread_key.rs); threads that the
+ * detours do not find are found here.
  *
  * The table is open addressing over keys, with linear probing from the slot that the detour has
  * looked at. A thread never gives its slot back. A key that is used again (a new thread on a dead
@@ -152,7 +152,7 @@ static struct np_context *take_new(struct np_control *control)
 	return context;
 }
 
-/* The process of the context. A context whose `thread_key` is 0 is being claimed, whatever this says. */
+/* The process of the context. A context whose `thread_key` is 0 is being claimed, whatever these fields hold. */
 NP_INLINE void identify_process(const struct np_control *control, struct np_context *context)
 {
 	const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;

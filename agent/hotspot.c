@@ -160,8 +160,8 @@ static u64 next_interpreted(struct np_context *context, struct np_hotspot_walk *
 		return NP_RUNTIME_JAVA_INTERPRETER;
 	bytes &= 0xffff;
 	u64 position = bytecode - (constant + hotspot->const_method_bytes);
-	/* Where a signal has interrupted it, the place in the bytecodes is in a register. A native method has no place,
-	 * or that of the bytecodes that it has not. */
+	/* Where a signal has interrupted it, the place in the bytecodes is in a register. A native method has no place
+	 * in bytecodes, or a place that means nothing. */
 	if (walk->cursor.exact || (!bytes && (!bytecode || !position)))
 		position = NP_POSITION_NONE;
 	else if (position >= (u64)bytes)
@@ -191,7 +191,7 @@ static int compressed(struct np_context *context, const struct np_hotspot *hotsp
 }
 
 /* The place of a compiled frame in its code. The pc of a frame that is being deoptimized lies in the frame; its return
- * address is that of a handler. */
+ * address belongs to a handler. */
 void np_hotspot_find_place(struct np_context *context, struct np_hotspot_walk *walk)
 {
 	const struct np_hotspot *hotspot = walk->hotspot;

@@ -41,9 +41,9 @@ u64 np_real_return_address(u64 address)
 	return address;
 }
 
-/* Whether `address` can only be a place to which a call, or a signal handler, returns. At a function's entry the
- * stack pointer points at such an address. At a label that is not a function, in spite of its name, it hardly ever
- * does. */
+/* Whether `address` can only be a place to which a call, or a signal handler, returns. At a function's entry the stack
+ * pointer points at such an address. At a label that is no function, although it has a function's name, the stack
+ * pointer hardly ever does so. */
 static NP_COLD int follows_patched_call(u64 address)
 {
 	struct np_redirect redirect;

@@ -7,8 +7,8 @@
 /* The position of a frame of compiled code which has no description of its pc: only the outermost function is known. */
 #define NP_POSITION_INLINED 0xfffffffeu
 
-/* A place of a code blob is written as two offsets in the blob. The first is that of an address, 0: it is the blob's
- * own. The second is that of a number of 32 bits which is added, 0: nothing is. */
+/* A place of a code blob is written as two offsets in the blob. At the first offset lies an address (0: the blob's own
+ * address is used). At the second lies a number of 32 bits, which is added to the address (0: nothing is added). */
 struct np_hotspot {
 	u64 ready;              /* 1: the rest is known; the tracer stores it last */
 	/* the parts of the code cache; 0: there are no more */

@@ -1,16 +1,15 @@
 //! The measured comparison: the cost of a probe, in one run, compared with a hand-made floor, the
 //! kernel's uprobes, and other installed tools. `nanoprobe bench` runs it.
 //!
-//! Method. A measured program ([`looping`]) calls a small function for ever, pinned to a processor.
-//! Every few milliseconds it prints the cost of a call, in time of its thread on the processor.
-//! Tracers attach to it while it runs, so no start-up is in any figure. A round goes through all
-//! configurations in turn. Each takes batches without the probe, with it, and again without, three
-//! samples each. An overhead is one sample with, minus the mean of both without
-//! ([`statistics::paired`]: so a machine that changes its speed between configurations does not
-//! change the figure). The reported figure is the median over all samples, with the median absolute
-//! deviation. Doubtful figures are measured again, and a figure that spreads too widely is marked
-//! ([`statistics::Measured::doubt`]). Figures in ns are this machine's; quote the ratios to the
-//! kernel's uprobe in the same run.
+//! Method. A measured program ([`looping`]) calls a small function for ever, pinned to a processor. Every few
+//! milliseconds it prints the cost of a call, in time of its thread on the processor. Tracers attach to it while it
+//! runs, so no start-up is in any figure. A round goes through all configurations in turn. Each takes batches without
+//! the probe, with it, and again without, three samples each. An overhead is one sample with the probe, minus the mean
+//! of the two samples without it ([`statistics::paired`]: so a machine that changes its speed between configurations
+//! does not change the figure). The reported figure is the median over all samples, with the median absolute deviation.
+//! Doubtful figures are measured again, and a figure that spreads too widely is marked
+//! ([`statistics::Measured::doubt`]). Figures in ns are this machine's; quote the ratios to the kernel's uprobe in the
+//! same run.
 //!
 //! What cannot be measured is a row that says why.
 //!

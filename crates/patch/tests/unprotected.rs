@@ -1,5 +1,5 @@
-//! A detour whose address does not spell the bytes that the patch needs is refused when it is built. So a caller that
-//! places detours by other means than `NearSpace` cannot tear an instruction.
+//! A detour whose address does not give the jump the bytes that the patch needs is refused when it is built. So a
+//! caller that places detours by other means than `NearSpace` cannot tear an instruction.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use nanoprobe_patch::*;

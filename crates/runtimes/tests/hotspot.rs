@@ -183,7 +183,7 @@ fn a_method_has_a_class_a_file_and_lines() {
     );
 }
 
-/// A name whose memory was freed has no name; a class that was unloaded neither.
+/// Text in freed memory is not taken for a name, and an unloaded class has no name.
 #[test]
 fn freed_memory_has_no_name() {
     let mut image = Image::default();

@@ -1,7 +1,7 @@
 //! Frames of JavaScript: the functions that stacks show, while they exist.
 //!
-//! V8 moves its objects. The agent says by which numbers a function is known, and where it was last; a function is read
-//! again at its new place until it was found once.
+//! V8 moves its objects. The agent stores the numbers that identify a function, and its last address. A function is
+//! read at each new address until it was found once.
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem::offset_of;
@@ -128,7 +128,8 @@ impl JavaScript {
         self.reader.is_some()
     }
 
-    /// Reads the functions that the agent has noted since the last look; yields what there is to tell the user.
+    /// Reads the functions that the agent has noted since the last look; yields a message for the user, if there is
+    /// one.
     ///
     /// # Errors
     /// The arena is damaged.

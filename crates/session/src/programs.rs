@@ -27,7 +27,7 @@ use crate::error::SessionError;
 
 /// An execve takes no longer. A thread may also never make the call: a signal handler may have left ours.
 const HELD_MAX: Duration = Duration::from_secs(10);
-/// So many messages about programs that are left alone are kept.
+/// The most messages about programs left alone that are kept.
 const MESSAGES_MAX: usize = 100;
 
 /// The requests of one traced process, its children included.

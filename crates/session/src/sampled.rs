@@ -48,8 +48,8 @@ impl SampledThread<'_> {
     }
 }
 
-/// `arg0` and `arg1` of a profile probe: the program counter in the kernel and in the program. The one where the
-/// thread did not run is 0.
+/// `arg0` and `arg1` of a profile probe: the program counter in the kernel and in the program. The counter of the side
+/// on which the thread did not run is 0.
 pub fn arguments(sample: &Sample) -> [i64; 10] {
     const KERNEL: u64 = 1 << 63;
     let mut arguments = [0; 10];

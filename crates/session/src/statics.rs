@@ -192,9 +192,9 @@ impl Statics {
         }
     }
 
-    /// Adds a probe from debug information: its module, the name that is shown, and its sites with their arguments.
-    /// An argument list of `None` means that the site has those of an instruction. Yields the probe's number, which
-    /// is the old one for a known probe.
+    /// Adds a probe from debug information: its module, the name that is shown, and its sites with their arguments. An
+    /// argument list of `None` means that the site has the same arguments as any instruction. Yields the probe's
+    /// number, which is the old one for a known probe.
     pub fn add(
         &mut self,
         module: usize,

@@ -71,7 +71,7 @@ pub(crate) fn choose(seen: Option<Seen>, has_libc: bool, is_dynamic: bool, has_f
     match seen {
         Some(Seen { shared: true, .. }) => ThreadKey::Asked,
         Some(Seen { all_self: true, .. }) if has_libc || !has_fsgsbase => ThreadKey::TlsSelf,
-        // The linker makes the first thread's control block; until then the thread is lent one.
+        // The linker makes the first thread's control block; until then the tracer lends the thread a thread pointer.
         None if has_libc && is_dynamic => ThreadKey::TlsSelf,
         _ if has_fsgsbase => ThreadKey::FsBase,
         _ => ThreadKey::Asked,

@@ -143,7 +143,7 @@ pub(crate) fn reuse(reuse: &mut Reuse, traced: &Traced<'_>) -> Result<(), Sessio
     let Some(alive) = threads_of(traced.process.pid()) else {
         return Ok(());
     };
-    // What children have is not left behind.
+    // Contexts that children use are not free.
     let alive = alive + traced.of_children;
     let is_worth = before.iter().any(|level| level.is_worth_a_stop(alive)) && now >= reuse.pauses_until;
     let is_time = before.iter().any(|level| level.free < level.all / 8) && now >= reuse.next;

@@ -222,8 +222,8 @@ impl TracedProgram {
 }
 
 impl TracedProgram {
-    /// A library's variable that lives in the program, where the loader has copied it (`stdout`, `environ`). Works
-    /// whichever of the two is named. Only the library may describe its type.
+    /// A library's variable that lies in the program, where the loader has copied it (`stdout`, `environ`). It is found
+    /// by the library's name and by the program's. Only the library may describe its type.
     fn copy_of(&self, module: &Module, address: u64) -> Option<Variable> {
         let program = self.modules(&[]).first()?;
         let is_program = module.kind() == ModuleKind::Executable;

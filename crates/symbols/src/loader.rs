@@ -29,7 +29,7 @@ const CACHE_BYTES_MAX: usize = 64 << 20;
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 const HEADER_BYTES: usize = 48;
 const ENTRY_BYTES: usize = 24;
-/// The flags of a library for x86-64, in ELF, for glibc.
+/// The flags in glibc's cache of an ELF library for x86-64.
 const FLAGS_X86_64: u32 = 0x0303;
 /// The folders of glibc, folders that distributions add, and the folders of musl.
 const FOLDERS: [&str; 7] = [

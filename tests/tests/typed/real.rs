@@ -1,4 +1,4 @@
-//! The types of a large C program of others, with the distribution's debug information.
+//! The types of a large C program of the distribution, with the distribution's debug information.
 
 use nanoprobe_tests::left_out::need_command;
 use nanoprobe_tests::live_tests;

@@ -197,7 +197,7 @@ impl Variables {
         }
     }
 
-    /// The operand, as one that has a place. An array that is stored member by member has no place, so it is copied.
+    /// The operand, in a form that has a place. An array that is stored member by member has no place, so it is copied.
     pub(crate) fn placed(&mut self, found: Expression) -> Lowered<Expression> {
         if matches!(found.value_type, Type::Array { .. })
             && let Some(gathered) = self.gathered(&found)?

@@ -60,7 +60,7 @@ impl Engine {
         let mut changes = self.plan_what_fits(functions)?;
         if !changes.patches.is_empty() && !self.signals.have_shims {
             self.take_signals()?;
-            // An instruction that is displaced only to make room may meanwhile have become one with a shim before it.
+            // An instruction that is displaced only to make room may have got a shim before it meanwhile.
             if changes.patches.iter().any(|patch| patch.run.is_silent()) {
                 changes = self.plan_what_fits(functions)?;
             }

@@ -80,7 +80,7 @@
 	/* How far the frame is above rsp when a detour has called this code: for Quick::Inline, and for Quick::Called. */
 	.set	INLINE_FRAME, 64
 	.set	CALLED_FRAME, 80
-	/* Bits of a place's hold: WANTED and TAKEN have this one, HELD has not. */
+	/* This bit of a place's hold is set in WANTED and TAKEN, and clear in HELD. */
 	.set	HOLD_LOST, 2
 
 	.section np_hit_path, "ax", @progbits

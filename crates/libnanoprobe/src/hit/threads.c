@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-/* The TLS model is repeated: that of the declaration does not apply in the file with the definition. */
+/* The TLS model is stated again: the declaration's model does not apply in the file with the definition. */
 __thread struct np_hit_thread *np_hit_self __attribute__((tls_model("initial-exec")));
 static struct np_hit_thread *first;
 static uint64_t lives;

@@ -16,7 +16,7 @@
  *
  * Some virtual machines lose the processor's report of a debug exception (DR6), once in a million exceptions. The
  * kernel then takes it for an int1 and sends TRAP_BRKPT. If the thread has executed no int1, this is an access that the
- * kernel has not counted. If there is one watchpoint for data, the access is that one's. If there are several, the
+ * kernel has not counted. If there is only one watchpoint for data, the access belongs to it. If there are several, the
  * access counts as missed by the first. A watchpoint for execution is met again anyway.
  *
  * Some virtual machines deliver an int1 without moving rip to the next instruction: at times, or always while

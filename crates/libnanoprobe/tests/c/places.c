@@ -245,7 +245,7 @@ static void signals(void)
 		abort();
 }
 
-/* ---- a child has its own, and those of threads that it does not have ---- */
+/* ---- a child has its own places, and places of threads that exist only in its parent ---- */
 
 static sem_t inside, leave;
 

@@ -66,7 +66,7 @@ pub struct Flags {
     /// Say how each site is patched, what was refused and why, and how long the target was stopped
     #[arg(short = 'v', overrides_with = "verbose")]
     pub verbose: bool,
-    /// Print the version of the D language that is spoken, and of nanoprobe
+    /// Print the version of the D language, and of nanoprobe
     #[arg(short = 'V', overrides_with = "version")]
     pub version: bool,
     /// Permit destructive actions
@@ -135,7 +135,7 @@ pub struct ProgramFlags {
     /// Enable the probes of a function, as -n '[[provider:]module:]function:'
     #[arg(short = 'f', allow_hyphen_values = true, value_name = "function", action = ArgAction::Append)]
     pub function: Vec<String>,
-    /// Enable the probe of this number; only those of BEGIN, END and ERROR last
+    /// Enable the probe of this number; only the numbers of BEGIN, END and ERROR are always the same
     #[arg(short = 'i', value_name = "id", hide = true, allow_hyphen_values = true, action = ArgAction::Append)]
     pub id: Vec<String>,
 }

@@ -283,7 +283,7 @@ impl<'a> Trace<'a> {
         let root = session.known().root();
         let (mut ended, gone) = match session.end() {
             Ok(ended) => ended,
-            // The other processes are traced further.
+            // The tracing of the other processes continues.
             Err(error) => {
                 message(&error);
                 return Ok(());

@@ -110,7 +110,7 @@ fn first_members(arguments: &Arguments) -> Option<Vec<Listed>> {
     }
 }
 
-/// Refuses a description that matches in none of the processes. Where others may come it is only told.
+/// Refuses a description that matches in none of the processes. If further processes may come, this is only reported.
 fn check_matches(set: &Set) -> Result<(), SessionError> {
     let known = || set.ready.iter().map(|ready| ready.prepared.known());
     let unmatched = known().map(without_match).reduce(|one, other| &one & &other);

@@ -30,9 +30,9 @@ use crate::{interrupt, traced};
 /// The shortest time between two looks for newcomers, which take at most a fiftieth of the time.
 pub const LOOK_PERIOD: Duration = Duration::from_millis(250);
 const LOOK_SHARE: u32 = 50;
-/// So often a newcomer is tried that is just being started, or executes a program at that moment.
+/// The most attempts for a new process that is just being started, or that executes a program at that moment.
 const TRIES_MAX: u32 = 10;
-/// So many newcomers that could not be traced are remembered.
+/// The most new processes that are remembered because they could not be traced.
 const FAILED_MAX: usize = 10_000;
 
 /// A process that is about to be traced.

@@ -33,7 +33,7 @@ pub(super) enum Quality {
     PunWithCall,
     ExtendedWithCall,
     /// Three or four bytes are punned. This leaves a window of 256 bytes, or one address, so the detour has a page of
-    /// its own. The same rank has a pun that shares bytes with code that is not known to be executed.
+    /// its own. A pun that shares bytes with code that is not known to be executed has the same rank.
     NarrowPun,
     /// The jump ends with the successor's jump: 5, and 1 for a thread that comes to the successor.
     OnSuccessor,

@@ -177,7 +177,8 @@ fn merge(runs: Vec<RunPlan>, refusals: &mut Vec<(TargetAddress, Refusal)>) -> Ve
 
 /// Adds the points of a run of the same shape.
 fn merge_into(into: &mut RunPlan, from: RunPlan) {
-    // A jump's patch reaches up to the last site; a trap's stops before the targets of either function's branches.
+    // The patch of a jump reaches up to the last site. The patch of a trap ends before the targets of either function's
+    // branches.
     let wider = from.original.len() > into.original.len();
     if wider == (into.tactic != Tactic::Trap) {
         into.original = from.original;

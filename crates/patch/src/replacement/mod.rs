@@ -29,8 +29,8 @@
 //!             all registers pushed        ...
 //! ```
 //!
-//! Points may fire there, too. They do before the registers are pushed, and before `restart`, so that a call that is
-//! made again fires once.
+//! Points may fire in this detour, too: before the registers are pushed, and before `restart`. So a call that is made
+//! again fires once.
 //!
 //! The call's number is known if the straight way loads a constant. If the number comes from elsewhere (as in
 //! syscall(3), or from a register), it may be any call, and the function checks rax.
@@ -205,7 +205,7 @@ impl Replacement {
         &self.run
     }
 
-    /// Whether a thread may make the call without coming to the detour: a branch leads behind the displaced
+    /// Whether a thread may make the call without coming to the detour: a branch leads to a place after the displaced
     /// instructions.
     pub fn is_bypassed(&self) -> bool {
         self.is_bypassed

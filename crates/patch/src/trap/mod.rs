@@ -62,7 +62,7 @@ pub(crate) fn form_of(displaced: &Displaced, forced: Option<TrapForm>) -> TrapFo
     }
 }
 
-/// Whether the trap flag works as expected across an instruction. It does not across the kernel, nor if the instruction
+/// Whether the trap flag works as expected across an instruction. It does not if the instruction enters the kernel,
 /// changes the flag itself, or delays the trap (a load of ss).
 fn can_step(instruction: &Instruction) -> bool {
     let kind = Kind::of(instruction);

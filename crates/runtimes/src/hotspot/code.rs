@@ -232,7 +232,7 @@ impl CodeCache<'_> {
     }
 
     /// The place of a compiled frame in its code. The pc of a frame that is being deoptimized lies in the frame; its
-    /// return address is that of a handler.
+    /// return address belongs to a handler.
     fn code_place(&self, piece: &Piece, cursor: &Cursor) -> Option<i32> {
         let agent = self.agent();
         let mut pc = cursor.pc;

@@ -15,12 +15,12 @@ const DESCRIPTION_BYTES: u32 = 16;
 pub struct Layout {
     /// The part for the agent; the addresses are 0 until [`Layout::locate`] has found them.
     pub agent: HotSpot,
-    /// Offset in a method's constant part of its flags, which have 16 or 32 bits.
+    /// Offset of the flags in a method's constant part. They have 16 or 32 bits.
     pub(super) flags: u32,
     pub(super) flags_bytes: u32,
     /// The flag of a table of lines.
     pub(super) has_lines: u32,
-    /// Offset in a method's constant part of its size in words.
+    /// Offset, in a method's constant part, of the part's size in words.
     pub(super) const_method_words: u32,
     /// The size of a class's constants before the first of them, and the offset of their number.
     pub(super) constants_bytes: u32,

@@ -1,4 +1,5 @@
-//! The tables that HotSpot exports: fields, sizes of types, and constants. The same tools read them that read a core.
+//! The tables that HotSpot exports: fields, sizes of types, and constants. Debuggers use them to read a process or a
+//! core file.
 
 use std::collections::HashMap;
 

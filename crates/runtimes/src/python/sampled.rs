@@ -72,8 +72,8 @@ pub struct NativeCall {
     pub low: u64,
     /// The stack pointer after the call has returned.
     pub high: u64,
-    /// The stack pointers after the returns of the functions that it has called, down to the next inner call of the
-    /// evaluation function, which is the first.
+    /// The stack pointers after the returns of the functions that the call has called. The first of these functions is
+    /// the next inner call of the evaluation function.
     pub called: Vec<u64>,
 }
 

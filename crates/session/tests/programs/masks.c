@@ -64,7 +64,7 @@ static void run(long calls)
 	sigprocmask(SIG_BLOCK, NULL, &now);
 	fact("four", four_in(&now));
 	fact("old", four_in(&old));
-	/* Threads inherit the mask; their own changes are their own. */
+	/* Threads inherit the mask, and change only their own mask. */
 	pthread_t threads[3];
 	for (int index = 0; index < 3; index++)
 		pthread_create(&threads[index], NULL, thread, (void *)calls);

@@ -90,7 +90,7 @@ int go_park(void);
 
 struct arrival {
 	char *where;
-	int adds; /* to eax; -1: the value is that of t_ones `flips` instructions later */
+	int adds; /* to eax; -1: eax is as in t_ones, `flips` instructions later */
 	int flips;
 };
 
@@ -246,7 +246,7 @@ static void wait_until_parked(int parkers)
 }
 
 #ifdef NEIGHBOURS
-/* Where a jump over a site leads when its last byte is 0x48, that of the instructions with a REX prefix. */
+/* Takes the memory to which a jump over a site leads if its last byte is 0x48, the REX prefix of many instructions. */
 static void take_the_place(void)
 {
 	void *wanted = (void *)0x48000000;

@@ -4,9 +4,9 @@
 //! `NANOPROBE_TORTURE`: how often each tactic's patches come and go (default 200; 100000 in the long run, which is a
 //! command of CONTRIBUTING.md). `NANOPROBE_TORTURE_WAY`: only this one of the ways. With `--nocapture` each way prints
 //! its duration, the program's share of it, and for each thread the number of changes whose new text the thread
-//! executed before the next change: on a busy machine a thread has no processor during many changes. Where the sites go
-//! by way of neighbours, the program's calls and the probes' counts are compared: they are equal, at the neighbours
-//! over all changes.
+//! executed before the next change: on a busy machine a thread has no processor during many changes. If the sites'
+//! springboards lie in neighbours, the program's calls must equal the probes' counts; at the neighbours, over all
+//! changes together.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -106,7 +106,7 @@ fn come_and_go(spinners: u32, cycles: u64) {
     run_whenever_ready();
     for way in ways() {
         for stop in [StopPolicy::Never, StopPolicy::Always] {
-            // The stop is the simpler; it gets its share.
+            // Changes with a stop of all threads are simpler, so a tenth of the cycles is enough for them.
             let cycles = if stop == StopPolicy::Always {
                 cycles.div_ceil(10)
             } else {

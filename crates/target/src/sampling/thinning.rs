@@ -30,7 +30,7 @@ impl Thinning {
         thinning
     }
 
-    /// The number of samples that are taken for one that is kept.
+    /// One of this many samples is kept.
     pub fn each(&self) -> u64 {
         self.each
     }

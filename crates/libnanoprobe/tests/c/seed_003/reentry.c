@@ -262,7 +262,7 @@ static void section_5_2_unregistering_waits_for_handlers_and_registering_does_no
 		}
 		CHECK(!__atomic_load_n(&gone, __ATOMIC_ACQUIRE));
 	}
-	/* The first instruction of foo is the original one again for threads that come now. */
+	/* Threads that call foo from now on execute its original first instruction. */
 	CHECK(foo(1) == 4);
 	__atomic_store_n(&hold, 0, __ATOMIC_RELEASE);
 	pthread_join(unregistering, NULL);

@@ -8,7 +8,7 @@ use crate::probes::{Place, ProbeIndex, Spot};
 use crate::session::known::Known;
 
 impl Attached {
-    /// The patches in which a probe of the target fires now. Other probes may fire in the same ones.
+    /// The patches in which a probe of the target fires now. Other probes may fire in the same patches.
     pub fn patches_of(&self, probe: ProbeIndex) -> Vec<&Patch> {
         let mut found: Vec<&Patch> = Vec::new();
         let known = self.known();
@@ -23,8 +23,8 @@ impl Attached {
             let named: Vec<u64> = members.iter().filter_map(|(_, spot)| site_of(*spot)).collect();
             let fires = |patch: &&Patch| match site_of(*spot) {
                 Some(site) => patch.sites.contains(&TargetAddress(site)),
-                // An exit is a site without a name of its own. A function of a lone `ret` is left where it is
-                // entered, and a replaced return address is replaced there.
+                // An exit is a site without a name of its own. A function that is only a `ret` has its exit at its
+                // entry, and return addresses are replaced at the entry.
                 None => {
                     let here = patch.function.0 == *start;
                     here && (patch.takes_return || patch.sites.iter().any(|site| !named.contains(&site.0)))

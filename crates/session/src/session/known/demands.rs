@@ -17,7 +17,7 @@ use crate::probes::{Place, Spot};
 use crate::thread_key;
 use crate::thread_key::Seen;
 
-/// Among this many functions it is likely that one of them jumps to another.
+/// With this many functions it is likely that one of them jumps to another function.
 const FUNCTIONS_MAX: usize = 1024;
 
 /// The function that chooses what an IFUNC is.

@@ -123,8 +123,8 @@ impl Known {
         self.codegen.static_arguments.extend_from_slice(more);
     }
 
-    /// Keeps why a line was not found. An error of a file that has the source file counts more than those of files
-    /// that do not.
+    /// Keeps why a line was not found. The error of a module that has the source file counts more than the errors of
+    /// modules that lack it.
     fn note_no_line(&mut self, clause: usize, number: usize, description: &ProbeDescription, reason: NoLine) {
         let weight = |reason: &NoLine| match reason {
             NoLine::NoCode { .. } => 2,

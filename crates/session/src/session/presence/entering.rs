@@ -64,8 +64,8 @@ pub(in crate::session) fn enter(
 }
 
 impl Presence {
-    /// Takes back what was mapped or patched when attaching failed. Where that fails, too,
-    /// the error says what is left in the process. Nothing is left in one that has ended.
+    /// Takes back what was mapped or patched when attaching failed. Where that fails, too, the error says what is left
+    /// in the process. Nothing is left in a process that has ended.
     pub(in crate::session) fn not_begun(&mut self, known: &Known, error: SessionError) -> SessionError {
         let clean_up = self.detach().err();
         let error = known.or_ended(error);
@@ -106,8 +106,8 @@ fn look_in_turn(process: &Process, deadline: Instant, pauses: &mut Pauses) -> Re
     }
 }
 
-/// Stops all threads for as long as it takes to look at their thread pointers. Go's new threads share their
-/// creator's for a moment, so a shared one is looked at again.
+/// Stops all threads for as long as it takes to look at their thread pointers. A new thread of Go shares its creator's
+/// thread pointer for a moment. So a shared thread pointer is looked at again.
 fn look_at_threads(process: &Process, pauses: &mut Pauses) -> Result<Seen, SessionError> {
     const LOOKS: u32 = 5;
     let mut look = 0;
