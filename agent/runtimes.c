@@ -1,4 +1,4 @@
-/* What is common to the frames of all interpreted languages.
+/* The common part of the frames of all interpreted languages.
  *
  * The names of functions are too long to read at a hit. So a frame holds the number of its code object, the tracer
  * reads the object within milliseconds, and remembers its names. Each object is noted once, in a table that all

@@ -11,7 +11,7 @@ struct np_native_frame {
 	u64 unlinked;           /* the thread stands at the function's entry or exit, where no frame belongs to the call */
 };
 
-/* What a walk knows of the thread's Python frames. */
+/* The state of a walk through the thread's Python frames. */
 struct np_python_walk {
 	u64 looked;             /* the thread has been looked for */
 	u64 frame;              /* the next Python frame; 0: there is none, or it is not known */

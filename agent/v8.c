@@ -71,7 +71,7 @@ static u64 key_of(u64 heap, u32 script, u32 number, u64 tier)
 	return (mixed ^ mixed >> 29) * factor | 1;
 }
 
-/* What a function is known by, wherever it lies. */
+/* The numbers that identify a function, wherever it lies. */
 static int identify(struct np_context *context, const struct np_v8 *v8, u64 shared, u64 tier, u64 *key)
 {
 	u64 heap, script, number;

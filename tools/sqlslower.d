@@ -8,11 +8,10 @@
  * with --enable-dtrace, as most distributions' is. A server has a process for each connection;
  * SELECT pg_backend_pid() shows which.
  *
- * A query of the simple protocol (psql's) is timed from its text to its last row. One of the
- * extended protocol (parsed, bound and executed, as most libraries do) is timed while it is
- * executed. A query that fails (or is cancelled) is marked FAILED, and timed until its transaction
- * was given up. If a client sends a query by the extended protocol into a transaction that has
- * failed before, the server's probes do not show it.
+ * A query of the simple protocol (psql's) is timed from its text to its last row. A query of the extended protocol
+ * (parsed, bound and executed, as most libraries do) is timed while it is executed. A query that fails (or is
+ * cancelled) is marked FAILED, and timed until its transaction was given up. If a client sends a query by the extended
+ * protocol into a transaction that has failed before, the server's probes do not show it.
  *
  * example:
  *

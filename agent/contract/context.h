@@ -127,9 +127,8 @@ struct np_context {
 
 enum np_ring_policy { NP_RING_SWITCH = 0, NP_RING_FILL = 1, NP_RING_OVERWRITE = 2 };
 
-/* What a detour pushes, from the lowest address up. context->frame points at `flags`. A
- * light frame has only the last three words; a full one has all. The stack pointer at the
- * site is context->target_rsp. */
+/* The words that a detour pushes, from the lowest address up. context->frame points at `flags`. A light frame has only
+ * the last three words; a full one has all. The stack pointer at the site is context->target_rsp. */
 struct np_frame_below {
 	u64 r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rdx, rcx, rbx; /* frame - 104 .. frame - 8 */
 };

@@ -250,7 +250,7 @@ struct np_held {
 };
 enum np_held_state { NP_HELD_FREE = 0, NP_HELD_CLAIMED = 1, NP_HELD_THERE = 2 };
 #define NP_HELD 64u
-/* What a forked child inherits besides its parent's masks. */
+/* The data that a forked child inherits besides its parent's masks. */
 #define NP_TAKING 1UL
 #define NP_NESTED 1UL        /* bit of `began`: see np_inherited.nested */
 #define NP_INHERITED_ALIGNMENT 4096

@@ -11,7 +11,7 @@
 //! ([`statistics::Measured::doubt`]). Figures in ns are this machine's; quote the ratios to the kernel's uprobe in the
 //! same run.
 //!
-//! What cannot be measured is a row that says why.
+//! A measurement that is not possible is a row with the reason.
 //!
 //! | file | |
 //! |---|---|

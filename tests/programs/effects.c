@@ -1,5 +1,5 @@
 /* A program whose data a tracer can change by D's destructive actions. It prints its data and the signals that it has
- * received. effects */
+ * received. */
 #include <signal.h>
 #include <time.h>
 #include "check.h"

@@ -1,4 +1,4 @@
-/* What runs before and after main: constructors, preinit functions, destructors, exit handlers. */
+/* Functions that run before and after main: constructors, preinit functions, destructors, exit handlers. */
 #include "check.h"
 
 static int order;

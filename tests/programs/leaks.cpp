@@ -48,7 +48,7 @@ extern "C" PROBED void frees_everything()
 	__asm__ volatile("" : "+r"(big));
 	free(big);
 }
-/* Blocks of earlier times are freed and grown; the grown one is new. */
+/* Blocks from before the wait are freed and grown; a grown block counts as new. */
 extern "C" PROBED void grow_early(int i) { kept[i] = realloc(kept[i], 4000); }
 
 int main(int argc, char **argv)

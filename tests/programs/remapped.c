@@ -1,4 +1,5 @@
-/* A part of the program's own text, mapped once more, as V8 maps its builtins. Arguments: calls there, and in place. */
+/* A part of the program's own text, mapped once more, as V8 maps its builtins. Arguments: the number of calls in the
+ * second mapping, and in the first. */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include "check.h"

@@ -6,7 +6,8 @@ use nanoprobe_tests::program::{Build, need_program, program};
 use nanoprobe_tests::results::table;
 use nanoprobe_tests::tracer::{Form, Tracer};
 
-/// More loads than there is room for without reuse: each load brings its patches, and new tables.
+/// So many loads need more room than there is, unless room is reused: each load needs room for its patches, and for new
+/// tables.
 const LOADS: i64 = 2000;
 const CALLS: i64 = 10;
 /// Generous, because the machine may be busy.

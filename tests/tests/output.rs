@@ -1,4 +1,4 @@
-//! What the command prints, and how it ends: as dtrace(1) does.
+//! The command's output and exit status are those of dtrace(1).
 //!
 //! Blanks at the ends of lines do not matter here; everything else in the expected texts is exact.
 
@@ -19,7 +19,7 @@ fn trimmed(text: &str) -> String {
     lines.join("\n").trim_matches('\n').to_owned()
 }
 
-/// What `-q -n CLAUSE` prints about numbers.c.
+/// The output of `-q -n CLAUSE` for numbers.c.
 #[track_caller]
 fn about_numbers(form: Form, clause: &str) -> String {
     let traced = Tracer::new(form)

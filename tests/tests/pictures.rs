@@ -57,7 +57,7 @@ note("bad", by("details").textContent.includes("Invalid regular expression"), by
 done();
 "#;
 
-/// What [`CLICKS`] sees of 700 calls of `left`, 300 of `right`, both from `work`.
+/// The observations of [`CLICKS`] for 700 calls of `left`, 300 of `right`, both from `work`.
 const CLICKED: [&str; 8] = [
     "first: 826,354,1180, true, Search",
     "pointer: shares`left (700 hits, 70.00%)",

@@ -16,7 +16,7 @@ use std::process::Command;
 
 use crate::{metadata, tool};
 
-/// What every part of a release needs to know.
+/// The facts that every part of a release needs.
 struct Release {
     /// The workspace.
     root: PathBuf,
@@ -31,7 +31,7 @@ struct Release {
 }
 
 impl Release {
-    /// A folder for files of work, which is there.
+    /// A folder for temporary files, which is made if it is missing.
     fn work(&self, name: &str) -> Result<PathBuf, String> {
         let folder = self.target.join("dist-work").join(name);
         std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -53,7 +53,7 @@ impl Release {
 /// Builds everything.
 ///
 /// # Errors
-/// What could not be built, and why.
+/// The part that could not be built, and the reason.
 pub fn run(root: &Path) -> Result<(), String> {
     let packages = metadata::read(root)?;
     let command = packages.iter().find(|package| package.name == "nanoprobe");

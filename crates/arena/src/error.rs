@@ -1,4 +1,4 @@
-//! What is wrong with an arena.
+//! Errors of an arena's contents.
 
 use crate::memory::OutOfBounds;
 

@@ -21,7 +21,7 @@ type OfProcessor = ((Identity, u32), Vec<u64>);
 /// The size of the processor in a key: an integer.
 const PROCESSOR_BYTES: usize = 8;
 
-/// What threads and enabled probes have aggregated since the last request.
+/// The aggregations of threads and enabled probes since the last request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     words: BTreeMap<Identity, Vec<u64>>,

@@ -65,7 +65,7 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
 pub struct Diagnostic {
     /// A stable name for tests and scripts: `D_...` as in DTrace, `N_...` ours.
     pub tag: &'static str,
-    /// What is wrong: one sentence without a full stop.
+    /// The error: one sentence without a full stop.
     pub message: String,
     /// The place in the text.
     pub span: Span,

@@ -39,7 +39,7 @@ pub const SCRATCH_ADDRESS: u64 = 0x4e50_0000_0000_0000;
 /// The longest record that is made. The program chooses the size, and no ring has room for a longer one.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
 
-/// What can go wrong while a clause runs; the codes are those of `enum np_fault`.
+/// The faults of a running clause; the codes are those of `enum np_fault`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum FaultKind {
     /// There is no memory at the address, or it cannot be read.

@@ -12,7 +12,7 @@ use nanoprobe_tests::left_out::need_command;
 
 use common::{Built, text};
 
-/// What tests/c/first.c prints.
+/// The output of tests/c/first.c.
 const FIRST: &str = "2 good NULL placed\ngood -7\n";
 
 fn root() -> &'static Path {

@@ -301,7 +301,7 @@ fn a_mirror_sees_the_arguments() {
 static ORIGINAL: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn replacement(left: u64, right: u64) -> u64 {
-    // SAFETY: what np_hook handed out, of the same prototype.
+    // SAFETY: np_hook has stored a function of this prototype there.
     let original: extern "C" fn(u64, u64) -> u64 = unsafe { std::mem::transmute(ORIGINAL.load(Ordering::Relaxed)) };
     original(left, right) + 1000
 }

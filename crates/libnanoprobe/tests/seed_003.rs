@@ -13,7 +13,7 @@
 //!   costs this call's return.
 //! - 6: no copy is ever stepped, so no hit takes more than one exception; with a jump it takes none.
 //!
-//! What cannot hold in user space, and has no test:
+//! These statements cannot hold in user space, and have no test:
 //!
 //! - 3.2, 5.2: "preemption is disabled". A program cannot keep the system from scheduling. So a
 //!   handler may be interrupted, may block, and its thread may wander to another processor;
@@ -127,7 +127,7 @@ statements! {
         /// pre_handler runs just before the instruction at the probepoint, post_handler just after; then the thread
         /// continues at the next instruction.
         section_3_2_the_pre_handler_runs_before_the_instruction_and_the_post_handler_behind;
-        /// What is done with the copy of the instruction depends on the pre-handler's return value.
+        /// The pre-handler's return value decides whether the copy of the instruction is executed.
         section_3_2_the_pre_handlers_answer_decides_whether_the_instruction_is_executed;
         /// A breakpoint that belongs to no probe, as a debugger's, is handed to the next registered handler.
         section_3_2_a_breakpoint_of_somebody_else_is_handed_on;
@@ -211,7 +211,7 @@ statements! {
         section_4_4_an_asynchronous_routine_may_be_what_reenters;
         /// Recursive reentries are avoided.
         section_4_4_a_probe_that_hits_itself_recurses_once;
-        /// What is being processed is tracked per processor: here per thread.
+        /// kprobes tracks the kprobe that is being processed for each processor; here it is tracked for each thread.
         section_5_1_what_one_thread_is_doing_is_tracked_apart_from_the_others;
         /// Handlers run without locks: several probes, the same or different ones, run in parallel.
         section_5_2_handlers_of_one_probe_and_of_different_ones_run_in_parallel;

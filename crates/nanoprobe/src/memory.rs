@@ -1,4 +1,4 @@
-//! What to do when memory runs out, for example under `ulimit -v` or `-d`.
+//! The end of the command when memory runs out, for example under `ulimit -v` or `-d`.
 //!
 //! By default a Rust program then aborts, which would leave our patches in the traced program's text. So a reserve is
 //! kept while we trace. The first failing request frees the reserve, and asks for the end of tracing, as Ctrl-C does.

@@ -9,12 +9,12 @@ pub struct Point {
     pub site: TargetAddress,
     /// Which executions of the instruction are hits.
     pub condition: FireCondition,
-    /// What may be live below the stack pointer.
+    /// The memory below the stack pointer that may be live.
     pub position: Position,
     /// Whether to save all general registers in the frame (`struct np_frame_below`), for handlers that read them. Only
     /// of use with a [`Fire::Call`].
     pub full_frame: bool,
-    /// What to do on a hit, in this order.
+    /// The actions on a hit, in this order.
     pub fires: Vec<Fire>,
 }
 

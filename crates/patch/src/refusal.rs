@@ -101,7 +101,7 @@ pub enum Refusal {
     /// A value exceeds what a structure can hold: a detour longer than 2 GiB, a function larger than 4 GiB.
     #[error("too large: {what}")]
     TooLarge {
-        /// What is too large.
+        /// The value that is too large.
         what: &'static str,
     },
 }

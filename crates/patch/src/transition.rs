@@ -54,12 +54,12 @@ pub struct TextRange {
     pub is_head: bool,
 }
 
-/// What to write, in this order, with a synchronisation of all processors between one step and the next. An empty
-/// step is there for the sake of the synchronisation after it. Before the first step, every start that is to trap
-/// must have its redirect, the head, too. The redirects must stay until no thread can be on its way from a trap.
+/// The bytes to write, in this order, with a synchronisation of all processors between one step and the next. An empty
+/// step is there for the sake of the synchronisation after it. Before the first step, every start that is to trap must
+/// have its redirect, the head, too. The redirects must stay until no thread can be on its way from a trap.
 pub type Steps = Vec<Step>;
 
-/// What one step writes: each byte with its address, ascending. A list, because there may be half a million bytes.
+/// The bytes that one step writes, each with its address, ascending. A list, because there may be half a million bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step(Vec<(TargetAddress, u8)>);
 

@@ -30,7 +30,7 @@ const LOOK_PERIOD: Duration = Duration::from_micros(5);
 /// For at most how many ns the tracer takes over tables in one go, because it has other duties too.
 const STRETCH_NS: u64 = 20_000_000;
 
-/// What reading the aggregations needs.
+/// The state of reading the aggregations.
 pub struct Source<'a> {
     /// The arena's address in the target.
     pub arena: TargetAddress,
@@ -54,7 +54,7 @@ pub struct Aggregations {
     /// The values that were added since the last [`Aggregations::take`].
     new: Snapshot,
     contexts: Vec<Context>,
-    /// What was added from static slots, by the address of the slot.
+    /// The words that were added from static slots, by the address of the slot.
     slots: HashMap<u64, Box<[u64]>>,
     /// The time at which all threads must leave their tables.
     next_turn: Option<Instant>,
@@ -226,7 +226,7 @@ impl Aggregations {
     }
 }
 
-/// What a walk through a table has found.
+/// The result of a walk through a table.
 #[derive(Default)]
 struct Found {
     hashes: Vec<u32>,

@@ -83,7 +83,7 @@ pub struct Parameters {
     pub trap: Option<TrapForm>,
     /// Offset of a thread's id from its thread pointer; 0: unknown.
     pub tid_offset: u32,
-    /// What happens when a ring is full: one of `RING_*`.
+    /// The policy for a full ring: one of `RING_*`.
     pub ring_policy: u32,
     /// Bytes of a string.
     pub strsize: u32,
@@ -274,7 +274,7 @@ impl Attachment {
         })
     }
 
-    /// What detours need to know.
+    /// The addresses that detours need.
     pub fn runtime(&self) -> Runtime {
         Runtime {
             enter: self.agent(AgentFunction::Enter),

@@ -39,7 +39,7 @@ const PAGES_MAX: usize = 128;
 /// breakpoint twice, and the second time it may mistake our own breakpoint for it.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// What the tracer knows of other programs' breakpoints.
+/// The tracer's knowledge of other programs' breakpoints.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
     last: Option<Instant>,
@@ -93,7 +93,7 @@ struct Affected {
     new: Vec<TargetAddress>,
 }
 
-/// What a look has changed: patches by address.
+/// The changes of a look: patches by address.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     /// Patches that were taken out of the text.
@@ -102,7 +102,7 @@ pub(crate) struct Changed {
     pub resumed: Vec<TargetAddress>,
 }
 
-/// What the text now holds where a patch was written.
+/// The present contents of the text where a patch was written.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Ours,

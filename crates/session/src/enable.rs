@@ -99,7 +99,7 @@ pub struct Enablings {
     compiler: Compiler,
 }
 
-/// What handlers do besides counting.
+/// The work of handlers besides counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// The handlers read the target's memory.
@@ -110,7 +110,7 @@ pub struct Needs {
     pub reads_errno: bool,
 }
 
-/// What compiling needs besides the clause.
+/// The data that compiling needs besides the clause.
 pub struct Context<'a> {
     /// The program.
     pub program: &'a Program,
@@ -371,7 +371,7 @@ impl Enablings {
     }
 }
 
-/// What arguments mean at the sites of a probe. The list is empty where the probe fires in the tracer.
+/// The meaning of arguments at the sites of a probe. The list is empty where the probe fires in the tracer.
 fn probe_kinds(probe: &Probe, statics: &Statics, modules: &[Module]) -> Vec<ProbeKind> {
     match probe.place {
         Place::Static { number, .. } => {
@@ -382,7 +382,7 @@ fn probe_kinds(probe: &Probe, statics: &Statics, modules: &[Module]) -> Vec<Prob
     }
 }
 
-/// What arguments mean before or after a system call.
+/// The meaning of arguments before or after a system call.
 pub fn call_kind(end: End) -> ProbeKind {
     match end {
         End::Entry => ProbeKind::CallEntry,
@@ -390,7 +390,7 @@ pub fn call_kind(end: End) -> ProbeKind {
     }
 }
 
-/// What arguments mean at a probe that is not static; `None`: the probe fires in the tracer.
+/// The meaning of arguments at a probe that is not static; `None`: the probe fires in the tracer.
 pub fn probe_kind(probe: &Probe, modules: &[Module]) -> Option<ProbeKind> {
     let (module, address, kind) = match probe.place {
         Place::Function { module, function, spot } => {

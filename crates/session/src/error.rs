@@ -29,7 +29,7 @@ pub enum SessionError {
     AtDescription {
         /// Where the description stands in the program's text.
         span: nanoprobe_lang::source::Span,
-        /// What is wrong.
+        /// The error in the description.
         error: Box<SessionError>,
     },
     /// The process that a description names cannot be traced.
@@ -60,7 +60,7 @@ pub enum SessionError {
     NoMatch {
         /// The description, as written.
         description: String,
-        /// What to do, beginning with a separator.
+        /// The remedy, beginning with a separator.
         hint: String,
     },
     /// A description that means no instruction.

@@ -1,4 +1,4 @@
-//! What D's variables need of /proc: a process's parents, its command line.
+//! The data in /proc for D's variables: a process's parents, its command line.
 
 use nanoprobe_codegen::ProgramStart;
 use nanoprobe_lang::program::{CURRENT_FOLDER, ROOT_FOLDER};

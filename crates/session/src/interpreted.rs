@@ -55,7 +55,7 @@ pub struct Interpreted {
     objects: Option<u64>,
     /// How many objects the table of code objects had when it was last read.
     noted: u64,
-    /// What is known of each code object, by its number.
+    /// The data about each code object, by its number.
     codes: HashMap<u32, Code>,
     tables_bytes: usize,
     names_bytes: usize,

@@ -18,7 +18,7 @@ static PRESENT: AtomicUsize = AtomicUsize::new(0);
 /// The number of a command that was started and waits before its first instruction; 0: none.
 static COMMAND: AtomicI32 = AtomicI32::new(0);
 
-/// What a handler of signals must do.
+/// The duty of a handler of signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The handler need not do anything: all long work checks [`requested`].
@@ -58,7 +58,7 @@ pub fn harmless<T>(command: Option<i32>, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// What the handler of a signal must do now: in particular, whether it may end this process.
+/// The present duty of a signal's handler: in particular, whether it may end this process.
 pub fn end() -> End {
     if !HARMLESS.load(Ordering::Relaxed) {
         return End::Later;

@@ -25,7 +25,7 @@ const PROBES: u64 = 16;
 /// Functions of V8's own; they are exported, or the program has symbols.
 const OWN_FUNCTIONS: &str = "_ZN2v88internal";
 
-/// What is known of an entry.
+/// The tracer's knowledge of an entry.
 enum Entry {
     /// It was not found so far; this is the last address that was tried.
     Sought(u64),

@@ -32,7 +32,7 @@ pub(crate) struct MadeCode {
     ranges: BTreeMap<u64, u64>,
     /// The ranges of our own code, which is such memory, too.
     own: Vec<Range<u64>>,
-    /// What says where that is.
+    /// The arena, which lists the ranges of our own code.
     arena: Option<Arc<ArenaMemory>>,
     wait: Duration,
     next: Instant,
@@ -91,7 +91,7 @@ impl MadeCode {
     fn take(&mut self, map: &Map) {
         for mapping in map.mappings().iter().filter(|mapping| is_made(mapping)) {
             let (mut start, mut end) = (mapping.start.0, mapping.end.0);
-            // What touches it becomes one range with it.
+            // Ranges that touch it are merged with it.
             while let Some((low, high)) = self.ranges.range(..=end).next_back().map(|(low, high)| (*low, *high))
                 && high >= start
             {
@@ -125,7 +125,7 @@ impl MadeCode {
         self.is_shown = true;
     }
 
-    /// What gives names to the frames that were shown without; once. `has_map`: `/tmp/perf-PID.map` exists.
+    /// Advice on naming the frames that were shown without a name; once. `has_map`: `/tmp/perf-PID.map` exists.
     pub(crate) fn take_advice(&mut self, modules: &Modules, has_map: bool) -> Option<String> {
         if !self.is_shown || std::mem::replace(&mut self.has_advised, true) {
             return None;

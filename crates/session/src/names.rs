@@ -61,11 +61,11 @@ impl Name {
 pub struct NameError {
     /// The description, with the function that was looked at.
     pub description: String,
-    /// What is wrong.
+    /// The error.
     pub reason: Reason,
 }
 
-/// What is wrong with a name.
+/// The errors of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The text is not the name of a probe.

@@ -61,7 +61,7 @@ pub struct Room {
     pub handlers: Handlers,
     /// The tables by which clauses find the enablings of system calls.
     pub call_tables: CallTables,
-    /// What fires in the functions of this plan.
+    /// The probes that fire in the functions of this plan.
     pub fired: Fired,
 }
 
@@ -70,17 +70,17 @@ pub struct Room {
 pub struct Placement {
     /// The changes of the text.
     pub changes: Changes,
-    /// What fires in the shims that will be added.
+    /// The probes that fire in the shims that will be added.
     pub shim_points: ShimPoints,
     /// The memory that these changes take.
     room: Room,
 }
 
-/// What a placement changes in the text: the result of [`Placement::commit`], or of a plan that is shown but not
+/// The changes of a placement in the text: the result of [`Placement::commit`], or of a plan that is shown but not
 /// carried out.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// What to write into the text, in any order.
+    /// The patches to write into the text, in any order.
     pub patches: Vec<Patch>,
     /// Probes that could not be placed.
     pub refused: Vec<Refused>,
@@ -114,12 +114,12 @@ pub struct Holder<'a> {
     pub handlers: &'a mut Handlers,
     /// The tables of system calls.
     pub call_tables: &'a mut CallTables,
-    /// What fires in each function.
+    /// The probes that fire in each function.
     pub fired: &'a mut Fired,
 }
 
 impl Placement {
-    /// What shims need: the changes to which they are added, and the near memory that is left.
+    /// The data that shims need: the changes to which they are added, and the near memory that is left.
     pub fn parts(&mut self) -> (&mut Changes, &mut NearSpace) {
         (&mut self.changes, &mut self.room.near)
     }
@@ -152,7 +152,7 @@ pub struct Planner<'a> {
     pub calls: CallPlaces<'a>,
     /// Choices of IFUNCs.
     pub choices: &'a Choices,
-    /// What detours need to know.
+    /// The addresses that detours need.
     pub runtime: Runtime,
     /// The memory that planning may take: drafts and copies of the real memory.
     pub room: Room,
@@ -170,7 +170,7 @@ pub struct Planner<'a> {
     pub shadow_stack: bool,
     /// For each module, how small the stacks of its functions are.
     pub small_stacks: Vec<SmallStack>,
-    /// What fires in each function that was planned so far, by its start.
+    /// The probes that fire in each function that was planned so far, by the function's start.
     pub placed: &'a Fired,
     /// The patches that are in the text.
     pub patches: &'a [Patch],

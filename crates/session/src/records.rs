@@ -1,5 +1,5 @@
-//! What the thread table records of signal masks: which signals each thread and each action should block according to
-//! the program, and the masks that are lent to waiting calls (`agent/contract/image.h`).
+//! The thread table's records of signal masks: which signals each thread and each action should block according to the
+//! program, and the masks that are lent to waiting calls (`agent/contract/image.h`).
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;

@@ -9,7 +9,7 @@ use nanoprobe_text::returns::{ReturnRefusal, needs_its_return_address};
 
 pub(crate) use pool::{PutBack, Returns, put_back};
 
-/// What planning must know about return probes.
+/// The facts about return probes that planning needs.
 #[derive(Clone, Copy, Debug)]
 pub struct ReturnPolicy<'a> {
     /// The form of return probes that the user has asked for.

@@ -1,4 +1,4 @@
-//! What `profile-...` clauses see of a thread of the target: the content of one sample. Pure.
+//! The data about a thread of the target in `profile-...` clauses: the content of one sample. Pure.
 
 use std::mem::offset_of;
 

@@ -3,7 +3,7 @@
 use nanoprobe_patch::Position;
 use nanoprobe_symbols::Module;
 
-/// What is known of the stacks of a module's functions.
+/// The tracer's knowledge of the stacks of a module's functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SmallStack {
     /// Ordinary stacks: C's, which must have room for a signal's frame anyway.

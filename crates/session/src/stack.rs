@@ -48,11 +48,11 @@ pub struct NativeFrame {
     pub high: Option<u64>,
     /// The frame pointer in it.
     pub rbp: u64,
-    /// What describes its code.
+    /// The description of its code.
     pub code: Described,
 }
 
-/// What describes the code of a frame.
+/// The description of a frame's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Described {
     /// Its module.

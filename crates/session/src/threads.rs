@@ -95,7 +95,7 @@ struct Owner {
     busy: u64,
 }
 
-/// What will be freed, by index.
+/// The slots and contexts that will be freed, by index.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
     slots: Vec<usize>,

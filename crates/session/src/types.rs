@@ -1,4 +1,4 @@
-//! What the D compiler asks about the traced program ([`Target`]), answered from its modules and their debug
+//! The D compiler's questions about the traced program ([`Target`]), answered from its modules and their debug
 //! information.
 //!
 //! No file is opened before the first question.

@@ -11,7 +11,7 @@ use nanoprobe_target::Process;
 use nanoprobe_tests::in_time::{InTime as _, TimeLimit};
 use nanoprobe_text::modules::Modules;
 
-/// What this test program does when it is started by itself.
+/// The task of this test program when it is started by itself.
 const PART: &str = "NANOPROBE_TEST_PART";
 /// The most memory that reading the modules may take: this test program's own symbols are most of it.
 const PEAK_KIB_MAX: u64 = 128 << 10;

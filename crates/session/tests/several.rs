@@ -93,7 +93,7 @@ fn attach(compiled: &Rc<Compiled>, pid: i32) -> Attached {
     prepared.begin().unwrap().0
 }
 
-/// What all sessions of a program yield.
+/// The results of all sessions of a program.
 #[derive(Default)]
 struct Collected {
     table: AggregateTable,

@@ -18,7 +18,8 @@ use crate::go::Go;
 use crate::resolve::Index;
 use crate::{symbol_table, unnamed};
 
-/// What can be found in a module's code. Copies of the module share it. Each method takes the module's own [`Elf`].
+/// The functions and frames in a module's code. Copies of the module share it. Each method takes the module's own
+/// [`Elf`].
 #[derive(Debug)]
 pub(crate) struct Found {
     of: CodeOf,

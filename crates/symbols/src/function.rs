@@ -31,7 +31,7 @@ pub struct Function {
     pub is_named: bool,
 }
 
-/// What lies at a function's address.
+/// The kind of code at a function's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FunctionKind {
     /// Code that callers enter.

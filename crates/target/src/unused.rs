@@ -88,7 +88,7 @@ fn unused_end(map: &Map, mapping: &Mapping, memory: &Memory) -> Option<Unused> {
     })
 }
 
-/// The mapping shows the last page of a segment: the offset in the file at which this segment ends.
+/// If the mapping shows the last page of a segment, the offset in the file at which this segment ends.
 fn segment_end(header: &[u8; ELF_HEADER], head: TargetAddress, mapping: &Mapping, memory: &Memory) -> Option<u64> {
     if !header.starts_with(b"\x7fELF\x02\x01") {
         return None;

@@ -1,5 +1,5 @@
-//! What one step of a change writes: adjoining bytes in one piece. All pieces share two buffers, since there may be
-//! hundreds of thousands of pieces of a few bytes each.
+//! The bytes that one step of a change writes: adjoining bytes in one piece. All pieces share two buffers, since there
+//! may be hundreds of thousands of pieces of a few bytes each.
 //!
 //! A step changes only some bytes of a patch, but its pieces hold all of them. A piece is written only where all of the
 //! patch is as the step before has left it. Otherwise half of a jump could be written. A library may be unloaded

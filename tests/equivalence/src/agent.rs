@@ -84,7 +84,7 @@ impl Agent {
             .filter(|step| read_word(step + offset_of!(Step, emulation) as u64) != 0)
     }
 
-    /// What `np_cancel_step` does besides clearing the trap flag and restoring the mask.
+    /// The effects of `np_cancel_step`, except that it does not clear the trap flag or restore the mask.
     pub fn cancel(&self, step: u64) {
         write(step + offset_of!(Step, emulation) as u64, &[0; 8]);
     }

@@ -46,7 +46,7 @@ pub struct Shared {
 /// The parent maps one page.
 const _: () = assert!(size_of::<Shared>() <= 4096);
 
-/// What one worker counts.
+/// The counts of one worker.
 pub struct Totals<'a> {
     shared: &'a Shared,
     pub sequences: u64,

@@ -198,7 +198,7 @@ live_tests! {
         assert!(of_libc > 80 && probed.len() - of_libc > 300, "{of_libc} of {}", probed.len());
     }
 
-    /// Every function of libc: whether it has a probe by this name or another one, or should have.
+    /// Every function of libc has a probe, by one of its names, and all calls are counted.
     fn every_entry_of_libc_is_counted(form) {
         without_randomisation();
         let Some(path) = need_program("instructions.c", Build::Usual) else { return };

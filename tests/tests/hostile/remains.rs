@@ -10,7 +10,7 @@ use nanoprobe_tests::tracer::{nanoprobe, start_waiting};
 
 /// 19 MB of table.
 const SITES: i64 = 400_000;
-/// The limit of writable memory of `restore`, which once was 560 MB.
+/// The limit of writable memory of `restore`.
 const MEMORY: &str = "--data=134217728";
 
 /// Restores a process that pretends to have been traced. Returns the output of `restore`, and the number of bytes that

@@ -1,4 +1,5 @@
-//! What several processes show together: stacks and symbols by name, samples, tools, JSON, and fifty processes at once.
+//! The merged results of several processes: stacks and symbols by name, samples, tools, JSON, and fifty processes at
+//! once.
 
 use std::collections::BTreeMap;
 use std::process::Command;

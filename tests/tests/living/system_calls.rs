@@ -205,7 +205,7 @@ live_tests! {
     }
 }
 
-/// What does not know the cost of system calls says so.
+/// `cost` and `-x maxcost` do not know the cost of system calls, and say so.
 #[test]
 fn costs_are_not_made_up() {
     let mut target = start_waiting(&program("system_calls.c"), "1 10");

@@ -96,7 +96,7 @@ pub fn trace(arguments: &[&str], clauses: &[&str]) -> Tracing {
     tracing
 }
 
-/// What all have said.
+/// The output of all of them.
 #[track_caller]
 pub fn end(told: Vec<Told>) -> BTreeMap<String, i64> {
     told.into_iter().flat_map(Told::end).collect()

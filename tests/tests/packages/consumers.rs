@@ -8,7 +8,7 @@ use nanoprobe_tests::left_out::need_command;
 
 use crate::{KINDS, dist, run, text};
 
-/// What counts.c prints: the sum, and how often its function was called.
+/// The output of counts.c: the sum, and how often its function was called.
 const COUNTED: &str = "999000 1000\n";
 
 fn source() -> std::path::PathBuf {

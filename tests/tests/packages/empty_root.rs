@@ -31,7 +31,7 @@ impl Root {
             left_out(what, "namespaces of users, mounts and processes cannot be made here");
             return None;
         }
-        // By another process: no thread of ours has a file open for writing that is then executed.
+        // Another process makes the copy, so no thread of ours has a file open for writing that is then executed.
         let command = file(&dist, "nanoprobe-", "-x86_64");
         run(Command::new("cp").arg(command).arg(root.path().join("nanoprobe")));
         let source = Path::new(env!("CARGO_MANIFEST_DIR"))

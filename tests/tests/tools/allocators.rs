@@ -16,7 +16,7 @@ fn of<'l>(lines: &'l [String], function: &str) -> Vec<(&'l str, &'l str)> {
     stacks.map(|words| (words[0], words[1])).collect()
 }
 
-/// What `tools memory` leaks: 12 blocks of 100 bytes and 7 of 1000 from two places, and one of posix_memalign; 500
+/// The leaks of `tools memory`: 12 blocks of 100 bytes and 7 of 1000 from two places, and one of posix_memalign; 500
 /// blocks were allocated, grown and freed.
 #[track_caller]
 pub fn assert_known_leaks(lines: &[String]) {

@@ -367,8 +367,8 @@ fn counts_of_a_server_under_load_are_its_own() {
     let closed = lines.iter().filter(|line| line[1] == "}").count();
     assert_eq!((opened as u64, closed as u64), (commands[2], commands[2]));
 
-    // Sixty clients, each with buffers of 32 KiB. After they have gone, none of these is left, except perhaps the last
-    // client's.
+    // Sixty clients, each with buffers of 32 KiB. After the clients have gone, none of these buffers is left, except
+    // perhaps the last client's.
     if uses_jemalloc {
         let (lines, _) = counted("memleak", &["*", "a.out:createClient"]);
         let bytes: Vec<i64> = lines.iter().filter_map(|line| line.get(1)?.parse().ok()).collect();

@@ -1,4 +1,4 @@
-//! What debug information says, on programs in C, C++ and Rust that run: types, names, lines, inlined copies.
+//! Debug information of running programs in C, C++ and Rust: types, names, lines, inlined copies.
 
 mod builds;
 mod entered;

@@ -1,4 +1,5 @@
-//! What cargo builds for a release: the command, linked statically, and the library, for old distributions too.
+//! The files that cargo builds for a release: the command, linked statically, and the library, for old distributions
+//! too.
 
 use std::path::PathBuf;
 use std::process::Command;

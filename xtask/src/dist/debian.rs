@@ -27,7 +27,7 @@ pub fn make(release: &Release, built: &Built) -> Result<(), String> {
     Ok(())
 }
 
-/// What Debian asks of every package: the copyright and the changelog.
+/// The files that Debian demands of every package: the copyright and the changelog.
 fn documents(release: &Release, name: &str, folder: &Path) -> Result<(), String> {
     let documents = folder.join("usr/share/doc").join(name);
     let read = |file: &str| {

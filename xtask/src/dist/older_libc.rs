@@ -14,7 +14,7 @@ use crate::tool;
 /// A version of glibc: 2.28 is (2, 28).
 pub type Version = (u32, u32, u32);
 
-/// The glibc that distributions of five years ago have at least: that of Red Hat Enterprise Linux 8.
+/// The oldest glibc that is supported, as in distributions of five years ago: that of Red Hat Enterprise Linux 8.
 pub const OLDEST: Version = (2, 28, 0);
 
 const FUNCTIONS: &str = include_str!("older_libc.c");

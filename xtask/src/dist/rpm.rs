@@ -7,7 +7,7 @@ use super::layout::{PACKAGES, Package, RPM, fill};
 use super::{Release, stage};
 use crate::tool;
 
-/// What makes the bytes independent of the machine, of the time, and of the macros that a distribution sets.
+/// Definitions that make the bytes independent of the machine, of the time, and of the macros that a distribution sets.
 const MACROS: [&str; 12] = [
     "use_source_date_epoch_as_buildtime 1",
     "clamp_mtime_to_source_date_epoch 1",

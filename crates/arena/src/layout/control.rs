@@ -179,7 +179,7 @@ structure! {
         clock_ns: u64,
         /// ns per tick, as a 32.32 fixed-point number.
         clock_mult: u64,
-        /// What is added to ns since boot to get ns since the epoch.
+        /// The ns since the epoch are the ns since boot plus this number.
         wall_ns: u64,
         /// Offset of the contexts.
         contexts_offset: u64,

@@ -23,7 +23,7 @@ structure! {
         segment_bits: u32,
         block_bytes: u32,
         block_used: u32,
-        /// What is added to each byte of a compressed number.
+        /// This number is added to each byte of a compressed number.
         unsigned5_excess: u32,
         blob_name: u32,
         blob_bytes: u32,

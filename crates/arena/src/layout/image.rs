@@ -264,7 +264,7 @@ structure! {
     }
 }
 structure! {
-    /// What the instruction at a trap site does. `patch::Emulation` fills in the fields.
+    /// The effect of the instruction at a trap site. `patch::Emulation` fills in the fields.
     Emulation = "np_emulation" {
         /// One of `enum np_operation`.
         operation: u8,
@@ -361,7 +361,7 @@ pub const NESTED: u64 = 1;
 pub const ANCESTORS: usize = 31;
 
 structure! {
-    /// What a forked child inherits besides its parent's masks.
+    /// The data that a forked child inherits besides its parent's masks.
     Inherited = "np_inherited" {
         /// Where children are followed: the program's own actions, by `SLOT_*`.
         actions: [SignalAction; 5],

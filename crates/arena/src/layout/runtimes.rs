@@ -79,7 +79,7 @@ structure! {
     }
 }
 structure! {
-    /// What the agent must know of the runtimes of interpreted languages; a [`Python`] follows.
+    /// Data for the agent about the runtimes of interpreted languages; a [`Python`] follows.
     Runtimes = "np_runtimes" {
         /// Offset of the [`RuntimeObjects`] in the arena.
         objects_offset: u64,

@@ -27,7 +27,7 @@ struct View {
     from: usize,
 }
 
-/// What the screen shows.
+/// The contents of the screen.
 #[derive(Debug)]
 pub struct Live {
     title: String,

@@ -1,4 +1,4 @@
-//! What a terminal shows: rows of cells, each with a character and a style.
+//! The contents of a terminal: rows of cells, each with a character and a style.
 //!
 //! A text that does not fit is cut. Names come from the traced program, so no character that a terminal might obey
 //! (controls, marks of direction, characters without a width) gets into a cell. Its escape is shown instead.

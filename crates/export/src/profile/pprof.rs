@@ -88,7 +88,7 @@ fn field(out: &mut dyn Write, field: u64, content: &Message) -> io::Result<()> {
     out.write_all(&message.0)
 }
 
-/// What samples refer to.
+/// The tables to which samples refer.
 #[derive(Default)]
 struct Tables {
     locations: Vec<Frame>,

@@ -314,8 +314,8 @@ pub(super) fn format_error(error: FormatError, span: Span) -> Diagnostic {
     Diagnostic::new(error.tag, span, error.message)
 }
 
-/// What an action prints for an address, if it is one of these actions. In DTrace `sym`, `func` and
-/// `mod` take addresses of the kernel; here every address is one of the program.
+/// The form in which an action prints an address, if it is one of these actions. In DTrace `sym`, `func` and `mod` take
+/// addresses of the kernel; here every address is one of the program.
 fn symbol_kind(name: &str) -> Option<SymbolKind> {
     Some(match name {
         "uaddr" => SymbolKind::Address,

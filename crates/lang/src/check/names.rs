@@ -248,7 +248,7 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
     })
 }
 
-/// What to use instead of a function of D that does not exist for user programs.
+/// The replacement for a function of D that does not exist for user programs.
 pub(super) fn instead_of(name: &str) -> Option<&'static str> {
     Some(match name {
         "stack" => "the kernel's stacks are not available; the program's is ustack( )",

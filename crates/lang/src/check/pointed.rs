@@ -1,4 +1,4 @@
-//! What `print()` shows for a pointer: the value that it points to.
+//! `print()` of a pointer shows the value at the pointer.
 
 use super::{Checked, Checker};
 use crate::lower::effects::has_effects;

@@ -133,7 +133,7 @@ pub(crate) fn start_of((scope, variable): (Scope, VariableId), of: Type, span: S
     }
 }
 
-/// What lies `offset` bytes after the start of a structure or array.
+/// The value `offset` bytes after the start of a structure or array.
 pub(crate) fn part(whole: Expression, offset: Expression, of: &Type, span: Span) -> Lowered<Expression> {
     match whole.kind {
         ExpressionKind::Load(address) => {

@@ -1,4 +1,4 @@
-//! What can be assigned, and assignments to it.
+//! Places to which a value can be assigned, and the assignments.
 
 use super::arithmetic::incompatible;
 use super::bit_fields::BitField;

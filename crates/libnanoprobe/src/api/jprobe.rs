@@ -34,7 +34,7 @@ unsafe fn register(probes: &[*mut JumperProbe]) -> Result<(), Error> {
 /// `np_register_jprobe`.
 ///
 /// # Safety
-/// What `nanoprobe.h` says of the structure and its function.
+/// The promises in `nanoprobe.h` about the structure and its function hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_register_jprobe(probe: *mut JumperProbe) -> c_int {
     // SAFETY: there is one pointer at `&probe`, and the caller promises that the structure is whole.

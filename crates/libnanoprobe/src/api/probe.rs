@@ -237,7 +237,7 @@ pub(super) fn set_enabled(probe: *mut Probe, enabled: bool) -> Result<(), Error>
 /// `np_register_probe`.
 ///
 /// # Safety
-/// What `nanoprobe.h` says of the structure and its handlers.
+/// The promises in `nanoprobe.h` about the structure and its handlers hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_register_probe(probe: *mut Probe) -> c_int {
     // SAFETY: there is one pointer at `&probe`, and the caller promises that the structure is whole.

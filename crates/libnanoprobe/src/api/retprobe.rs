@@ -260,7 +260,7 @@ fn calls_of(probe: *const ReturnProbe) -> Option<Arc<Calls>> {
 /// `np_register_retprobe`.
 ///
 /// # Safety
-/// What `nanoprobe.h` says of the structure and its handlers.
+/// The promises in `nanoprobe.h` about the structure and its handlers hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_register_retprobe(probe: *mut ReturnProbe) -> c_int {
     // SAFETY: there is one pointer at `&probe`, and the caller promises that the structure is whole.

@@ -90,7 +90,7 @@ fn state(watchpoint: *const Watchpoint) -> Option<WatchState> {
 /// `np_register_watchpoint`.
 ///
 /// # Safety
-/// What `nanoprobe.h` says of the structure and its handler.
+/// The promises in `nanoprobe.h` about the structure and its handler hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_register_watchpoint(watchpoint: *mut Watchpoint) -> c_int {
     // SAFETY: the caller promises what `register` demands.

@@ -94,8 +94,8 @@ struct np_hit_holds {
 	struct np_hit_held held[NP_HELD_MAX];
 } __attribute__((aligned(64)));
 
-/* What the agent must know about a thread whose return addresses are replaced. It has the layout of struct
- * np_context of agent/contract.h, of which np_return_take uses three fields. */
+/* Data for the agent about a thread whose return addresses are replaced. It has the layout of struct np_context of
+ * agent/contract.h, of which np_return_take uses three fields. */
 struct np_hit_context {
 	uint64_t before[10];
 	uint32_t tid, index;      /* unique for each block */
@@ -168,7 +168,7 @@ static inline NP_PATH uint32_t np_hit_save(void *area, const struct np_hit_list 
 NP_HIDDEN uint32_t np_hit(struct np_hit_site *site, struct np_regs *regs, uint64_t on);
 /* np_hit for every kind of site, in C. */
 NP_HIDDEN uint32_t np_hit_in_full(struct np_hit_site *site, struct np_regs *regs, uint64_t on);
-/* What detours call after the instruction, for post-handlers. */
+/* Detours call this function after the instruction, for post-handlers. */
 NP_HIDDEN uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs, uint64_t behind);
 /* Three functions for jumper probes: their np_hit_function; the stack pointer with which the calling thread leaves its
  * mirror, or 0 outside of a mirror; and the code that leaves the mirror (mirror.S). */

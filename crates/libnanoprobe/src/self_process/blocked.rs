@@ -49,7 +49,7 @@ pub fn blocking_threads() -> Result<Vec<Blocking>, Error> {
     Ok(found)
 }
 
-/// What /proc says of a thread, read without calling the C library, which may be probed.
+/// The data in /proc about a thread, read without calling the C library, which may be probed.
 fn of_thread(tid: i32, name: &str) -> Result<String, std::io::Error> {
     let path = CString::new(format!("/proc/self/task/{tid}/{name}")).map_err(std::io::Error::other)?;
     raw::read(&path).map(|text| String::from_utf8_lossy(&text).into_owned())

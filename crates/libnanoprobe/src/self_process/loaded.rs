@@ -1,5 +1,5 @@
-//! What the dynamic linker has loaded: how often it has loaded and unloaded something, and where its modules are.
-//! This is found out without reading /proc/self/maps.
+//! The dynamic linker's modules: their addresses, and the number of loads and unloads. This is found out without
+//! reading /proc/self/maps.
 //!
 //! The linker is asked without holding the engine's lock, since asking takes the linker's lock, and a thread that
 //! holds that lock may be waiting for the engine. A forked child does not ask: another thread of its parent may have

@@ -12,7 +12,7 @@ use std::io::Error;
 ///
 /// # Errors
 ///
-/// What the kernel says, between -4095 and -1.
+/// The kernel's error number, between -4095 and -1.
 ///
 /// # Safety
 ///

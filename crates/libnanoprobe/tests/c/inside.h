@@ -1,4 +1,4 @@
-/* What threads.c, forks.c and stacks.c share: functions, and return probes of every kind. */
+/* Shared by threads.c, forks.c and stacks.c: functions, and return probes of every kind. */
 #ifndef INSIDE_H
 #define INSIDE_H
 

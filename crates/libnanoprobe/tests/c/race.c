@@ -1,5 +1,5 @@
-/* What ThreadSanitizer is told: argv[1] is "none", and the sanitizer must report nothing, or "race". A handler
- * reads data that was written before the registration, and writes data that is read after the removal. Only the
+/* The library's messages to ThreadSanitizer: argv[1] is "none", and the sanitizer must report nothing, or "race". A
+ * handler reads data that was written before the registration, and writes data that is read after the removal. Only the
  * library orders these accesses. */
 #include <nanoprobe.h>
 #include <pthread.h>

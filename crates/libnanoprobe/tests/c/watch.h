@@ -1,5 +1,5 @@
-/* What the programs of watch.rs share. Each program is a list of parts; argv[1] names the part to
- * run. If the machine refuses a watchpoint, the program prints "left out: ..." and ends. */
+/* Shared by the programs of watch.rs. Each program is a list of parts; argv[1] names the part to run. If the machine
+ * refuses a watchpoint, the program prints "left out: ..." and ends. */
 #ifndef WATCH_H
 #define WATCH_H
 

@@ -1,6 +1,5 @@
-/* What handlers ask of the library: every call that would wait is refused, in every kind of handler, and
- * registered probes keep working. A replacement is no handler, nor is the function that np_unregister_probe_async
- * calls. */
+/* Handlers call the library: every call that would wait is refused, in every kind of handler, and registered probes
+ * keep working. A replacement is no handler, nor is the function that np_unregister_probe_async calls. */
 #define _GNU_SOURCE
 #include "foobar.h"
 #include "loads.h"

@@ -106,7 +106,7 @@ own entry: 420
 own entry: 10 hits, 0 missed, 0 abandoned
 ";
 
-/// What `handlers.c` prints.
+/// The output of `handlers.c`.
 pub const HANDLERS: &str = "\
 jcc: 100
 jmp: 50, behind, stack 0

@@ -7,7 +7,7 @@ use nanoprobe::c::{Probe, Registers};
 
 use super::*;
 
-/// What the last handler saw.
+/// The registers that the last handler saw.
 static SEEN: Mutex<Option<Registers>> = Mutex::new(None);
 
 unsafe extern "C" fn look(_: *mut Probe, registers: *mut Registers) -> c_int {

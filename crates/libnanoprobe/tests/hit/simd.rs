@@ -8,7 +8,7 @@ use nanoprobe_tests::left_out::left_out;
 
 use super::*;
 
-/// What [`State`] has no room for: zmm0-31 whole, k0-k7, mxcsr.
+/// The registers that do not fit into [`State`]: zmm0-31 whole, k0-k7, mxcsr.
 #[repr(C, align(64))]
 #[derive(Clone, Debug, PartialEq)]
 struct Wide {
@@ -164,7 +164,7 @@ fn every_part_stays(saved: hit::Saved, spoil: unsafe extern "C" fn(*mut Probe, *
     assert_eq!(hit::counts(7).0 - before, 32);
 }
 
-/// What a handler found in the x87 unit, if SIMD registers are saved around it: the control word, and the sum of
+/// The state of the x87 unit in a handler, if SIMD registers are saved around it: the control word, and the sum of
 /// eight registers.
 static FOUND: Mutex<Option<(u16, u32)>> = Mutex::new(None);
 

@@ -7,7 +7,7 @@ use ariadne::{Config, Label, Report, ReportKind};
 use nanoprobe_lang::bytes::readable;
 use nanoprobe_lang::{Diagnostic, Source};
 
-/// What standard error can show.
+/// The abilities of standard error's terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terminal {
     /// Whether the terminal can show the lines and corners of boxes, because its characters are UTF-8.

@@ -1,6 +1,6 @@
 //! The standard files of a command (`-c`) while a screen has the terminal.
 //!
-//! What the command prints goes to a file without a name, and to the terminal once the screen is left. The command can
+//! The command's output goes to a file without a name, and to the terminal once the screen is left. The command can
 //! read no input. Standard files that are no terminal stay as they are.
 
 use std::fs::{File, OpenOptions};

@@ -74,7 +74,7 @@ fn of_byte(byte: u8) -> Option<Pressed> {
     })
 }
 
-/// What an escape sequence means, and its length: `ESC [ parameters letter`, or `ESC O letter`.
+/// The meaning of an escape sequence, and its length: `ESC [ parameters letter`, or `ESC O letter`.
 fn sequence(bytes: &[u8]) -> Option<(Option<Pressed>, usize)> {
     let rest = bytes.strip_prefix(b"\x1b")?;
     let (letter_at, parameters) = match rest.first() {

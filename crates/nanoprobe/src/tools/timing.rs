@@ -1,4 +1,4 @@
-//! What every tool has besides its own arguments: how often it reports, when it ends, and time stamps.
+//! The arguments that all tools share: how often a tool reports, when it ends, and time stamps.
 //!
 //! It becomes part of the tool's D text. The clause END of a script is its report. With an interval, a clause `tick-`
 //! makes the report as well, and then empties the aggregations: one clause does both, so that no value is lost between.

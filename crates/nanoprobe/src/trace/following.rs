@@ -26,7 +26,7 @@ const IDLE: Duration = Duration::from_millis(1);
 const REST: Duration = Duration::from_micros(200);
 const REST_MAX: Duration = Duration::from_millis(20);
 
-/// What `-x maxcost` permits in one process.
+/// The limit of `-x maxcost` in one process.
 fn limit_of(compiled: &Compiled) -> Option<Limit> {
     compiled.options().tracing.max_cost.map(Limit::new)
 }

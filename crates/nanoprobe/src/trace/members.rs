@@ -20,9 +20,9 @@ use crate::places::OfProcess;
 pub struct Member<'a> {
     pub(super) session: Attached,
     pub(super) told: Told<'a>,
-    /// What `-x maxcost` permits in this process.
+    /// The limit of `-x maxcost` in this process.
     pub(super) limit: Option<Limit>,
-    /// What stands for its addresses in keys.
+    /// The numbers that replace its addresses in keys.
     pub(super) numbers: OfProcess,
     /// The types of a program that was compiled for this process refer to it.
     pub(super) _traced: Option<Rc<TracedProgram>>,

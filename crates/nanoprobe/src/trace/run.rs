@@ -285,7 +285,7 @@ impl<'a> Trace<'a> {
     ) -> Result<(), anyhow::Error> {
         let enabling = tracing.known().enabling(epid).map(|(_, enabling, _)| enabling.clause);
         let clause = enabling.and_then(|clause| self.program.clauses.get(clause));
-        // What members have aggregated is up to date already.
+        // The members' aggregations are up to date already.
         if clause.is_some_and(needs_aggregations) && !tracing.known().is_member() {
             self.aggregated.load(tracing)?;
         }

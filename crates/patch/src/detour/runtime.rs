@@ -1,4 +1,4 @@
-//! What detours need to know of the agent.
+//! The addresses of the agent that detours use.
 
 use crate::{TargetAddress, TrapForm};
 
@@ -13,7 +13,7 @@ pub enum ThreadKey {
     Asked,
 }
 
-/// What detours need to know of the agent in the target.
+/// The addresses of the agent that detours use in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runtime {
     /// `np_enter`, which is called when the table lacks the thread, and on a hit while handlers run. It may change only

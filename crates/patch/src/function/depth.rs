@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(frameless(&[0x53, 0xe9, 0, 0x10, 0, 0]), [] as [u64; 0]);
         // mov rsp, [rdi]; jmp *rdx: longjmp.
         assert_eq!(frameless(&[0x48, 0x8b, 0x27, 0xff, 0xe2]), [] as [u64; 0]);
-        // pop rdx; jmp *rdx: a return. Above the return address lies the caller's data.
+        // pop rdx; jmp *rdx: a return by a jump. The return address is popped, so rsp points above it.
         assert_eq!(frameless(&[0x5a, 0xff, 0xe2]), [] as [u64; 0]);
         // test edi, edi; je +1; push rbx; jmp: two depths.
         assert_eq!(

@@ -163,7 +163,7 @@ impl Before<'_> {
         None
     }
 
-    /// The load `movsxd rax, [table+index*4]`; the address of the table, or another one, is added to its result.
+    /// The load `movsxd rax, [table+index*4]`; the address of the table, or another address, is added to its result.
     fn relative_load(&self, at: usize, instruction: &Instruction, sum: [Register; 2]) -> Option<Load> {
         let base = instruction.memory_base().full_register();
         let written = instruction.op0_register().full_register();

@@ -16,7 +16,7 @@ pub(super) struct Pair {
     pub guest: RunPlan,
 }
 
-/// What [`pairs`] finds.
+/// The result of [`pairs`].
 pub(super) struct Sorted {
     pub pairs: Vec<Pair>,
     /// Guests whose host is gone, because another patch lies there.

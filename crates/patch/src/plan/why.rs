@@ -26,7 +26,8 @@ pub fn why_trap(map: &FunctionMap, site: TargetAddress) -> Obstacle {
     why_not(map, site, &PlanOptions::default())
 }
 
-/// The reason why a forced tactic does not fit at a site: for sites that [`crate::plan`] refused for that.
+/// The reason why a forced tactic does not fit at a site: for sites that [`crate::plan`] refused because of the forced
+/// tactic.
 pub fn why_not(map: &FunctionMap, site: TargetAddress, options: &PlanOptions) -> Obstacle {
     let has_jump = |map: &FunctionMap, site: TargetAddress| has_patch(map, site, options);
     if has_jump(map, site) {

@@ -10,7 +10,7 @@
 //! - the x87 unit notes the address of its last instruction, which is that of the copy. Only `fnstenv`, `fnsave`,
 //!   `fxsave` and `xsave` show it.
 //!
-//! What is refused, each with the reason in [`Refusal::Unmovable`]:
+//! These instructions are refused, each with the reason in [`Refusal::Unmovable`]:
 //!
 //! | instruction | why |
 //! |---|---|

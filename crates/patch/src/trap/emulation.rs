@@ -1,6 +1,6 @@
-//! What an instruction does, as a value that the agent's signal handler can carry out (`agent/emulate.c`). Emulations
-//! exist for the usual instructions at the entries and exits of functions and at branches, and those that need no
-//! memory but the stack: pushes, calls, jumps, returns, moves, and arithmetic between registers. For all other
+//! The effect of an instruction, as a value that the agent's signal handler can carry out (`agent/emulate.c`).
+//! Emulations exist for the usual instructions at the entries and exits of functions and at branches, and those that
+//! need no memory but the stack: pushes, calls, jumps, returns, moves, and arithmetic between registers. For all other
 //! instructions a copy is better. Operands of one byte are left out (`ah` is no register of the signal frame). So are
 //! instructions with an operand-size prefix that move the stack pointer or branch.
 

@@ -5,7 +5,7 @@
 pub struct Lines {
     /// The table itself, and what follows it.
     pub bytes: Vec<u8>,
-    /// What is added to each byte of a compressed number: 1 from version 20 on.
+    /// The number that is added to each byte of a compressed number: 1 from version 20 on.
     pub excess: u32,
 }
 

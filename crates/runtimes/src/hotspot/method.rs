@@ -23,7 +23,7 @@ pub struct Method {
     pub lines: Option<Lines>,
 }
 
-/// What identifies a method: its constant part, its class's constants, its class, and the numbers of its names.
+/// The identity of a method: its constant part, its class's constants, its class, and the numbers of its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     constant: u64,

@@ -32,7 +32,8 @@ impl CodeCache<'_> {
     pub fn caller(&self, piece: &Piece, cursor: &Cursor) -> Option<Cursor> {
         let caller = step(self, piece, cursor)?;
         let is_code = match self.find(caller.at()) {
-            // What Java has called returns to a call that is described. A leaf function's is not.
+            // A function that Java has called returns to a call that is described. The call of a leaf function is not
+            // described.
             Some(found) if found.kind == Kind::Compiled && piece.kind != Kind::Stub => {
                 self.agent().has_scopes == 0 || self.scope(&found, &caller).is_some()
             }

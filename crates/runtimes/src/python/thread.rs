@@ -46,9 +46,9 @@ pub struct Call {
 }
 
 impl Call {
-    /// What two readings of a call agree on: its outer frames, and whether these are all. A caller stands at one
-    /// instruction while a frame that it has called runs. So if a frame has moved between the readings, the frames
-    /// inside of it belonged to another call, and it is the innermost frame that both readings know.
+    /// The frames of a call on which two readings agree: its outer frames, and whether these are all. A caller stands
+    /// at one instruction while a frame that it has called runs. So if a frame has moved between the readings, the
+    /// frames inside of it belonged to another call, and it is the innermost frame that both readings know.
     fn agreed(&self, other: &Call) -> Option<(Call, bool)> {
         if (self.record, self.shim) != (other.record, other.shim) {
             return None;

@@ -49,7 +49,7 @@ pub fn baseline_offsets(table: &[u8], bytecode: &[u8], sizes: &[Vec<u8>; 3]) -> 
     const WIDE: [u8; 4] = [0, 1, 2, 3];
     let mut integers = Integers(table.iter());
     let mut pieces = Vec::new();
-    // What comes before the first bytecode.
+    // The code before the first bytecode.
     let Some(mut end) = integers.unsigned() else {
         return pieces;
     };

@@ -1,4 +1,4 @@
-//! What is written while all threads are stopped: computed beforehand.
+//! The bytes that are written while all threads are stopped. They are computed beforehand.
 
 use nanoprobe_patch::TextRange;
 use nanoprobe_text::Patch;

@@ -1,4 +1,4 @@
-//! What dead tracers have left in a process: their arenas, found in the map, and the contents of their tables.
+//! The remains of dead tracers in a process: their arenas, found in the map, and the contents of their tables.
 //!
 //! The process may have forged all of it, and a forged table may cost the reader more than the process. So every
 //! table is read piece by piece, and only as far as it lies in the arena's own mapping. The bounds are below.

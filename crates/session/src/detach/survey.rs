@@ -1,4 +1,4 @@
-//! What the arena of a process says about its tracing. Nothing is stopped or written.
+//! The data in the arena of a process about its tracing. Nothing is stopped or written.
 //!
 //! The process may have forged the arena, so its numbers are only shown. Whether the tracer lives is known from the
 //! kernel, by the lock on the arena's file.
@@ -30,7 +30,7 @@ pub struct Carried {
     pub is_forked: bool,
 }
 
-/// What an arena of the process says; if one of them belongs to a live tracer, that arena. `None`: no tracer has
+/// The data in an arena of the process; if one of them belongs to a live tracer, that arena. `None`: no tracer has
 /// attached.
 ///
 /// # Errors

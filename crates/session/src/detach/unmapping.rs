@@ -13,7 +13,7 @@ use crate::layout::REGIONS_MAX;
 /// A limit of the number of parts; no session maps so many.
 const PARTS_MAX: usize = 2 * REGIONS_MAX as usize;
 
-/// What the name of an arena's file begins with; a number of the attach follows.
+/// The beginning of the name of an arena's file; a number of the attach follows.
 pub(super) const ARENA_NAME: &[u8] = b"/memfd:nanoprobe-";
 
 /// Whether a process has an arena mapped.

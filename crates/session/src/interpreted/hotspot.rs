@@ -15,7 +15,7 @@ use crate::error::SessionError;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// What is known of the library of a JVM.
+/// The tracer's knowledge of a JVM's library.
 pub(super) struct Library {
     /// The addresses of its tables.
     symbols: HashMap<String, u64>,

@@ -21,7 +21,7 @@ pub struct Sources<'a> {
     pub target: &'a nanoprobe_target::Memory,
     /// The same, of which each page is read once.
     pub memory: &'a dyn Memory,
-    /// What it has mapped.
+    /// The modules that the process has mapped.
     pub modules: &'a Modules,
     /// The sample.
     pub user: &'a UserState,

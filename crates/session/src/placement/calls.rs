@@ -1,4 +1,4 @@
-//! What fires before and after system calls, and the tables by which a clause finds the enabling of a number.
+//! The probes before and after system calls, and the tables by which a clause finds the enabling of a number.
 //!
 //! ```text
 //!   clause with a handler    entry:    Call { np_call_entry, struct np_call_site -> table of enablings, handler }
@@ -29,7 +29,7 @@ use crate::small_stack::SmallStack;
 /// in several places has several.
 pub type CallTables = HashMap<(usize, usize, End), Vec<TargetAddress>>;
 
-/// What fires before system calls at which shims stand, by the address of the `syscall`.
+/// The probes before system calls at which shims stand, by the address of the `syscall`.
 pub type ShimPoints = HashMap<TargetAddress, Vec<Point>>;
 
 /// The system calls of the modules.
@@ -133,7 +133,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// What fires before the system calls at which shims will stand.
+    /// The probes before the system calls at which shims will stand.
     pub(super) fn shim_points(&mut self, first: usize, refused: &mut Vec<Refused>) -> ShimPoints {
         let mut all = ShimPoints::new();
         let (enablings, places) = (self.enablings, self.calls);
@@ -179,8 +179,8 @@ impl Planner<'_> {
         small.position(Position::Inside)
     }
 
-    /// What an enabling fires before or after a system call, and whether that needs a full frame. `is_first`: no other
-    /// enabling has brought a call of this function yet.
+    /// The handler or counter of an enabling before or after a system call, and whether it needs a full frame.
+    /// `is_first`: no other enabling has brought a call of this function yet.
     fn call_fires(
         &mut self,
         enabling: &Enabling,

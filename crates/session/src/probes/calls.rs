@@ -1,4 +1,4 @@
-//! What a description matches of the provider `syscall`. Pure.
+//! The matches of a description among the probes of the provider `syscall`. Pure.
 
 use nanoprobe_arena::layout::CALL_NUMBERS;
 use nanoprobe_lang::glob;

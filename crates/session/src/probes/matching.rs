@@ -1,4 +1,4 @@
-//! What a description of the target's provider matches in modules. Pure.
+//! The matches of a description of the target's provider in modules. Pure.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Candidate<'a> {
     pub module: &'a Module,
 }
 
-/// What a description matches in some modules.
+/// The matches of a description in some modules.
 #[derive(Debug, Default)]
 pub struct Matched {
     /// Probes.
@@ -84,7 +84,7 @@ impl ProbeList {
                     continue;
                 };
                 labels.function = match function_name {
-                    // The name is the one that the module holds, so the probe shares that copy.
+                    // The name is the module's own copy, so the probe shares it.
                     Cow::Borrowed(name) if std::ptr::eq(name, &*symbol.name) => symbol.name.clone(),
                     name => (&*name).into(),
                 };

@@ -22,7 +22,7 @@ use crate::programs::Requests;
 /// See the module's description.
 pub struct Attached {
     tracing: Tracing,
-    /// What is in the target; none where the program traces no process.
+    /// The session's presence in the target; `None` if the program traces no process.
     presence: Option<Presence>,
     timers: Timers,
     /// The target's children, where they are followed.
@@ -84,12 +84,12 @@ impl Attached {
         )
     }
 
-    /// What is known of the process.
+    /// The tracer's knowledge of the process.
     pub fn known(&self) -> &Known {
         &self.tracing.known
     }
 
-    /// What was collected, and what is known of the process.
+    /// The collected data, and the tracer's knowledge of the process.
     pub fn tracing(&self) -> &Tracing {
         &self.tracing
     }
@@ -99,7 +99,7 @@ impl Attached {
         &mut self.tracing
     }
 
-    /// What was patched, and how.
+    /// The patches.
     pub fn patches(&self) -> &[Patch] {
         let presence = self.presence.as_ref();
         presence.map_or(&[], |presence| &presence.attachment.patches)

@@ -12,7 +12,7 @@ use crate::probes::Place;
 /// See the module's description.
 pub struct Ended {
     pub(super) tracing: Tracing,
-    /// What could not be taken back stays in use as long as this lives.
+    /// Code and data that could not be removed from the target stay in use as long as this value exists.
     pub(super) presence: Option<Presence>,
     pub(super) exited: Option<Exit>,
     /// How many more rounds of records are taken at most.
@@ -51,7 +51,7 @@ impl Ended {
         self.exited
     }
 
-    /// What was collected, and what is known of the process.
+    /// The collected data, and the tracer's knowledge of the process.
     pub fn tracing(&self) -> &Tracing {
         &self.tracing
     }
@@ -61,7 +61,7 @@ impl Ended {
         &mut self.tracing
     }
 
-    /// What was patched, and how.
+    /// The patches.
     pub fn patches(&self) -> &[Patch] {
         let presence = self.presence.as_ref();
         presence.map_or(&[], |presence| &presence.attachment.patches)

@@ -1,5 +1,5 @@
-//! What is known of one process that a program traces: its modules, the probes that match there, their enablings,
-//! the names of its addresses. Nothing here writes into the process.
+//! The tracer's knowledge of one process that a program traces: its modules, the probes that match there, their
+//! enablings, the names of its addresses. Nothing here writes into the process.
 
 mod demands;
 mod hints;
@@ -62,7 +62,7 @@ pub struct Known {
     pub(super) refused: Vec<Refused>,
 }
 
-/// What the descriptions of a program match, each by its clause and its number in the clause.
+/// The matches of a program's descriptions, each by its clause and its number in the clause.
 #[derive(Default)]
 pub(super) struct Matches {
     /// How many probes each description matched.
@@ -310,7 +310,7 @@ impl Drop for Known {
     }
 }
 
-/// What clauses read of a process and what does not change in a session.
+/// The data of a process that clauses read and that does not change in a session.
 fn constants_of(process: &Process) -> SessionConstants {
     let pid = process.pid() as u32;
     let ids = identity::ids_of(pid);

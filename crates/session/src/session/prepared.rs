@@ -98,7 +98,7 @@ impl Prepared {
         if known.loaded { known.check_matches() } else { Ok(()) }
     }
 
-    /// What is known of the process.
+    /// The tracer's knowledge of the process.
     pub fn known(&self) -> &Known {
         &self.known
     }
@@ -186,7 +186,7 @@ impl Prepared {
 }
 
 impl Listed {
-    /// What is known of the process.
+    /// The tracer's knowledge of the process.
     pub fn known(&self) -> &Known {
         match &self.0 {
             Stage::Before(prepared) => &prepared.known,

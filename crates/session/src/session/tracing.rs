@@ -1,4 +1,4 @@
-//! What comes out of an arena, and the clauses that fire in the tracer: from the first probe to END.
+//! The data that comes out of an arena, and the clauses that fire in the tracer: from the first probe to END.
 
 mod events;
 mod exiting;
@@ -90,7 +90,7 @@ impl Arena {
         })
     }
 
-    /// What an attachment has mapped.
+    /// The memory that an attachment has mapped.
     pub(super) fn of(attachment: &Attachment) -> Result<Arena, SessionError> {
         Ok(Arena {
             memory: attachment.arena.clone().ok_or(SessionError::NotAttached)?,
@@ -129,7 +129,7 @@ impl Tracing {
         }
     }
 
-    /// What is known of the process.
+    /// The tracer's knowledge of the process.
     pub fn known(&self) -> &Known {
         &self.known
     }

@@ -57,7 +57,7 @@ pub struct Target {
     /// Where each parked thread is to arrive, and the thread.
     pub arrivals: Vec<(u64, i32)>,
     pub text: Vec<(TargetAddress, Vec<u8>)>,
-    /// What the session's probes have aggregated.
+    /// The aggregations of the session's probes.
     aggregated: AggregateTable,
 }
 
@@ -211,7 +211,7 @@ impl Target {
         session
     }
 
-    /// What an aggregation has counted up to now.
+    /// The count of an aggregation up to now.
     pub fn hits(&mut self, tracing: &mut Tracing, number: u32) -> u64 {
         let new = tracing.take_aggregations().unwrap();
         let program = tracing.known().program();

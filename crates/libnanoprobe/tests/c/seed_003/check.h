@@ -1,5 +1,5 @@
-/* What the programs of seed_003.rs share: each program is a list of statements, and checks the one that its
- * argument names.
+/* Shared by the programs of seed_003.rs: each program is a list of statements, and checks the one that its argument
+ * names.
  *
  *     program NAME FLAGS     checks one; FLAGS are those of every probe that it registers
  *     program                prints all names

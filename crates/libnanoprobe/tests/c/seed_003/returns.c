@@ -200,7 +200,7 @@ static void section_4_3_1_instances_are_allocated_at_registration_not_at_a_hit(v
 		}
 		CHECK(descend(2000) == 2001);
 		CHECK(np_probe_hits(&probe.probe) == 2001 && np_retprobe_nmissed(&probe) == 0);
-		/* What is called inside of a handler would be missed, not hit. */
+		/* A call inside of a handler would be missed, not hit. */
 		uint64_t called[3];
 		for (int index = 0; index < 3; index++)
 			called[index] = np_probe_nmissed(&allocations[index]);

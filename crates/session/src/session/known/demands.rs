@@ -1,5 +1,5 @@
-//! What the probes of a program need in a process: how threads are told apart, whether return addresses are
-//! replaced, which IFUNCs must be resolved.
+//! The needs of a program's probes in a process: how threads are told apart, whether return addresses are replaced,
+//! which IFUNCs must be resolved.
 
 use nanoprobe_arena::layout::{RING_FILL, RING_OVERWRITE, RING_SWITCH};
 use nanoprobe_lang::options::{BufferPolicy, ReturnForm};

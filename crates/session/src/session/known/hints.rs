@@ -119,7 +119,7 @@ impl Known {
     /// Refuses the first description without a match here among those that `is_meant` accepts.
     ///
     /// # Errors
-    /// What was probably meant.
+    /// The name that was probably meant.
     pub fn check_some_match(&self, is_meant: &dyn Fn(usize, usize) -> bool) -> Result<(), SessionError> {
         if self.compiled.options.tracing.allow_unmatched || interrupt::requested() {
             return Ok(());

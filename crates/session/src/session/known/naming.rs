@@ -90,7 +90,7 @@ impl Known {
         is_made
     }
 
-    /// What gives names to code that stacks have shown without; once.
+    /// Advice on naming the code that stacks have shown without a name; once.
     pub fn take_advice(&self) -> Option<String> {
         let has_map = self.perf_map.borrow().exists();
         match self.interpreted.borrow().has_told_makers() {

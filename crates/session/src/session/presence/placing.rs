@@ -165,7 +165,7 @@ impl Presence {
         hooks: &[Hook],
     ) -> Result<(Placement, bool), SessionError> {
         let indexes = self.without_shims(known);
-        // What fires before a system call at which a shim will stand becomes a part of the shim.
+        // Probes before a system call at which a shim will stand become a part of the shim.
         let found = known.traces_calls().then(|| known.take_shims(&indexes));
         let all = found.iter().flatten().flatten();
         let mut fire: Vec<TargetAddress> = all.map(Replacement::syscall).collect();

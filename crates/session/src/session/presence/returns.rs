@@ -143,7 +143,7 @@ impl Presence {
     }
 }
 
-/// What planning must know.
+/// The facts that planning needs.
 pub(super) fn return_policy<'a>(
     known: &Known,
     attachment: &Attachment,

@@ -180,7 +180,7 @@ impl Tracing {
         };
         match run_clause(clause, &compiled.program, compiled.limits, &mut world) {
             Ok(outcome) => {
-                // What DTrace's buffer has no room for is lost here, too.
+                // A record that would not fit into DTrace's buffer is lost here, too.
                 const EPID_BYTES: u64 = 8;
                 let room = compiled.options.recording.buffer_bytes;
                 let fits = |payload: &Vec<u8>| EPID_BYTES + payload.len() as u64 <= room;
