@@ -1,7 +1,7 @@
 //! Whole-program tests: the parts that the integration tests in `tests/tests/` share.
 //!
 //! A test has three parts. A *program* of `tests/programs/`, compiled on first use ([`program`]), verifies its own
-//! results, prints what it did and ends with `OK`. A *tracer* is the nanoprobe command under test, always run with a
+//! results, prints its counts and ends with `OK`. A *tracer* is the nanoprobe command under test, always run with a
 //! time limit ([`tracer`]). And there is an *expectation* about three things: the program's output is the same as in an
 //! unprobed run, the tracer's results are exact ([`results`]), and afterwards the program's text and memory map are as
 //! before ([`text`]).

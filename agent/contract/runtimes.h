@@ -1,8 +1,8 @@
-/* Stacks of interpreted programs: what the agent must know of a language's runtime, and what it hands to the tracer. */
+/* Stacks of interpreted programs: the tracer's data about a language's runtime, and the agent's data for the tracer. */
 #ifndef NANOPROBE_CONTRACT_RUNTIMES_H
 #define NANOPROBE_CONTRACT_RUNTIMES_H
 
-/* A frame in a list of frames is an address, or, with bits 63 and 62 as in no address, a frame of interpreted code:
+/* A frame in a list of frames is an address, or, if bits 63 and 62 are as in no address, a frame of interpreted code:
  *
  *     63..62  10
  *     61..30  the position in the code, as its kind counts: NP_POSITION_NONE: not known

@@ -257,8 +257,8 @@ impl Target {
             before,
             after: [0; 15],
         };
-        // SAFETY: the function lies in the image, which is mapped r-x; it keeps to its contract,
-        // which is what is tested.
+        // SAFETY: the function lies in the image, which is mapped r-x; it keeps to its contract, which is the point of
+        // the tests.
         unsafe { nanoprobe_test_call(&mut call) };
         if ![Function::Enter, Function::ReturnTake].contains(&function) {
             assert_eq!(call.after, call.before, "{function:?} has changed a register");

@@ -1,4 +1,4 @@
-//! Output: writes what was recorded as DTrace's text (byte for byte), JSON lines, and profiles.
+//! Output: writes the records as DTrace's text (byte for byte), JSON lines, and profiles.
 //!
 //! # Theory of operation
 //!

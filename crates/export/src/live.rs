@@ -40,7 +40,7 @@ pub enum Characters {
     Ascii,
 }
 
-/// A key that changes what is shown.
+/// A key that changes the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// Sort by the column to the right, or to the left.

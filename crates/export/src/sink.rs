@@ -208,7 +208,7 @@ pub trait Sink {
         Ok(())
     }
 
-    /// No probe of the process has fired. `text` says what was probed, and why possibly nothing fired.
+    /// No probe of the process has fired. `text` names the probes, and possible reasons why none fired.
     ///
     /// # Errors
     /// [`Error::Write`].

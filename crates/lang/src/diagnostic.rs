@@ -8,7 +8,7 @@
 use crate::source::{Source, Span};
 use std::fmt;
 
-/// Our own tags, and what they refuse. A tag for a missing part of D goes away when that part is added.
+/// Our own tags, and the things that they refuse. A tag for a missing part of D goes away when that part is added.
 pub const OWN_TAGS: &[(&str, &str)] = &[
     (
         "N_ACTION",

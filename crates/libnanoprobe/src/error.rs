@@ -80,7 +80,7 @@ pub enum Error {
     /// Another watchpoint is on some of these bytes.
     #[error("another watchpoint is on some of the bytes at {0}")]
     Watched(TargetAddress),
-    /// The machine or the kernel does not support what was requested.
+    /// The machine or the kernel does not support the request.
     #[error("{0}")]
     Unsupported(&'static str),
     /// The function's return address may not be replaced.

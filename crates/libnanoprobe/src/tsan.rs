@@ -1,8 +1,8 @@
 //! Programs under ThreadSanitizer: the library tells the sanitizer that a handler runs after its probe's registration.
 //!
-//! ThreadSanitizer sees what instrumented code does and what it calls of the C library. It does not see the patched
-//! text and the barriers that order a registration before a hit in another thread. So it would report a race for
-//! every handler that reads data from before the registration. Where it is present, the library tells it:
+//! ThreadSanitizer sees the accesses of instrumented code, and its calls of the C library. It does not see the patched
+//! text and the barriers that order a registration before a hit in another thread. So it would report a race for every
+//! handler that reads data from before the registration. Where it is present, the library tells it:
 //!
 //! ```text
 //!   np_register_*      acquires the engine,  releases the structure, then publishes it
@@ -87,7 +87,7 @@ fn release<T>(structure: *const T) {
     }
 }
 
-/// Makes what was done before the structure was released visible to the calling thread.
+/// Makes everything that other threads did before they released the structure visible to the calling thread.
 fn acquire<T>(structure: *const T) {
     if let Some(sanitizer) = sanitizer() {
         // SAFETY: the function takes any address.
@@ -101,7 +101,7 @@ fn acquire<T>(structure: *const T) {
 /// The same as for the handler itself.
 pub unsafe extern "C" fn pre(probe: *mut Probe, registers: *mut Registers) -> c_int {
     acquire(probe);
-    // SAFETY: the structure is whole while it is registered, and the handler takes what it is called with.
+    // SAFETY: the structure is whole while it is registered, and the handler has the type of these arguments.
     let answer = unsafe { (*probe).pre_handler.map_or(0, |handler| handler(probe, registers)) };
     release(probe);
     answer

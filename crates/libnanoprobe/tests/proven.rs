@@ -21,7 +21,7 @@ fn proven_handlers_are_called_as_they_are() {
     assert_eq!(output, "another library\ndone\n");
 }
 
-/// Handlers reach errno in several ways, or not at all. After each handler errno is what it was before.
+/// Handlers reach errno in several ways, or not at all. After each handler errno is unchanged.
 #[test]
 fn errno_is_what_it_was() {
     let built = Built::new();

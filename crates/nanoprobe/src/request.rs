@@ -102,7 +102,7 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
     })
 }
 
-/// The message for a wrong command line: what is wrong, and the usage.
+/// The message for a wrong command line: the error, and the usage.
 pub fn misuse(error: &clap::Error) -> String {
     const USAGE: &str = "usage: nanoprobe [flag]... {-n program | -s script}... [-p pid|name | -c command] (nanoprobe --help \
                          tells more)";

@@ -154,7 +154,7 @@ impl Screen {
         Ok(false)
     }
 
-    /// Gives the terminal back, and writes what was printed meanwhile.
+    /// Gives the terminal back, and writes the output that was kept meanwhile.
     pub fn close(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if !std::mem::replace(&mut self.is_open, false) {
             return Ok(());

@@ -63,7 +63,7 @@ fn wait_for_room(descriptor: BorrowedFd<'_>) -> io::Result<()> {
         let mut polled = [PollFd::new(&descriptor, PollFlags::OUT)];
         match poll(&mut polled, Some(&interval)) {
             Ok(0) | Err(Errno::INTR) => {}
-            // Without a descriptor to wait for, the write says what is wrong.
+            // Without a descriptor to wait for, the error comes from the write itself.
             _ => return Ok(()),
         }
         if interrupt::requested() && since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {

@@ -1,4 +1,4 @@
-//! A run in which no probe fires says what was probed, for how long, and possible reasons.
+//! The message of a run in which no probe fires: the probes, the duration, and possible reasons.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

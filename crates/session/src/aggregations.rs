@@ -1,10 +1,10 @@
 //! Takes the target's aggregations out of the arena: each count once.
 //!
-//! A thread has two tables for keys (`agent/contract/tables.h`). At every `aggrate`, and when its table is more
-//! than half full, the tracer asks the thread to change to the other table. The tracer then takes over the table
-//! that the thread has left, whose room is free again. A table still in use, and the static slots, are read in
-//! place. For these the tracer remembers what it has added already ([`Added`]), and adds only the difference. The
-//! argument is in docs/design/aggregations.md.
+//! A thread has two tables for keys (`agent/contract/tables.h`). At every `aggrate`, and when its table is more than
+//! half full, the tracer asks the thread to change to the other table. The tracer then takes over the table that the
+//! thread has left, whose room is free again. A table still in use, and the static slots, are read in place. For these
+//! the tracer keeps the words that it has added already ([`Added`]), and adds only the difference. The argument is in
+//! docs/design/aggregations.md.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -172,7 +172,7 @@ impl Aggregations {
         Ok(())
     }
 
-    /// Adds what is new in all tables and slots. For the minima and maxima read here a new epoch begins; the value
+    /// Adds all new values of all tables and slots. For the minima and maxima read here a new epoch begins; the value
     /// read now is the last one of the old epoch.
     ///
     /// # Errors

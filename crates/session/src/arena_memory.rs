@@ -24,7 +24,7 @@ pub struct ArenaMemory {
     _file: Option<OwnedFd>,
 }
 
-// SAFETY: what it hands out, a `Mapping`, may be used by several threads at once; the pointer is only used to unmap, by
+// SAFETY: the `Mapping` that it hands out may be used by several threads at once; the pointer is only used to unmap, by
 // the last owner.
 unsafe impl Send for ArenaMemory {}
 // SAFETY: as above.

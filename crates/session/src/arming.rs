@@ -16,9 +16,9 @@
 //! The protocol puts `int3` over instructions, and the kernel kills a process whose thread blocks the signal of its own
 //! trap. So before the first trapping byte no thread may block SIGTRAP, and no thread may block it later without the
 //! agent's knowledge. The masks are changed and the shims written in one stop, so that no thread can run between the
-//! two. Detaching does the reverse in one stop: each thread really blocks what it believes to block, and its calls are
-//! no longer intercepted. Nothing else needs such a stop. (If there is a stop anyway, a patch of few pages is written
-//! in it, too; two rounds of the protocol would disturb the program more.)
+//! two. Detaching does the reverse in one stop: each thread really blocks the signals that it believes to block, and
+//! its calls are no longer intercepted. Nothing else needs such a stop. (If there is a stop anyway, a patch of few
+//! pages is written in it, too; two rounds of the protocol would disturb the program more.)
 //!
 //! A library that was loaded by dlopen may be unloaded at any time, and another one may be mapped at its place. There
 //! all threads are stopped for each write of the protocol ([`live`]), and for the calls of IFUNC resolvers.
@@ -121,7 +121,8 @@ impl Attachment {
     /// `stopped`: all threads are stopped already.
     ///
     /// # Errors
-    /// The target cannot be stopped or written. What was written by then is recorded, and detaching takes it back.
+    /// The target cannot be stopped or written. The bytes that were written by then are recorded, and detaching takes
+    /// them back.
     pub fn arm(&mut self, stopped: Option<Stopped>, changes: Changes) -> Result<Armed, SessionError> {
         let _writing = progress::doing(Work::Writing, 0);
         let mut armed = Armed {

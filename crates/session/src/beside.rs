@@ -120,7 +120,7 @@ impl Attachment {
     /// patch.
     ///
     /// # Errors
-    /// The target cannot be stopped or written. The next look finds again what was not changed.
+    /// The target cannot be stopped or written. The next look finds the unchanged patches again.
     pub(crate) fn look_beside(&mut self, all: bool) -> Result<Changed, SessionError> {
         let now = Instant::now();
         let is_time = self.beside.last.is_none_or(|last| now.duration_since(last) >= PERIOD);

@@ -87,7 +87,7 @@ pub enum SessionError {
         /// How many bytes are needed.
         bytes: u64,
     },
-    /// The target's address space is limited, and tracing would take too much of what is left.
+    /// The target's address space is limited, and tracing would take too much of the rest.
     #[error(
         "the address space of process {pid} is limited (ulimit -v): {} MiB are left, of which tracing would take more than half, {} MiB at least; raise the limit (prlimit --pid {pid} --as=...)",
         .spare >> 20,
@@ -210,7 +210,7 @@ pub enum SessionError {
         /// The number of the process.
         pid: i32,
     },
-    /// Attaching failed, and so did the removal of what was already in the process.
+    /// Attaching failed, and then the removal of code and data that were already in the process failed, too.
     #[error("{error}; taking back what was done by then failed, too: {clean_up}. Process {pid} {left}")]
     NotCleanedUp {
         /// The number of the process.

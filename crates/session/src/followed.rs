@@ -228,7 +228,7 @@ fn owned(attachment: &Attachment) -> Result<BTreeMap<Identity, Vec<usize>>, Sess
     for index in 0..ControlBlock::open(memory)?.contexts_in_use()? {
         let offset = context_offset(&attachment.layout, index.into());
         // A context without a key is free, or is just being claimed. The agent writes the key last, so the key is read
-        // first: what is read after it belongs to the key's thread.
+        // first: the fields that are read after it belong to the key's thread.
         if memory.load_u64(offset + offset_of!(Context, thread_key) as u64)? == 0 {
             continue;
         }

@@ -1,7 +1,7 @@
 //! Frames of interpreted code: which runtimes a process has, and the names of the code objects that its stacks show.
 //!
 //! The agent notes each code object once, in a table of the arena. The tracer looks at that table with every step, and
-//! reads what is new while the object exists. What is read is kept: a process that has ended still has its names.
+//! reads each new object while it exists. The names are kept, so a process that has ended still has its names.
 
 mod hotspot;
 mod sampled_code;

@@ -14,7 +14,7 @@
 //! | `layout` | what lies where in the arena, and how much of it there is |
 //! | `placement`, `returns` | which bytes go where, and how returns are seen: pure |
 //! | `coverage` | all of a module planned without a process |
-//! | `attachment`, `signals`, `shims`, `ranges`, `unwinding`, `heartbeat` | what is made in the target, and kept up |
+//! | `attachment`, `signals`, `shims`, `ranges`, `unwinding`, `heartbeat` | kept up to date in the target |
 //! | `followed` | children of the target that record, too |
 //! | `arming` | patches into the text and out of it, while it is executed |
 //! | `consume`, `world` | what comes out; the clauses that fire in the tracer |

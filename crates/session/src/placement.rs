@@ -185,7 +185,7 @@ pub struct Planner<'a> {
 /// The value of [`Planner::explanations`] for one placement.
 pub const EXPLANATIONS_MAX: usize = 64;
 
-/// For each function, by its start, what fires there: enablings (by index) at spots, and hooks.
+/// For each function, by its start, the enablings (by index) that fire at its spots, and its hooks.
 pub type Fired = HashMap<u64, (Vec<(usize, Spot)>, Vec<Fire>)>;
 
 /// The function that a run belongs to.

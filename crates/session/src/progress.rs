@@ -1,8 +1,8 @@
 //! Work that takes long before anything is printed, and its progress.
 //!
-//! The working thread records here what it does, and counts; another thread may show it ([`now`]). This costs the
-//! working thread only a store now and then. Work inside of other work is shown as the inner one, and after its end
-//! as the outer one again.
+//! The working thread records its present step and a count here; another thread may show it ([`now`]). This costs the
+//! working thread only a store now and then. Work inside of other work is shown as the inner one, and after its end as
+//! the outer one again.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 

@@ -69,7 +69,7 @@ pub(crate) fn take_back_mask(table: u64, memory: &Memory, registers: &mut Regist
     take_back_held(table, memory, held)
 }
 
-/// Gives a thread back its own mask in the registers in which masks and their lengths are passed.
+/// Restores a thread's own mask in the registers that hold a mask and its length.
 pub(crate) fn take_back_held(table: u64, memory: &Memory, held: [&mut u64; 4]) -> bool {
     let mut changed = false;
     for register in held {

@@ -15,7 +15,7 @@
 //! |---|---|
 //! | [`Known`] | the tracer's knowledge of the process: modules, probes, enablings, names. All three stages have it. |
 //! | [`Tracing`] | what comes out of the arena, and the clauses that fire in the tracer. From `begin` on. |
-//! | `presence` | what is in the target, and what keeps it up to date. While attached. |
+//! | `presence` | the things in the target, and the work that keeps them up to date. While attached. |
 //! | `timers` | `tick-...` and `profile-...`. While attached. |
 
 mod attached;

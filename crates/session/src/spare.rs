@@ -4,7 +4,7 @@
 /// Fewer probes leave nothing behind that is worth the time.
 const PROBES_MIN: usize = 1 << 14;
 
-/// Gives back to the system what is free now, where there are many probes.
+/// Gives free memory back to the system, if there are many probes.
 pub(crate) fn give_back(probes: usize) {
     if probes < PROBES_MIN {
         return;

@@ -27,7 +27,7 @@ pub enum FrameRule {
     Row(UnwindRow),
 }
 
-/// Who made the code of a frame.
+/// The runtime that made the code of a frame.
 pub enum Made {
     /// No runtime that has its own kind of frames.
     ByNone,

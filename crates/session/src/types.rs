@@ -34,8 +34,8 @@ use crate::statics::{arguments_at, has_provider, may_be_static};
 /// The most functions whose parameters are compared for one clause.
 const FUNCTIONS_MAX: usize = 4096;
 
-/// The program of a session, for the compiler. It must live as long as what was compiled with it, since types are
-/// read lazily.
+/// The program of a session, for the compiler. It must live as long as the programs that were compiled with it, since
+/// types are read lazily.
 pub struct TracedProgram {
     process: Option<Process>,
     /// It is a command before its first instruction.

@@ -171,7 +171,7 @@ pub enum StopError {
         /// The place in the kernel where the thread waits (wchan), or the number of its system call, or `?`.
         place: String,
     },
-    /// Another tracer traces one of the threads, or the kernel now refuses what it allowed at `open`.
+    /// Another tracer traces one of the threads, or the kernel now refuses access that it allowed at `open`.
     #[error("thread {tid} of process {pid} cannot be traced: {errno}; {reason}")]
     Refused {
         pid: ProcessId,
@@ -260,7 +260,7 @@ pub enum RemoteError {
         /// How long the thread slept.
         slept: std::time::Duration,
     },
-    /// The tracer was delayed, and the thread did not wait any longer. The thread has done what it was asked to do.
+    /// The tracer was delayed, and the thread did not wait any longer. The thread has obeyed the request.
     #[error(
         "thread {tid} of process {pid} went on by itself, since nanoprobe was held up for a third of a second while it made \
          calls in it: was nanoprobe stopped? Try again"

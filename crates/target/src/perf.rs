@@ -1,4 +1,4 @@
-//! perf_event_open(2): clocks that run while a thread is on a processor, and samples of what it executes.
+//! perf_event_open(2): clocks that run while a thread is on a processor, and samples of the code that it executes.
 //!
 //! This file makes the system call and maps the memory that the kernel writes samples into. [`crate::sampling`] reads
 //! the samples.

@@ -1,5 +1,5 @@
-//! The displaced instructions do what they do in place (I3): faults are reported at the original
-//! address, system calls return and are restarted, children continue where their parents do.
+//! The displaced instructions have the same effect as in place (I3): faults are reported at the original address,
+//! system calls return and are restarted, children continue where their parents do.
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program, program};

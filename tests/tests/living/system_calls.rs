@@ -167,7 +167,7 @@ live_tests! {
         }
     }
 
-    /// Tracing ends while threads are in calls, and in what fires around them.
+    /// Tracing ends while threads are in calls, and in the handlers around the calls.
     fn the_text_is_restored_between_calls(form) {
         let arguments = format!("4 {}", form.scale(300_000, 5_000));
         let mut target = start_waiting(&program("system_calls.c"), &arguments);

@@ -1,5 +1,5 @@
 //! The same program, compiled and linked in different ways, with its debug information and its file in different
-//! places. Its types are known, or a message says what is missing.
+//! places. Its types are known, or a message names the missing part.
 
 use std::path::Path;
 use std::process::Command;

@@ -14,7 +14,7 @@ structure! {
     V8Object = "np_v8_object" {
         /// Identifies the function; 0: the entry is free.
         key: u64,
-        /// Where its `SharedFunctionInfo` was last.
+        /// The last known address of its `SharedFunctionInfo`.
         address: u64,
     }
 }

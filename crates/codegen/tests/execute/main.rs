@@ -1,7 +1,6 @@
 //! Handlers run: their results, stores and calls, and that the target's registers do not change.
 //!
-//! Each test compiles one clause, places it in memory, enters it with every register set, and checks
-//! what has changed.
+//! Each test compiles one clause, places it in memory, enters it with every register set, and checks the changes.
 #![allow(clippy::unwrap_used)] // tests
 
 mod aggregations;

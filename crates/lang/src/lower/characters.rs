@@ -47,7 +47,7 @@ pub(crate) fn character_at(string: Expression, index: Expression, span: Span) ->
 }
 
 fn part(string: Expression, index: Expression, count: Expression, span: Span) -> Expression {
-    // As the index of substr( ), the index is cut to an int.
+    // The index is cut to an int, like the index of substr( ).
     let index = convert::to_integer(convert::to_integer(index, constant::INT), constant::LONG);
     Expression {
         kind: ExpressionKind::Call {

@@ -84,8 +84,7 @@ pub struct Engine {
     replaced: Vec<(Epochs, Vec<OldList>, Vec<Member>)>,
     /// Members whose module was unloaded, by their ids.
     unloaded: HashMap<u64, Member>,
-    /// For functions whose module was unloaded, by their start, what was built for them. The module may be loaded
-    /// again.
+    /// The detours of functions whose module was unloaded, by the functions' start. The module may be loaded again.
     retired: HashMap<u64, Retired>,
     returns: Returns,
     proofs: proof::Proofs,
@@ -175,7 +174,7 @@ pub fn engine_to_register() -> Result<MutexGuard<'static, Engine>, Error> {
     Ok(engine)
 }
 
-/// Locks the engine to change what is registered.
+/// Locks the engine to change registered probes.
 ///
 /// # Errors
 /// Those of [`engine`], or there is too little memory.

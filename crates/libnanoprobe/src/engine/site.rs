@@ -277,7 +277,8 @@ impl Member {
 pub struct Epochs(Vec<(&'static hit::Thread, u64)>);
 
 impl Epochs {
-    /// Called after a barrier in every thread: a thread that is in no handler now will see what is published now.
+    /// Called after a barrier in every thread: a thread that is in no handler now will see everything that is published
+    /// by now.
     pub fn now() -> Epochs {
         let inside = hit::threads().filter(|thread| thread.depth.load(Ordering::Acquire) != 0);
         Epochs(

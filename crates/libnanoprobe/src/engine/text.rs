@@ -149,7 +149,7 @@ impl Engine {
     /// Makes the agent handle the signals that probes raise, and makes sure that no thread blocks them.
     ///
     /// # Errors
-    /// A thread blocks them; the system refuses what is needed.
+    /// A thread blocks them; the system refuses memory or a call that is needed.
     pub(super) fn take_signals(&mut self) -> Result<(), Error> {
         if self.signals.have_shims {
             return Ok(());

@@ -17,7 +17,7 @@
  *     - a call begins at the same frame;
  *     - all places are taken, and the call is the same thread's, further down its stack, or its return address was
  *       overwritten; or its thread is gone;
- *     - the thread ends: what it leaves on its stack is over (np_retprobe_thread_ends).
+ *     - the thread ends: the calls on its stack are over (np_retprobe_thread_ends).
  *
  * The library may wrongly take a call for over, for example on a coroutine's stack below the thread's own. Then
  * its return is not seen, and it is counted as abandoned. Nothing else happens, since the agent keeps what a thunk

@@ -10,7 +10,7 @@ pub enum Need {
     First,
     /// The call registers something: it may read other modules.
     Registers,
-    /// The call changes what is registered already.
+    /// The call changes registered probes.
     Changes,
 }
 

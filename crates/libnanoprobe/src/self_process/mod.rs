@@ -52,7 +52,7 @@ pub struct Own {
 }
 
 impl Own {
-    /// Opens what is needed: /proc/self/mem and the map.
+    /// Opens the needed files: /proc/self/mem and the map.
     ///
     /// # Errors
     /// The system refuses them.

@@ -1,5 +1,5 @@
-/* Handlers reach errno in several ways, and afterwards errno is what it was. It is not saved for a handler that
- * provably leaves it alone. */
+/* Handlers reach errno in several ways, and afterwards errno is unchanged. It is not saved for a handler that provably
+ * leaves it alone. */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <errno.h>

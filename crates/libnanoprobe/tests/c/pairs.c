@@ -1,7 +1,7 @@
-/* Every register and flag on the way into a function with a return probe, and back: argv[1] is the
- * form. The function is written so that all of them matter: it stores what it has, loads others,
- * and returns with the direction flag set or clear. Also by tail calls of two functions with
- * probes, and where the address is put back while the function runs. */
+/* Every register and flag on the way into a function with a return probe, and back: argv[1] is the form. The function
+ * is written so that all of them matter: it stores its registers, loads other values, and returns with the direction
+ * flag set or clear. Also by tail calls of two functions with probes, and where the address is put back while the
+ * function runs. */
 #define _GNU_SOURCE
 #include <nanoprobe.h>
 #include <execinfo.h>

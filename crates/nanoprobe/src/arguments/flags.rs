@@ -188,7 +188,7 @@ pub struct DTraceFlags {
     pub claim: bool,
 }
 
-// The flags that say what is shown, and how.
+// The flags for the output and its form.
 #[derive(Args, Debug)]
 pub struct OutputFlags {
     /// Print the compiled program

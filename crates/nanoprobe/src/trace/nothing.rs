@@ -1,4 +1,4 @@
-//! Explains an empty result: what was probed, for how long, and why no probe may have fired.
+//! Explains an empty result: the probes, the duration, and possible reasons why no probe fired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

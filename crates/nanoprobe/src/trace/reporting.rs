@@ -1,5 +1,5 @@
-//! Reports other than records: which probes matched, where they were placed, what was refused or lost. Each fact is
-//! reported once.
+//! Reports other than records: which probes matched, where they were placed, refusals and losses. Each fact is reported
+//! once.
 
 use std::time::Duration;
 

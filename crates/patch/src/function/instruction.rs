@@ -1,4 +1,4 @@
-//! One decoded instruction, and what it refers to.
+//! One decoded instruction, and its references to bytes of the function.
 
 use std::ops::Range;
 

@@ -76,7 +76,7 @@ fn alone(parts: &[Range<TargetAddress>]) -> Vec<Range<TargetAddress>> {
 struct All {
     runs: BTreeMap<TargetAddress, RunPlan>,
     refusals: Vec<(TargetAddress, crate::Refusal)>,
-    /// The text and the springboards of the runs, and what was taken before.
+    /// The text and the springboards of the runs, and the text that was taken before.
     claims: Claims,
     successors: BTreeSet<TargetAddress>,
 }

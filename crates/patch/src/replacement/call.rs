@@ -7,7 +7,7 @@
 //! ```
 //!
 //! So a thread that sleeps in a call sleeps in the program's own text. Unwinders, signal handlers that look at the
-//! instruction pointer, and seccomp filters that look at it, find what they would find without probes. The jumps have
+//! instruction pointer, and seccomp filters that look at it, find the same address as without probes. The jumps have
 //! more room, too: a `syscall` has two bytes. There are two exceptions: a branch leads to the `syscall` itself, or the
 //! instruction before it may not be displaced. Then the `syscall` is displaced, and the probes before the call fire
 //! directly before it.
@@ -99,7 +99,7 @@ mod tests {
 
     const START: u64 = 0x10_0000;
 
-    /// The offsets of a `syscall`, of what fires before it, and of what fires after it.
+    /// The offsets of a `syscall`, of the place before it at which probes fire, and of the place after it.
     type Offsets = (u64, Option<(u64, FireCondition)>, Option<u64>);
 
     fn calls(bytes: &[u8]) -> Vec<Offsets> {

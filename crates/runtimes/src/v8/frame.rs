@@ -30,7 +30,7 @@ pub enum JavaScriptFrame {
     Known {
         /// See `struct np_v8_object`.
         key: u64,
-        /// Where it lies.
+        /// Its address.
         address: u64,
         /// As in a frame's number.
         position: u32,

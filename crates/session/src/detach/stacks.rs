@@ -229,8 +229,8 @@ fn frames_of_handlers(memory: &Memory, map: &Map, rsp: u64) -> Vec<Frame> {
     frames
 }
 
-/// Takes signals out of the masks that a thread's handlers restore when they return: no shim stands before the
-/// system call rt_sigreturn. What was taken out is kept in the frame.
+/// Takes signals out of the masks that a thread's handlers restore when they return: no shim stands before the system
+/// call rt_sigreturn. The removed signals are kept in the frame.
 pub(crate) fn unblock_behind_handlers(memory: &Memory, map: &Map, rsp: u64, signals: u64) -> Result<(), MemoryError> {
     for frame in frames_of_handlers(memory, map, rsp) {
         let bits = frame.mask & signals;

@@ -37,7 +37,7 @@ pub type ShimPoints = HashMap<TargetAddress, Vec<Point>>;
 pub struct CallPlaces<'a> {
     /// All of them.
     pub known: &'a Calls,
-    /// Those before which shims will stand, sorted.
+    /// The system calls before which shims will stand, sorted.
     pub shims: &'a [TargetAddress],
 }
 
@@ -95,7 +95,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Adds what fires at one address for all system calls next to it.
+    /// Adds the handlers and counters at one address for all system calls next to it.
     pub(super) fn add_call_points(
         &mut self,
         group: &Group,

@@ -1,4 +1,4 @@
-//! One function: its parts, what fires where in them, and the runs that [`nanoprobe_patch::plan`] makes of it.
+//! One function: its parts, the points at which probes fire, and the runs that [`nanoprobe_patch::plan`] makes of it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -94,7 +94,7 @@ impl Attached {
         &self.tracing
     }
 
-    /// As `tracing`, for a caller that takes what was collected.
+    /// As `tracing`, for a caller that takes the collected data.
     pub fn tracing_mut(&mut self) -> &mut Tracing {
         &mut self.tracing
     }

@@ -56,7 +56,7 @@ impl Ended {
         &self.tracing
     }
 
-    /// As `tracing`, for a caller that takes what was collected.
+    /// As `tracing`, for a caller that takes the collected data.
     pub fn tracing_mut(&mut self) -> &mut Tracing {
         &mut self.tracing
     }

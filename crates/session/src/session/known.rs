@@ -230,7 +230,7 @@ impl Known {
         })
     }
 
-    /// Looks at the program that the process executes now, and at its libraries. What was known before was of the
+    /// Looks at the program that the process executes now, and at its libraries. The earlier knowledge was about the
     /// old program.
     pub(super) fn update_after_exec(&mut self) {
         let pid = self.process.as_ref().map(Process::pid);

@@ -106,7 +106,7 @@ impl Prepared {
     /// Attaches, fires BEGIN, and places the probes.
     ///
     /// # Errors
-    /// [`SessionError`]; what was done to the target by then is taken back.
+    /// [`SessionError`]; all changes of the target by then are taken back.
     pub fn begin(self) -> Result<(Attached, Begun), SessionError> {
         self.begin_for(false, None)
     }

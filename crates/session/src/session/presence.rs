@@ -71,7 +71,7 @@ impl Presence {
         self.attachment.heartbeat()
     }
 
-    /// Refreshes now and then, when clauses read memory, the map of what is readable.
+    /// Refreshes now and then, when clauses read memory, the map of readable memory.
     pub(super) fn refresh_ranges(&mut self) {
         let now = Instant::now();
         if now < self.next_ranges {
@@ -84,7 +84,7 @@ impl Presence {
         }
     }
 
-    /// Takes back what is in the target.
+    /// Removes everything of ours from the target.
     pub(super) fn detach(&mut self) -> Result<Detached, SessionError> {
         if self.attachment.regions.is_empty() {
             return Ok(Detached::default());

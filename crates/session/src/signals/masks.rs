@@ -19,7 +19,7 @@ fn key_of(stopped: &Stopped, tid: i32, registers: &Registers) -> u64 {
     thread_key::of_pointer(stopped.process(), tid, registers.fs_base)
 }
 
-/// Takes the four signals out of all threads' masks, and records what they were. (The masks of the actions are changed
+/// Takes the four signals out of all threads' masks, and records the old masks. (The masks of the actions are changed
 /// by [`super::install`].)
 pub(super) fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionError> {
     let threads: Vec<i32> = stopped.threads().collect();
@@ -52,7 +52,7 @@ pub(super) fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(),
             stopped.process().memory().write(place, &(bits as u16).to_le_bytes())?;
         }
     }
-    // After the records: if the tracer is killed in between, what is left can be undone.
+    // After the records: if the tracer is killed in between, `restore` can undo the rest.
     for (tid, mask) in masks {
         stopped.set_signal_mask(tid, mask & !SYNCHRONOUS)?;
     }

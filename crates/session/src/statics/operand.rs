@@ -248,7 +248,7 @@ fn sum(text: &str, find: Find<'_>) -> Result<Sum, String> {
     Err("it has too many terms".to_owned())
 }
 
-/// As the assembler reads it: decimal, hexadecimal, octal; modulo 2^64.
+/// A number as the assembler reads it: decimal, hexadecimal, octal; modulo 2^64.
 fn number(text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(digits) => u64::from_str_radix(digits, 16),

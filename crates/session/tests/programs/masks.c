@@ -1,6 +1,6 @@
-/* Blocks all signals in every way there is, and calls `probed` meanwhile. Ends by itself. Prints what it saw, one
- * fact a line, which must be the same with and without probes. While it waits at the "go" and "done" pipes, the
- * test can attach to it and examine it. Usage: masks CALLS */
+/* Blocks all signals in every way there is, and calls `probed` meanwhile. Ends by itself. Prints its observations, one
+ * a line, which must be the same with and without probes. While it waits at the "go" and "done" pipes, the test can
+ * attach to it and examine it. Usage: masks CALLS */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

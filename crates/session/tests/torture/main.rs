@@ -1,5 +1,5 @@
 //! A program is patched and unpatched while it executes, sleeps and stands at every instruction of the patched
-//! functions. It checks its own results; afterwards its text is what it was.
+//! functions. It checks its own results; afterwards its text is unchanged.
 //!
 //! `NANOPROBE_TORTURE`: how often each tactic's patches come and go (default 200; 100000 in the long run, which is a
 //! command of CONTRIBUTING.md). `NANOPROBE_TORTURE_WAY`: only this one of the ways. With `--nocapture` each way prints

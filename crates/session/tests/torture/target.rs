@@ -220,7 +220,7 @@ impl Target {
         rows.iter().flat_map(|row| row.words.first()).sum()
     }
 
-    /// Takes the probes back: the text is what it was, the probes have counted, the program ends well.
+    /// Takes the probes back: the text is as before, the probes have counted, the program ends well.
     pub fn end(mut self, session: Attached) {
         let (mut ended, detached) = session.end().unwrap();
         assert_eq!((detached.left_bytes, detached.foreign), (0, 0));

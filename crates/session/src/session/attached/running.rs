@@ -19,7 +19,7 @@ const STEP: Duration = Duration::from_millis(2);
 const LAST_WAIT: Duration = Duration::from_millis(200);
 
 impl Attached {
-    /// Yields what has happened since the last call; waits a little when nothing has.
+    /// Yields the events since the last call; waits a little if there are none.
     ///
     /// # Errors
     /// The session cannot go on; [`Attached::end`] must still be called.
@@ -45,7 +45,7 @@ impl Attached {
         Ok(self.tracing.outputs.drain(..).collect())
     }
 
-    /// Yields what has happened since the last call, without waiting.
+    /// Yields the events since the last call, without waiting.
     ///
     /// # Errors
     /// As [`Attached::step`].
@@ -147,7 +147,7 @@ impl Attached {
         Ok(())
     }
 
-    /// Serves what the target asks for, and looks at what has changed there.
+    /// Serves the target's requests, and looks at its changes.
     fn look_at_target(&mut self) -> Result<(), SessionError> {
         let Some(presence) = &mut self.presence else {
             return Ok(());
@@ -179,8 +179,8 @@ impl Attached {
         }
     }
 
-    /// Takes the patches out. [`Ended::remaining`] yields what was recorded until then. A command that was started
-    /// for the session keeps running, and is killed when the session is dropped.
+    /// Takes the patches out. [`Ended::remaining`] yields the records up to then. A command that was started for the
+    /// session keeps running, and is killed when the session is dropped.
     ///
     /// # Errors
     /// The target could not be restored: the message says what is left, and `nanoprobe restore` may try again.

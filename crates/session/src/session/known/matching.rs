@@ -1,4 +1,4 @@
-//! Matching the descriptions of a program, and enabling what they match.
+//! Matching the descriptions of a program, and enabling their matches.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

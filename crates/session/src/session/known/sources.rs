@@ -1,4 +1,4 @@
-//! Matching what is known from debug information only: lines of the source, and inlined copies of functions.
+//! Matching probes that only debug information shows: lines of the source, and inlined copies of functions.
 //!
 //! Both are lists of sites, like static probes. A line is one probe in each function, the copies of a function are
 //! one probe in each module, each with all of its sites.

@@ -64,8 +64,8 @@ pub(in crate::session) fn enter(
 }
 
 impl Presence {
-    /// Takes back what was mapped or patched when attaching failed. Where that fails, too, the error says what is left
-    /// in the process. Nothing is left in a process that has ended.
+    /// Takes back mappings and patches when attaching failed. Where that fails, too, the error says what is left in the
+    /// process. Nothing is left in a process that has ended.
     pub(in crate::session) fn not_begun(&mut self, known: &Known, error: SessionError) -> SessionError {
         let clean_up = self.detach().err();
         let error = known.or_ended(error);

@@ -31,7 +31,7 @@ impl Presence {
     /// Fires BEGIN, and places the probes. `stopped`: the threads that are stopped since the arena was mapped.
     ///
     /// # Errors
-    /// [`SessionError`]; the caller must take back what was done to the target by then.
+    /// [`SessionError`]; the caller must take back all changes of the target by then.
     pub(in crate::session) fn attach(
         &mut self,
         tracing: &mut Tracing,
