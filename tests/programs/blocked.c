@@ -1,8 +1,12 @@
 /* Signals that are sent to a program that blocks them: the signals that a tracer needs, SIGTRAP, SIGSEGV, SIGBUS and
- * SIGILL. blocked MODE [amount] waiter all threads block all signals, and one waits for them: of the thread and of the
- * process, with values pending sigpending, sigtimedwait, unblocking, ignoring; a new thread blocks the same signals as
- * its creator masks blocked except within sigsuspend, ppoll, pselect and epoll_pwait kept sent before a tracer comes,
- * and while it is there: each line on stdin after the first makes it check */
+ * SIGILL.
+ *
+ *     blocked MODE [amount]
+ *
+ *     waiter    all threads block all signals, and one waits for them: of the thread and of the process, with values
+ *     pending   sigpending, sigtimedwait, unblocking, ignoring; a new thread blocks the same signals as its creator
+ *     masks     blocked except within sigsuspend, ppoll, pselect and epoll_pwait
+ *     kept      sent before a tracer comes, and while it is there: each line on stdin after the first makes it check */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>

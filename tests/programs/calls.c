@@ -1,5 +1,8 @@
-/* Calls that end in every possible way, for return probes that replace the return address. calls MODE [number] At
- * its end the program clears the stack below main, says `done`, and waits for a line. */
+/* Calls that end in every possible way, for return probes that replace the return address.
+ *
+ *     calls MODE [number]
+ *
+ * At its end the program clears the stack below main, says `done`, and waits for a line. */
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <pthread.h>

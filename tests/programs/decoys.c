@@ -1,6 +1,9 @@
 /* A program that tries to make its tracer write to another file: a thread puts decoys over every low descriptor,
- * without end. decoys [--wait] FILE FILE belongs to another user. Any user who may search its folder can get a
- * handle to it. */
+ * without end.
+ *
+ *     decoys [--wait] FILE
+ *
+ * FILE belongs to another user. Any user who may search its folder can get a handle to it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,5 +1,7 @@
 /* Data among the code: strings, constants and jump tables inside of functions' sizes, as hand-written assembly and V8's
- * builtins have them. A patch on bytes that merely decode changes the data that is read here. embedded [rounds] */
+ * builtins have them. A patch on bytes that merely decode changes the data that is read here.
+ *
+ *     embedded [rounds] */
 #include "check.h"
 
 /* A function that returns a string inside of its own code, as libcrypto's RC4_options does. */

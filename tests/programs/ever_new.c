@@ -1,8 +1,12 @@
-/* Threads whose calls have ever-new arguments, beside signals whose handlers make calls, too. ever_new [threads]
- * [batches] [calls of each thread in a batch] [keys] [ending] keys: 0: each call has another key; else this many
- * keys come again and again. ending: `exit`; `kill`: by SIGKILL; `exec`: another program; `fork`: a child calls
- * 1000 times, too. After a batch the first thread calls batch_done, and waits for a line after `--wait`. In the
- * second half of all batches the other threads only wait in each second one. */
+/* Threads whose calls have ever-new arguments, beside signals whose handlers make calls, too.
+ *
+ *     ever_new [threads] [batches] [calls of each thread in a batch] [keys] [ending]
+ *
+ *     keys    0: each call has another key; else this many keys come again and again
+ *     ending  `exit`; `kill`: by SIGKILL; `exec`: another program; `fork`: a child calls 1000 times, too
+ *
+ * After a batch the first thread calls batch_done, and waits for a line after `--wait`. In the second half of all
+ * batches the other threads call in every second batch only. */
 #include <pthread.h>
 #include <signal.h>
 #include <sys/time.h>

@@ -1,5 +1,8 @@
-/* Ends in the given way, after an exact number of calls, so that records still in a buffer must not
- * be lost. exits WAY [calls] WAY: return exit _exit abort kill segv thread main-first exec group */
+/* Ends in the given way, after an exact number of calls, so that records still in a buffer must not be lost.
+ *
+ *     exits WAY [calls]
+ *
+ * WAY: return exit _exit abort kill segv thread main-first exec group */
 #include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>

@@ -1,6 +1,10 @@
-/* A program that pretends to have been traced: it makes an arena that claims many sites, as a dead tracer would
- * leave it. faked [--wait] MODE SITES MODE: "true": every site is patched and must be restored; "sparse": the
- * table is a hole of the file; "beyond": the table claims to be longer than the file. */
+/* A program that pretends to have been traced: it makes an arena that claims many sites, as a dead tracer would leave
+ * it.
+ *
+ *     faked [--wait] MODE SITES
+ *
+ * MODE: "true": every site is patched and must be restored; "sparse": the table is a hole of the file; "beyond": the
+ * table claims to be longer than the file. */
 #include <sys/mman.h>
 #include "check.h"
 

@@ -1,5 +1,7 @@
 /* Children by fork, vfork, posix_spawn and clone. They call functions on which the parent's calls are counted, while
- * the parent's threads call these functions, too. forkstorm [rounds] [calls a round]
+ * the parent's threads call these functions, too.
+ *
+ *     forkstorm [rounds] [calls a round]
  *
  * `parent` is how often the parent called stormed(). vfork children call a different function: they run in the parent's
  * memory, so whether their calls count as the parent's is a matter of definition. */

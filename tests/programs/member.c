@@ -1,6 +1,11 @@
-/* A process that obeys its input line by line, and prints how often it has called a function: `by PID CALLS`. call
- * CALLS calls allocate CALLS calls malloc and free fork CALLS a child calls execute FILE CALLS a child executes FILE,
- * which calls and ends At the end of the input it ends. With arguments it does the same with these, and ends. */
+/* A process that obeys its input line by line, and prints how often it has called a function: `by PID CALLS`.
+ *
+ *     call CALLS          calls
+ *     allocate CALLS      calls malloc and free
+ *     fork CALLS          a child calls
+ *     execute FILE CALLS  a child executes FILE, which calls and ends
+ *
+ * At the end of the input it ends. With arguments it obeys the arguments in place of its input. */
 #include <sys/wait.h>
 #include "check.h"
 

@@ -1,4 +1,6 @@
-// Functions that end by a jump to another function. tailcalls sleeps|mutual|throws|jumps|threads|finds [count]
+// Functions that end by a jump to another function.
+//
+//     tailcalls sleeps|mutual|throws|jumps|threads|finds [count]
 #include <chrono>
 #include <csetjmp>
 #include <ctime>

@@ -1,8 +1,10 @@
-/* Processes that call a function, and say how often each of them has called it: `by PID CALLS`. tree fork
- * [children] [calls] the parent calls once, then each child that often, at the same time tree storm [children]
- * children one after the other, each of which calls once tree daemon [calls] a double fork; the last process calls
- * after the first one has ended tree faults [children] children with actions and masks of their own, whose own
- * faults must reach them tree sleep [children] children that call, and wait for the end of the input */
+/* Processes that call a function, and print how often each of them has called it: `by PID CALLS`.
+ *
+ *     tree fork [children] [calls]  the parent calls once, then each child that often, at the same time
+ *     tree storm [children]         children one after the other, each of which calls once
+ *     tree daemon [calls]           a double fork; the last process calls after the first one has ended
+ *     tree faults [children]        children with actions and masks of their own, whose own faults must reach them
+ *     tree sleep [children]         children that call, and wait for the end of the input */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>

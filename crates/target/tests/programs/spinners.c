@@ -1,5 +1,8 @@
-/* Threads that never sleep. spinners N Says "ready" when all run. At the end of its input, it waits until each has
- * run on, and says "N go on". */
+/* Threads that never sleep.
+ *
+ *     spinners N
+ *
+ * Says "ready" when all run. At the end of its input, it waits until each has run on, and says "N go on". */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,10 @@
-/* Works by itself at first, and then by threads that end. worker MICROSECONDS MILLISECONDS Each byte of its input
- * starts the next step. First it works without a pause. Then it says how many ns of processor time it has had,
- * after another half second; then again. Then it works for MILLISECONDS in threads of MICROSECONDS each, says
- * "done", and waits for the end of its input. */
+/* Works by itself at first, and then by threads that end.
+ *
+ *     worker MICROSECONDS MILLISECONDS
+ *
+ * Each byte of its input starts the next step. First it works without a pause. Then it prints the ns of processor time
+ * that it has had, after another half second; then again. Then it works for MILLISECONDS in threads of MICROSECONDS
+ * each, says "done", and waits for the end of its input. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
