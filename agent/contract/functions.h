@@ -160,8 +160,8 @@ int np_emulate(const struct np_emulation *emulation, void *ucontext);
  * is the instruction's address for the program; `pushed` is the number of words by which the stack is deeper than
  * at a fault of the original. Not 0: the thread continues with the state in `ucontext`. */
 typedef int (*np_fault_hook)(i32 signal, void *ucontext, u64 original, u64 pushed);
-/* np_image.event_hook: called for a SIGTRAP that a perf event has raised (si_code TRAP_PERF; with TRAP_BRKPT
- * perhaps, or it was int1), with its siginfo. `original` is the original address of the place where the thread
+/* np_image.event_hook: called with the siginfo of a SIGTRAP that a perf event has raised (si_code TRAP_PERF) or may
+ * have raised (TRAP_BRKPT, which int1 raises, too). `original` is the original address of the place where the thread
  * continues, if it is known. Not 0: the event was the library's, and the thread continues with the state in
  * `ucontext`. */
 typedef int (*np_event_hook)(const void *siginfo, void *ucontext, u64 original, u64 pushed);

@@ -103,7 +103,7 @@ fn compare(form: Form, program: &Path, script: &str, options: &[&str], modules: 
         .collect();
     assert_eq!(stdout, right.stdout, "{}", traced.finished.stderr);
     assert!(!right.stdout.is_empty());
-    // The program's own stderr is what both runs share there.
+    // Each line of the program's own stderr must be on stderr in both runs.
     for line in right.stderr.lines() {
         assert!(
             traced.finished.stderr.contains(line),
