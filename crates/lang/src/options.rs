@@ -90,7 +90,7 @@ pub enum Encoding {
 }
 
 /// Whether names of C++ and Rust are shown as in their sources. Descriptions match both forms.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Demangle {
     /// In stacks and wherever an address is printed. The function of a probe is shown as its
     /// description matched it.

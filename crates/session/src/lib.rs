@@ -9,6 +9,7 @@
 //! | `names`, `probes` | what the descriptions match in the modules ([`nanoprobe_text::modules`]) |
 //! | `perf_map`, `made_code` | code that the target makes at run time: with names, and without |
 //! | `statics`, `semaphores` | static probes, their operands, and the words that say that they are enabled |
+//! | `kept_files` | what is known of files, for the other processes of a run |
 //! | `debug`, `types`, `inlined` | what debug information says: types, lines, inlined copies |
 //! | `enable` | clauses at probes, their handlers |
 //! | `layout` | what lies where in the arena, and how much of it there is |
@@ -45,6 +46,7 @@ mod interpreted;
 mod interpreter_world;
 pub mod interrupt;
 mod javascript;
+mod kept_files;
 mod layout;
 mod lost_pages;
 mod made_code;

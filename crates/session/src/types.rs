@@ -10,8 +10,8 @@
 //! first, then in its libraries in the order in which they were mapped. The process may come before both: ``
 //! pid123`request ``.
 
-use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::rc::Rc;
 
 use nanoprobe_lang::glob;
 use nanoprobe_lang::options::Demangle;
@@ -24,11 +24,11 @@ use nanoprobe_text::modules::{is_whole, modules_of};
 use nanoprobe_types::{DebugInfo, Inlined, Kind, Problem, at_entry};
 
 use crate::acquire::Acquired;
-use crate::debug::debug_info;
+use crate::debug::{debug_info, inlined_copies};
 use crate::error::SessionError;
 use crate::function_arguments::{arguments_of, unknown};
 use crate::goroutines;
-use crate::probes::{Line, answers_to, is_target_provider, matching_name, means_inlined, named_process};
+use crate::probes::{Line, is_target_provider, matching_name, means_inlined, named_process};
 use crate::statics::{arguments_at, has_provider, may_be_static};
 
 /// The most functions whose parameters are compared for one clause.
@@ -210,14 +210,11 @@ impl TracedProgram {
     }
 
     /// The functions whose inlined copies a probe matches; a module that cannot be read has none.
-    fn inlined(&self, module: &Module, probe: &ProbeDescription) -> Vec<Inlined> {
-        if !means_inlined(probe) {
-            return Vec::new();
+    fn inlined(&self, module: &Module, probe: &ProbeDescription) -> Rc<Vec<Inlined>> {
+        match means_inlined(probe) {
+            true => inlined_copies(module, &probe.function, Demangle::Auto),
+            false => Rc::default(),
         }
-        let answers = |name: &str| answers_to(name, &probe.function, Demangle::Auto).map(Cow::into_owned);
-        let wanted = glob::literal(&probe.function).unwrap_or_default();
-        let found = debug_info(module).and_then(|info| info.inlined(&wanted, answers));
-        found.unwrap_or_default()
     }
 }
 
@@ -315,7 +312,7 @@ impl Target for TracedProgram {
                     };
                     take(arguments_of(module, function, &probe.name)?, &name)?;
                 }
-                for inlined in self.inlined(module, probe) {
+                for inlined in &*self.inlined(module, probe) {
                     let mut arguments = at_entry(&inlined.signature);
                     for argument in &mut arguments {
                         if let ArgumentPlace::Stack(_) = argument.place {

@@ -9,8 +9,10 @@ pub struct FileIdentity {
     pub device: u64,
     pub inode: u64,
     pub bytes: u64,
-    /// The time of the last write: seconds, nanoseconds.
+    /// The time of the last write: seconds, nanoseconds. The owner can set it.
     pub written: (i64, i64),
+    /// The time of the last change, also of other properties of the inode. Nobody can set it.
+    pub changed: (i64, i64),
 }
 
 impl FileIdentity {
@@ -21,6 +23,16 @@ impl FileIdentity {
             inode: metadata.ino(),
             bytes: metadata.size(),
             written: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
         }
+    }
+
+    /// Whether an open file, which had the other identity before, seems to have the same contents. A new name or other
+    /// permissions change no contents.
+    pub fn has_contents_of(&self, before: &FileIdentity) -> bool {
+        FileIdentity {
+            changed: before.changed,
+            ..*self
+        } == *before
     }
 }

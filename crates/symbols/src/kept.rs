@@ -38,7 +38,7 @@ impl Kept {
     /// The bytes of a range, if the file is unchanged since it was opened.
     pub fn read(&self, range: Range<u64>) -> Option<Vec<u8>> {
         let bytes = read(self.file.as_ref()?, range)?;
-        (self.now() == Some(self.identity)).then_some(bytes)
+        self.now()?.has_contents_of(&self.identity).then_some(bytes)
     }
 
     /// What the descriptor shows now.

@@ -51,15 +51,23 @@ pub struct Module {
     full_symbols: bool,
     /// The place of functions' language-specific data areas; `None`: no function has one.
     landing_pads: Option<Range<u64>>,
-    /// See [`Module::code_pointers`]: computed on first use.
+    answers: Arc<Answers>,
+}
+
+/// What is computed on first use. Copies of the module share it.
+#[derive(Debug, Default)]
+struct Answers {
+    /// See [`Module::code_pointers`].
     pointers: OnceLock<Vec<u64>>,
     /// The addresses of static probes, ascending.
     static_sites: OnceLock<Vec<u64>>,
     restartable: OnceLock<Sequences>,
     /// The address of Go's `runtime.deferreturn`.
     deferreturn: OnceLock<Option<u64>>,
-    /// The module's variables by address: computed on first use.
+    /// The module's variables by address.
     objects: OnceLock<Vec<objects::DataObject>>,
+    /// See [`Module::ranges_once`].
+    ranges: [OnceLock<Vec<(u64, u64)>>; 2],
 }
 
 impl Module {
@@ -101,11 +109,7 @@ impl Module {
             go,
             full_symbols,
             landing_pads,
-            pointers: OnceLock::new(),
-            static_sites: OnceLock::new(),
-            restartable: OnceLock::new(),
-            deferreturn: OnceLock::new(),
-            objects: OnceLock::new(),
+            answers: Arc::default(),
         })
     }
 
@@ -178,10 +182,8 @@ impl Module {
         let of_whole = self.elf.with_image(self.elf.image().unread()).into_owned();
         self.elf.executable = left;
         self.found = Arc::new(Found::of_part(self.found, of_whole));
-        // Any pointers so far were found in the whole module, so they are found anew.
-        self.pointers = OnceLock::new();
-        self.restartable = OnceLock::new();
-        self.deferreturn = OnceLock::new();
+        // Any answers so far are about the whole module, so they are found anew.
+        self.answers = Arc::default();
         self
     }
 

@@ -3,7 +3,7 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `modules`, `mapped` | the mapped images, and the files that they show |
+//! | `modules`, `mapped`, `keeper` | the mapped images, and the files that they show |
 //! | `code`, `decoded`, `image` | their functions, decoded, and the surroundings of each |
 //! | `ahead` | the work of a second processor meanwhile |
 //! | `planning` | functions with points become runs, runs become patches with their detours |
@@ -24,6 +24,7 @@ pub mod code;
 mod decoded;
 pub mod groups;
 mod image;
+mod keeper;
 pub mod live;
 mod mapped;
 pub mod modules;
@@ -41,6 +42,7 @@ pub mod together;
 
 pub use ahead::{Ahead, in_halves, read_functions};
 pub use image::Image;
+pub use keeper::{Keeper, Read};
 pub use origins::{origins, origins_of, redirects};
 pub use patch::Patch;
 pub use regions::{NearMemory, map_missing, without};

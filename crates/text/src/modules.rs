@@ -15,6 +15,7 @@ use nanoprobe_symbols::{AddressRange, Bias, FileIdentity, FileOffset, ImageAddre
 use nanoprobe_target::{Image, Map, MappingKind, Memory, Process, ProcessId};
 
 use crate::ahead::shared_out;
+use crate::keeper::{Keeper, Read};
 use crate::mapped;
 
 /// The modules of one process, in the order in which they were found.
@@ -30,6 +31,8 @@ pub struct Modules {
     is_full: bool,
     /// Whether these are the modules of this process itself.
     are_own: bool,
+    /// Who knows the files that other processes map.
+    keeper: Option<Arc<dyn Keeper>>,
 }
 
 /// The place of a module in memory.
@@ -130,6 +133,14 @@ impl Modules {
     pub fn of_self() -> Modules {
         Modules {
             are_own: true,
+            ..Modules::default()
+        }
+    }
+
+    /// No modules yet. Files that the keeper knows are not read.
+    pub fn kept_by(keeper: Arc<dyn Keeper>) -> Modules {
+        Modules {
+            keeper: Some(keeper),
             ..Modules::default()
         }
     }
@@ -360,8 +371,8 @@ fn is_part(image: &Image, images: &[Image]) -> bool {
 }
 
 impl Modules {
-    /// Reads the file that an image shows; `None` for a file that is no program, although it is mapped executable. The
-    /// module of an image's file.
+    /// The module of the file that an image shows; `None` for a file that is no program, although it is mapped
+    /// executable.
     fn read(&self, pid: ProcessId, image: &Image, memory: &Memory) -> Result<Option<Module>, String> {
         let (path, deleted) = match image.kind() {
             Some(MappingKind::Vdso) => return read_vdso(image, memory).map(Some),
@@ -374,14 +385,19 @@ impl Modules {
         if let Some(known) = identity.and_then(|identity| self.known_of(identity, path)) {
             return Ok(Some(known.clone().with_root(&root)));
         }
-        match self.module_of(file, &root, path) {
-            Ok(module) => Ok(Some(module)),
+        let read = |file| self.module_of(file, &root, path);
+        let module = match &self.keeper {
+            Some(keeper) => keeper.module(file, path, pid, &read),
+            None => read(file),
+        };
+        match module {
+            Ok(module) => Ok(Some(module.with_root(&root))),
             Err(nanoprobe_symbols::Error::NotElf { .. } | nanoprobe_symbols::Error::NotLoadable { .. }) => Ok(None),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    fn module_of(&self, file: File, root: &Path, path: &Path) -> Result<Module, nanoprobe_symbols::Error> {
+    fn module_of(&self, file: File, root: &Path, path: &Path) -> Read {
         if self.are_own {
             return files::module_of_self(file, Path::new("/proc/self/root"), path);
         }

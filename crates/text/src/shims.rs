@@ -26,9 +26,24 @@ const DISTANCE_MAX: usize = 64;
 /// All places of a module. `executes`: also those of execve and execveat.
 pub fn find(module: &Module, executes: bool) -> Vec<Replacement> {
     let calls: &[u32] = if executes { &CALLS_AND_EXECS } else { &CALLS };
-    let mut shims = Vec::new();
+    let in_code = |range: &(u64, u64)| -> Vec<Replacement> {
+        let map = decoded(module, ImageAddress(range.0), ImageAddress(range.1));
+        map.iter().flat_map(|map| Replacement::find(map, calls)).collect()
+    };
+    // The search takes longer than all else. Its answer is the same in each process that maps the file.
+    let search = || {
+        let mut ranges = candidate_ranges(module, calls);
+        ranges.retain(|range| !in_code(range).is_empty());
+        ranges
+    };
+    module.ranges_once(executes, search).iter().flat_map(in_code).collect()
+}
+
+/// The code around all places of a module that look like a `syscall` of interest.
+fn candidate_ranges(module: &Module, calls: &[u32]) -> Vec<(u64, u64)> {
+    let mut found = Vec::new();
     if module.kind() == ModuleKind::Vdso {
-        return shims;
+        return found;
     }
     for range in module.executable_ranges() {
         let size = range.end.0.saturating_sub(range.start.0);
@@ -46,12 +61,9 @@ pub fn find(module: &Module, executes: bool) -> Vec<Replacement> {
                 .map(|extent| (extent.start.0, extent.end.0))
                 .or_else(|| Some((address(load?), address(call + SYSCALL.len()))))
         });
-        for (start, end) in gather::<BTreeMap<u64, u64>, _>(extents) {
-            let map = decoded(module, ImageAddress(start), ImageAddress(end));
-            shims.extend(map.iter().flat_map(|map| Replacement::find(map, calls)));
-        }
+        found.extend(gather::<BTreeMap<u64, u64>, _>(extents));
     }
-    shims
+    found
 }
 
 /// Places that look like a `syscall` of interest, each with the place at which its number is loaded, if that can be

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nanoprobe_tests::LIMIT;
 use nanoprobe_tests::left_out::need_command;
 use nanoprobe_tests::program::{copy_program, program};
 use nanoprobe_tests::results::table;
@@ -197,6 +199,84 @@ fn a_set_user_id_program_is_left_alone_and_told() {
     );
 }
 
+/// Waits until a further change of a file would show a later time: only then the tracer keeps what it knows of it.
+fn wait_until_settled(path: &Path) {
+    use std::os::unix::fs::MetadataExt as _;
+    let deadline = Instant::now() + LIMIT;
+    let is_settled = || {
+        let changed = std::fs::metadata(path).expect("a file").ctime();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();
+        now as i64 > changed + 3
+    };
+    while !is_settled() {
+        assert!(
+            Instant::now() < deadline,
+            "the clock does not pass the file's last change"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The numbers of mapped files that were read, and that were known from another process.
+fn mapped_files(stderr: &str) -> (u64, u64) {
+    let line = stderr
+        .lines()
+        .find_map(|line| line.strip_prefix("nanoprobe: mapped files: "));
+    let line = line.unwrap_or_else(|| panic!("no counts of files: {stderr}"));
+    let mut numbers = line.split_whitespace().filter_map(|word| word.parse().ok());
+    numbers.next().zip(numbers.next()).expect("two numbers")
+}
+
+#[test]
+fn a_file_is_read_once_for_all_programs_that_map_it() {
+    let program = program("executes.c");
+    wait_until_settled(&program);
+    let traced = following("follow=all")
+        .argument("-v")
+        .clause(BY_PROCESS)
+        .command(&program, "spawn 6 10")
+        .run()
+        .success();
+    assert_eq!(table(&traced.results), said_by_processes(&traced.finished.stdout));
+    let (read, known) = mapped_files(&traced.finished.stderr);
+    assert!(read >= 2 && known == 6 * read, "{}", traced.finished.stderr);
+}
+
+/// Two programs with functions at other places, one after the other in the same file: inode, length and the time of
+/// the last write are the same.
+#[test]
+fn a_program_that_was_replaced_is_planned_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, script) = (folder.path().join("replaced"), folder.path().join("script"));
+    copy_program(&program("executes.c"), &file);
+    let text = format!(
+        "#!/bin/sh
+        alike() {{ truncate -s 1000000 $1; touch -d @1000000000 $1; }}
+        alike {file}
+        settle() {{ while [ $(date +%s) -le $(($(stat -c %Z {file}) + 3)) ]; do sleep 0.1; done; }}
+        settle
+        {file} call 10
+        {file} call 20
+        cat {other} > {file}
+        alike {file}
+        settle
+        {file} fork 2 30
+        {file} fork 2 40
+        ",
+        file = file.display(),
+        other = program("tree.c").display()
+    );
+    std::fs::write(&script, text).expect("a script");
+    let traced = following("follow=all")
+        .clause("pid$target:replaced:called:entry { @[pid] = count(); }")
+        .command(Path::new("/bin/sh"), &script.display().to_string())
+        .run()
+        .success();
+    let said = said_by_processes(&traced.finished.stdout);
+    assert_eq!(said.len(), 8, "{}", traced.finished.stdout);
+    assert_eq!(table(&traced.results), said, "{}", traced.finished.stderr);
+}
+
 /// The tracer is killed while programs come and go: they run on.
 #[test]
 fn programs_of_a_killed_tracer_run_on() {
@@ -204,7 +284,7 @@ fn programs_of_a_killed_tracer_run_on() {
         let mut target = start_waiting(&program("executes.c"), "spawn 30 1000");
         let tracing = following("follow=all").clause(BY_PROCESS).trace(target.pid());
         target.go();
-        std::thread::sleep(std::time::Duration::from_millis(pause));
+        std::thread::sleep(Duration::from_millis(pause));
         tracing.running.signal(Signal::SIGKILL);
         tracing.finish();
         let finished = target.finish().success();

@@ -350,6 +350,10 @@ impl<'a> Trace<'a> {
         let Some(mut members) = self.members.take() else {
             return Ok(0);
         };
+        let (read, reused) = first.compiled().file_counts();
+        self.verbose(format_args!(
+            "mapped files: {read} read, {reused} known from another process"
+        ));
         if !self.is_set {
             members.note_matches(first);
         }

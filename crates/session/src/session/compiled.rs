@@ -1,6 +1,7 @@
 //! A program, and what follows from it and its options alone.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use nanoprobe_lang::Program;
 use nanoprobe_lang::layout::{Limits, RecordLayout, Storage, record_layout};
@@ -9,6 +10,7 @@ use nanoprobe_lang::program::ProbeDescription;
 use nanoprobe_patch::Tactic;
 
 use crate::error::SessionError;
+use crate::kept_files::KeptFiles;
 use crate::layout::ArenaLayout;
 use crate::probes::named_process;
 
@@ -24,6 +26,8 @@ pub struct Compiled {
     pub(super) tactic: Option<Tactic>,
     /// The processes that its descriptions may name.
     pids: Vec<i32>,
+    /// What is known of the files that these processes map.
+    pub(super) files: Arc<KeptFiles>,
 }
 
 impl Compiled {
@@ -57,6 +61,7 @@ impl Compiled {
             storage,
             layout,
             records,
+            files: Arc::default(),
         }))
     }
 
@@ -69,6 +74,11 @@ impl Compiled {
     /// The D program.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// How many mapped files were read, and how many more were known from another process.
+    pub fn file_counts(&self) -> (u64, u64) {
+        self.files.counts()
     }
 
     /// Its options.

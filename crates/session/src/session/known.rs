@@ -100,7 +100,7 @@ impl Known {
             },
             process,
             role,
-            modules: Modules::default(),
+            modules: Modules::kept_by(compiled.files.clone()),
             shims: BTreeMap::new(),
             loaded: false,
             perf_map: RefCell::new(perf_map),

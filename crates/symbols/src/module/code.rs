@@ -61,7 +61,7 @@ impl Module {
             self.frames().with_descriptions(&self.elf, frames, &mut pads);
             found = pads.found;
         }
-        let sites = self.static_sites.get_or_init(|| {
+        let sites = self.answers.static_sites.get_or_init(|| {
             let mut sites: Vec<u64> = self.static_probes().iter().map(|probe| probe.address.0).collect();
             sites.sort_unstable();
             sites
@@ -84,7 +84,7 @@ impl Module {
                 .find(|function| &*function.name == "runtime.deferreturn")
         };
         let address = || self.linkage.go.then(look).flatten().map(|function| function.address.0);
-        let Some(deferreturn) = self.deferreturn.get_or_init(address) else {
+        let Some(deferreturn) = self.answers.deferreturn.get_or_init(address) else {
             return;
         };
         let code = self.elf.at_address(range.start.0, range.len()).unwrap_or_default();
@@ -101,17 +101,26 @@ impl Module {
     /// The restartable sequences with a part in a range: a byte of the sequence, the byte before it, the signature,
     /// or the abort address after the signature.
     pub fn restartable_in(&self, range: AddressRange) -> Vec<RestartableSequence> {
-        self.restartable
+        self.answers
+            .restartable
             .get_or_init(|| Sequences::of(&self.elf))
             .touching(range)
     }
 
     /// The addresses in `range`, which is code, to which pointers in the module's data lead.
     pub fn code_pointers(&self, range: AddressRange) -> Vec<ImageAddress> {
-        let all = self.pointers.get_or_init(|| pointers::find(&self.elf));
+        let all = self.answers.pointers.get_or_init(|| pointers::find(&self.elf));
         let first = all.partition_point(|address| *address < range.start.0);
         let inside = all.iter().skip(first).take_while(|address| **address < range.end.0);
         inside.copied().map(ImageAddress).collect()
+    }
+
+    /// Ranges of the module's code that a caller searches once: the answer to one of two questions. All copies of the
+    /// module have the first answer, so it must follow from the module's code alone, and not from its bias.
+    pub fn ranges_once(&self, question: bool, search: impl FnOnce() -> Vec<(u64, u64)>) -> &[(u64, u64)] {
+        let [no, yes] = &self.answers.ranges;
+        let answer = if question { yes } else { no };
+        answer.get_or_init(search)
     }
 
     /// The ranges of instructions: the executable sections, sorted and disjoint.

@@ -20,7 +20,7 @@ impl Module {
     /// The data symbol that holds an address, and the address's distance from its start. Only a symbol with a size
     /// holds addresses. The symbols are those of the module's own file.
     pub fn object_at(&self, address: ImageAddress) -> Option<(&str, u64)> {
-        let objects = self.objects.get_or_init(|| objects(&self.elf));
+        let objects = self.answers.objects.get_or_init(|| objects(&self.elf));
         let before = objects.partition_point(|object| object.start <= address.0);
         let object = objects.get(before.checked_sub(1)?)?;
         let offset = address.0.checked_sub(object.start)?;

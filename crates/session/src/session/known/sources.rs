@@ -13,7 +13,7 @@ use nanoprobe_text::code::extent_around;
 use nanoprobe_types::NoLine;
 
 use super::Known;
-use crate::debug::debug_info;
+use crate::debug::{debug_info, inlined_copies};
 use crate::error::SessionError;
 use crate::inlined;
 use crate::names::{NO_FUNCTION, NameError, Reason};
@@ -90,13 +90,10 @@ impl Known {
             if !means(description, module) {
                 continue;
             }
-            let answers = |name: &str| answers_to(name, &description.function, demangle).map(Cow::into_owned);
-            // Without debug information, or with damaged one, no copies are known.
-            let wanted = glob::literal(&description.function).unwrap_or_default();
-            let functions = debug_info(module).and_then(|info| info.inlined(&wanted, answers));
+            let functions = inlined_copies(module, &description.function, demangle);
             let copies = inlined::Copies::of(module);
             let mut by_name: BTreeMap<String, Vec<_>> = BTreeMap::new();
-            for function in functions.unwrap_or_default() {
+            for function in &*functions {
                 let sites = function.copies.iter().filter_map(|copy| {
                     let address = ImageAddress(copy.address);
                     extent_around(module, address)?;
