@@ -208,7 +208,8 @@ pub fn answers_to<'a>(name: &'a str, pattern: &str, demangle: Demangle) -> Optio
 /// Whether a mangled name may demangle to the pattern. A program has a hundred thousand mangled names, and
 /// demangling all of them is slow. Where the pattern consists of identifiers only, the last one, the function's own
 /// name, appears in the mangled name, too. The exceptions are the classes of std that have an abbreviation, whose
-/// constructors bear their names.
+/// constructors bear their names. A pattern that begins with `_Z` means the linker's spelling: no word that a
+/// demangler adds begins so.
 fn may_be_written(mangled: &str, pattern: &str) -> bool {
     const ABBREVIATED: [&str; 9] = [
         "allocator",
@@ -221,9 +222,33 @@ fn may_be_written(mangled: &str, pattern: &str) -> bool {
         "ostream",
         "string",
     ];
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':';
+    let begins = pattern.split(['*', '?', '[', '\\']).next().unwrap_or_default();
+    if begins.starts_with("_Z") && !mangled.get(2..).is_some_and(|rest| rest.contains(begins)) {
+        return false;
+    }
+    if !is_of_identifiers(pattern) {
+        return true;
+    }
     let own = pattern.rsplit("::").next().unwrap_or_default();
-    mangled.contains(own) || !pattern.bytes().all(is_plain) || ABBREVIATED.contains(&own)
+    let parts = own.split('[').map(|part| part.rsplit(']').next().unwrap_or_default());
+    // Matching a pattern anywhere in a name is slow, too.
+    let is_there = parts
+        .max_by_key(|part| part.len())
+        .is_some_and(|part| mangled.contains(part));
+    is_there && glob::matches(&format!("*{own}*"), mangled) || ABBREVIATED.iter().any(|name| glob::matches(own, name))
+}
+
+/// Whether a pattern matches identifiers with `::` between them only: it has no wildcard but sets of their characters.
+fn is_of_identifiers(pattern: &str) -> bool {
+    let mut is_in_set = false;
+    pattern.bytes().all(|byte| match byte {
+        b'[' | b']' if is_in_set == (byte == b']') => {
+            is_in_set = byte == b'[';
+            true
+        }
+        b':' => !is_in_set,
+        _ => byte.is_ascii_alphanumeric() || byte == b'_',
+    })
 }
 
 fn answers_as_it_is<'a>(name: &'a str, pattern: &str, demangle: Demangle) -> Option<Cow<'a, str>> {
@@ -281,10 +306,56 @@ mod tests {
                 answers_to(mangled, &format!("*{last}"), Demangle::Auto).is_some(),
                 "{mangled} {last}"
             );
+            // A set of one letter is the letter.
+            let sets: String = (last.chars())
+                .map(|letter| match letter.is_ascii_alphanumeric() {
+                    true => format!("[{letter}]"),
+                    false => letter.to_string(),
+                })
+                .collect();
+            assert!(
+                answers_to(mangled, &format!("*{sets}"), Demangle::Auto).is_some()
+                    && (*last != *read || answers_to(mangled, &sets, Demangle::Auto).is_some()),
+                "{mangled} {sets}"
+            );
             for other in ["uv_ru", "shapes::Circle::are", "other::string", "put", "Thing"] {
                 let wrong = answers_to(mangled, other, Demangle::Auto);
                 assert!(wrong.is_none() || *read == *other, "{mangled} {other}");
             }
+        }
+    }
+
+    /// Patterns that need no demangling: the linker's spelling, and sets of letters.
+    #[test]
+    fn few_names_are_demangled_for_a_pattern_of_letters() {
+        let may = |pattern: &str| {
+            let names = [
+                "_Znwm",
+                "_ZnwmPv",
+                "_ZN2je4areaEv",
+                "_ZNSaIcEC2Ev",
+                "_ZN1a3_ZnEv",
+                "_Z9je_mallocm",
+            ];
+            names.map(|name| may_be_written(name, pattern))
+        };
+        assert_eq!(may("_Zn[wa]mSt*"), [false, false, false, false, true, false]);
+        assert_eq!(may("_Znwm"), [false; 6]);
+        assert_eq!(may("[jmt][eic]_[mcv]alloc"), [false, false, false, false, false, true]);
+        assert_eq!(may("ns::[abc]rea"), [false, false, true, false, false, false]);
+        // The constructor of a class that is abbreviated does not bear its name.
+        assert_eq!(may("alloc[aeiou]tor"), [true; 6]);
+        // These may match anything.
+        for pattern in [
+            "[!x]lloc",
+            "[a-z]lloc",
+            "?lloc",
+            "*lloc",
+            "[]x]lloc",
+            "operator new",
+            "\\_Z",
+        ] {
+            assert_eq!(may(pattern), [true; 6], "{pattern}");
         }
     }
 }
