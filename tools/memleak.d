@@ -49,6 +49,12 @@ self int64_t size;
 self int64_t slot;
 self uint64_t stack;
 
+/* What a probe has done: +1 or -1 blocks of so many bytes, allocated by this stack. */
+this int64_t block;
+this int64_t blocks;
+this int64_t bytes;
+this uint64_t by;
+
 BEGIN
 {
 	began = timestamp;
@@ -72,435 +78,162 @@ pid$target:$2:return
 	self->outer = 0;
 }
 
-pid$target:$1:malloc:entry,
-pid$target:$1:je_malloc:entry,
-pid$target:$1:mi_malloc:entry,
-pid$target:$1:tc_malloc:entry,
-pid$target:$1:valloc:entry,
-pid$target:$1:je_valloc:entry,
-pid$target:$1:mi_valloc:entry,
-pid$target:$1:tc_valloc:entry,
-pid$target:$1:pvalloc:entry,
-pid$target:$1:je_pvalloc:entry,
-pid$target:$1:mi_pvalloc:entry,
-pid$target:$1:tc_pvalloc:entry,
-pid$target:$1:_Znwm:entry,
-pid$target:$1:_Znam:entry,
-pid$target:$1:_ZnwmSt11align_val_t:entry,
-pid$target:$1:_ZnamSt11align_val_t:entry,
-pid$target:$1:_ZnwmRKSt9nothrow_t:entry,
-pid$target:$1:_ZnamRKSt9nothrow_t:entry,
-pid$target:$1:_ZnwmSt11align_val_tRKSt9nothrow_t:entry,
-pid$target:$1:_ZnamSt11align_val_tRKSt9nothrow_t:entry,
-pid$target:$1:calloc:entry,
-pid$target:$1:je_calloc:entry,
-pid$target:$1:mi_calloc:entry,
-pid$target:$1:tc_calloc:entry,
-pid$target:$1:realloc:entry,
-pid$target:$1:je_realloc:entry,
-pid$target:$1:mi_realloc:entry,
-pid$target:$1:tc_realloc:entry,
-pid$target:$1:aligned_alloc:entry,
-pid$target:$1:je_aligned_alloc:entry,
-pid$target:$1:mi_aligned_alloc:entry,
-pid$target:$1:tc_aligned_alloc:entry,
-pid$target:$1:memalign:entry,
-pid$target:$1:je_memalign:entry,
-pid$target:$1:mi_memalign:entry,
-pid$target:$1:tc_memalign:entry,
-pid$target:$1:posix_memalign:entry,
-pid$target:$1:je_posix_memalign:entry,
-pid$target:$1:mi_posix_memalign:entry,
-pid$target:$1:tc_posix_memalign:entry
+/*
+ * How much a call asks for. Names with je_, mi_ and tc_ are those of jemalloc, mimalloc and tcmalloc.
+ * _Zn[wa]m and _Zd[la]Pv are C++'s operators; _ZnwmPv, which allocates nothing, is none of them.
+ */
+pid$target:$1:[mv]alloc:entry, pid$target:$1:[jmt][eic]_[mv]alloc:entry,
+pid$target:$1:pvalloc:entry, pid$target:$1:[jmt][eic]_pvalloc:entry,
+pid$target:$1:_Zn[wa]m:entry, pid$target:$1:_Zn[wa]mSt*:entry, pid$target:$1:_Zn[wa]mRKSt*:entry
 {
-	self->depth = !self->frame || uregs[R_RSP] >= self->frame ? 1 : 2;
-	self->frame = self->depth == 1 ? uregs[R_RSP] : self->frame;
-	self->old = self->depth == 1 ? 0 : self->old;
-	this->walks = self->depth == 1 && !(self->outer && uregs[R_RSP] <= self->outer) ? 1 : this->walks;
+	this->asks = 1;
+	this->size = arg0;
+}
+
+pid$target:$1:calloc:entry, pid$target:$1:[jmt][eic]_calloc:entry
+{
+	this->asks = 1;
+	this->size = arg0 * arg1;
+}
+
+pid$target:$1:realloc:entry, pid$target:$1:[jmt][eic]_realloc:entry,
+pid$target:$1:aligned_alloc:entry, pid$target:$1:[jmt][eic]_aligned_alloc:entry,
+pid$target:$1:memalign:entry, pid$target:$1:[jmt][eic]_memalign:entry
+{
+	this->asks = 1;
+	this->size = arg1;
+}
+
+pid$target:$1:posix_memalign:entry, pid$target:$1:[jmt][eic]_posix_memalign:entry
+{
+	this->asks = 1;
+	this->size = arg2;
 }
 
 pid$target:$2:entry,
-pid$target:$1:malloc:entry,
-pid$target:$1:je_malloc:entry,
-pid$target:$1:mi_malloc:entry,
-pid$target:$1:tc_malloc:entry,
-pid$target:$1:valloc:entry,
-pid$target:$1:je_valloc:entry,
-pid$target:$1:mi_valloc:entry,
-pid$target:$1:tc_valloc:entry,
-pid$target:$1:pvalloc:entry,
-pid$target:$1:je_pvalloc:entry,
-pid$target:$1:mi_pvalloc:entry,
-pid$target:$1:tc_pvalloc:entry,
-pid$target:$1:_Znwm:entry,
-pid$target:$1:_Znam:entry,
-pid$target:$1:_ZnwmSt11align_val_t:entry,
-pid$target:$1:_ZnamSt11align_val_t:entry,
-pid$target:$1:_ZnwmRKSt9nothrow_t:entry,
-pid$target:$1:_ZnamRKSt9nothrow_t:entry,
-pid$target:$1:_ZnwmSt11align_val_tRKSt9nothrow_t:entry,
-pid$target:$1:_ZnamSt11align_val_tRKSt9nothrow_t:entry,
-pid$target:$1:calloc:entry,
-pid$target:$1:je_calloc:entry,
-pid$target:$1:mi_calloc:entry,
-pid$target:$1:tc_calloc:entry,
-pid$target:$1:realloc:entry,
-pid$target:$1:je_realloc:entry,
-pid$target:$1:mi_realloc:entry,
-pid$target:$1:tc_realloc:entry,
-pid$target:$1:aligned_alloc:entry,
-pid$target:$1:je_aligned_alloc:entry,
-pid$target:$1:mi_aligned_alloc:entry,
-pid$target:$1:tc_aligned_alloc:entry,
-pid$target:$1:memalign:entry,
-pid$target:$1:je_memalign:entry,
-pid$target:$1:mi_memalign:entry,
-pid$target:$1:tc_memalign:entry,
-pid$target:$1:posix_memalign:entry,
-pid$target:$1:je_posix_memalign:entry,
-pid$target:$1:mi_posix_memalign:entry,
-pid$target:$1:tc_posix_memalign:entry
-/this->walks/
+pid$target:$1:[mcv]alloc:entry, pid$target:$1:[jmt][eic]_[mcv]alloc:entry,
+pid$target:$1:pvalloc:entry, pid$target:$1:[jmt][eic]_pvalloc:entry,
+pid$target:$1:realloc:entry, pid$target:$1:[jmt][eic]_realloc:entry,
+pid$target:$1:aligned_alloc:entry, pid$target:$1:[jmt][eic]_aligned_alloc:entry,
+pid$target:$1:memalign:entry, pid$target:$1:[jmt][eic]_memalign:entry,
+pid$target:$1:posix_memalign:entry, pid$target:$1:[jmt][eic]_posix_memalign:entry,
+pid$target:$1:_Zn[wa]m:entry, pid$target:$1:_Zn[wa]mSt*:entry, pid$target:$1:_Zn[wa]mRKSt*:entry
 {
-	this->walks = 0;
-	this->a = uframe(1);
-	this->b = uframe(2);
-	this->c = uframe(3);
-	this->d = uframe(4);
-	self->stack = ((this->a * 6364136223846793005 + this->b) * 6364136223846793005 + this->c) * 6364136223846793005 + this->d;
+	if (this->asks) {
+		this->asks = 0;
+		self->depth = !self->frame || uregs[R_RSP] >= self->frame ? 1 : 2;
+		if (self->depth == 1) {
+			self->frame = uregs[R_RSP];
+			self->size = this->size;
+			self->old = 0;
+			self->slot = 0;
+			this->walks = self->outer && uregs[R_RSP] <= self->outer ? this->walks : 1;
+		}
+	}
+	if (this->walks) {
+		this->walks = 0;
+		this->a = uframe(1);
+		this->b = uframe(2);
+		this->c = uframe(3);
+		this->d = uframe(4);
+		self->stack = ((this->a * 6364136223846793005 + this->b) * 6364136223846793005 + this->c) * 6364136223846793005 + this->d;
+		if (this->a && !first[self->stack]) {
+			second[self->stack] = this->b;
+			third[self->stack] = this->c;
+			fourth[self->stack] = this->d;
+			first[self->stack] = this->a;
+		}
+	}
 }
 
-pid$target:$2:entry,
-pid$target:$1:malloc:entry,
-pid$target:$1:je_malloc:entry,
-pid$target:$1:mi_malloc:entry,
-pid$target:$1:tc_malloc:entry,
-pid$target:$1:valloc:entry,
-pid$target:$1:je_valloc:entry,
-pid$target:$1:mi_valloc:entry,
-pid$target:$1:tc_valloc:entry,
-pid$target:$1:pvalloc:entry,
-pid$target:$1:je_pvalloc:entry,
-pid$target:$1:mi_pvalloc:entry,
-pid$target:$1:tc_pvalloc:entry,
-pid$target:$1:_Znwm:entry,
-pid$target:$1:_Znam:entry,
-pid$target:$1:_ZnwmSt11align_val_t:entry,
-pid$target:$1:_ZnamSt11align_val_t:entry,
-pid$target:$1:_ZnwmRKSt9nothrow_t:entry,
-pid$target:$1:_ZnamRKSt9nothrow_t:entry,
-pid$target:$1:_ZnwmSt11align_val_tRKSt9nothrow_t:entry,
-pid$target:$1:_ZnamSt11align_val_tRKSt9nothrow_t:entry,
-pid$target:$1:calloc:entry,
-pid$target:$1:je_calloc:entry,
-pid$target:$1:mi_calloc:entry,
-pid$target:$1:tc_calloc:entry,
-pid$target:$1:realloc:entry,
-pid$target:$1:je_realloc:entry,
-pid$target:$1:mi_realloc:entry,
-pid$target:$1:tc_realloc:entry,
-pid$target:$1:aligned_alloc:entry,
-pid$target:$1:je_aligned_alloc:entry,
-pid$target:$1:mi_aligned_alloc:entry,
-pid$target:$1:tc_aligned_alloc:entry,
-pid$target:$1:memalign:entry,
-pid$target:$1:je_memalign:entry,
-pid$target:$1:mi_memalign:entry,
-pid$target:$1:tc_memalign:entry,
-pid$target:$1:posix_memalign:entry,
-pid$target:$1:je_posix_memalign:entry,
-pid$target:$1:mi_posix_memalign:entry,
-pid$target:$1:tc_posix_memalign:entry
-/this->a && !first[self->stack]/
-{
-	second[self->stack] = this->b;
-	third[self->stack] = this->c;
-	fourth[self->stack] = this->d;
-	first[self->stack] = this->a;
-}
-
-pid$target:$1:malloc:entry,
-pid$target:$1:je_malloc:entry,
-pid$target:$1:mi_malloc:entry,
-pid$target:$1:tc_malloc:entry,
-pid$target:$1:valloc:entry,
-pid$target:$1:je_valloc:entry,
-pid$target:$1:mi_valloc:entry,
-pid$target:$1:tc_valloc:entry,
-pid$target:$1:pvalloc:entry,
-pid$target:$1:je_pvalloc:entry,
-pid$target:$1:mi_pvalloc:entry,
-pid$target:$1:tc_pvalloc:entry,
-pid$target:$1:_Znwm:entry,
-pid$target:$1:_Znam:entry,
-pid$target:$1:_ZnwmSt11align_val_t:entry,
-pid$target:$1:_ZnamSt11align_val_t:entry,
-pid$target:$1:_ZnwmRKSt9nothrow_t:entry,
-pid$target:$1:_ZnamRKSt9nothrow_t:entry,
-pid$target:$1:_ZnwmSt11align_val_tRKSt9nothrow_t:entry,
-pid$target:$1:_ZnamSt11align_val_tRKSt9nothrow_t:entry
-/self->depth == 1/
-{
-	self->size = arg0;
-}
-
-pid$target:$1:calloc:entry,
-pid$target:$1:je_calloc:entry,
-pid$target:$1:mi_calloc:entry,
-pid$target:$1:tc_calloc:entry
-/self->depth == 1/
-{
-	self->size = arg0 * arg1;
-}
-
-pid$target:$1:aligned_alloc:entry,
-pid$target:$1:je_aligned_alloc:entry,
-pid$target:$1:mi_aligned_alloc:entry,
-pid$target:$1:tc_aligned_alloc:entry,
-pid$target:$1:memalign:entry,
-pid$target:$1:je_memalign:entry,
-pid$target:$1:mi_memalign:entry,
-pid$target:$1:tc_memalign:entry
-/self->depth == 1/
-{
-	self->size = arg1;
-}
-
-pid$target:$1:posix_memalign:entry,
-pid$target:$1:je_posix_memalign:entry,
-pid$target:$1:mi_posix_memalign:entry,
-pid$target:$1:tc_posix_memalign:entry
+pid$target:$1:posix_memalign:entry, pid$target:$1:[jmt][eic]_posix_memalign:entry
 /self->depth == 1/
 {
 	self->slot = arg0;
-	self->size = arg2;
 }
 
 /* From here on another thread may get the old block's address. */
-pid$target:$1:realloc:entry,
-pid$target:$1:je_realloc:entry,
-pid$target:$1:mi_realloc:entry,
-pid$target:$1:tc_realloc:entry
-/self->depth == 1/
+pid$target:$1:realloc:entry, pid$target:$1:[jmt][eic]_realloc:entry
 {
-	self->size = arg1;
-	self->old = arg0;
-	self->old_stack = stacks[arg0];
-	self->old_size = sizes[arg0];
-}
-
-pid$target:$1:realloc:entry,
-pid$target:$1:je_realloc:entry,
-pid$target:$1:mi_realloc:entry,
-pid$target:$1:tc_realloc:entry
-/self->depth == 1 && self->old_stack/
-{
-	this->a = first[self->old_stack];
-	this->b = second[self->old_stack];
-	this->c = third[self->old_stack];
-	this->d = fourth[self->old_stack];
-	@blocks[uaddr(this->a), uaddr(this->b), uaddr(this->c), uaddr(this->d)] = sum(-1);
-	@bytes[uaddr(this->a), uaddr(this->b), uaddr(this->c), uaddr(this->d)] = sum(-self->old_size);
-	stacks[self->old] = 0;
-	sizes[self->old] = 0;
+	this->enters = 1;
+	if (self->depth == 1) {
+		self->old = arg0;
+		self->old_stack = stacks[arg0];
+		self->old_size = sizes[arg0];
+		if (self->old_stack) {
+			this->blocks = -1;
+			this->bytes = -self->old_size;
+			this->by = self->old_stack;
+			stacks[self->old] = 0;
+			sizes[self->old] = 0;
+		}
+	}
 }
 
 /* After a realloc that failed, the old block still exists. */
-pid$target:$1:realloc:return,
-pid$target:$1:je_realloc:return,
-pid$target:$1:mi_realloc:return,
-pid$target:$1:tc_realloc:return
+pid$target:$1:realloc:return, pid$target:$1:[jmt][eic]_realloc:return
 /self->frame == uregs[R_RSP] && !arg1 && self->size && self->old && self->old_stack/
 {
-	this->a = first[self->old_stack];
-	this->b = second[self->old_stack];
-	this->c = third[self->old_stack];
-	this->d = fourth[self->old_stack];
+	this->blocks = 1;
+	this->bytes = self->old_size;
+	this->by = self->old_stack;
 	stacks[self->old] = self->old_stack;
 	sizes[self->old] = self->old_size;
-	@blocks[uaddr(this->a), uaddr(this->b), uaddr(this->c), uaddr(this->d)] = sum(1);
-	@bytes[uaddr(this->a), uaddr(this->b), uaddr(this->c), uaddr(this->d)] = sum(self->old_size);
 }
 
-pid$target:$1:malloc:return,
-pid$target:$1:je_malloc:return,
-pid$target:$1:mi_malloc:return,
-pid$target:$1:tc_malloc:return,
-pid$target:$1:valloc:return,
-pid$target:$1:je_valloc:return,
-pid$target:$1:mi_valloc:return,
-pid$target:$1:tc_valloc:return,
-pid$target:$1:pvalloc:return,
-pid$target:$1:je_pvalloc:return,
-pid$target:$1:mi_pvalloc:return,
-pid$target:$1:tc_pvalloc:return,
-pid$target:$1:_Znwm:return,
-pid$target:$1:_Znam:return,
-pid$target:$1:_ZnwmSt11align_val_t:return,
-pid$target:$1:_ZnamSt11align_val_t:return,
-pid$target:$1:_ZnwmRKSt9nothrow_t:return,
-pid$target:$1:_ZnamRKSt9nothrow_t:return,
-pid$target:$1:_ZnwmSt11align_val_tRKSt9nothrow_t:return,
-pid$target:$1:_ZnamSt11align_val_tRKSt9nothrow_t:return,
-pid$target:$1:calloc:return,
-pid$target:$1:je_calloc:return,
-pid$target:$1:mi_calloc:return,
-pid$target:$1:tc_calloc:return,
-pid$target:$1:realloc:return,
-pid$target:$1:je_realloc:return,
-pid$target:$1:mi_realloc:return,
-pid$target:$1:tc_realloc:return,
-pid$target:$1:aligned_alloc:return,
-pid$target:$1:je_aligned_alloc:return,
-pid$target:$1:mi_aligned_alloc:return,
-pid$target:$1:tc_aligned_alloc:return,
-pid$target:$1:memalign:return,
-pid$target:$1:je_memalign:return,
-pid$target:$1:mi_memalign:return,
-pid$target:$1:tc_memalign:return
-/self->frame == uregs[R_RSP]/
+pid$target:$1:free:entry, pid$target:$1:[jmt][eic]_free:entry,
+pid$target:$1:cfree:entry, pid$target:$1:[jmt][eic]_cfree:entry,
+pid$target:$1:_Zd[la]Pv:entry, pid$target:$1:_Zd[la]Pv[mR]*:entry, pid$target:$1:_Zd[la]PvSt*:entry
 {
-	this->block = arg1;
+	this->enters = 1;
+	if (arg0 && stacks[arg0]) {
+		this->blocks = -1;
+		this->bytes = -sizes[arg0];
+		this->by = stacks[arg0];
+		stacks[arg0] = 0;
+		sizes[arg0] = 0;
+	}
 }
 
-pid$target:$1:posix_memalign:return,
-pid$target:$1:je_posix_memalign:return,
-pid$target:$1:mi_posix_memalign:return,
-pid$target:$1:tc_posix_memalign:return
-/self->frame == uregs[R_RSP] && !(int)arg1/
+pid$target:$1:[mcv]alloc:return, pid$target:$1:[jmt][eic]_[mcv]alloc:return,
+pid$target:$1:pvalloc:return, pid$target:$1:[jmt][eic]_pvalloc:return,
+pid$target:$1:realloc:return, pid$target:$1:[jmt][eic]_realloc:return,
+pid$target:$1:aligned_alloc:return, pid$target:$1:[jmt][eic]_aligned_alloc:return,
+pid$target:$1:memalign:return, pid$target:$1:[jmt][eic]_memalign:return,
+pid$target:$1:posix_memalign:return, pid$target:$1:[jmt][eic]_posix_memalign:return,
+pid$target:$1:_Zn[wa]m:return, pid$target:$1:_Zn[wa]mSt*:return, pid$target:$1:_Zn[wa]mRKSt*:return,
+pid$target:$1:realloc:entry, pid$target:$1:[jmt][eic]_realloc:entry,
+pid$target:$1:free:entry, pid$target:$1:[jmt][eic]_free:entry,
+pid$target:$1:cfree:entry, pid$target:$1:[jmt][eic]_cfree:entry,
+pid$target:$1:_Zd[la]Pv:entry, pid$target:$1:_Zd[la]Pv[mR]*:entry, pid$target:$1:_Zd[la]PvSt*:entry
 {
-	this->block = *(int64_t *)copyin(self->slot, 8);
-}
-
-pid$target:$1:malloc:return,
-pid$target:$1:je_malloc:return,
-pid$target:$1:mi_malloc:return,
-pid$target:$1:tc_malloc:return,
-pid$target:$1:valloc:return,
-pid$target:$1:je_valloc:return,
-pid$target:$1:mi_valloc:return,
-pid$target:$1:tc_valloc:return,
-pid$target:$1:pvalloc:return,
-pid$target:$1:je_pvalloc:return,
-pid$target:$1:mi_pvalloc:return,
-pid$target:$1:tc_pvalloc:return,
-pid$target:$1:_Znwm:return,
-pid$target:$1:_Znam:return,
-pid$target:$1:_ZnwmSt11align_val_t:return,
-pid$target:$1:_ZnamSt11align_val_t:return,
-pid$target:$1:_ZnwmRKSt9nothrow_t:return,
-pid$target:$1:_ZnamRKSt9nothrow_t:return,
-pid$target:$1:_ZnwmSt11align_val_tRKSt9nothrow_t:return,
-pid$target:$1:_ZnamSt11align_val_tRKSt9nothrow_t:return,
-pid$target:$1:calloc:return,
-pid$target:$1:je_calloc:return,
-pid$target:$1:mi_calloc:return,
-pid$target:$1:tc_calloc:return,
-pid$target:$1:realloc:return,
-pid$target:$1:je_realloc:return,
-pid$target:$1:mi_realloc:return,
-pid$target:$1:tc_realloc:return,
-pid$target:$1:aligned_alloc:return,
-pid$target:$1:je_aligned_alloc:return,
-pid$target:$1:mi_aligned_alloc:return,
-pid$target:$1:tc_aligned_alloc:return,
-pid$target:$1:memalign:return,
-pid$target:$1:je_memalign:return,
-pid$target:$1:mi_memalign:return,
-pid$target:$1:tc_memalign:return,
-pid$target:$1:posix_memalign:return,
-pid$target:$1:je_posix_memalign:return,
-pid$target:$1:mi_posix_memalign:return,
-pid$target:$1:tc_posix_memalign:return
-/self->frame == uregs[R_RSP]/
-{
-	self->frame = 0;
-	this->a = this->block ? first[self->stack] : 0;
-}
-
-pid$target:$1:malloc:return,
-pid$target:$1:je_malloc:return,
-pid$target:$1:mi_malloc:return,
-pid$target:$1:tc_malloc:return,
-pid$target:$1:valloc:return,
-pid$target:$1:je_valloc:return,
-pid$target:$1:mi_valloc:return,
-pid$target:$1:tc_valloc:return,
-pid$target:$1:pvalloc:return,
-pid$target:$1:je_pvalloc:return,
-pid$target:$1:mi_pvalloc:return,
-pid$target:$1:tc_pvalloc:return,
-pid$target:$1:_Znwm:return,
-pid$target:$1:_Znam:return,
-pid$target:$1:_ZnwmSt11align_val_t:return,
-pid$target:$1:_ZnamSt11align_val_t:return,
-pid$target:$1:_ZnwmRKSt9nothrow_t:return,
-pid$target:$1:_ZnamRKSt9nothrow_t:return,
-pid$target:$1:_ZnwmSt11align_val_tRKSt9nothrow_t:return,
-pid$target:$1:_ZnamSt11align_val_tRKSt9nothrow_t:return,
-pid$target:$1:calloc:return,
-pid$target:$1:je_calloc:return,
-pid$target:$1:mi_calloc:return,
-pid$target:$1:tc_calloc:return,
-pid$target:$1:realloc:return,
-pid$target:$1:je_realloc:return,
-pid$target:$1:mi_realloc:return,
-pid$target:$1:tc_realloc:return,
-pid$target:$1:aligned_alloc:return,
-pid$target:$1:je_aligned_alloc:return,
-pid$target:$1:mi_aligned_alloc:return,
-pid$target:$1:tc_aligned_alloc:return,
-pid$target:$1:memalign:return,
-pid$target:$1:je_memalign:return,
-pid$target:$1:mi_memalign:return,
-pid$target:$1:tc_memalign:return,
-pid$target:$1:posix_memalign:return,
-pid$target:$1:je_posix_memalign:return,
-pid$target:$1:mi_posix_memalign:return,
-pid$target:$1:tc_posix_memalign:return
-/this->a && this->block/
-{
-	this->b = second[self->stack];
-	this->c = third[self->stack];
-	this->d = fourth[self->stack];
-	sizes[this->block] = self->size;
-	stacks[this->block] = self->stack;
-	@blocks[uaddr(this->a), uaddr(this->b), uaddr(this->c), uaddr(this->d)] = sum(1);
-	@bytes[uaddr(this->a), uaddr(this->b), uaddr(this->c), uaddr(this->d)] = sum(self->size);
-	@first_s[uaddr(this->a), uaddr(this->b), uaddr(this->c), uaddr(this->d)] = min((timestamp - began) / 1000000000);
-	@last_s[uaddr(this->a), uaddr(this->b), uaddr(this->c), uaddr(this->d)] = max((timestamp - began) / 1000000000);
 	this->block = 0;
-}
-
-pid$target:$1:free:entry,
-pid$target:$1:je_free:entry,
-pid$target:$1:mi_free:entry,
-pid$target:$1:tc_free:entry,
-pid$target:$1:je_cfree:entry,
-pid$target:$1:mi_cfree:entry,
-pid$target:$1:tc_cfree:entry,
-pid$target:$1:cfree:entry,
-pid$target:$1:_ZdlPv:entry,
-pid$target:$1:_ZdaPv:entry,
-pid$target:$1:_ZdlPvm:entry,
-pid$target:$1:_ZdaPvm:entry,
-pid$target:$1:_ZdlPvSt11align_val_t:entry,
-pid$target:$1:_ZdaPvSt11align_val_t:entry,
-pid$target:$1:_ZdlPvmSt11align_val_t:entry,
-pid$target:$1:_ZdaPvmSt11align_val_t:entry,
-pid$target:$1:_ZdlPvRKSt9nothrow_t:entry,
-pid$target:$1:_ZdaPvRKSt9nothrow_t:entry
-/arg0 && stacks[arg0]/
-{
-	this->stack = stacks[arg0];
-	this->a = first[this->stack];
-	this->b = second[this->stack];
-	this->c = third[this->stack];
-	this->d = fourth[this->stack];
-	@blocks[uaddr(this->a), uaddr(this->b), uaddr(this->c), uaddr(this->d)] = sum(-1);
-	@bytes[uaddr(this->a), uaddr(this->b), uaddr(this->c), uaddr(this->d)] = sum(-sizes[arg0]);
-	stacks[arg0] = 0;
-	sizes[arg0] = 0;
+	if (!this->enters && self->frame == uregs[R_RSP]) {
+		self->frame = 0;
+		this->block = !self->slot ? arg1 : (int)arg1 ? 0 : *(int64_t *)copyin(self->slot, 8);
+		if (this->block && first[self->stack]) {
+			this->blocks = 1;
+			this->bytes = self->size;
+			this->by = self->stack;
+			sizes[this->block] = self->size;
+			stacks[this->block] = self->stack;
+		}
+	}
+	this->enters = 0;
+	if (this->blocks) {
+		this->a = first[this->by];
+		this->b = second[this->by];
+		this->c = third[this->by];
+		this->d = fourth[this->by];
+		@blocks[uaddr(this->a), uaddr(this->b), uaddr(this->c), uaddr(this->d)] = sum(this->blocks);
+		@bytes[uaddr(this->a), uaddr(this->b), uaddr(this->c), uaddr(this->d)] = sum(this->bytes);
+		if (this->block) {
+			this->s = (timestamp - began) / 1000000000;
+			@first_s[uaddr(this->a), uaddr(this->b), uaddr(this->c), uaddr(this->d)] = min(this->s);
+			@last_s[uaddr(this->a), uaddr(this->b), uaddr(this->c), uaddr(this->d)] = max(this->s);
+		}
+		this->blocks = 0;
+	}
 }
 
 END
