@@ -46,7 +46,7 @@ fn signal_of(number: u64) -> Signal {
     }
 }
 
-/// Nothing is in the target yet, so the end reports nothing.
+/// Nothing is in the target yet, so the end has no results.
 #[test]
 fn matching_is_cut_short() {
     let mut target = Target::start();
@@ -56,7 +56,12 @@ fn matching_is_cut_short() {
         tracing.running.signal(Signal::SIGINT);
         let traced = tracing.finish();
         target.assert_untouched(&traced, "matching");
-        traced.results.is_empty()
+        let (said, is_cut) = (&traced.finished.stderr, traced.results.is_empty());
+        assert!(
+            !is_cut || said.contains("interrupted before anything was changed"),
+            "{said}"
+        );
+        is_cut
     });
     assert!(is_cut, "it goes on as if nobody had asked");
     target.finish();
@@ -74,11 +79,37 @@ fn planning_is_cut_short() {
         let traced = tracing.finish();
         target.assert_untouched(&traced, "planning");
         assert!(traced.results.contains("the end"), "{}", traced.results);
-        let mut told = traced.finished.stderr.lines();
-        told.any(|line| line.starts_with("nanoprobe: attach ") && line.ends_with(", 0 sites"))
+        let said = &traced.finished.stderr;
+        let is_cut = (said.lines()).any(|line| line.starts_with("nanoprobe: attach ") && line.ends_with(", 0 sites"));
+        assert!(
+            !is_cut || said.contains("interrupted before the probes were in place"),
+            "{said}"
+        );
+        is_cut
     });
     assert!(is_cut, "it goes on as if nobody had asked");
     target.finish();
+}
+
+/// Of a set, too, it is told what was done.
+#[test]
+fn a_set_is_cut_short() {
+    let (mut one, mut other) = (Target::start(), Target::start());
+    let list = format!("{},{}", one.busy.pid(), other.busy.pid());
+    let is_cut = (0..ATTEMPTS).any(|_| {
+        let tracer = Tracer::new(Form::Default).argument("-p").argument(&list).clause(MANY);
+        let mut tracing = tracer.start();
+        tracing.running.wait_until("mapping the arena", |_| one.has_arena());
+        tracing.running.signal(Signal::SIGINT);
+        let traced = tracing.finish();
+        one.assert_untouched(&traced, "the first of a set");
+        other.assert_untouched(&traced, "the second of a set");
+        let said = &traced.finished.stderr;
+        said.contains("interrupted before the probes were in place") || said.contains("of 2 processes were traced")
+    });
+    assert!(is_cut, "nothing is told");
+    one.finish();
+    other.finish();
 }
 
 /// Starts a tracer. In turn, the probes are written as nanoprobe chooses (in a stop, as they are few), and by the

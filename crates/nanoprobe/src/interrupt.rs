@@ -5,12 +5,20 @@ use nanoprobe_session::interrupt::{self, End};
 use nanoprobe_session::progress::{Work, doing};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
+/// What is said of an end that was requested before anything was done to a process.
+pub const UNCHANGED: &str = "interrupted before anything was changed: no probe was placed";
+
 extern "C" fn note(_signal: i32) {
     interrupt::request();
     let End::AtOnce(command) = interrupt::end() else {
         return;
     };
     crate::progress::erase_at_end();
+    let told = ["nanoprobe: ", UNCHANGED, "\n"];
+    for part in told {
+        // SAFETY: writes constant bytes, which a signal handler may do.
+        unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
+    }
     // SAFETY: a signal handler may make both calls. The number still belongs to our child, because nothing has waited
     // for it.
     unsafe {

@@ -41,7 +41,10 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Err(error) => {
             match error.downcast_ref() {
                 // The status is the same as after any other interruption.
-                Some(SessionError::Interrupted) => return ExitCode::SUCCESS,
+                Some(SessionError::Interrupted) => {
+                    message(interrupt::UNCHANGED);
+                    return ExitCode::SUCCESS;
+                }
                 _ if is_closed_pipe(&error) => return ExitCode::SUCCESS,
                 Some(SessionError::AtDescription { span, error }) => compile::show_at(&sources, *span, error),
                 _ => message(format_args!("{error}")),

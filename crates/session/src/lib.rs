@@ -89,5 +89,5 @@ pub use nanoprobe_text::Patch;
 pub use placement::{Changes, Placement, Refused, RefusedBecause};
 pub use probes::{Place, Probe, ProbeIndex, Spot};
 pub use programs::{Came, Programs};
-pub use session::{Attached, Begun, Compiled, Ended, Known, Listed, Output, Prepared, Tracing};
+pub use session::{Attached, Begun, Compiled, Ended, Known, Listed, Output, Prepared, Stripped, Tracing};
 pub use types::TracedProgram;

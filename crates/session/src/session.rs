@@ -32,7 +32,7 @@ mod tracing;
 pub use attached::Attached;
 pub use compiled::Compiled;
 pub use ended::Ended;
-pub use known::Known;
+pub use known::{Known, Stripped};
 pub use output::{Begun, Output};
 pub use prepared::{Listed, Prepared};
 pub use tracing::Tracing;

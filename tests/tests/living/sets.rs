@@ -288,3 +288,37 @@ fn a_name_means_all_processes_that_have_it() {
     }
     assert_eq!(table(&traced.results), end(told), "{}", traced.finished.stderr);
 }
+
+/// What was looked at in which processes, and the children that are not traced.
+#[test]
+fn a_set_in_which_nothing_is_seen_says_what_was_probed() {
+    let mut told: Vec<Told> = (0..3).map(|_| Told::start()).collect();
+    let mut shell = Running::start(Command::new("/bin/sh").args(["-c", "cat; true"]));
+    // The answer is the child's.
+    shell.write("begun\n");
+    shell.wait_for("begun");
+    let shell_pid = shell.pid();
+    let list = format!("{},{shell_pid}", pids(&told));
+    let tracing = trace(
+        &["-p", &list],
+        &["pid$target:libc:nanosleep:entry { @[pid] = count(); }"],
+    );
+    told[0].tell("call 10");
+    let said = tracing.interrupt().finished.stderr;
+    shell.close_input();
+    shell.finish();
+    assert!(said.contains("nanoprobe: tracing 4 processes: "), "{said}");
+    for told in &told {
+        assert!(said.contains(&format!("{} (member)", told.pid())), "{said}");
+    }
+    assert!(said.contains("nothing was seen in "), "{said}");
+    assert!(
+        said.contains(&format!("process {shell_pid} has 1 child that is not traced: ")),
+        "{said}"
+    );
+    assert!(
+        said.contains("4 probes in ") && said.contains(" of 4 processes did not fire"),
+        "{said}"
+    );
+    end(told);
+}

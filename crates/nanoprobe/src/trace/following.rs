@@ -8,6 +8,7 @@ use nanoprobe_session::{Acquired, Attached, Came, Compiled, Known, Losses, Prepa
 use nanoprobe_target::{Pauses, Process};
 
 use super::members::{Member, Members};
+use super::nothing::some;
 use super::reporting::{Told, milliseconds, stood};
 use super::run::Trace;
 use super::set::{Ready, name_of};
@@ -131,8 +132,11 @@ impl<'a> Trace<'a> {
         let start = Instant::now();
         let mut pauses = Pauses::default();
         loop {
-            let next = members.set.as_mut().and_then(|set| set.ready.pop_front());
-            let Some(ready) = next.filter(|_| !interrupt::requested() && !leader.is_finished()) else {
+            // Those that remain are told of.
+            if interrupt::requested() || leader.is_finished() {
+                break;
+            }
+            let Some(ready) = members.set.as_mut().and_then(|set| set.ready.pop_front()) else {
                 break;
             };
             self.begin_ready(members, leader, ready, &mut pauses)?;
@@ -141,8 +145,29 @@ impl<'a> Trace<'a> {
         leader.count_from_now();
         let sites = members.list.iter().map(|member| member.session.patches().len()).sum();
         self.verbose(format_args!("processes that are traced: {}", members.list.len()));
+        self.told_which(members);
         self.told_begin(start.elapsed(), &stood(&pauses), sites);
         Ok(())
+    }
+
+    /// Says which processes a name or a rule stands for.
+    fn told_which(&self, members: &Members<'a>) {
+        if members.list.is_empty()
+            || interrupt::requested()
+            || self.arguments.quiet
+            || !self.arguments.format.is_for_people
+        {
+            return;
+        }
+        let known = members.list.iter().map(|member| member.session.known());
+        let with_pid = known.filter_map(|known| Some((known.process()?.pid(), name_of(known))));
+        let names = some(with_pid.map(|(pid, name)| format!("{pid} ({name})")));
+        let noun = if members.list.len() == 1 {
+            "process"
+        } else {
+            "processes"
+        };
+        message(format_args!("tracing {} {noun}: {names}", members.list.len()));
     }
 
     /// Attaches to a process that has come, if one has.
@@ -280,6 +305,7 @@ impl<'a> Trace<'a> {
         } = member;
         self.was_placed |= session.has_places();
         members.note_matches(session.known());
+        self.seen.note(session.known());
         let root = session.known().root();
         let (mut ended, gone) = match session.end() {
             Ok(ended) => ended,

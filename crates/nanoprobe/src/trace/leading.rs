@@ -20,13 +20,13 @@ pub fn run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
     }
     raise_file_limit();
     let Some(listed) = first_members(arguments) else {
-        return Ok(0);
+        return Err(SessionError::Interrupted.into());
     };
     let pids = listed.iter().map(|listed| listed.pid).collect();
     let mut set = Set::new(pids, arguments.processes.rule.clone());
     for listed in &listed {
         if interrupt::requested() {
-            return Ok(0);
+            return Err(SessionError::Interrupted.into());
         }
         let first = set.ready.front().map(|ready| ready.compiled.clone());
         let prepared =

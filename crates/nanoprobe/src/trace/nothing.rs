@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use nanoprobe_lang::Program;
-use nanoprobe_lang::program::{Clause, Statement};
-use nanoprobe_session::{Known, Probe};
+use nanoprobe_lang::program::{Clause, ProbeDescription, Statement};
+use nanoprobe_session::{Known, Place, Probe, Stripped};
+use nanoprobe_target::Process;
 
 use crate::cost::hits::is_in_target;
 
@@ -16,32 +17,55 @@ const CHILDREN_PERIOD: Duration = Duration::from_millis(100);
 const LOOK_SHARE: u32 = 50;
 /// The numbers of at most this many children are collected.
 const CHILDREN_MAX: usize = 1000;
+/// So many processes, and so many modules, are remembered by number and by name: a set may have ever new ones.
+const TRACED_MAX: usize = 10_000;
+const MODULES_MAX: usize = 1000;
 /// The number of modules, or children, that a message names.
 const NAMED_MAX: usize = 4;
 
-/// The run's observations of the traced process.
+/// The run's observations of the traced processes.
 pub struct Seen {
     began: Instant,
-    /// Whether a probe of the process has fired, or may have fired without a trace.
+    /// Whether a probe of a process has fired, or may have fired without a trace.
     any: bool,
+    /// Whether a clause leaves no trace when it fires.
+    may_assign: bool,
     /// Whether forked children are traced, too.
     follows: bool,
-    children: BTreeSet<u32>,
-    /// Whether the process has waited for children that have ended.
-    had_children: bool,
+    has_predicates: bool,
+    /// The probes that were in place, in all processes.
+    probes: usize,
+    modules: BTreeSet<String>,
+    stripped: BTreeMap<String, Stripped>,
+    /// How many processes had probes.
+    processes: usize,
+    /// The numbers of the first of them.
+    traced: BTreeSet<i32>,
+    /// The children of each process.
+    children: BTreeMap<i32, BTreeSet<i32>>,
+    /// The processes that have waited for children that have ended.
+    had_children: BTreeSet<i32>,
     /// The time of the next look at the children.
     next: Option<Instant>,
 }
 
 impl Seen {
     pub fn new(program: &Program) -> Seen {
+        // A clause that only assigns leaves no trace, so its firing cannot be observed.
+        let in_target = || program.clauses.iter().filter(|clause| is_of_target(clause));
         Seen {
             began: Instant::now(),
-            // A clause that only assigns leaves no trace, so its firing cannot be observed.
-            any: !program.clauses.iter().all(leaves_a_trace),
+            any: !in_target().any(leaves_a_trace),
+            may_assign: !in_target().all(leaves_a_trace),
             follows: program.follows,
-            children: BTreeSet::new(),
-            had_children: false,
+            has_predicates: program.clauses.iter().any(|clause| clause.predicate.is_some()),
+            probes: 0,
+            modules: BTreeSet::new(),
+            stripped: BTreeMap::new(),
+            processes: 0,
+            traced: BTreeSet::new(),
+            children: BTreeMap::new(),
+            had_children: BTreeSet::new(),
             next: None,
         }
     }
@@ -53,7 +77,7 @@ impl Seen {
 
     /// Notes a record or a fault of this probe.
     pub fn fired(&mut self, probe: &Probe) {
-        self.any |= is_in_target(probe);
+        self.any |= fires_in_target(probe);
     }
 
     /// Notes whether anything was aggregated or lost.
@@ -61,72 +85,98 @@ impl Seen {
         self.any |= is_any;
     }
 
-    /// Looks for children, now and then, while no probe has fired.
-    pub fn look(&mut self, known: &Known) {
-        let Some(process) = known.process().filter(|_| !self.any) else {
-            return;
-        };
+    /// Looks for the children of all processes, now and then, while no probe has fired.
+    pub fn look<'k>(&mut self, all: impl Iterator<Item = &'k Known>) {
         let now = Instant::now();
-        if self.next.is_some_and(|next| now < next) || self.children.len() >= CHILDREN_MAX {
+        if self.any || self.next.is_some_and(|next| now < next) {
             return;
         }
-        let pid = process.pid();
+        for process in all.filter_map(Known::process) {
+            self.look_at(process.pid());
+        }
+        self.next = Some(now + (now.elapsed() * LOOK_SHARE).max(CHILDREN_PERIOD));
+    }
+
+    fn look_at(&mut self, pid: i32) {
+        if self.children.values().map(BTreeSet::len).sum::<usize>() >= CHILDREN_MAX {
+            return;
+        }
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
             .into_iter()
             .flatten()
             .flatten();
         let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
         for list in lists {
-            self.children
-                .extend(list.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+            let pids = list.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok());
+            let mut pids = pids.peekable();
+            if pids.peek().is_some() {
+                self.children.entry(pid).or_default().extend(pids);
+            }
         }
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        self.had_children |= had_children(&stat);
-        self.next = Some(now + (now.elapsed() * LOOK_SHARE).max(CHILDREN_PERIOD));
+        if had_children(&stat) {
+            self.had_children.insert(pid);
+        }
     }
 
-    /// The message when no probe of the process has fired; `None` if one has, or if the process has no probes.
-    pub fn nothing(&self, known: &Known) -> Option<String> {
-        let mut modules: BTreeMap<&str, usize> = BTreeMap::new();
-        for probe in known.probes().filter(|probe| is_in_target(probe)) {
-            *modules.entry(&probe.module).or_default() += 1;
+    /// Notes the probes of a process when its tracing ends.
+    pub fn note(&mut self, known: &Known) {
+        if self.any {
+            return;
         }
-        if self.any || modules.is_empty() {
+        let before = self.probes;
+        for probe in known.probes().filter(|probe| fires_in_target(probe)) {
+            self.probes += 1;
+            let module = match probe.place {
+                Place::Call { .. } => "system calls",
+                _ => &*probe.module,
+            };
+            if !self.modules.contains(module) && self.modules.len() < MODULES_MAX {
+                self.modules.insert(module.to_owned());
+            }
+        }
+        if self.probes == before {
+            return;
+        }
+        self.processes += 1;
+        if self.traced.len() < TRACED_MAX {
+            self.traced.extend(known.process().map(Process::pid));
+        }
+        for stripped in known.stripped() {
+            if self.stripped.len() < MODULES_MAX {
+                self.stripped.entry(stripped.module.clone()).or_insert(stripped);
+            }
+        }
+    }
+
+    /// The message when no probe of a process has fired; `None` if one has, or if there were none. `unmatched`: the
+    /// descriptions that match nothing, if that is not told elsewhere.
+    pub fn nothing(&self, unmatched: Vec<String>) -> Option<String> {
+        if self.any || self.probes == 0 {
             return None;
         }
-        let probes: usize = modules.values().sum();
-        let mut text = format!(
-            "nothing was seen in {}: {} in {} did not fire",
-            time(self.began.elapsed()),
-            counted(probes, "probe"),
-            some(modules.keys().map(|module| (*module).to_owned()))
-        );
-        for reason in self.reasons(known) {
+        let of = match self.processes {
+            0 | 1 => String::new(),
+            more => format!(" of {more} processes"),
+        };
+        let time = time(self.began.elapsed());
+        let probes = counted(self.probes, "probe");
+        let modules = some(self.modules.iter().cloned());
+        let mut text = match self.may_assign {
+            true => format!(
+                "nothing was recorded in {time} by {probes} in {modules}{of} (a clause that only assigns may have run)"
+            ),
+            false => format!("nothing was seen in {time}: {probes} in {modules}{of} did not fire"),
+        };
+        for reason in self.reasons(unmatched) {
             let _ = write!(text, "\n           {reason}");
         }
         Some(text)
     }
 
-    fn reasons(&self, known: &Known) -> Vec<String> {
-        let mut reasons = Vec::new();
-        let pid = known.process().map_or(0, nanoprobe_target::Process::pid);
-        if !self.follows && !self.children.is_empty() {
-            let children = some(self.children.iter().map(u32::to_string));
-            let number = self.children.len();
-            let (noun, verb) = if number == 1 {
-                ("child", "is")
-            } else {
-                ("children", "are")
-            };
-            reasons.push(format!(
-                "process {pid} has {number} {noun} that {verb} not traced: {children} (-x follow=fork traces new ones)"
-            ));
-        } else if !self.follows && self.had_children {
-            reasons.push(format!(
-                "process {pid} had children, which were not traced (-x follow=fork traces them)"
-            ));
-        }
-        for stripped in known.stripped() {
+    fn reasons(&self, unmatched: Vec<String>) -> Vec<String> {
+        let mut reasons: Vec<String> = self.of_children().into_iter().collect();
+        for stripped in self.stripped.values() {
             let mut reason = format!(
                 "{} is stripped: only {} of it {} a name",
                 stripped.module,
@@ -140,16 +190,64 @@ impl Seen {
             }
             reasons.push(reason);
         }
-        let unmatched = known.unmatched();
         if !unmatched.is_empty() {
             reasons.push(format!("nothing there matches {}", some(unmatched.into_iter())));
         }
-        let mut clauses = known.program().clauses.iter();
-        if clauses.any(|clause| clause.predicate.is_some()) {
+        if self.has_predicates {
             reasons.push("predicates may have let nothing pass".to_owned());
         }
         reasons
     }
+
+    /// The children that may have done what was looked for. A child that is itself one of the processes is traced.
+    fn of_children(&self) -> Option<String> {
+        if self.follows {
+            return None;
+        }
+        let untraced = |children: &BTreeSet<i32>| -> Vec<i32> { children.difference(&self.traced).copied().collect() };
+        let parents = self.children.iter().map(|(pid, children)| (*pid, untraced(children)));
+        let parents: Vec<(i32, Vec<i32>)> = parents.filter(|(_, children)| !children.is_empty()).collect();
+        let children: BTreeSet<i32> = parents.iter().flat_map(|(_, children)| children).copied().collect();
+        if !children.is_empty() {
+            let whose = match parents[..] {
+                [(pid, _)] => format!("process {pid} has"),
+                _ => format!("{} of the processes have", parents.len()),
+            };
+            let (noun, verb) = if children.len() == 1 {
+                ("child", "is")
+            } else {
+                ("children", "are")
+            };
+            return Some(format!(
+                "{whose} {} {noun} that {verb} not traced: {} (-x follow=fork traces new ones)",
+                children.len(),
+                some(children.iter().map(i32::to_string))
+            ));
+        }
+        // Those that were seen were traced.
+        let mut had = self.had_children.iter().filter(|pid| !self.children.contains_key(pid));
+        let first = had.next()?;
+        let whose = match had.count() {
+            0 => format!("process {first}"),
+            more => format!("{} of the processes", more + 1),
+        };
+        Some(format!(
+            "{whose} had children, which were not traced (-x follow=fork traces them)"
+        ))
+    }
+}
+
+/// Whether a probe fires in a process: in its code, or at its system calls.
+fn fires_in_target(probe: &Probe) -> bool {
+    is_in_target(probe) || matches!(probe.place, Place::Call { .. })
+}
+
+/// Whether a clause is for more than the tracer's own probes.
+fn is_of_target(clause: &Clause) -> bool {
+    let is_own = |probe: &ProbeDescription| {
+        ["BEGIN", "END", "ERROR"].contains(&probe.name.as_str()) || probe.name.starts_with("tick-")
+    };
+    !clause.probes.iter().all(is_own)
 }
 
 /// Whether a clause that fires records or aggregates.
@@ -186,7 +284,7 @@ fn counted(number: usize, noun: &str) -> String {
 }
 
 /// The first elements of a list, and the number of the others.
-fn some(mut list: impl Iterator<Item = String>) -> String {
+pub fn some(mut list: impl Iterator<Item = String>) -> String {
     let named: Vec<String> = list.by_ref().take(NAMED_MAX).collect();
     match list.count() {
         0 => named.join(", "),
@@ -219,9 +317,17 @@ mod tests {
             let source = nanoprobe_lang::Source::new("test", text);
             nanoprobe_lang::compile(&[source], &nanoprobe_lang::MacroValues::default()).expect(text)
         };
-        assert!(!Seen::new(&program("BEGIN { @ = count(); }")).any);
-        assert!(!Seen::new(&program("BEGIN { x = 1; trace(x); }")).any);
-        assert!(!Seen::new(&program("BEGIN")).any);
-        assert!(Seen::new(&program("BEGIN { x = 1; } END { trace(x); }")).any);
+        for (text, any, may_assign) in [
+            ("pid7::f:entry { @ = count(); }", false, false),
+            ("pid7::f:entry { x = 1; trace(x); }", false, false),
+            ("pid7::f:entry", false, false),
+            ("pid7::f:entry { x = 1; } pid7::f:return { trace(x); }", false, true),
+            ("pid7::f:entry { x = 1; } END { trace(x); }", true, true),
+            ("tick-1s, BEGIN { x = 1; } pid7::f:entry { trace(x); }", false, false),
+            ("BEGIN { trace(1); }", true, false),
+        ] {
+            let seen = Seen::new(&program(text));
+            assert_eq!((seen.any, seen.may_assign), (any, may_assign), "{text}");
+        }
     }
 }

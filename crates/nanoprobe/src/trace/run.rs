@@ -122,9 +122,9 @@ impl<'a> Trace<'a> {
         let result = result
             .and_then(|()| self.events(&mut attached))
             .and(self.close_screen());
+        self.look(&attached);
         let result = result.and(self.end_members());
         self.was_placed |= attached.has_places();
-        self.seen.look(attached.known());
         let start = Instant::now();
         let (mut ended, gone) = match (result, attached.end()) {
             (Ok(()), ended) => ended?,
@@ -164,6 +164,15 @@ impl<'a> Trace<'a> {
         self.out.flush()?;
         detached(gone);
         self.losses(tracing)?;
+        self.seen.note(tracing.known());
+        // Descriptions that matched in none of several processes are told there.
+        let unmatched = match self.members {
+            Some(_) => Vec::new(),
+            None => tracing.known().unmatched(),
+        };
+        if interrupt::requested() {
+            self.told_interrupted(tracing.known().process().is_some());
+        }
         let mut status = tracing.exit_status().or(self.exit_status).unwrap_or(0);
         status = status.max(self.finish_members(tracing.known())?);
         // An interruption during planning leaves the probes unplaced, which is not an error.
@@ -176,7 +185,7 @@ impl<'a> Trace<'a> {
         self.seen
             .counted(self.aggregated.is_any || tracing.losses()? != Losses::default());
         if self.was_placed
-            && let Some(nothing) = self.seen.nothing(tracing.known())
+            && let Some(nothing) = self.seen.nothing(unmatched)
         {
             self.printer.sink().nothing_seen(&mut self.out, &nothing)?;
         }
@@ -198,7 +207,7 @@ impl<'a> Trace<'a> {
     fn events(&mut self, attached: &mut Attached) -> Result<(), anyhow::Error> {
         while !interrupt::requested() && !self.is_finished(attached) {
             self.was_placed = self.was_placed || attached.has_places();
-            self.seen.look(attached.known());
+            self.look(attached);
             self.round(attached)?;
             self.out.flush()?;
             self.aggregated.watch_cost(attached)?;
@@ -213,6 +222,27 @@ impl<'a> Trace<'a> {
             self.printer.sink().interrupted(&mut self.out)?;
         }
         Ok(())
+    }
+
+    /// Looks for children that are not traced, while nothing is seen.
+    fn look(&mut self, first: &Attached) {
+        let members = self.members.iter().flat_map(|members| &members.list);
+        let members = members.map(|member| member.session.known());
+        self.seen.look(std::iter::once(first.known()).chain(members));
+    }
+
+    /// Says what an interruption has left undone.
+    fn told_interrupted(&self, is_traced: bool) {
+        let set = self.members.as_ref().and_then(|members| members.set.as_ref());
+        let (began, left) = set.map_or((0, 0), |set| (set.began, set.ready.len()));
+        if !self.was_placed && (is_traced || self.is_set) {
+            message("interrupted before the probes were in place: nothing was traced, and nothing is left behind");
+        } else if left > 0 {
+            message(format_args!(
+                "interrupted: {began} of {} processes were traced; nothing was done to the others",
+                began + left
+            ));
+        }
     }
 
     /// Whether there is nothing more to wait for, in executed programs either.

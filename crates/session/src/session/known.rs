@@ -3,6 +3,8 @@
 
 mod demands;
 mod hints;
+
+pub use hints::Stripped;
 mod matching;
 mod naming;
 mod sources;
