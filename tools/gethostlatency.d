@@ -4,8 +4,8 @@
  * usage: nanoprobe tool gethostlatency {-p PID | -c COMMAND} [MODULE]
  *
  * One line for each getaddrinfo, gethostbyname and gethostbyname2 of MODULE (default: libc; a static program: a.out),
- * when it returns: the thread, the time in microseconds, the result (of getaddrinfo an error of netdb.h, or 0), the
- * function, and the name.
+ * when it returns: the thread, the time in microseconds, the result (of getaddrinfo an error of netdb.h, or 0; of the
+ * others whether the name was found), the function, and the name.
  *
  * example: is it the name server that is slow?
  *
@@ -35,7 +35,9 @@ pid$target:$1:gethostbyname:return,
 pid$target:$1:gethostbyname2:return
 /self->since && self->stack == uregs[R_RSP]/
 {
-	printf("%10d %12d %18s  %s(%s)\n", tid, (timestamp - self->since) / 1000, returntext(arg1), probefunc,
+	this->found = arg1 ? "found" : "not found";
+	printf("%10d %12d %18s  %s(%s)\n", tid, (timestamp - self->since) / 1000,
+	    probefunc == "getaddrinfo" ? returntext(arg1) : this->found, probefunc,
 	    self->host ? copyinstr(self->host) : "NULL");
 	self->since = 0;
 }

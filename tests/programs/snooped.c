@@ -30,5 +30,7 @@ int main(void)
 	kill(-1000000, SIGTERM);
 	look_up("127.0.0.1");
 	look_up("no.number");
+	if (!gethostbyname("127.0.0.1") || gethostbyname2("::1", AF_INET))
+		return 1;
 	return fflush(stdout);
 }

@@ -66,6 +66,11 @@ fn gethostlatency_shows_each_name_and_result() {
     // EAI_NONAME is -2.
     assert_eq!(
         rests.collect::<Vec<_>>(),
-        ["0 getaddrinfo(127.0.0.1)", "-2 getaddrinfo(no.number)"]
+        [
+            "0 getaddrinfo(127.0.0.1)",
+            "-2 getaddrinfo(no.number)",
+            "found gethostbyname(127.0.0.1)",
+            "not found gethostbyname2(::1)"
+        ]
     );
 }
