@@ -64,7 +64,7 @@ static int place(struct np_context *context, u64 blob, const u32 *offsets, u64 *
 	return 1;
 }
 
-/* The block around an address: HotSpot leads from each of its segments back to the first one. */
+/* The block around an address: HotSpot's map leads from each segment of a block back to the block's first segment. */
 static int find_block(struct np_context *context, const struct np_hotspot *hotspot, u32 heap, u64 pc, u64 *block)
 {
 	u64 segment = (pc - hotspot->heap_low[heap]) >> (hotspot->segment_bits & 63);

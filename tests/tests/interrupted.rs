@@ -8,8 +8,8 @@ use nanoprobe_tests::tracer::{Form, Traced, Tracer, Tracing, is_prepared};
 use nanoprobe_tests::{live_tests, number_from_environment};
 use nix::sys::signal::Signal;
 
-/// Every instruction of the program and its libraries: matching and planning them takes far longer than until the
-/// request to end comes.
+/// Every instruction of the program and its libraries: matching and planning them takes far longer than the time until
+/// the request to end.
 const MANY: &str = "pid$target:::{ @ = count(); } END { printf(\"the end\\n\"); }";
 const FEW: &str = "pid$target:a.out::entry,pid$target:a.out::return,pid$target:libc:malloc:entry,
                    pid$target:libc:malloc:return { @[probefunc] = count(); } END { printf(\"the end\\n\"); }";

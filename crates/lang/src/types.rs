@@ -135,9 +135,9 @@ pub fn integer_name(of: IntegerType) -> &'static str {
     }
 }
 
-/// The type of an operation on two integers: as in DTrace, the type of higher rank. A wider type has a
-/// higher rank, and so has an unsigned type of the same width. Unlike in C, a narrow type does not
-/// become an `int`.
+/// The type of an operation on two integers: as in DTrace, the type of higher rank. A wider type has a higher rank. Of
+/// two types of the same width, the unsigned type has the higher rank. Unlike in C, a narrow type does not become an
+/// `int`.
 #[must_use]
 pub fn common(left: IntegerType, right: IntegerType) -> IntegerType {
     match left.bytes.cmp(&right.bytes) {

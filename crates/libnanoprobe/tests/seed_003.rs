@@ -143,7 +143,7 @@ statements! {
         /// If the probe's fault handler does not handle the fault, the system's fault handler does: possibly the
         /// program crashes.
         section_3_2_a_fault_that_nobody_has_dealt_with_is_the_systems;
-        /// Especially a fault that the user has induced on purpose, for fault injection.
+        /// A fault that the user has induced on purpose, for fault injection, is rectified.
         section_3_2_a_fault_that_was_induced_is_rectified;
         /// fault_handler runs for faults of the instruction at the probepoint, too; a fault that it does not handle
         /// goes to the system.

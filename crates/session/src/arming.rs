@@ -277,8 +277,8 @@ impl Attachment {
     }
 
     /// Takes patches out of the text, or puts them back in, while the session goes on: no detour is built anew, no
-    /// count is lost. Changes the patches that `selected` accepts, and yields how many were changed. A place that
-    /// another program has changed is left alone. So are the hooks that keep unwinders from meeting a replaced
+    /// count is lost. Changes the patches that `selected` accepts, and yields how many were changed. Two things are
+    /// left alone: a place that another program has changed, and the hooks that keep unwinders from meeting a replaced
     /// return address.
     ///
     /// # Errors

@@ -188,8 +188,8 @@ impl Interpreted {
         });
         let file = module.path().file_name().unwrap_or_default().to_string_lossy();
         let version = number.and_then(Version::of_number).or_else(|| Version::of_file(&file));
-        // Python 3.13 describes its own layout. So does a build of 3.13 without the lock, but its objects have another
-        // layout.
+        // Python 3.13 describes its own layout. A build of 3.13 without the lock describes its layout, too, but its
+        // objects have another one.
         let older = version.filter(|Version(minor)| *minor < 13);
         let layout = Layout::described(memory, runtime).or_else(|| Layout::of(older?));
         if layout.is_none() && self.warnings.is_empty() {

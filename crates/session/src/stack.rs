@@ -59,7 +59,7 @@ pub enum Described {
     Fully,
     /// Nothing, though a module has it: it is linked by rbp.
     NotAtAll,
-    /// Nothing, and it is in no module: it is linked by rbp.
+    /// No description, and the code is in no module: the frame is linked by rbp.
     InNoModule,
     /// The runtime that has made it.
     ByRuntime,

@@ -33,7 +33,7 @@ const ATTEMPTS_MAX: usize = 1000;
 pub(crate) struct Reuse {
     /// How many claims of slots have been undone.
     slots_freed: u64,
-    /// After a stop that freed too little, the next one waits until then.
+    /// After a stop that freed too little, the next stop waits until this time.
     pauses_until: Instant,
     /// When to look although no thread seems to have ended.
     next: Instant,

@@ -53,7 +53,7 @@ fn candidate_ranges(module: &Module, calls: &[u32]) -> Vec<(u64, u64)> {
         let places = candidates(text, calls).into_iter();
         let extents = places.filter_map(|(call, load)| {
             let address = |offset: usize| range.start.0.saturating_add(offset as u64);
-            // In most modules, symbols are not needed to answer this, and so are not read.
+            // In most modules, symbols are not needed to answer this, so they are not read.
             let at = ImageAddress(address(call));
             let extent = module.described_at(at).or_else(|| module.extent_at(at));
             // A stripped library without call frame information does not describe its inner functions (musl's).
@@ -178,8 +178,8 @@ mod tests {
         assert!(places >= 20, "{places}");
     }
 
-    /// Every load of one of the numbers that is followed by a system call, according to the disassembler, has a shim;
-    /// so has syscall(3). The test includes musl, whose inner functions have neither symbols nor call frame
+    /// Every load of one of the numbers that is followed by a system call, according to the disassembler, has a shim,
+    /// and syscall(3) has one, too. The test includes musl, whose inner functions have neither symbols nor call frame
     /// information.
     #[test]
     fn all_of_the_c_librarys_calls_are_found() {

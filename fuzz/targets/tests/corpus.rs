@@ -62,7 +62,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         counted(bytes);
         NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: `block` is the system allocator's, since all blocks are; the rest is the caller's.
+        // SAFETY: `block` is the system allocator's, since all blocks are; the caller guarantees the rest.
         unsafe { System.realloc(block, layout, bytes) }
     }
 

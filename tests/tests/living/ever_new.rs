@@ -9,8 +9,8 @@ use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::said;
 use nanoprobe_tests::tracer::{Form, Traced, Tracer, Tracing, start_waiting};
 
-/// Follows a program batch by batch. It continues after the tracer has reported the last batch, and so has read its
-/// tables since.
+/// Follows a program batch by batch. It continues after the tracer has reported the last batch: by then the tracer has
+/// read its tables.
 fn follow(tracer: Tracer, program: &Path, arguments: &str) -> (Finished, Traced) {
     let mut target = start_waiting(program, arguments);
     let mut tracing = tracer.trace(target.pid());

@@ -61,7 +61,7 @@ impl<'a> Given<'a> {
         })
     }
 
-    /// No value means on; so does a number, even 0 (as in DTrace). The empty value means off.
+    /// No value means on, and so does any number, even 0 (as in DTrace). The empty value means off.
     pub(super) fn switch(&self) -> Result<bool, OptionError> {
         let Some(value) = self.value else { return Ok(true) };
         match value.to_ascii_lowercase().as_str() {

@@ -42,8 +42,8 @@ pub struct Calls {
     looked: AtomicU64,
 }
 
-// SAFETY: what the pointers lead to is changed only by atomics, or by the thread that has claimed it. `owner` is only
-// passed on to handlers.
+// SAFETY: the memory behind the pointers is changed only by atomics, or by the thread that has claimed it. `owner` is
+// only passed on to handlers.
 unsafe impl Send for Calls {}
 // SAFETY: as above.
 unsafe impl Sync for Calls {}

@@ -124,7 +124,7 @@ struct np_hit_thread {
 	uint64_t readable;            /* of a jumper probe: the last page after a return address that existed; or 0 */
 	struct np_hit_counters counters[NP_PROBES_MAX];
 	struct np_hit_context context;
-	const struct np_hit_watch *watch; /* watch.c: whose handler is about to run, and the registers */
+	const struct np_hit_watch *watch; /* watch.c: the watchpoint whose handler is about to run, and the registers */
 	struct np_regs watched;
 	uint64_t watched_original, watched_pushed;
 	uint64_t home;                /* a region of addresses in which only this block's thread holds calls; or 0 */

@@ -140,7 +140,7 @@ impl CodeCache<'_> {
         Some(found.unwrap_or(unknown))
     }
 
-    /// The block around an address: HotSpot leads from each of its segments back to the first one.
+    /// The block around an address: HotSpot's map leads from each segment of a block back to the block's first segment.
     fn block(&self, low: u64, map: u64, address: u64) -> Option<u64> {
         let bits = self.agent().segment_bits & 63;
         let mut segment = (address - low) >> bits;
