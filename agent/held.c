@@ -1,4 +1,5 @@
-/* Held signals: those of the four that the program blocks. They would be pending if the kernel blocked them, too.
+/* Held signals: SIGTRAP, SIGILL, SIGSEGV and SIGBUS that were sent while the program blocked them. They would be
+ * pending if the kernel blocked them, too.
  *
  * The pool lies in the thread table. That is private memory, which a forked child finds empty, just as it has no
  * pending signals. Any thread may add and take signals, even in a handler that interrupts the same operation. Each

@@ -55,13 +55,13 @@ pub struct NativeFrame {
 /// The description of a frame's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Described {
-    /// Its module.
+    /// Its module describes it.
     Fully,
-    /// Nothing, though a module has it: it is linked by rbp.
+    /// No description, though a module has the code: the frame is linked by rbp.
     NotAtAll,
     /// No description, and the code is in no module: the frame is linked by rbp.
     InNoModule,
-    /// The runtime that has made it.
+    /// The runtime that has made it describes it.
     ByRuntime,
 }
 

@@ -61,7 +61,7 @@ impl Checker {
         }
     }
 
-    /// `args[]` of the clause's functions at another of their probes.
+    /// `args[]` of the clause's functions at their probes of this name (`entry`, `return`).
     fn arguments_at(&self, name: &str) -> Result<Vec<Argument>, Unknown> {
         let probes = self.clause_at_hand.probes.iter().map(|probe| ProbeDescription {
             name: name.to_owned(),

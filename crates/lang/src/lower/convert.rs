@@ -117,7 +117,7 @@ pub(crate) fn null_string(span: Span) -> Expression {
     }
 }
 
-/// `stringof(expression)`, for a type that has one.
+/// `stringof(expression)`, for a type that can be read as a string.
 pub(crate) fn to_string(expression: Expression) -> Expression {
     match expression.value_type {
         // An integer counts as an address, so it is first extended to the width of an address.
