@@ -1,8 +1,8 @@
 //! Addresses of several processes in one set of aggregations.
 //!
-//! An address means other code in each process. So in the keys of a run on several processes each address is replaced
-//! by a number that stands for its name, when the values of its process are taken. Equal names have one number: so
-//! values of several processes are merged, and the names stay when a process is gone.
+//! The same address means different code in different processes. So in the keys of a run on several processes each
+//! address is replaced by a number that stands for its name, when the values of its process are taken. Equal names have
+//! one number: so values of several processes are merged, and the names stay when a process is gone.
 //!
 //! The numbers begin with the bits 01. Addresses of programs begin with 00, those of the kernel with 11, and frames of
 //! interpreted code with 10.

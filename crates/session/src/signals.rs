@@ -82,8 +82,8 @@ impl Actions {
         self.installed != [false; 5]
     }
 
-    /// The actions in an arena, corrected. Where the arena does not even hold our own action right, its copy of the
-    /// program's cannot be trusted, and the action that we saw is used.
+    /// The actions in an arena, corrected. If even our own action is wrong in the arena, its copy of the program's
+    /// action cannot be trusted, and the action that we saw is used.
     fn believed(&self, mut told: Control) -> Control {
         for (slot, (before, ours)) in self.kept.iter().enumerate() {
             let bit = 1 << slot;
