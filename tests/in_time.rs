@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_hangs_is_killed_and_its_output_is_told() {
+    fn a_hanging_process_is_killed_and_its_output_is_shown() {
         let mut output = tempfile::tempfile().expect("a file");
         let mut command = Command::new("sh");
         command.args(["-c", "echo so far; exec sleep 1000"]);

@@ -104,7 +104,7 @@ fn headers_have_thread_time_and_processor() {
 }
 
 #[test]
-fn what_is_not_committed_is_not_there() {
+fn an_uncommitted_reservation_has_no_effect() {
     let target = target(RING_SWITCH);
     let context = target.enter();
     let mut reader = RingReader::new(context - target.arena, &target.plan, RING_SWITCH);

@@ -31,7 +31,7 @@ fn every_class_is_counted_exactly() {
 }
 
 #[test]
-fn what_is_no_program_is_an_error_that_names_it() {
+fn a_file_that_is_no_program_is_named_in_the_error() {
     let output = Command::new(env!("CARGO_BIN_EXE_coverage"))
         .arg(file!())
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))

@@ -185,7 +185,7 @@ live_tests! {
         assert_eq!(found, format!("begin\n{} 23 0\nend right", squares + 100));
     }
 
-    fn what_the_program_was_started_with(form) {
+    fn the_arguments_and_environment_of_the_start(form) {
         let clause = "BEGIN, pid$target:a.out:main:entry
                       {
                           this->argv = (uintptr_t *)copyin(curpsinfo->pr_argv, 8 * curpsinfo->pr_argc);

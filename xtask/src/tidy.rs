@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_passes_and_what_is_mended_is_asked_for() {
+    fn an_allowed_finding_passes_and_a_stale_exception_is_reported() {
         assert_eq!(report(&[finding("a.rs")], "columns a.rs\n"), "");
         assert_eq!(report(&[finding("a.rs")], ""), "columns: a.rs: too wide\n");
         let mended = "xtask/allowed.txt: `columns b.rs` is mended: take the line away\n";

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_is_read_back() {
+    fn published_entries_are_read_back() {
         let memory = arena(control());
         let block = ControlBlock::open(&memory).unwrap();
         let site = Site {

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_takes_no_room() {
+    fn unrequested_parts_take_no_room() {
         let plan = ContextPlan::new(0, 0, 0, 0, 0, 0, 0).unwrap();
         assert_eq!((plan.aggregates, plan.ring, plan.stride), ([0; 2], 0, 8192));
         let context = plan.initial_context(0x10000, 3, 0x1000, 0);

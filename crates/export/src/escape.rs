@@ -33,7 +33,7 @@ mod tests {
     use super::escaped;
 
     #[test]
-    fn what_cannot_be_seen_is_spelled() {
+    fn invisible_characters_are_spelled_out() {
         assert_eq!(escaped(b"a b\"\\\n\t\x07\0~"), b"a b\\\"\\\\\\n\\t\\a\\0~");
         assert_eq!(escaped("\u{1}é\u{7f}".as_bytes()), b"\\001\\303\\251\\177");
     }

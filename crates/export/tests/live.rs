@@ -257,7 +257,7 @@ fn keys_are_for_the_chosen_table() {
 }
 
 #[test]
-fn what_was_cleared_begins_again() {
+fn cleared_extremes_begin_again() {
     let mut screen = Screen::new("BEGIN { @bytes = sum(arg0); @calls[arg0] = count(); }");
     screen.add("@bytes", &[], 500, 2);
     screen.add("@calls", &[integer(1)], 0, 9);
@@ -360,7 +360,7 @@ fn no_terminal_is_too_small_and_no_name_is_obeyed() {
 }
 
 #[test]
-fn before_anything_happens_the_screen_says_so() {
+fn before_the_first_event_the_screen_says_so() {
     let mut screen = Screen::new(CALLS);
     assert!(screen.shown(40, 6).contains("nothing yet"));
     screen.press(&[Key::Table, Key::Down, Key::SortLeft, Key::End, Key::Freeze]);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_utf_8_stays() {
+    fn utf_8_text_stays() {
         assert_eq!(text_of("é\u{100000}".as_bytes()), "é\u{100000}");
         assert_eq!(text_of(b"a\xe9").chars().count(), 2);
         assert_eq!(readable(&text_of(b"a\xe9")), "a\u{fffd}");

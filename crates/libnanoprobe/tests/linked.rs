@@ -204,7 +204,7 @@ unloaded: address -3, enable -8, unregister -8, twice -7
 
 /// Each kind of forbidden place has its error. Functions of other modules may be probed, even if a hit calls them.
 #[test]
-fn what_a_hit_runs_through_is_refused_and_so_is_what_is_no_code() {
+fn the_hit_path_and_places_without_code_are_refused() {
     let built = Built::new();
     let library = built.compile_with("cc", "loaded.c", "loaded.so", &["-shared", "-fPIC"]);
     let program = built.compile("cc", "forbidden.c");

@@ -23,7 +23,7 @@ fn proven_handlers_are_called_as_they_are() {
 
 /// Handlers reach errno in several ways, or not at all. After each handler errno is unchanged.
 #[test]
-fn errno_is_what_it_was() {
+fn errno_stays_unchanged() {
     let built = Built::new();
     let program = built.compile("cc", "errors.c");
     let ways = [

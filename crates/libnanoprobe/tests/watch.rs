@@ -77,7 +77,7 @@ two at once: 100 ran, 100 and 100 seen
 }
 
 #[test]
-fn it_comes_and_goes_while_it_is_hit() {
+fn a_watchpoint_comes_and_goes_while_it_is_hit() {
     part(&WATCH, "switches", "switched: 0 bad\n");
 }
 

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_calls_itself_cannot_drive_a_terminal() {
+    fn a_process_name_cannot_drive_a_terminal() {
         let hostile = ["x\x1b]0;title\x07 1", "x \n       99 root's shell"];
         let all: Vec<Process> = (1..)
             .zip(hostile)

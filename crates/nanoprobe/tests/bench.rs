@@ -33,7 +33,7 @@ fn the_program_beside_it_gets_the_arguments_and_the_path() {
 }
 
 #[test]
-fn where_it_is_missing_the_message_says_how_to_build_it() {
+fn a_missing_bench_program_is_explained() {
     let folder = tempfile::tempdir().expect("a folder");
     let output = bench_in(folder.path());
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -83,7 +83,7 @@ fn a_stripped_program_is_named() {
 }
 
 #[test]
-fn what_matches_nothing_and_predicates_are_named() {
+fn descriptions_without_a_match_and_predicates_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = built(folder.path(), &[]);
     let text = "#pragma D option zdefs\npid$target:a.out:called:entry, pid$target:a.out:nosuch:entry /arg0 == 1 && arg0 == 2/ { @ = count(); }";

@@ -203,7 +203,7 @@ fn a_terminal_may_have_any_size() {
 }
 
 #[test]
-fn what_is_printed_scrolls_in_a_pane_and_stands_there_afterwards() {
+fn printed_text_scrolls_in_a_pane_and_is_printed_again_afterwards() {
     let mut told = Told::start();
     let program = "pid$target:a.out:often:entry { @ = count(); } \
                    pid$target:a.out:say:entry { printf(\"said %s\\n\", copyinstr(arg0)); @texts[copyinstr(arg0)] = count(); } \
@@ -286,7 +286,7 @@ fn is_plain(command: &mut Command, told: &mut Told) {
 }
 
 #[test]
-fn who_wants_text_gets_text() {
+fn the_output_is_text_on_a_dumb_terminal_or_without_top() {
     let mut told = Told::start();
     is_plain(nanoprobe(&["-x", "top", "-n", COUNTS]).env("TERM", "dumb"), &mut told);
     is_plain(nanoprobe(&["-x", "top", "-n", COUNTS]).env("NO_COLOR", "1"), &mut told);

@@ -224,7 +224,7 @@ fn a_function_is_believed_only_if_a_second_thing_belongs_to_it() {
 }
 
 #[test]
-fn what_is_gone_is_javascript_only_in_made_code() {
+fn an_unreadable_function_is_javascript_only_in_made_code() {
     let words = objects();
     let mut gone = words.clone();
     // The function has been moved: its first word is no map.

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_passes_on_the_stack_is_nowhere() {
+    fn an_argument_on_a_calls_stack_has_no_place_in_a_copy() {
         let module = module();
         let copy = InlinedCopy {
             address: 0x1000,

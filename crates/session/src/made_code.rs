@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_executable_once_counts() {
+    fn memory_that_was_ever_executable_counts() {
         let mut made = made("10000-12000 r-xp 00000000 00:00 0 \n20000-21000 r-xp 00000000 00:00 0 \n");
         made.take(&Map::parse(
             b"10000-11000 rw-p 00000000 00:00 0 \n11000-12000 r-xp 00000000 00:00 0 \n",

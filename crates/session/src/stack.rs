@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_ends_the_walk() {
+    fn nonsense_ends_the_walk() {
         let user = thread(0x1000, 0, &[0x2001, 0x3001]);
         assert_eq!(walk(&user, |_| FrameRule::Nothing), [0x1000], "no chain");
         assert_eq!(

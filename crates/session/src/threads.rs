@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_living_thread_can_find_is_free() {
+    fn contexts_that_no_living_thread_can_find_are_free() {
         let slots = [
             slot(0, 0),
             slot(0x10, 0x1000),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_busy_stays_with_its_slot() {
+    fn a_busy_context_stays_with_its_slot() {
         let slots = [slot(0x10, 0x1000)];
         let freed = plan(&slots, &[owner(0x1000, 0x10, 0x7000)], &BTreeSet::new());
         assert_eq!(

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_seen_is_doubted() {
+    fn hidden_processes_cause_doubt() {
         let hidden = [(TARGET, 1, 1, true), (TRACER, 0, 1, true)];
         assert_eq!(doubt(1, &hidden), Some(Doubt::Unseen { pid: 1 }));
         assert_eq!(doubt(1, &[]), Some(Doubt::Unseen { pid: TARGET }));

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_mapped_before_an_error_is_known() {
+    fn regions_that_were_mapped_before_an_error_are_known() {
         let (mut memory, mut mapped) = (Fake(Vec::new()), Vec::new());
         let regions = [region(0x4000, 0x5000), region(0x8000, 0xa000), region(0xb000, 0xc000)];
         assert_eq!(map_missing(&mut memory, &regions, &mut mapped), Err(0x8000));

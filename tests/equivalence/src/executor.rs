@@ -5,8 +5,7 @@
 //!   np_eq_exit   the exit pad leads here: stores all of it
 //!   np_eq_after  where a fault's handler sends the thread instead: restores our registers, returns
 //!   np_eq_step   traps; its handler goes to the sequence with the trap flag set
-//!   np_eq_signal in front of our handlers: they need our fs, and the sequence gets its own back; goes on in the
-//!   agent's
+//!   np_eq_signal before our handlers: they need our fs, and the sequence gets its own back; goes on in the agent's
 //!                handler when ours says so
 //! ```
 //!

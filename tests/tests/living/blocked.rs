@@ -33,13 +33,13 @@ live_tests! {
         traced(form, "pending 960");
     }
 
-    fn they_end_waits_under_other_masks(form) {
+    fn blocked_signals_end_waits_under_other_masks(form) {
         traced(form, "masks 400");
     }
 
     /// Signals that were pending when we attached, and those that came meanwhile, are pending when
     /// we have detached.
-    fn they_are_kept_when_we_go(form) {
+    fn pending_signals_are_kept_when_the_tracer_goes(form) {
         let mut target = start_waiting(&program("blocked.c"), "kept");
         let snapshot = Snapshot::take(target.pid());
         let tracing = Tracer::new(form).clause(HANDLED).attach(target.pid());

@@ -50,7 +50,7 @@ fn the_final_program_is_traced() {
 }
 
 #[test]
-fn one_that_does_not_stop_is_refused() {
+fn a_process_that_never_stops_executing_is_refused() {
     let mut target = start("-1");
     let traced = Tracer::new(Form::Default).clause(CLAUSES).process(target.pid()).run();
     assert_eq!(traced.finished.code(), 1);

@@ -16,7 +16,7 @@ fn counted(results: &str, pid: i32) -> Option<i64> {
 }
 
 #[test]
-fn those_that_run_a_file_are_traced_and_those_that_come() {
+fn processes_that_run_a_file_are_traced_and_later_ones_too() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, link) = (folder.path().join("one"), folder.path().join("link"));
     copy_program(&program("member.c"), &path);

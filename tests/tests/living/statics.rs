@@ -67,7 +67,7 @@ fn args_that_cannot_be_read_or_are_not_there_are_refused() {
 }
 
 #[test]
-fn they_are_listed_as_dtrace_names_them() {
+fn static_probes_are_listed_as_dtrace_names_them() {
     let finished = run(Command::new(nanoprobe())
         .args(["-l", "-n", "test$target:::", "-c"])
         .arg(program("statics.c")));
@@ -214,7 +214,7 @@ live_tests! {
         }
     }
 
-    fn it_is_lowered_at_the_end(form) {
+    fn a_semaphore_is_lowered_at_the_end(form) {
         let mut target = start_waiting(&program("statics.c"), "100 hold");
         let snapshot = Snapshot::take(target.pid());
         let tracing = Tracer::new(form).clause("test$target:::guarded { @ = count(); }").attach(target.pid());

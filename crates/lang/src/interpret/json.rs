@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_has_no_parts() {
+    fn text_that_is_no_json_has_no_parts() {
         for text in [
             &b"{\"a\" 1}"[..],
             b"{a: 1}",

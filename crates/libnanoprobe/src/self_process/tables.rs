@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_does_not_grow_with_what_is_there() {
+    fn the_bytes_written_do_not_grow_with_the_existing_entries() {
         let (mut table, mut put) = (Table::default(), Put::default());
         for from in 0..10_000 {
             table.insert(from, from + 1);

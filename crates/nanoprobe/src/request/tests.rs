@@ -63,7 +63,7 @@ fn the_preprocessor_can_be_asked_for_by_options() {
 }
 
 #[test]
-fn what_cannot_be_had_is_refused_by_name() {
+fn flags_that_only_dtrace_has_are_refused_by_name() {
     for (line, name) in [("-A -n BEGIN", "-A"), ("-a", "-a"), ("-32 -n BEGIN", "-32")] {
         let error = parse(&words(&format!("nanoprobe {line}"))).unwrap_err();
         assert!(error.to_string().contains(name), "{line}");
@@ -187,7 +187,7 @@ fn a_tool_may_be_named_without_the_word() {
 }
 
 #[test]
-fn help_and_the_version_are_had_by_words_too() {
+fn help_and_the_version_are_printed_by_words_too() {
     let printed = |line: &str| match parse(&words(line)) {
         Ok(Request::Print(text)) => text,
         other => panic!("{line}: {other:?}"),

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_mapped_is_foreign() {
+    fn unmapped_places_are_foreign() {
         let mut detached = Detached::default();
         let memory = Memory::of_self().unwrap();
         let sites = [site(4096, &[1], &[2]), site(u64::MAX - 2, &[1, 2], &[3, 4])];

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_there_by_chance_is_not_awaited() {
+    fn stack_words_that_only_look_like_ours_are_not_awaited() {
         assert!(!is_awaited(&[]));
         assert!(!is_awaited(&[DETOUR, 0, RESTORER, 0x1500, 0x2500]));
         assert!(!is_awaited(&frame(RESTORER, DETOUR, 3)), "a trap that was redirected");

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_says_why() {
+    fn an_unreadable_operand_names_the_reason() {
         for (text, reason) in [
             ("8@%xmm0", "D has integers only"),
             ("8f@%xmm0", "floating-point value"),

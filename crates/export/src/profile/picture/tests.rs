@@ -107,7 +107,7 @@ fn a_picture_can_be_clicked_and_searched_without_a_network() {
 }
 
 #[test]
-fn nothing_makes_a_picture_too() {
+fn a_profile_without_stacks_makes_a_picture_too() {
     let picture = picture("nothing", &Tree::new(), Wrapping::Html);
     assert!(picture.starts_with("<!DOCTYPE html>"));
     assert!(picture.contains("no stacks were recorded"), "{picture}");
