@@ -62,6 +62,29 @@ fn probes_that_do_not_fire_are_counted() {
     assert_eq!(status, Some(0));
 }
 
+/// Of a clause that only assigns nobody knows whether it has run. A system call is a probe, too.
+#[test]
+fn an_empty_result_is_explained_for_clauses_that_assign_and_for_system_calls() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = built(folder.path(), &[]);
+    for (text, before, after) in [
+        (
+            "pid$target:a.out:uncalled:entry { self->t = 1; } pid$target:a.out:uncalled:return /self->t/ { trace(1); }",
+            "nanoprobe: nothing was recorded in ",
+            " by 2 probes in program (a clause that only assigns may have run)",
+        ),
+        (
+            "syscall::mkdir:entry { @ = count(); }",
+            "nanoprobe: nothing was seen in ",
+            "1 probe in system calls did not fire",
+        ),
+    ] {
+        let (said, status) = said(&program, "", text);
+        assert!(said.contains(before) && said.contains(after), "{text}: {said}");
+        assert_eq!(status, Some(0), "{said}");
+    }
+}
+
 #[test]
 fn children_that_are_not_traced_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
