@@ -162,7 +162,7 @@ enum np_return_state {
 struct np_return_instance {
 	u64 address;            /* the real return address, or the thunk of the function that made the tail call */
 	u64 slot;               /* address of the stack slot with the return address */
-	u64 stub;               /* what np_return_arrive jumps to: the function's handlers, then np_return_leave */
+	u64 stub;               /* np_return_arrive jumps here: the function's handlers, then np_return_leave */
 	u32 state;              /* the low two bits: enum np_return_state; the bits above them count the claims */
 	u32 depth;              /* number of instances below this one for the same slot */
 };

@@ -155,7 +155,7 @@ fn one_round(subject: &mut Subject, round: Round, random: &mut Random) {
     subject.end_batch();
 }
 
-/// The tracer has ended without an error, and says of nothing that it is left.
+/// The tracer has ended without an error, and reports no remains.
 fn assert_removed(name: &str, code: i32, stderr: &str) {
     assert_eq!(code, 0, "{name}: {stderr}");
     assert!(!stderr.contains("stay mapped"), "{name}: {stderr}");

@@ -24,7 +24,7 @@ __attribute__((noinline, noipa)) uint64_t probed(uint64_t a, uint64_t b, uint64_
 	return a * 2 + b + c + d + e + f + (uint64_t)real;
 }
 
-/* `stack` takes all arguments on the stack as one. */
+/* `stack` is one structure in place of all arguments on the stack. */
 static uint64_t mirror(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f, double real,
 		       struct whole stack)
 {
