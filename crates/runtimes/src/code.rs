@@ -1,11 +1,17 @@
 //! The facts about a code object, for all runtimes.
 
 use nanoprobe_arena::layout::{
-    POSITION_INLINED, RUNTIME_JAVA, RUNTIME_JAVA_CODE, RUNTIME_JAVA_INTERPRETER, RUNTIME_JAVA_STUB, RUNTIME_JAVASCRIPT,
-    RUNTIME_PYTHON,
+    POSITION_INLINED, POSITION_NEAR, RUNTIME_JAVA, RUNTIME_JAVA_CODE, RUNTIME_JAVA_INTERPRETER, RUNTIME_JAVA_STUB,
+    RUNTIME_JAVASCRIPT, RUNTIME_PYTHON,
 };
 
 use crate::{Function, POSITION_UNKNOWN, hotspot, python};
+
+/// What follows the outermost function of code of which only that one is known.
+pub(crate) const INLINED_UNKNOWN: &str = " [inlined functions are not known]";
+
+/// What follows a function that is that of the next place which is known.
+const NEAR: &str = " [probably]";
 
 /// A code object with its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +35,15 @@ impl Code {
                 code.function.at(lines.and_then(|lines| lines.line(position)))
             }
             Code::Java(method) if position == Some(POSITION_INLINED) => {
-                format!("{} [inlined functions are not known]", method.function.shown())
+                format!("{}{INLINED_UNKNOWN}", method.function.shown())
+            }
+            Code::Java(method)
+                if position.is_some_and(|position| (POSITION_NEAR..POSITION_UNKNOWN).contains(&position)) =>
+            {
+                let place = position.map(|position| position & !POSITION_NEAR);
+                let line = method.lines.as_ref().zip(place);
+                let line = line.and_then(|(lines, place)| lines.line(place));
+                format!("{}{NEAR}", method.function.at(line))
             }
             Code::Java(method) => {
                 let line = method.lines.as_ref().zip(position);

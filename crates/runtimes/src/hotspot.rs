@@ -2,9 +2,11 @@
 //! methods.
 
 mod code;
+mod functions;
 mod layout;
 mod lines;
 mod method;
+mod scopes;
 mod step;
 mod structures;
 

@@ -1,5 +1,6 @@
 //! Stacks of interpreted programs, compared with the runtime's own account of the same call.
 
+mod inlined;
 mod java;
 mod javascript;
 mod python;

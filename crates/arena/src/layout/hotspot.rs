@@ -6,6 +6,8 @@ use crate::structure::structure;
 pub const HOTSPOT_HEAPS: usize = 4;
 /// Only the outermost function of a frame of compiled code is known.
 pub const POSITION_INLINED: u32 = 0xffff_fffe;
+/// This bit of a position in a method: it is that of the next place which HotSpot describes. Only samples have it.
+pub const POSITION_NEAR: u32 = 1 << 31;
 
 structure! {
     /// Where HotSpot's code lies, and offsets in its structures.

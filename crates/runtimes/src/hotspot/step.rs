@@ -27,6 +27,16 @@ enum Stage {
     Whole,
 }
 
+/// Which part of a compiled method is executed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// The first instructions, up to where the frame is complete.
+    Entered,
+    Within,
+    /// The last instructions, which remove the frame.
+    Left,
+}
+
 impl CodeCache<'_> {
     /// The caller of a frame of the code cache. `None`: it is not known.
     pub fn caller(&self, piece: &Piece, cursor: &Cursor) -> Option<Cursor> {
@@ -48,7 +58,7 @@ fn step(code: &CodeCache<'_>, piece: &Piece, cursor: &Cursor) -> Option<Cursor> 
     if piece.blob != 0 && piece.frame_bytes >= 16 {
         let cfa = |bytes: u64| cursor.rsp.checked_add(bytes);
         let stage = match cursor.exact {
-            true => interrupted(code, piece, cursor)?,
+            true => interrupted(code, piece, cursor)?.1,
             false => Stage::Whole,
         };
         return match stage {
@@ -94,20 +104,25 @@ fn to(code: &CodeCache<'_>, cursor: &Cursor, cfa: u64, saved_rbp: Option<u64>) -
     })
 }
 
+/// Which part of a compiled method was interrupted.
+pub(super) fn moment(code: &CodeCache<'_>, piece: &Piece, cursor: &Cursor) -> Option<Moment> {
+    Some(interrupted(code, piece, cursor)?.0)
+}
+
 /// Where compiled code was interrupted, it may not have its frame yet, or no longer.
-fn interrupted(code: &CodeCache<'_>, piece: &Piece, cursor: &Cursor) -> Option<Stage> {
+fn interrupted(code: &CodeCache<'_>, piece: &Piece, cursor: &Cursor) -> Option<(Moment, Stage)> {
     let start = code.place(piece.blob, code.agent().code)?;
     let offset = cursor.pc.checked_sub(start)?;
     let text = array::<16>(code.memory, cursor.pc.checked_sub(BEFORE as u64)?)?;
     let (before, text) = text.split_first_chunk::<BEFORE>()?;
     if let Some(stage) = of_epilogue(before, text) {
-        return Some(stage);
+        return Some((Moment::Left, stage));
     }
     let complete = code.complete(piece)?;
     if u64::try_from(complete).is_ok_and(|complete| offset < complete) {
-        return of_prologue(before, text);
+        return Some((Moment::Entered, of_prologue(before, text)?));
     }
-    Some(Stage::Whole)
+    Some((Moment::Within, Stage::Whole))
 }
 
 fn of_epilogue(before: &[u8], text: &[u8]) -> Option<Stage> {
