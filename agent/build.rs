@@ -47,6 +47,7 @@ const SOURCES: &[&str] = &[
     "trap",
     "unwind",
     "v8",
+    "v8_code",
     "waits",
 ];
 const HEADERS: &[&str] = &[

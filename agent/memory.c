@@ -92,6 +92,20 @@ NP_COLD int np_fetch(struct np_context *context, u64 destination, u64 address, u
 	return fetch_directly(destination, address, bytes);
 }
 
+int np_fetch_word(struct np_context *context, u64 address, u64 *word)
+{
+	if (address < NP_LOWEST_ADDRESS || address > NP_HIGHEST_ADDRESS - 8)
+		return 0;
+	struct np_control *control = np_control_block(context);
+	u64 in_arena = address - (u64)control;
+	if (np_may_call() && (in_arena >= control->arena_bytes || control->arena_bytes - in_arena < 8)) {
+		i64 result = fetch_by_kernel((u64)word, address, 8);
+		if (result >= 0)
+			return result != 0;
+	}
+	return np_guarded_u64(address, word);
+}
+
 int np_stack_word(struct np_context *context, u64 address, u64 *word)
 {
 	if (address < NP_LOWEST_ADDRESS || address > NP_HIGHEST_ADDRESS || address % 8)

@@ -24,6 +24,9 @@ NP_INLINE u64 np_readable_end(struct np_context *context, u64 address)
  * `destination` is aligned to 8. */
 NP_COLD int np_fetch(struct np_context *context, u64 destination, u64 address, u64 bytes);
 
+/* Reads a word that is in no range. `np_fetch` would look for a range again, and need more stack. */
+int np_fetch_word(struct np_context *context, u64 address, u64 *word);
+
 /* The word at `address` on the calling thread's stack; yields whether it could be read. */
 int np_stack_word(struct np_context *context, u64 address, u64 *word);
 

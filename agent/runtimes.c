@@ -21,7 +21,7 @@ int np_heap_word(struct np_context *context, u64 address, u64 *value)
 	u64 end = np_readable_end(context, address);
 	if (np_likely(end && end - address >= 8))
 		return np_guarded_u64(address, value);
-	return np_fetch(context, (u64)value, address, 8);
+	return np_fetch_word(context, address, value);
 }
 
 u64 np_interpreted_frame(struct np_context *context, const struct np_runtimes *runtimes, u64 kind, u64 object, u64 check,

@@ -170,6 +170,24 @@ static __attribute__((noinline)) u32 may_be_v8_code(struct np_context *context, 
 	return row && row->cfa == NP_CFA_UNKNOWN;
 }
 
+/* The functions of JavaScript in the place of a native frame; yields the number of frames. */
+static __attribute__((noinline)) u64 javascript(struct np_context *context, const struct np_hotspot_walk *walk, u64 is_made)
+{
+	struct np_v8_walk javascript;
+	javascript.fp = walk->native.high - 16;
+	javascript.pc = walk->native.pc;
+	javascript.is_made = is_made;
+	javascript.frames = walk->frames;
+	javascript.at = walk->count - 1;
+	javascript.count = walk->count;
+	javascript.limit = walk->limit;
+	if (np_v8_find_frame(context, walk->runtimes, &javascript) &&
+	    (!np_v8_find_exit(context, &javascript) || !np_v8_find_list(context, &javascript) ||
+	     !np_v8_add_list(context, &javascript)))
+		np_v8_add_frame(context, &javascript);
+	return javascript.count;
+}
+
 /* Walks the stack of a process that also runs interpreted code. Not inlined, so that others need less stack. */
 static __attribute__((noinline)) u64 walk_interpreted(struct np_context *context, const struct np_runtimes *runtimes,
                                                       u64 *frames, u64 limit)
@@ -211,23 +229,19 @@ static __attribute__((noinline)) u64 walk_interpreted(struct np_context *context
 			                              limit);
 		if (runtimes->v8_offset && !evaluates && !is_first) {
 			u32 code = may_be_v8_code(context, walk.native.pc);
-			u64 frame = code ? np_v8_frame(context, runtimes, walk.native.high - 16, walk.native.pc, code == 2) : 0;
-			if (frame)
-				((volatile u64 *)frames)[walk.count - 1] = frame;
+			if (code)
+				walk.count = javascript(context, &walk, code == 2);
 		}
 		is_first = 0;
 	}
 	return walk.count;
 }
 
-u64 np_walk(struct np_context *context, u64 *frames, u64 limit)
+/* Not inlined, so that `np_walk` needs no stack of its own. */
+static __attribute__((noinline)) u64 walk_native(struct np_context *context, u64 *frames, u64 limit)
 {
 	struct np_cursor cursor;
 	u64 count = 0;
-	limit = np_minimum(limit, NP_FRAMES_MAX);
-	const struct np_runtimes *runtimes = np_find_runtimes(np_control_block(context));
-	if (np_unlikely(runtimes != 0))
-		return walk_interpreted(context, runtimes, frames, limit);
 	start(context, &cursor);
 	while (count < limit && makes_sense(cursor.pc)) {
 		((volatile u64 *)frames)[count++] = cursor.pc;
@@ -235,6 +249,15 @@ u64 np_walk(struct np_context *context, u64 *frames, u64 limit)
 			break;
 	}
 	return count;
+}
+
+u64 np_walk(struct np_context *context, u64 *frames, u64 limit)
+{
+	limit = np_minimum(limit, NP_FRAMES_MAX);
+	const struct np_runtimes *runtimes = np_find_runtimes(np_control_block(context));
+	if (np_unlikely(runtimes != 0))
+		return walk_interpreted(context, runtimes, frames, limit);
+	return walk_native(context, frames, limit);
 }
 
 NP_ENTRY void np_ustack(struct np_context *context, u64 destination, u64 frames)

@@ -11,10 +11,6 @@
  * that is being moved says so by its first word, which is then no map, and its frame has no name. */
 #include "v8.h"
 
-/* Objects are aligned to words, and their addresses have 01 in the lower bits. */
-#define NP_V8_TAG 1UL
-#define NP_V8_TAG_MASK 3UL
-
 static const struct np_v8 *find_v8(const struct np_control *control, const struct np_runtimes *runtimes)
 {
 	u64 offset = runtimes->v8_offset, limit = control->arena_bytes;
@@ -23,8 +19,7 @@ static const struct np_v8 *find_v8(const struct np_control *control, const struc
 	return (const struct np_v8 *)((u64)control + offset);
 }
 
-/* A field of an object. Fields do not cross words. */
-static int field(struct np_context *context, u64 object, i32 offset, u64 *value)
+int np_v8_field(struct np_context *context, u64 object, i32 offset, u64 *value)
 {
 	u64 address = object + (u64)(i64)offset, word;
 	if (!np_heap_word(context, address & ~7UL, &word))
@@ -36,31 +31,19 @@ static int field(struct np_context *context, u64 object, i32 offset, u64 *value)
 static int field32(struct np_context *context, u64 object, i32 offset, u32 *value)
 {
 	u64 word;
-	if (!field(context, object, offset, &word))
+	if (!np_v8_field(context, object, offset, &word))
 		return 0;
 	*value = (u32)word;
 	return 1;
 }
 
-static int is_object(u64 value)
+u32 np_v8_type_of(struct np_context *context, const struct np_v8 *v8, u64 object)
 {
-	return (value & NP_V8_TAG_MASK) == NP_V8_TAG;
-}
-
-/* The type of an object; 0: it is none, or is being moved. */
-static u32 type_of(struct np_context *context, const struct np_v8 *v8, u64 object)
-{
-	u64 word;
-	if (!is_object(object) || !field(context, object, -(i32)NP_V8_TAG, &word) || !is_object(word) ||
-	    !field(context, word, v8->map_type, &word))
+	u64 map, word;
+	if (!np_v8_is_object(object) || !np_heap_word(context, object - 1, &map) || !np_v8_is_object(map))
 		return 0;
-	return word & 0xffff;
-}
-
-/* A small integer lies in the upper half of a word. */
-static int is_small(u64 value)
-{
-	return !(value & 0xffffffff);
+	map += (u64)(i64)v8->map_type;
+	return np_heap_word(context, map & ~7UL, &word) ? word >> map % 8 * 8 & 0xffff : 0;
 }
 
 static u64 key_of(u64 heap, u32 script, u32 number, u64 tier)
@@ -77,8 +60,8 @@ static int identify(struct np_context *context, const struct np_v8 *v8, u64 shar
 	u64 heap, script, number;
 	u32 own;
 	if (!np_heap_word(context, (shared & ~v8->page_mask) + v8->page_heap, &heap) ||
-	    !field(context, shared, v8->shared_script, &script) || type_of(context, v8, script) != v8->script_type ||
-	    !field(context, script, v8->script_number, &number) || !is_small(number) ||
+	    !np_v8_field(context, shared, v8->shared_script, &script) || np_v8_type_of(context, v8, script) != v8->script_type ||
+	    !np_v8_field(context, script, v8->script_number, &number) || !np_v8_is_small(number) ||
 	    !field32(context, shared, v8->shared_number, &own))
 		return 0;
 	*key = key_of(heap, number >> 32, own, tier);
@@ -112,67 +95,89 @@ static u32 note(struct np_context *context, const struct np_v8 *v8, u64 key, u64
 	return NP_OBJECT_NONE;
 }
 
-/* Whether a code object contains an address; yields its kind and the offset of the address. */
-static int contains(struct np_context *context, const struct np_v8 *v8, u64 code, u64 pc, u32 *kind, u64 *offset)
+/* Whether a code object that is no bytecode's contains the address. Then it is the code that the frame runs. */
+static int contains(struct np_context *context, struct np_v8_walk *walk, u64 code)
 {
+	const struct np_v8 *v8 = walk->v8;
 	u64 start;
-	u32 size;
-	if (type_of(context, v8, code) != v8->code_type || !field(context, code, v8->code_start, &start))
+	u32 size, kind;
+	if (np_v8_type_of(context, v8, code) != v8->code_type || !np_v8_field(context, code, v8->code_start, &start) ||
+	    !field32(context, code, v8->code_size, &size) || walk->pc - start > size ||
+	    walk->pc - start >= NP_POSITION_INLINED - NP_V8_BASELINE || !field32(context, code, v8->code_flags, &kind))
 		return 0;
-	*offset = pc - start;
-	if (!field32(context, code, v8->code_size, &size) || *offset > size || *offset >= NP_POSITION_NONE - NP_V8_BASELINE ||
-	    !field32(context, code, v8->code_flags, kind))
-		return 0;
-	*kind &= v8->code_kind_mask;
-	return 1;
+	walk->code = code;
+	walk->kind = kind & v8->code_kind_mask;
+	walk->place = walk->pc - start;
+	return walk->kind >= v8->code_baseline;
+}
+
+/* Finds the code that a frame runs: the function's, or an older one that this call still runs. */
+static void find_code(struct np_context *context, struct np_v8_walk *walk, u64 function, u64 data)
+{
+	u64 code;
+	if ((np_v8_field(context, function, walk->v8->function_code, &code) && contains(context, walk, code)) ||
+	    contains(context, walk, data) ||
+	    (walk->is_made && contains(context, walk, np_v8_find_code(context, walk))))
+		return;
+	walk->code = 0;
+	walk->kind = 0;
 }
 
 /* Where in its function a frame stands. */
-static u32 position(struct np_context *context, const struct np_v8 *v8, u64 function, u64 data, u64 fp, u64 pc,
-                    int is_made)
+static u32 position(struct np_context *context, const struct np_v8_walk *walk)
 {
-	u64 code, offset, bytecode;
-	u32 kind;
-	if (field(context, function, v8->function_code, &code) && contains(context, v8, code, pc, &kind, &offset)) {
-		if (kind == v8->code_baseline)
-			return NP_V8_BASELINE | offset;
-		if (kind > v8->code_baseline)
-			return NP_POSITION_NONE;
-	}
-	/* The function may have got optimised code, while this call still runs the older one. */
-	if (contains(context, v8, data, pc, &kind, &offset))
-		return kind == v8->code_baseline ? NP_V8_BASELINE | offset : NP_POSITION_NONE;
+	const struct np_v8 *v8 = walk->v8;
+	u64 bytecode, offset;
+	if (walk->kind == v8->code_baseline)
+		return NP_V8_BASELINE | walk->place;
 	/* A loop's optimised code continues in the interpreter's frame. The frame's offset is then the offset of the loop's
 	 * start. */
-	if (is_made || !np_stack_word(context, fp + (u64)(i64)v8->frame_bytecode, &bytecode) ||
-	    !np_stack_word(context, fp + (u64)(i64)v8->frame_offset, &offset) || !is_small(offset) ||
-	    type_of(context, v8, bytecode) != v8->bytecode_type)
+	if (walk->kind || walk->is_made)
+		return NP_POSITION_INLINED;
+	if (!np_stack_word(context, walk->fp + (u64)(i64)v8->frame_bytecode, &bytecode) ||
+	    !np_stack_word(context, walk->fp + (u64)(i64)v8->frame_offset, &offset) || !np_v8_is_small(offset) ||
+	    np_v8_type_of(context, v8, bytecode) != v8->bytecode_type)
 		return NP_POSITION_NONE;
 	offset = (offset >> 32) - (u64)(i64)v8->bytecode_start;
 	return offset < NP_V8_BASELINE ? offset : NP_POSITION_NONE;
 }
 
-u64 np_v8_frame(struct np_context *context, const struct np_runtimes *runtimes, u64 fp, u64 pc, int is_made)
+u64 np_v8_frame(struct np_context *context, const struct np_v8 *v8, u64 shared, u32 position)
 {
-	const struct np_v8 *v8 = find_v8(np_control_block(context), runtimes);
-	u64 function, around, shared, data, key;
-	if (!v8 || !np_stack_word(context, fp + (u64)(i64)v8->frame_context, &around) || !is_object(around) ||
-	    !np_stack_word(context, fp + (u64)(i64)v8->frame_function, &function) || !is_object(function))
-		return 0;
-	u32 context_type = type_of(context, v8, around);
-	u32 function_type = type_of(context, v8, function);
-	if (context_type < v8->context_first || context_type > v8->context_last || function_type < v8->function_first ||
-	    function_type > v8->function_last || !field(context, function, v8->function_shared, &shared) ||
-	    type_of(context, v8, shared) != v8->shared_type || !field(context, shared, v8->shared_data, &data))
-		return 0;
-	/* A function that V8 itself brings: the native frame has its name. */
-	if (is_small(data))
-		return 0;
-	u32 place = position(context, v8, function, data, fp, pc, is_made), object = NP_OBJECT_NONE;
-	u64 tier = place != NP_POSITION_NONE && place & NP_V8_BASELINE;
+	u64 key, tier = position < NP_POSITION_INLINED && position & NP_V8_BASELINE;
+	u32 object = NP_OBJECT_NONE;
 	if (identify(context, v8, shared, tier, &key))
 		object = note(context, v8, key, shared);
 	if (object == NP_OBJECT_NONE)
 		return NP_FRAME_INTERPRETED | (u64)NP_RUNTIME_JAVASCRIPT << 30 | NP_OBJECT_NONE;
-	return NP_FRAME_INTERPRETED | (u64)place << 30 | object;
+	return NP_FRAME_INTERPRETED | (u64)position << 30 | object;
+}
+
+int np_v8_find_frame(struct np_context *context, const struct np_runtimes *runtimes, struct np_v8_walk *walk)
+{
+	const struct np_v8 *v8 = walk->v8 = find_v8(np_control_block(context), runtimes);
+	u64 function, around, data;
+	if (!v8 || !np_stack_word(context, walk->fp + (u64)(i64)v8->frame_context, &around) || !np_v8_is_object(around) ||
+	    !np_stack_word(context, walk->fp + (u64)(i64)v8->frame_function, &function) || !np_v8_is_object(function))
+		return 0;
+	u32 context_type = np_v8_type_of(context, v8, around);
+	u32 function_type = np_v8_type_of(context, v8, function);
+	if (context_type < v8->context_first || context_type > v8->context_last || function_type < v8->function_first ||
+	    function_type > v8->function_last ||
+	    !np_v8_field(context, function, v8->function_shared, &walk->shared) ||
+	    np_v8_type_of(context, v8, walk->shared) != v8->shared_type ||
+	    !np_v8_field(context, walk->shared, v8->shared_data, &data))
+		return 0;
+	/* A function that V8 itself brings: the native frame has its name. */
+	if (np_v8_is_small(data))
+		return 0;
+	find_code(context, walk, function, data);
+	return 1;
+}
+
+void np_v8_add_frame(struct np_context *context, struct np_v8_walk *walk)
+{
+	walk->count = walk->at + 1;
+	((volatile u64 *)walk->frames)[walk->at] =
+	    np_v8_frame(context, walk->v8, walk->shared, position(context, walk));
 }

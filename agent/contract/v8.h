@@ -12,10 +12,41 @@
  *
  *     0..0x7ffffffe             the offset in the bytecode
  *     0x80000000 + 0..          an offset in baseline code
- *     NP_POSITION_NONE          not known: optimised code */
+ *     NP_POSITION_INLINED       not known: optimised code, which may contain further functions
+ *     NP_POSITION_NONE          not known */
 #define NP_V8_OBJECTS 32768u
 #define NP_V8_FIRST_OBJECT 0x20000u
 #define NP_V8_BASELINE 0x80000000u
+
+/* Optimised code contains other functions. For each of its calls, V8 has a list of the frames that the call stands for,
+ * outermost first, in a language of its own: operations, each with some numbers of 7 bits a byte.
+ *
+ *     BEGIN             how far back the list is to which MATCH refers, the number of frames, and of JavaScript's
+ *     INTERPRETED       a function of JavaScript: the offset in its bytecode, the index of the function's literal, ...
+ *     other frames      stubs and builtins between functions
+ *     MATCH             the next operations are those of the other list at the same place
+ *     the others        values that a frame has: not needed */
+enum np_v8_operation {
+	NP_V8_BEGIN_FIRST = 2,
+	NP_V8_BEGIN_LAST = 3,
+	NP_V8_BUILTIN_FRAME = 6,
+	NP_V8_CONSTRUCT_FRAME = 8,
+	NP_V8_EXTRA_FRAME = 14,
+	NP_V8_INTERPRETED_FIRST = 23,
+	NP_V8_INTERPRETED_LAST = 24,
+	NP_V8_FRAME_LAST = 27,  /* from NP_V8_INTERPRETED_FIRST on, all are frames */
+	NP_V8_MATCH = 35,
+	NP_V8_OPERATIONS = 36   /* greater ones: NP_V8_MATCH, for as many operations as are beyond */
+};
+/* How many numbers an operation has, a digit of 4 bits each, from the lowest on. */
+#define NP_V8_OPERANDS_0 0x1211111313113301u
+#define NP_V8_OPERANDS_1 0x1110433351111111u
+#define NP_V8_OPERANDS_2 0x1211u
+/* No list of frames is read further than this many bytes. */
+#define NP_V8_LIST_BYTES_MAX 8192u
+/* How far before an address its code may begin. */
+#define NP_V8_CODE_BYTES_MAX 65536u
+#define NP_V8_CODE_ALIGNMENT 64u
 
 struct np_v8_object {
 	u64 key;                /* claimed once, and never changed; 0: free */
@@ -42,8 +73,14 @@ struct np_v8 {
 	i32 shared_data, shared_script, shared_number;
 	i32 script_number;
 	i32 code_start, code_size, code_flags;
-	u32 code_kind_mask, code_baseline;
+	u32 code_kind_mask, code_baseline, code_optimized;
 	i32 bytecode_start;
+	/* arrays: their types, where their length is, and their first element */
+	u32 array_type, literals_type, bytes_type;
+	i32 array_length, array_start;
+	i32 code_exits;         /* an array: what is known of the code's calls */
+	/* elements of that array */
+	u32 exit_lists, exit_literals, exit_function, exit_start, exit_eager, exit_lazy, exit_first;
 };
 
 #endif

@@ -2,10 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use nanoprobe_agent::{EVENT_HOOK_OFFSET, FAULT_HOOK_OFFSET, Function, IMAGE, ImageHeader, READERS_OFFSET, image_with};
 use nanoprobe_arena::Structure;
 use nanoprobe_arena::layout::{Image, MAGIC};
+
+/// Where an instruction goes. A system call, which is a call for the decoder, goes to no code of the image.
+fn flow_of(instruction: &Instruction) -> FlowControl {
+    match instruction.mnemonic() {
+        Mnemonic::Syscall => FlowControl::Next,
+        _ => instruction.flow_control(),
+    }
+}
 
 /// Every instruction that can be reached from the functions of the contract.
 fn instructions() -> Vec<Instruction> {
@@ -25,7 +33,7 @@ fn reached_from(functions: &[Function]) -> Vec<Instruction> {
             if seen.insert(instruction.ip(), instruction).is_some() {
                 break;
             }
-            match instruction.flow_control() {
+            match flow_of(&instruction) {
                 FlowControl::ConditionalBranch | FlowControl::Call => work.push(instruction.near_branch_target()),
                 FlowControl::UnconditionalBranch => {
                     work.push(instruction.near_branch_target());
@@ -46,7 +54,7 @@ fn general_registers_and_no_string_instructions() {
     let mut factory = iced_x86::InstructionInfoFactory::new();
     for instruction in all {
         assert!(!instruction.is_string_instruction(), "{instruction:?}");
-        assert!(!instruction.is_stack_instruction() || instruction.mnemonic() != iced_x86::Mnemonic::Enter);
+        assert!(!instruction.is_stack_instruction() || instruction.mnemonic() != Mnemonic::Enter);
         for used in factory.info(&instruction).used_registers() {
             let register = used.register();
             assert!(
@@ -66,7 +74,7 @@ fn nothing_outside_of_the_image_is_called_or_read_by_name() {
                 OpKind::NearBranch64 => assert!(instruction.near_branch_target() < end),
                 OpKind::Memory if instruction.is_ip_rel_memory_operand() => {
                     // The address of the image's end is used, but never read from.
-                    let is_address = u64::from(instruction.mnemonic() == iced_x86::Mnemonic::Lea);
+                    let is_address = u64::from(instruction.mnemonic() == Mnemonic::Lea);
                     assert!(
                         instruction.ip_rel_memory_address() < end + is_address,
                         "{instruction:?}"
@@ -85,7 +93,7 @@ fn nothing_outside_of_the_image_is_called_or_read_by_name() {
 
 /// An exchange with memory locks without a prefix.
 fn is_locked(instruction: &Instruction) -> bool {
-    let exchanges = instruction.mnemonic() == iced_x86::Mnemonic::Xchg && instruction.memory_size().size() > 0;
+    let exchanges = instruction.mnemonic() == Mnemonic::Xchg && instruction.memory_size().size() > 0;
     instruction.has_lock_prefix() || exchanges
 }
 
@@ -133,13 +141,13 @@ fn i10_the_stack_is_bounded() {
             }
             let Some(instruction) = all.get(&at) else { continue };
             let mut used = used - i64::from(instruction.stack_pointer_increment());
-            if instruction.op0_register() == Register::RSP && instruction.mnemonic() == iced_x86::Mnemonic::Sub {
+            if instruction.op0_register() == Register::RSP && instruction.mnemonic() == Mnemonic::Sub {
                 used += instruction.immediate(1) as i64;
             }
-            if instruction.op0_register() == Register::RSP && instruction.mnemonic() == iced_x86::Mnemonic::Add {
+            if instruction.op0_register() == Register::RSP && instruction.mnemonic() == Mnemonic::Add {
                 used -= instruction.immediate(1) as i64;
             }
-            match instruction.flow_control() {
+            match flow_of(instruction) {
                 FlowControl::Call => {
                     used -= 8; // the call's own push is part of the callee's account
                     deepest = deepest.max(used + depth(instruction.near_branch_target(), all, &chain));

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use nanoprobe_arena::layout::{HOTSPOT_HEAPS, POSITION_NONE, V8, V8_BASELINE};
+use nanoprobe_arena::layout::{HOTSPOT_HEAPS, POSITION_INLINED, POSITION_NONE, V8, V8_BASELINE};
 use nanoprobe_runtimes::hotspot::{self, CodeCache};
 use nanoprobe_runtimes::v8::{JavaScriptFrame, Layout, Place, frame_at};
 use nanoprobe_runtimes::{Cursor, Memory};
@@ -134,12 +134,36 @@ fn layout() -> Layout {
             code_kind_mask: 15,
             code_baseline: 11,
             bytecode_start: 15,
+            code_optimized: 12,
+            array_type: 8,
+            literals_type: 9,
+            bytes_type: 10,
+            array_length: 7,
+            array_start: 15,
+            code_exits: 31,
+            exit_lists: 0,
+            exit_literals: 1,
+            exit_start: 2,
+            exit_eager: 3,
+            exit_lazy: 4,
+            exit_first: 6,
             ..V8::default()
         },
         code_bytecode: 31,
+        exit_inlined: 5,
         ..Layout::default()
     }
 }
+
+/// A list from byte 16 on is damaged; the one at 20 has two functions: offset 4 of literal 2, into which offset 7 of
+/// literal 0 is inlined.
+const LISTS: [u64; 5] = [
+    0,
+    0,
+    u64::from_le_bytes([1, 1, 1, 1, 2, 0, 4, 4]),
+    u64::from_le_bytes([24, 8, 4, 0, 31, 6, 24, 14]),
+    u64::from_le_bytes([0, 0, 0, 0, 0, 0, 0, 0]),
+];
 
 /// The objects of a function, each at a multiple of 0x100 from its page's start.
 fn objects() -> Words {
@@ -163,8 +187,27 @@ fn objects() -> Words {
     object(12, 2, &[tagged(13), tagged(7)]);
     object(13, 3, &[tagged(15), tagged(4), 10]);
     object(15, 5, &[]);
-    // Optimised code, and baseline code.
-    object(7, 6, &[0x9000, 0x100, 12]);
+    // Optimised code, and what is known of its calls: lists of functions, functions, where the jumps begin, numbers of
+    // jumps that no call and that calls have, the number of inlined functions, and where the lists begin.
+    object(7, 6, &[0x9000, 0x100, 12, tagged(20)]);
+    let numbers = [0x80, 1, 1, 1, 0, 0, 0, 20].map(|number: u64| number << 32);
+    object(20, 8, &[&[10 << 32, tagged(21), tagged(22)][..], &numbers].concat());
+    object(21, 10, &[&[40 << 32][..], &LISTS].concat());
+    object(22, 9, &[3 << 32, tagged(13), 0, tagged(3)]);
+    // Its safepoints: two calls, of which the first one has no list.
+    words.0.insert(0x9100, 0x91 << 32 | 2);
+    words
+        .0
+        .insert(0x9108, u64::from_le_bytes([0x10, 0, 0, 0x20, 2, 0x84, 0, 0]));
+    words.0.insert(0x9110, 0);
+    let mut object = |number: u64, kind: u64, fields: &[u64]| {
+        let start = PAGE + number * 0x100;
+        words.0.insert(start, MAP + kind * 0x10 + 1);
+        for (at, field) in (1..).zip(fields) {
+            words.0.insert(start + at * 8, *field);
+        }
+    };
+    // Baseline code.
     object(8, 6, &[0x9000, 0x100, 11]);
     words.0.insert(PAGE + 16, 0xabc0);
     words
@@ -181,7 +224,16 @@ fn frame(words: &Words, function: u64, pc: u64, is_made: bool) -> Option<JavaScr
             .find(|(offset, _)| fp - offset == address)
             .map(|(_, word)| *word)
     };
-    frame_at(&layout(), words, &stack, Place { fp, pc, is_made })
+    let is_exact = false;
+    let place = Place {
+        fp,
+        pc,
+        is_made,
+        is_exact,
+    };
+    let frames = frame_at(&layout(), words, &stack, place)?;
+    assert_eq!(frames.len(), 1, "{frames:?}");
+    frames.first().copied()
 }
 
 fn position(frame: Option<JavaScriptFrame>) -> Option<u32> {
@@ -202,7 +254,7 @@ fn a_function_is_believed_only_if_a_second_thing_belongs_to_it() {
     );
     assert_eq!(
         position(frame(&words, 2, 0x9010, true)),
-        Some(POSITION_NONE),
+        Some(POSITION_INLINED),
         "its optimised code"
     );
     // Another function is in its place.
@@ -215,12 +267,94 @@ fn a_function_is_believed_only_if_a_second_thing_belongs_to_it() {
     );
     assert_eq!(
         position(frame(&words, 12, 0x90ff, true)),
-        Some(POSITION_NONE),
+        Some(POSITION_INLINED),
         "in its code"
     );
     let mut baseline = words.clone();
     baseline.0.insert(PAGE + 0x208 + 8, PAGE + 0x801);
     assert_eq!(position(frame(&baseline, 2, 0x9010, true)), Some(V8_BASELINE | 0x10));
+}
+
+/// The frames of a function's optimised code that returns there.
+fn optimised(words: &Words, pc: u64) -> Vec<(u64, u32)> {
+    let tagged = |number: u64| PAGE + number * 0x100 + 1;
+    let stack = |address: u64| match address {
+        0x7ff8 => Some(tagged(1)),
+        0x7ff0 => Some(tagged(2)),
+        _ => None,
+    };
+    let place = Place {
+        fp: 0x8000,
+        pc,
+        is_made: true,
+        is_exact: false,
+    };
+    let frames = frame_at(&layout(), words, &stack, place).unwrap_or_default();
+    let known = frames.iter().map(|frame| match frame {
+        JavaScriptFrame::Known { address, position, .. } => (*address, *position),
+        JavaScriptFrame::Unknown => (0, 0),
+    });
+    known.collect()
+}
+
+#[test]
+fn optimised_code_has_its_inlined_functions() {
+    let words = objects();
+    let (outer, inner) = (PAGE + 0x301, PAGE + 0xd01);
+    let both = vec![(inner, 7), (outer, 4)];
+    assert_eq!(optimised(&words, 0x9020), both, "a call");
+    assert_eq!(
+        optimised(&words, 0x9084),
+        both,
+        "the jump after a call whose code is no longer valid"
+    );
+    let unknown = vec![(outer, POSITION_INLINED)];
+    for (pc, what) in [
+        (0x9010, "a call without a list"),
+        (0x901f, "no call"),
+        (0x9080, "another jump"),
+        (0x90ff, "after the jumps"),
+    ] {
+        assert_eq!(optimised(&words, pc), unknown, "{what}");
+    }
+    // Code is found by what lies before its instructions, too.
+    let mut other = words.clone();
+    other.0.insert(PAGE + 0x210, PAGE + 0x501);
+    other.0.insert(0x8ff8, PAGE + 0x701);
+    assert_eq!(optimised(&other, 0x9020), both, "older code");
+    // Another function's code does not count.
+    let mut foreign = words.clone();
+    foreign.0.insert(PAGE + 0x1600 + 0x20, PAGE + 0xd01);
+    assert_eq!(optimised(&foreign, 0x9020), unknown);
+}
+
+/// Each damaged word.
+#[test]
+fn damaged_optimised_code_has_no_wrong_functions() {
+    let words = objects();
+    let known = [PAGE + 0x301, PAGE + 0xd01, 0];
+    for address in words.0.keys() {
+        for value in [
+            0,
+            1,
+            1 << 32,
+            u64::MAX,
+            PAGE + 0x301,
+            PAGE + 0xd01,
+            PAGE + 0x1501,
+            0xff << 32,
+        ] {
+            let mut damaged = words.clone();
+            damaged.0.insert(*address, value);
+            for pc in [0x9010, 0x9020, 0x9084] {
+                let frames = optimised(&damaged, pc);
+                assert!(
+                    frames.iter().all(|(function, _)| known.contains(function)),
+                    "{frames:?}"
+                );
+            }
+        }
+    }
 }
 
 #[test]
@@ -248,6 +382,7 @@ fn garbage_is_no_javascript() {
             fp: memory.word(8),
             pc: memory.word(16),
             is_made: seed & 1 == 0,
+            is_exact: seed & 2 == 0,
         };
         let _ = frame_at(&layout(), &memory, &|address| Some(memory.word(address) | 1), place);
     }

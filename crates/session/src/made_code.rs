@@ -157,7 +157,9 @@ fn is_made(mapping: &Mapping) -> bool {
         }
 }
 
-/// Makers of code by the start of a module's name, with what makes them write `/tmp/perf-PID.map`.
+/// Makers of code by the start of a module's name, with what makes them write `/tmp/perf-PID.map`. By their own
+/// documentation and source: .NET's "debugging and profiling" (`PerfMapEnabled`), PHP's `ZEND_JIT_DEBUG_PERF` (1 << 4),
+/// LuaJIT's `lj_trace.c`.
 const REMEDIES: [(&str, &str); 8] = [
     (
         "libjvm.so",
@@ -173,7 +175,7 @@ const REMEDIES: [(&str, &str); 8] = [
     ),
     (
         "libcoreclr.so",
-        "DOTNET_PerfMapEnabled=1 in the program's environment gives it names",
+        "DOTNET_PerfMapEnabled=1 (before .NET 6: COMPlus_PerfMapEnabled=1) in its environment gives it names",
     ),
     (
         "libluajit",

@@ -23,15 +23,22 @@ pub fn node() -> Option<std::path::PathBuf> {
     None
 }
 
-fn traced(node: &Path, form: Form, flags: &[&str]) -> (String, Traced) {
+/// Which functions V8 has inlined, the tracer says with their names, or with this.
+const NOT_KNOWN: &str = " [inlined functions are not known]";
+
+fn traced(node: &Path, program: &str, form: Form, flags: &[&str]) -> (String, Traced) {
+    traced_by(node, program, form, flags, CALLS)
+}
+
+fn traced_by(node: &Path, program: &str, form: Form, flags: &[&str], clause: &str) -> (String, Traced) {
     let mut command = std::process::Command::new(node);
-    command.args(flags).arg(sources().join("frames.js"));
+    command.args(flags).arg(sources().join(program));
     let mut target = Running::start(&mut command);
     target.wait_for("ready\n");
     let tracer = ["-q", "-xustackframes=1000"]
         .into_iter()
         .fold(Tracer::new(form), Tracer::argument);
-    let tracing = tracer.clause(CALLS).attach(target.pid());
+    let tracing = tracer.clause(clause).attach(target.pid());
     target.go();
     target.wait_for("done\n");
     let traced = tracing.interrupt();
@@ -42,6 +49,7 @@ fn traced(node: &Path, form: Form, flags: &[&str]) -> (String, Traced) {
 /// `FILE`, the lines and `NAME` of a frame.
 fn parts(frame: &str) -> (&str, (u32, u32), &str) {
     let (place, name) = frame.split_once(' ').unwrap_or((frame, ""));
+    let name = name.strip_suffix(NOT_KNOWN).unwrap_or(name);
     let (file, lines) = place.rsplit_once(':').unwrap_or((place, "0-4294967295"));
     let (first, last) = lines.split_once('-').unwrap_or((lines, lines));
     let line = |text: &str| text.parse().expect("a line");
@@ -59,8 +67,8 @@ fn is_same(found: &str, told: &str, may_be_gone: bool) -> bool {
     found.0 == told.0 && contains && (found.2 == told.2 || ["(anonymous)", "eval"].contains(&told.2))
 }
 
-/// Compares two stacks from their outermost frames on. Optimised code is one frame, which has no line: functions that
-/// V8 has inlined into it are missing.
+/// Compares two stacks from their outermost frames on. While a collection moves what describes optimised code, the
+/// functions that were inlined into it are not known.
 fn are_same(found: &[String], told: &[String], may_be_gone: bool) -> bool {
     let (mut told, mut may_miss) = (told.iter().rev(), false);
     for found in found.iter().rev() {
@@ -71,7 +79,7 @@ fn are_same(found: &[String], told: &[String], may_be_gone: bool) -> bool {
         if !is_found {
             return false;
         }
-        may_miss = !has_line(found);
+        may_miss = may_be_gone && found.ends_with(NOT_KNOWN);
     }
     may_miss || told.next().is_none()
 }
@@ -83,7 +91,7 @@ fn has_line(frame: &str) -> bool {
 
 /// Compares all stacks; yields how many frames had their line, of how many.
 fn compare(node: &Path, form: Form, flags: &[&str], may_be_gone: bool) -> (usize, usize) {
-    let (stdout, traced) = traced(node, form, flags);
+    let (stdout, traced) = traced(node, "frames.js", form, flags);
     let (told, found) = (told(&stdout), recorded(&traced));
     assert!(told.len() >= 60, "{stdout}");
     assert_eq!(found.len(), told.len(), "{}", traced.finished.stderr);
@@ -134,7 +142,8 @@ fn baseline_code_has_its_lines() {
 #[test]
 fn a_loop_that_becomes_optimised_code_has_no_wrong_line() {
     let Some(node) = node() else { return };
-    compare(&node, Form::Default, &["--no-sparkplug"], false);
+    let (exact, all) = compare(&node, Form::Default, &["--no-sparkplug"], false);
+    assert!(exact * 10 > all * 9, "{exact} of {all} frames have a line");
 }
 
 #[test]
@@ -143,6 +152,50 @@ fn objects_that_are_moved_keep_their_names() {
     let flags = ["--stress-compaction", "--gc-interval=500", "--max-semi-space-size=1"];
     let (exact, all) = compare(&node, Form::Default, &flags, true);
     assert!(exact * 2 > all, "{exact} of {all} frames have a line");
+}
+
+/// Each function that V8 has inlined into optimised code is in the stack, with its line: in code of functions and of
+/// loops, and in code that has become invalid while it is on the stack.
+#[test]
+fn inlined_functions_are_where_an_error_says() {
+    let Some(node) = node() else { return };
+    let gc = "--expose-gc";
+    let all = [
+        &[gc][..],
+        &[gc, "--stress-inline"],
+        &[gc, "--no-concurrent-recompilation"],
+    ];
+    for (flags, form) in all.into_iter().zip([Form::Default, Form::Trap, Form::Default]) {
+        let (stdout, traced) = traced(&node, "inlined.js", form, flags);
+        let (told, found) = (told(&stdout), recorded(&traced));
+        assert!(told.len() >= 70, "{stdout}");
+        assert_eq!(found.len(), told.len(), "{}", traced.finished.stderr);
+        for (found, told) in found.iter().zip(&told) {
+            // The functions of umask itself come first.
+            let of_umask = found.1.iter().take_while(|frame| frame.starts_with("node:")).count();
+            let frames = found.1.get(of_umask..).unwrap_or_default();
+            assert!(found.0 == told.0, "{found:?} {told:?}");
+            assert_eq!(frames, told.1, "{flags:?}, {form:?}, call {}", told.0);
+        }
+    }
+}
+
+/// With few frames, the innermost functions are shown, of which some are inlined.
+#[test]
+fn a_short_stack_has_the_innermost_functions() {
+    let Some(node) = node() else { return };
+    let clause = "pid$target:libc:umask:entry { printf(\"call %d\\n\", arg0); ustack(12); }";
+    let (stdout, traced) = traced_by(&node, "inlined.js", Form::Default, &["--expose-gc"], clause);
+    let (told, found) = (told(&stdout), recorded(&traced));
+    assert!(told.len() >= 70 && found.len() == told.len(), "{stdout}");
+    let mut inlined = 0;
+    for (found, told) in found.iter().zip(&told) {
+        let of_umask = found.1.iter().take_while(|frame| frame.starts_with("node:")).count();
+        let frames = found.1.get(of_umask..).unwrap_or_default();
+        assert!(told.1.starts_with(frames), "{found:?} {told:?}");
+        inlined += usize::from(frames.len() >= 2);
+    }
+    assert!(inlined >= 70, "{}", traced.results);
 }
 
 /// A copy of node that does not say where its structures are, as if it were of another version.
@@ -167,7 +220,7 @@ fn without_tables(node: &Path) -> tempfile::TempDir {
 fn code_of_an_unknown_version_is_jit() {
     let Some(node) = node() else { return };
     let folder = without_tables(&node);
-    let (stdout, traced) = traced(&folder.path().join("node"), Form::Default, &[]);
+    let (stdout, traced) = traced(&folder.path().join("node"), "frames.js", Form::Default, &[]);
     let frames: Vec<&str> = traced.results.lines().map(str::trim).collect();
     let calls = frames.iter().filter(|frame| frame.starts_with("call ")).count();
     assert_eq!(calls, told(&stdout).len(), "{}", traced.finished.stderr);

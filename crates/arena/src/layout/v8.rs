@@ -9,6 +9,35 @@ pub const V8_FIRST_OBJECT: u32 = 0x2_0000;
 /// This bit of a position: it is an offset in baseline code.
 pub const V8_BASELINE: u32 = 1 << 31;
 
+/// Operations of V8's lists of frames: `enum np_v8_operation`.
+pub const V8_BEGIN_FIRST: u8 = 2;
+/// See above.
+pub const V8_BEGIN_LAST: u8 = 3;
+/// See above.
+pub const V8_BUILTIN_FRAME: u8 = 6;
+/// See above.
+pub const V8_CONSTRUCT_FRAME: u8 = 8;
+/// See above.
+pub const V8_EXTRA_FRAME: u8 = 14;
+/// See above.
+pub const V8_INTERPRETED_FIRST: u8 = 23;
+/// See above.
+pub const V8_INTERPRETED_LAST: u8 = 24;
+/// See above.
+pub const V8_FRAME_LAST: u8 = 27;
+/// See above.
+pub const V8_MATCH: u8 = 35;
+/// See above.
+pub const V8_OPERATIONS: u8 = 36;
+/// How many numbers each operation has: a digit of 4 bits, from the lowest on.
+pub const V8_OPERANDS: [u64; 3] = [0x1211_1113_1311_3301, 0x1110_4333_5111_1111, 0x1211];
+/// No list of frames is read further than this many bytes.
+pub const V8_LIST_BYTES_MAX: u32 = 8192;
+/// How far before an address its code may begin.
+pub const V8_CODE_BYTES_MAX: u64 = 65536;
+/// Code begins at a multiple of this.
+pub const V8_CODE_ALIGNMENT: u64 = 64;
+
 structure! {
     /// A function that was seen.
     V8Object = "np_v8_object" {
@@ -60,6 +89,22 @@ structure! {
         code_flags: i32,
         code_kind_mask: u32,
         code_baseline: u32,
+        code_optimized: u32,
         bytecode_start: i32,
+        array_type: u32,
+        literals_type: u32,
+        bytes_type: u32,
+        array_length: i32,
+        array_start: i32,
+        /// In a code object: what is known of its calls.
+        code_exits: i32,
+        /// Elements of that.
+        exit_lists: u32,
+        exit_literals: u32,
+        exit_function: u32,
+        exit_start: u32,
+        exit_eager: u32,
+        exit_lazy: u32,
+        exit_first: u32,
     }
 }

@@ -5,9 +5,10 @@
 //! must confirm a function by a second thing that belongs to it: its code contains the program counter, or its bytecode
 //! is the bytecode that the frame runs.
 
-use nanoprobe_arena::layout::{POSITION_NONE, V8_BASELINE};
+use nanoprobe_arena::layout::{POSITION_INLINED, POSITION_NONE, V8_BASELINE};
 
 use super::Layout;
+use super::code::{InCode, Inlined};
 use super::function::key_of;
 use super::heap::{Heap, small};
 use crate::memory::Memory;
@@ -21,6 +22,8 @@ pub struct Place {
     pub pc: u64,
     /// Its code was made at run time.
     pub is_made: bool,
+    /// `pc` is an instruction's own address, not a return address.
+    pub is_exact: bool,
 }
 
 /// A frame of JavaScript.
@@ -39,16 +42,13 @@ pub enum JavaScriptFrame {
     Unknown,
 }
 
-/// The kind of a code object, and a place in it.
-type InCode = (u32, u64);
-
-/// The frame at a place; `None`: it is none of JavaScript, or one of V8's own.
+/// The functions of a frame, innermost first; `None`: it is none of JavaScript, or one of V8's own.
 pub fn frame_at(
     layout: &Layout,
     memory: &dyn Memory,
     stack: &dyn Fn(u64) -> Option<u64>,
     place: Place,
-) -> Option<JavaScriptFrame> {
+) -> Option<Vec<JavaScriptFrame>> {
     let agent = &layout.agent;
     let slot = |offset: i32| stack(place.fp.checked_add_signed(offset.into())?);
     let is_tagged = |value: &u64| value & 3 == 1;
@@ -62,16 +62,16 @@ pub fn frame_at(
     };
     match reader.read(context, function) {
         Found::Own => None,
-        Found::Function(frame) => Some(frame),
+        Found::Functions(frames) => Some(frames),
         // Where nothing is confirmed, only code that was made shows that the frame is JavaScript's.
-        Found::Nothing => place.is_made.then_some(JavaScriptFrame::Unknown),
+        Found::Nothing => place.is_made.then(|| vec![JavaScriptFrame::Unknown]),
     }
 }
 
 enum Found {
     /// A function that V8 itself brings.
     Own,
-    Function(JavaScriptFrame),
+    Functions(Vec<JavaScriptFrame>),
     Nothing,
 }
 
@@ -105,30 +105,45 @@ impl Reader<'_> {
         if small(data).is_some() {
             return Found::Own;
         }
-        let known = || {
-            let position = self.confirmed(function, data)?;
-            let is_baseline = position != POSITION_NONE && position & V8_BASELINE != 0;
+        let known = |function, position| {
+            let is_baseline = position < POSITION_INLINED && position & V8_BASELINE != 0;
             Some(JavaScriptFrame::Known {
-                key: key_of(self.heap, shared, is_baseline)?,
-                address: shared,
+                key: key_of(self.heap, function, is_baseline)?,
+                address: function,
                 position,
             })
         };
-        Found::Function(known().unwrap_or(JavaScriptFrame::Unknown))
+        let confirmed = self.confirmed(function, shared, data).unwrap_or_default();
+        let frames = confirmed
+            .into_iter()
+            .map(|(function, position)| known(function, position));
+        let frames: Option<Vec<JavaScriptFrame>> = frames.collect();
+        let frames = frames.filter(|frames| !frames.is_empty());
+        Found::Functions(frames.unwrap_or_else(|| vec![JavaScriptFrame::Unknown]))
     }
 
-    /// Where in its function the frame stands. `None`: nothing shows that the frame is this function's.
-    fn confirmed(&self, function: u64, data: u64) -> Option<u32> {
+    /// The functions of the frame, and where it stands in them. `None`: nothing shows that it is this function's.
+    fn confirmed(&self, function: u64, shared: u64, data: u64) -> Option<Vec<Inlined>> {
         let agent = &self.heap.layout.agent;
-        let code = self.heap.word(function, agent.function_code);
-        for code in [code, Some(data)].into_iter().flatten() {
-            // Of a kind below, it is the interpreter's entry.
-            if let Some((kind, offset)) = self.in_code(code).filter(|(kind, _)| *kind >= agent.code_baseline) {
-                return Some(match kind == agent.code_baseline {
-                    true => V8_BASELINE | offset as u32,
-                    false => POSITION_NONE,
-                });
-            }
+        let one = |position| Some(vec![(shared, position)]);
+        // Of a kind below, it is the interpreter's entry.
+        let in_code = |code: u64| self.in_code(code).filter(|place| place.kind >= agent.code_baseline);
+        let own = self.heap.word(function, agent.function_code);
+        let found = [own, Some(data)].into_iter().flatten().find_map(in_code);
+        if let Some(place) = found {
+            return match place.kind == agent.code_baseline {
+                true => one(V8_BASELINE | place.offset),
+                false => self.inlined(&place, shared).or_else(|| one(self.without_list(&place))),
+            };
+        }
+        // A loop's code, or older code that this call still runs. It says whose it is.
+        let other = self
+            .place
+            .is_made
+            .then(|| in_code(self.heap.code_at(self.place.pc)?))
+            .flatten();
+        if let Some(functions) = other.and_then(|place| self.inlined(&place, shared)) {
+            return Some(functions);
         }
         let own = match self.heap.is(data, agent.code_type) {
             true => self.heap.word(data, self.heap.layout.code_bytecode)?,
@@ -139,9 +154,26 @@ impl Reader<'_> {
         }
         // A loop's optimised code continues in the interpreter's frame. The frame's offset is then the offset of the
         // loop's start.
-        let offset = self.offset.and_then(small).filter(|_| !self.place.is_made);
-        let offset = offset.and_then(|offset| offset.checked_sub(u32::try_from(agent.bytecode_start).ok()?));
-        Some(offset.filter(|offset| *offset < V8_BASELINE).unwrap_or(POSITION_NONE))
+        if self.place.is_made {
+            return one(other.map_or(POSITION_NONE, |place| self.without_list(&place)));
+        }
+        let start = u32::try_from(agent.bytecode_start).ok()?;
+        let offset = self.offset.and_then(small).and_then(|offset| offset.checked_sub(start));
+        one(offset.filter(|offset| *offset < V8_BASELINE).unwrap_or(POSITION_NONE))
+    }
+
+    /// Where nothing says for which functions the code stands. Only calls are described.
+    fn without_list(&self, place: &InCode) -> u32 {
+        match self.heap.has_inlined(place.code) {
+            true => POSITION_INLINED,
+            false => POSITION_NONE,
+        }
+    }
+
+    /// The functions of optimised code.
+    fn inlined(&self, place: &InCode, shared: u64) -> Option<Vec<Inlined>> {
+        let is_call = !self.place.is_exact && place.kind == self.heap.layout.agent.code_optimized;
+        is_call.then(|| self.heap.inlined(place, shared)).flatten()
     }
 
     /// Where the frame's pc is in a code object.
@@ -152,11 +184,16 @@ impl Reader<'_> {
         }
         let start = self.heap.word(code, agent.code_start)?;
         let offset = self.place.pc.checked_sub(start)?;
-        let size = u64::from(self.heap.half(code, agent.code_size)?);
-        let limit = u64::from(POSITION_NONE - V8_BASELINE);
-        if offset > size || offset >= limit {
+        let size = self.heap.half(code, agent.code_size)?;
+        if offset > size.into() || offset >= u64::from(POSITION_INLINED - V8_BASELINE) {
             return None;
         }
-        Some((self.heap.half(code, agent.code_flags)? & agent.code_kind_mask, offset))
+        Some(InCode {
+            code,
+            kind: self.heap.half(code, agent.code_flags)? & agent.code_kind_mask,
+            start,
+            size,
+            offset: offset as u32,
+        })
     }
 }

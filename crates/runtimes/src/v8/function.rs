@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use nanoprobe_arena::layout::{POSITION_NONE, V8_BASELINE};
+use nanoprobe_arena::layout::{POSITION_INLINED, POSITION_NONE, V8_BASELINE};
 
 use super::heap::{Heap, small};
 use super::{Layout, baseline_offsets, source_positions};
+use crate::code::INLINED_UNKNOWN;
 use crate::memory::{Memory, bytes, word};
 use crate::short;
 
@@ -66,11 +67,15 @@ impl Function {
                 .range
                 .and_then(|(start, end)| Some((self.script.line(start)?, self.script.line(end)?))),
         };
-        match lines {
+        let mut text = match lines {
             Some((first, last)) if first == last => format!("{}:{first} {}", self.file(), self.name),
             Some((first, last)) => format!("{}:{first}-{last} {}", self.file(), self.name),
             None => self.shown(),
+        };
+        if position == Some(POSITION_INLINED) {
+            text.push_str(INLINED_UNKNOWN);
         }
+        text
     }
 
     /// How many bytes are kept of it, besides its script.
@@ -93,7 +98,7 @@ impl Function {
 
     fn line(&self, position: u32) -> Option<u32> {
         let offset = match position {
-            POSITION_NONE => return None,
+            POSITION_NONE | POSITION_INLINED => return None,
             code if code & V8_BASELINE != 0 => {
                 let end = code & !V8_BASELINE;
                 let piece = self.pieces.partition_point(|piece| piece.0 < end);

@@ -45,9 +45,19 @@ impl Heap<'_> {
         self.type_of(object) == Some(kind)
     }
 
+    /// An element of an array of this type, if it has so many.
+    pub fn element(&self, kind: u32, array: u64, index: u32) -> Option<u64> {
+        let agent = &self.layout.agent;
+        let length = small(self.word(array, agent.array_length)?)?;
+        if !self.is(array, kind) || index >= length {
+            return None;
+        }
+        self.word(array.checked_add(u64::from(index) * 8)?, agent.array_start)
+    }
+
     /// The bytes of a ByteArray, if they are not more than `most`.
     pub fn byte_array(&self, object: u64, most: u32) -> Option<Vec<u8>> {
-        if !self.is(object, self.layout.byte_array_type) {
+        if !self.is(object, self.layout.agent.bytes_type) {
             return None;
         }
         let length = small(self.slot(object, 1)?).filter(|length| *length <= most)?;

@@ -50,6 +50,10 @@ const NAMES: &[&str] = &[
     "v8dbg_class_Script__source__Object", "v8dbg_class_Script__name__Object", "v8dbg_class_Script__line_ends__Object",
     "v8dbg_class_BytecodeArray__data__uintptr_t", "v8dbg_CodeKindFieldMask", "v8dbg_CodeKindBaseline",
     "v8dbg_class_Code__bytecode_or_interpreter_data__HeapObject", "v8dbg_class_Code__bytecode_offset_table__ByteArray",
+    "v8dbg_type_FixedArray__FIXED_ARRAY_TYPE", "v8dbg_type_WeakFixedArray__WEAK_FIXED_ARRAY_TYPE",
+    "v8dbg_class_FixedArrayBase__length__SMI", "v8dbg_class_FixedArray__data__uintptr_t",
+    "v8dbg_class_Code__deoptimization_data__FixedArray", "v8dbg_DeoptimizationDataInlinedFunctionCountIndex",
+    "v8dbg_DeoptimizationDataLiteralArrayIndex", "v8dbg_DeoptimizationDataSharedFunctionInfoIndex",
     "v8dbg_scopeinfo_idx_first_vars", "v8dbg_scopeinfo_idx_ncontextlocals", "v8dbg_FirstNonstringType",
 ];
 
@@ -106,9 +110,9 @@ pub struct Layout {
     pub code_bytecode: i32,
     /// Which piece of baseline code belongs to which bytecode.
     pub code_offsets: i32,
+    /// Among the exits of optimised code: how many functions were inlined into it.
+    pub exit_inlined: u32,
     /// Numbers of types.
-    pub byte_array_type: u32,
-    /// See above.
     pub scope_type: u32,
     /// The lowest type that is no string's.
     pub not_string: u32,
@@ -161,7 +165,30 @@ impl Layout {
             bytecode_start: constants.field("v8dbg_class_BytecodeArray__data__uintptr_t")?,
             ..V8::default()
         };
-        Layout::around(constants, agent)
+        Layout::around(constants, Layout::with_exits(constants, agent)?)
+    }
+
+    /// Adds what is needed of optimised code.
+    fn with_exits(constants: &Constants, agent: V8) -> Option<V8> {
+        Some(V8 {
+            // Between the two is Maglev, whose tables have another form.
+            code_optimized: agent.code_baseline.checked_add(2)?,
+            array_type: constants.number("v8dbg_type_FixedArray__FIXED_ARRAY_TYPE")?,
+            literals_type: constants.number("v8dbg_type_WeakFixedArray__WEAK_FIXED_ARRAY_TYPE")?,
+            bytes_type: constants.number("v8dbg_type_ByteArray__BYTE_ARRAY_TYPE")?,
+            array_length: constants.field("v8dbg_class_FixedArrayBase__length__SMI")?,
+            array_start: constants.field("v8dbg_class_FixedArray__data__uintptr_t")?,
+            code_exits: constants.field("v8dbg_class_Code__deoptimization_data__FixedArray")?,
+            exit_lists: 0,
+            exit_literals: constants.number("v8dbg_DeoptimizationDataLiteralArrayIndex")?,
+            exit_function: constants.number("v8dbg_DeoptimizationDataSharedFunctionInfoIndex")?,
+            exit_start: 8,
+            exit_eager: 9,
+            exit_lazy: 10,
+            // Each exit has three elements; the second says where its list begins.
+            exit_first: 12,
+            ..agent
+        })
     }
 
     fn around(constants: &Constants, agent: V8) -> Option<Layout> {
@@ -175,7 +202,7 @@ impl Layout {
             bytecode_positions: 0x20 - TAG,
             code_bytecode: constants.field("v8dbg_class_Code__bytecode_or_interpreter_data__HeapObject")?,
             code_offsets: constants.field("v8dbg_class_Code__bytecode_offset_table__ByteArray")?,
-            byte_array_type: constants.number("v8dbg_type_ByteArray__BYTE_ARRAY_TYPE")?,
+            exit_inlined: constants.number("v8dbg_DeoptimizationDataInlinedFunctionCountIndex")?,
             scope_type: constants.number("v8dbg_type_ScopeInfo__SCOPE_INFO_TYPE")?,
             not_string: constants.number("v8dbg_FirstNonstringType")?,
             scope_names: constants.number("v8dbg_scopeinfo_idx_ncontextlocals")?,

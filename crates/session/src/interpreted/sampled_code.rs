@@ -102,23 +102,24 @@ impl Interpreted {
                 false => cursor.pc,
             },
             is_made,
+            is_exact: cursor.exact && is_made,
         };
-        let frame = match frame_at(layout, sources.memory, &stack, place)? {
-            JavaScriptFrame::Unknown => None,
-            JavaScriptFrame::Known { key, address, position } => {
-                let object = self.javascript.note(sources.arena, sources.memory, key, address);
-                object.map(|object| Frame::Known {
-                    object,
-                    position: Some(position),
-                })
-            }
-        };
-        let frame = frame.unwrap_or(Frame::Unknown {
-            kind: RUNTIME_JAVASCRIPT,
-        });
-        Some(match is_in_builtin {
-            true => vec![native.pc, frame.number()],
-            false => vec![frame.number()],
-        })
+        let found = frame_at(layout, sources.memory, &stack, place)?;
+        let mut frames: Vec<u64> = if is_in_builtin { vec![native.pc] } else { Vec::new() };
+        for function in found {
+            let known = match function {
+                JavaScriptFrame::Unknown => None,
+                JavaScriptFrame::Known { key, address, position } => {
+                    let object = self.javascript.note(sources.arena, sources.memory, key, address);
+                    object.map(|object| Frame::Known {
+                        object,
+                        position: Some(position),
+                    })
+                }
+            };
+            let kind = RUNTIME_JAVASCRIPT;
+            frames.push(known.unwrap_or(Frame::Unknown { kind }).number());
+        }
+        Some(frames)
     }
 }
