@@ -72,14 +72,13 @@ NP_ENTRY void np_call_end(struct np_context *context)
 	context->call_number = (u32)np_minimum(number, NP_CALL_NUMBERS);
 }
 
-/* result = the handler to call; 0: none. The number's enabling becomes the enabling that is served. */
-NP_INLINE void select(struct np_context *context, u64 number)
+/* Yields the handler to call; 0: none. The enabling of the number becomes the one that is served. Where the thread goes
+ * is read from the site, which lies in read-only memory, and never from the context. */
+NP_INLINE u64 select(struct np_context *context, const struct np_call_site *site, u64 number)
 {
-	const struct np_call_site *site = site_of(context);
 	const struct np_enabling *enabling = ((const struct np_enabling *const *)site->table)[number];
-	context->result = 0;
 	if (!enabling)
-		return;
+		return 0;
 	struct np_enabling *called = &context->called;
 	called->epid = enabling->epid;
 	called->probe_id = enabling->probe_id;
@@ -91,25 +90,22 @@ NP_INLINE void select(struct np_context *context, u64 number)
 	called->name = enabling->name;
 	called->slot_base = enabling->slot_base;
 	context->enabling = (u64)called;
-	context->result = site->handler;
+	return site->handler;
 }
 
-NP_ENTRY void np_call_select_entry(struct np_context *context)
+NP_ENTRY u64 np_call_select_entry(struct np_context *context, const struct np_call_site *site)
 {
-	select(context, np_minimum((u32)rax_of(context), NP_CALL_NUMBERS));
+	return select(context, site, np_minimum((u32)rax_of(context), NP_CALL_NUMBERS));
 }
 
-NP_ENTRY void np_call_select_return(struct np_context *context)
+NP_ENTRY u64 np_call_select_return(struct np_context *context, const struct np_call_site *site)
 {
-	u32 number = context->call_number;
-	if (number <= NP_CALL_NUMBERS)
-		select(context, number);
-	else
-		context->result = 0;
+	u32 number = np_load_once(context->call_number);
+	return number <= NP_CALL_NUMBERS ? select(context, site, number) : 0;
 }
 
-/* The handlers' entries. A system call takes its fourth argument in r10, and a handler in rcx, which the system call
- * changes. */
+/* The handlers' entries; those of `entry` and `return` come from the code of a site, whose address is in rax. A system
+ * call takes its fourth argument in r10, and a handler in rcx, which the system call changes. */
 __asm__(".text\n"
 	".globl np_call_begin_handler, np_call_end_handler, np_call_entry_handler, np_call_return_handler\n"
 	".type np_call_begin_handler, @function\n"
@@ -131,28 +127,35 @@ __asm__(".text\n"
 	".type np_call_entry_handler, @function\n"
 	"np_call_entry_handler:\n"
 	"	pushq %rdi\n"
+	"	pushq %rsi\n"
 	"	movq %r15, %rdi\n"
+	"	movq %rax, %rsi\n"
 	"	call np_call_select_entry\n"
+	"	popq %rsi\n"
 	"	popq %rdi\n"
-	"	cmpq $0, 40(%r15)\n"
+	"	testq %rax, %rax\n"
 	"	je 1f\n"
 	"	pushq %rcx\n"
 	"	movq %r10, %rcx\n"
-	"	call *40(%r15)\n"
+	"	call *%rax\n"
 	"	popq %rcx\n"
 	"1:	ret\n"
 	".size np_call_entry_handler, . - np_call_entry_handler\n"
 	".type np_call_return_handler, @function\n"
 	"np_call_return_handler:\n"
 	"	pushq %rdi\n"
+	"	pushq %rsi\n"
 	"	movq %r15, %rdi\n"
+	"	movq %rax, %rsi\n"
 	"	call np_call_select_return\n"
+	"	popq %rsi\n"
 	"	popq %rdi\n"
-	"	cmpq $0, 40(%r15)\n"
+	"	testq %rax, %rax\n"
 	"	je 1f\n"
-	"	jmp *40(%r15)\n"
+	"	jmp *%rax\n"
 	"1:	ret\n"
 	".size np_call_return_handler, . - np_call_return_handler\n");
 
-_Static_assert(__builtin_offsetof(struct np_context, result) == 40, "np_call_entry_handler");
+_Static_assert(__builtin_offsetof(struct np_call_site, agent) == 96, "CALL_SITE_CODE");
+_Static_assert(__builtin_offsetof(struct np_call_site, code) == 104, "CALL_SITE_CODE");
 _Static_assert(sizeof(struct np_context) <= NP_CONTEXT_SLOTS, "np_context");

@@ -37,7 +37,7 @@ enum { NP_SIG_BLOCK = 0, NP_SIG_UNBLOCK = 1, NP_SIG_SETMASK = 2 };
 /* siginfo.si_code of a signal that was sent to a thread: tgkill. */
 enum { NP_SI_TKILL = -6 };
 
-/* The index of the program's action for a signal in control->actions; -1: the agent does not replace that action. */
+/* The index of a signal in np_program_actions(); -1: the agent does not replace its action. */
 NP_INLINE i32 np_slot_of(u64 signal)
 {
 	return signal == NP_SIGTRAP ? NP_SLOT_TRAP : signal == NP_SIGSEGV ? NP_SLOT_SEGV :

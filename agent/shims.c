@@ -9,7 +9,7 @@
  *
  *     mask of a thread            table->blocked, by the slot of the thread
  *     mask of an action           table->action_masks, by the signal
- *     action for one of the four  control->actions, which np_chain carries out; the kernel's stays ours
+ *     action for one of the four  table->inherited.actions, which np_chain carries out; the kernel's stays ours
  *
  * A call that does not concern the four continues unchanged, at the program's own instruction. That holds for
  * nearly all calls. A signal that is delivered there interrupts the program at a place that its unwinding tables

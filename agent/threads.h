@@ -114,12 +114,11 @@ NP_INLINE int np_is_traced(const struct np_thread_table *table)
 	return table && (!np_may_call() || (u32)np_syscall4(NP_SYS_GETPID, 0, 0, 0, 0) == np_pid_of(table));
 }
 
-/* The program's own actions for the signals that we handle. */
+/* The program's own actions for the signals that we handle. They lie in private memory, because np_chain jumps to what
+ * they name; control->actions is a copy for the tracer. */
 NP_INLINE struct np_sigaction *np_program_actions(void)
 {
-	struct np_control *control = (struct np_control *)np_header.control;
-	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
-	return control->follows ? table->inherited.actions : control->actions;
+	return ((struct np_thread_table *)np_header.table)->inherited.actions;
 }
 
 /* The index of the calling thread's slot; NP_TABLE_SLOTS: the thread has no slot. */

@@ -27,13 +27,17 @@ struct np_call {
 	u64 number;
 };
 
-/* One clause at one instruction `syscall`, in the code block: the `enabling` that a detour passes there. */
+/* One clause at one instruction `syscall`, in the code block: the `enabling` that a detour passes there. The detour
+ * calls `code`, which passes the address of this structure in a register. So the address of the handler comes from
+ * read-only memory, and never from the context. */
 struct np_call_site {
 	struct np_enabling enabling; /* only its site counts */
 	/* address of NP_CALL_NUMBERS + 1 addresses of struct np_enabling, by the number of the call; 0: not enabled */
 	u64 table;
 	u64 handler;            /* of the clause */
 	u64 syscall;            /* address of the instruction */
+	u64 agent;              /* np_call_entry_handler or np_call_return_handler */
+	u64 code[2];            /* lea rax, [this structure]; jmp [agent] */
 };
 
 /* ---- a thread's context -------------------------------------------------------------------------------------- */

@@ -177,11 +177,16 @@ fn a_forked_child_is_filtered_and_records_nothing() {
     let target = Target::new(&Options::default());
     in_thread(|| {
         assert_eq!(mask(&target, SETMASK, Some(!0)).0, 0);
+        // The child has a copy of the parent's records, and no slot of its own.
+        let inherited = recorded(&target);
         let status = in_child(|| {
             let good = mask(&target, BLOCK, None) == (0, ALL & !SYNCHRONOUS)
+                && mask(&target, SETMASK, Some(0)).0 == 0
+                && kernels_mask() == 0
+                && recorded(&target) == inherited
                 && mask(&target, SETMASK, Some(!0)).0 == 0
                 && kernels_mask() == ALL & !SYNCHRONOUS
-                && recorded(&target).is_empty();
+                && recorded(&target) == inherited;
             i32::from(!good)
         });
         assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");

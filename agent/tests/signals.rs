@@ -341,6 +341,23 @@ fn no_defer_and_reset() {
     assert_eq!(signal_of_death(in_child(|| execute(code + INT3))), libc::SIGTRAP);
 }
 
+/// What a stray write, or a child that shares the arena, can change leads no signal astray.
+#[test]
+fn the_arena_names_no_handler_that_is_called() {
+    let _alone = alone();
+    let (target, _) = target(false);
+    let code = map_code(&CODE);
+    target.set_action(SLOT_TRAP, programs_own(0, 0));
+    let elsewhere = SignalAction {
+        handler: 0x1000,
+        restorer: 0x1000,
+        ..programs_own(0, 0)
+    };
+    target.copy_action(SLOT_TRAP, elsewhere);
+    execute(code + INT3);
+    assert_eq!(CALLS.load(Ordering::Relaxed), 1);
+}
+
 /// The program jumps to the byte after a trap of ours and gets a SIGTRAP for another reason there: a step of its own,
 /// a breakpoint register, a perf event.
 #[test]

@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use nanoprobe_agent::{Function, ImageHeader, READERS_OFFSET, image_with, redirect_table, redirect_table_over};
 use nanoprobe_arena::layout::{
     Context, Control, Enabling, FrameBelow, KEY_TLS_SELF, MAGIC, Range, Redirect, SLOT_BUS, SLOT_ILL, SLOT_SEGV,
-    SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC, Tables, VERSION,
+    SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_INHERITANCE, TABLE_INHERITED, TABLE_MAGIC, Tables, VERSION,
 };
 use nanoprobe_arena::{ContextPlan, ControlBlock, DynamicVariables, Mapping, Memory};
 
@@ -164,7 +164,10 @@ impl Target {
         let table = map(TABLE_BYTES, libc::MAP_PRIVATE);
         // SAFETY: the mapping is ours; the word lies inside.
         unsafe {
-            assert_eq!(libc::madvise(table as *mut _, TABLE_BYTES, libc::MADV_WIPEONFORK), 0);
+            assert_eq!(
+                libc::madvise(table as *mut _, TABLE_INHERITED, libc::MADV_WIPEONFORK),
+                0
+            );
             *((table + TABLE_MAGIC as u64) as *mut u64) = MAGIC;
         }
         // SAFETY: asks for nothing but a number.
@@ -378,8 +381,16 @@ impl Target {
         self.memory.write(ROOM, &table).unwrap();
     }
 
-    /// Stores an action as the program's own.
+    /// Stores an action as the program's own, and the copy for the tracer.
     pub fn set_action(&self, slot: usize, action: SignalAction) {
+        self.copy_action(slot, action);
+        let own = self.table as usize + TABLE_INHERITANCE + slot * size_of::<SignalAction>();
+        // SAFETY: the table is mapped, and ours; the action lies in it.
+        unsafe { (own as *mut SignalAction).write_volatile(action) };
+    }
+
+    /// Stores the copy for the tracer of an action of the program's.
+    pub fn copy_action(&self, slot: usize, action: SignalAction) {
         let offset = offset_of!(Control, actions) + slot * size_of::<SignalAction>();
         self.memory.write_structure(offset as u64, &action).unwrap();
     }

@@ -1,5 +1,5 @@
-//! Signal actions. Ours handle what our code raises on purpose. The program's own are kept in the arena, so that
-//! the agent can hand on other signals, and so that all actions can be put back.
+//! Signal actions. Ours handle what our code raises on purpose. The program's own are kept in the thread table, so that
+//! the agent can hand on other signals, and in the arena, so that all actions can be put back.
 //!
 //! | signal | needed for |
 //! |---|---|
@@ -156,7 +156,7 @@ pub(crate) fn install(
         let ours = ours(agent, signal, *handler, &before);
         store(agent.arena, offset_of!(Control, actions), *slot, &before)?;
         store(agent.arena, offset_of!(Control, installed), *slot, &ours)?;
-        // Forked children inherit this copy.
+        // The agent hands signals on to the action in private memory; forked children inherit it.
         let own = table.0 + (TABLE_INHERITANCE + slot * size_of::<StoredAction>()) as u64;
         process
             .memory()

@@ -170,8 +170,17 @@ structure! {
         handler: u64,
         /// Address of the instruction.
         syscall: u64,
+        /// Address of the agent's function that [`CALL_SITE_CODE`] calls.
+        agent: u64,
+        /// [`CALL_SITE_CODE`].
+        code: [u64; 2],
     }
 }
+/// The code of a [`CallSite`], which has no addresses in it: `lea rax, [rip - 111]; jmp [rip - 21]; int3`s.
+pub const CALL_SITE_CODE: [u64; 2] = [
+    u64::from_le_bytes([0x48, 0x8d, 0x05, 0x91, 0xff, 0xff, 0xff, 0xff]),
+    u64::from_le_bytes([0x25, 0xeb, 0xff, 0xff, 0xff, 0xcc, 0xcc, 0xcc]),
+];
 structure! {
     /// The registers that a full frame has below [`Frame`].
     FrameBelow = "np_frame_below" {

@@ -363,7 +363,7 @@ pub const ANCESTORS: usize = 31;
 structure! {
     /// The data that a forked child inherits besides its parent's masks.
     Inherited = "np_inherited" {
-        /// Where children are followed: the program's own actions, by `SLOT_*`.
+        /// The program's own actions, by `SLOT_*`.
         actions: [SignalAction; 5],
         /// Not 0: the process, or one from which it was forked, has entered seccomp.
         sandboxed: u64,

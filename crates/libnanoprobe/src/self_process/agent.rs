@@ -15,7 +15,7 @@ use nanoprobe_agent::{EVENT_HOOK_OFFSET, FAULT_HOOK_OFFSET, Function, IMAGE, Ima
 use nanoprobe_arena::layout::{
     Control, KEY_TLS_SELF, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_POOL_HIGHEST, RETURN_THUNK_BYTES,
     Returns as ReturnsHead, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SYNCHRONOUS, SignalAction, TABLE_BYTES,
-    TABLE_MAGIC, Tables, VERSION,
+    TABLE_INHERITANCE, TABLE_MAGIC, Tables, VERSION,
 };
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;
@@ -276,8 +276,11 @@ impl Agent {
                 // next trap would kill the program.
                 mask: u64::MAX,
             };
-            // SAFETY: the control block is ours; the agent reads it only after our action is installed, below.
+            let own = self.table + (TABLE_INHERITANCE + slot * size_of::<SignalAction>()) as u64;
+            // SAFETY: the control block and the table are ours, and the action lies in the table; the agent reads them
+            // only after our action is installed, below.
             unsafe {
+                (own as *mut SignalAction).write_volatile(before);
                 if let Some(kept) = (*self.control).actions.get_mut(slot) {
                     *kept = before;
                 }

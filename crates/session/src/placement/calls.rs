@@ -14,7 +14,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::Structure as _;
-use nanoprobe_arena::layout::{CALL_NUMBERS, CallSite as SiteLayout, Context, Enabling as EnablingLayout};
+use nanoprobe_arena::layout::{
+    CALL_NUMBERS, CALL_SITE_CODE, CallSite as SiteLayout, Context, Enabling as EnablingLayout,
+};
 use nanoprobe_patch::{Fire, FireCondition, FunctionMap, Point, Position, SystemCall, TargetAddress};
 
 use super::groups::{Group, Located};
@@ -231,9 +233,16 @@ impl Planner<'_> {
             table: tables.first().map_or(0, |table| table.0),
             handler: handler.0,
             syscall: call.syscall.0,
+            agent: if end == End::Entry { entry.0 } else { back.0 },
+            code: CALL_SITE_CODE,
         };
         let enabling = self.room.code.put(layout.to_bytes(), 8)?;
-        let fires = handlers.into_iter().map(|handler| Fire::Call { handler, enabling });
+        let fires = handlers.into_iter().map(|handler| {
+            let selects = handler.0 == layout.agent;
+            let code = enabling.0.wrapping_add(std::mem::offset_of!(SiteLayout, code) as u64);
+            let handler = if selects { TargetAddress(code) } else { handler };
+            Fire::Call { handler, enabling }
+        });
         Ok((fires.collect(), full_frame && role != Role::Begin))
     }
 
