@@ -3,6 +3,7 @@
  *     tree fork [children] [calls]  the parent calls once, then each child that often, at the same time
  *     tree storm [children]         children one after the other, each of which calls once
  *     tree daemon [calls]           a double fork; the last process calls after the first one has ended
+ *     tree outlive [calls]          the same, and the last process waits for the end of the input
  *     tree faults [children]        children with actions and masks of their own, whose own faults must reach them
  *     tree sleep [children]         children that call, and wait for the end of the input */
 #include <errno.h>
@@ -93,7 +94,7 @@ static void fault(void)
 	_exit(7);
 }
 
-static void end_daemon(long calls)
+static void end_daemon(long calls, int outlives)
 {
 	if (forked() != 0)
 		_exit(7);
@@ -106,6 +107,8 @@ static void end_daemon(long calls)
 	usleep(200000);
 	call(calls);
 	say(calls);
+	if (outlives)
+		wait_for_line();
 	printf("OK\n");
 	fflush(stdout);
 	_exit(7);
@@ -116,12 +119,13 @@ int main(int argc, char **argv)
 	begin(&argc, argv);
 	const char *kind = argc > 1 ? argv[1] : "fork";
 	long children = number(argc, argv, 2, 3), calls = number(argc, argv, 3, 1000);
-	if (strcmp(kind, "daemon") == 0) {
+	int outlives = strcmp(kind, "outlive") == 0;
+	if (outlives || strcmp(kind, "daemon") == 0) {
 		call(1);
 		say(1);
 		fflush(stdout);
 		if (forked() == 0)
-			end_daemon(children);
+			end_daemon(children, outlives);
 		wait_for_all();
 		return 0;
 	}

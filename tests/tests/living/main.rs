@@ -12,6 +12,7 @@ mod ever_new;
 mod exceptions;
 mod execs;
 mod executed;
+mod families;
 mod files;
 mod forks;
 mod forms;

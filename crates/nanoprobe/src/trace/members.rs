@@ -108,8 +108,12 @@ impl<'a> Members<'a> {
         texts_of(program, unmatched)
     }
 
-    /// Drops the program that was compiled for a process whose sessions have ended.
+    /// Drops the program that was compiled for a process of a set whose sessions have ended. Without a set the process
+    /// is no member, and may execute programs until the run ends.
     pub fn forget(&mut self, root: Option<i32>) {
+        if self.set.is_none() {
+            return;
+        }
         let is_used = self.list.iter().any(|member| member.session.known().root() == root);
         if let (Some(root), false, false) = (root, is_used, self.programs.is_waiting()) {
             self.compiled.remove(&root);
