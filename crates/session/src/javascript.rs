@@ -1,7 +1,8 @@
 //! Frames of JavaScript: the functions that stacks show, while they exist.
 //!
 //! V8 moves its objects. The agent stores the numbers that identify a function, and its last address. A function is
-//! read at each new address until it was found once.
+//! read at each new address until it was found once. While V8 collects garbage, a function may be unreadable that stays
+//! where it is, so some more looks try the same address.
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem::offset_of;
@@ -20,6 +21,8 @@ use crate::error::SessionError;
 const TABLES_BYTES_MAX: usize = 64 << 20;
 /// One look reads no more functions: a hostile process could fill all entries at once.
 const LOOK_MAX: usize = 256;
+/// How many looks try one address.
+const TRIES_MAX: u32 = 8;
 /// How many entries the agent tries: `note` in `agent/v8.c`.
 const PROBES: u64 = 16;
 /// Functions of V8's own; they are exported, or the program has symbols.
@@ -27,8 +30,11 @@ const OWN_FUNCTIONS: &str = "_ZN2v88internal";
 
 /// The tracer's knowledge of an entry.
 enum Entry {
-    /// It was not found so far; this is the last address that was tried.
-    Sought(u64),
+    /// It was not found so far; this is the last address that was tried, and how often.
+    Sought {
+        address: u64,
+        tries: u32,
+    },
     Found(Box<Function>),
 }
 
@@ -119,7 +125,7 @@ impl JavaScript {
                 }
                 Entry::Found(Box::new(function))
             }
-            None => Entry::Sought(address),
+            None => Entry::Sought { address, tries: 1 },
         })
     }
 
@@ -146,22 +152,28 @@ impl JavaScript {
             return Ok(warning);
         }
         let first = objects + V8Objects::BYTES as u64;
-        let mut read = 0;
+        let (mut read, mut is_whole) = (0, true);
         for index in 0..V8_OBJECTS as u32 {
             let at = first + V8Object::BYTES as u64 * u64::from(index);
             let address = arena.load_u64(at + offset_of!(V8Object, address) as u64)?;
-            let tried = match self.entries.get(&index) {
+            let tries = match self.entries.get(&index) {
                 Some(Entry::Found(_)) => continue,
-                Some(Entry::Sought(tried)) => *tried,
+                Some(Entry::Sought { address: tried, tries }) if *tried == address => *tries,
+                Some(Entry::Sought { .. }) => 0,
+                None if address == 0 => continue,
                 None => 0,
             };
-            if address == tried {
+            if tries >= TRIES_MAX {
                 continue;
             }
             let key = arena.load_u64(at + offset_of!(V8Object, key) as u64)?;
-            let Some(entry) = self.entry(memory, key, address) else {
+            let Some(mut entry) = self.entry(memory, key, address) else {
                 return Ok(warning);
             };
+            if let Entry::Sought { tries: all, .. } = &mut entry {
+                *all += tries;
+                is_whole &= *all >= TRIES_MAX;
+            }
             self.entries.insert(index, entry);
             read += 1;
             // The next look reads the rest.
@@ -170,7 +182,9 @@ impl JavaScript {
             }
         }
         // The count from before the entries were read: the next look reads entries that have come meanwhile.
-        self.changes = changes;
+        if is_whole {
+            self.changes = changes;
+        }
         Ok(warning)
     }
 

@@ -20,6 +20,9 @@ const TABLE_MAX: u32 = 1 << 20;
 const SCOPE_MAX: u32 = 1 << 16;
 /// How many ends of lines are kept at most. Further scripts have no lines.
 const LINES_MAX: usize = 16 << 20;
+/// A function may change while it is read: one that begins to run gets its bytecode, and then baseline code. Then it is
+/// read again.
+const READS_MAX: usize = 4;
 /// V8 keeps more names of a scope in a table of their own.
 const SCOPE_INLINED: u32 = 75;
 const SCOPE_MODULE: u32 = 3;
@@ -215,6 +218,10 @@ impl Reader {
 
     /// Reads the function with a key. `None`: it is no longer at that address, or cannot be read.
     pub fn read(&mut self, memory: &dyn Memory, key: u64, address: u64) -> Option<Function> {
+        (0..READS_MAX).find_map(|_| self.read_once(memory, key, address))
+    }
+
+    fn read_once(&mut self, memory: &dyn Memory, key: u64, address: u64) -> Option<Function> {
         let layout = self.layout.clone();
         let heap = Heap {
             memory,
