@@ -281,12 +281,12 @@ fn names_of_no_instruction_are_refused() {
         (
             "pid$target:a.out:-:entry",
             "[D_PROC_NAME]",
-            "behind the function - stands one address",
+            "after the function -, the name must be an address",
         ),
         (
             "pid$target:a.out:-:",
             "[D_PROC_NAME]",
-            "behind the function - stands one address",
+            "after the function -, the name must be an address",
         ),
         (
             "pid$target:a.out:-:7fffffffffffffff",
@@ -296,7 +296,7 @@ fn names_of_no_instruction_are_refused() {
         (
             "pid$target:libc:-:1",
             "[D_PROC_LIB]",
-            "of a library, only an address in a function that is known",
+            "in a library, the function - needs an address inside of a known function",
         ),
         ("pid$target::-:7fffffffffffffff", "", "does not match any probes"),
         ("p*d:a.out:main:entry", "[D_PDESC_ZERO]", "does not match any probes"),

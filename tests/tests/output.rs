@@ -475,7 +475,7 @@ live_tests! {
         let none = of(&[returns]);
         assert_eq!(none.status.code(), Some(1), "{}", none.stderr);
         assert!(none.stderr.contains("none of the places could be probed"), "{}", none.stderr);
-        assert!(none.stderr.contains("the program's own breakpoint (int3)"), "{}", none.stderr);
+        assert!(none.stderr.contains("the function has its own breakpoint (int3)"), "{}", none.stderr);
         assert!(none.stdout.lines().any(|line| line == "OK"), "{}", none.stdout);
         // A directory has this name: the failure is reported, and is not an error.
         let some = of(&[returns, "pid$target:a.out:main:entry { @ = count(); }"]);

@@ -168,7 +168,7 @@ fn memory_that_a_failed_removal_leaves_is_reported_and_repaired() {
     let is_left = fails_and_is_repaired(
         "early",
         "pid$target:::entry { @ = count(); }",
-        "memory of nanoprobe's mapped",
+        "nanoprobe's memory stays mapped",
     );
     assert!(is_left, "attached in spite of another tracer");
 }
@@ -179,7 +179,7 @@ fn memory_that_a_failed_removal_leaves_is_reported_and_repaired() {
 fn probes_that_a_failed_removal_leaves_are_reported_and_repaired() {
     let clause = "pid$target:::entry,pid$target:::return { @ = count(); }";
     // On a busy machine the other tracer may come when everything is in place.
-    let is_left = (0..20).any(|_| fails_and_is_repaired("armed", clause, "runs on with nanoprobe's probes in it"));
+    let is_left = (0..20).any(|_| fails_and_is_repaired("armed", clause, "still runs with nanoprobe's probes"));
     assert!(is_left, "the other tracer was never there in time");
 }
 
@@ -212,7 +212,7 @@ fn fails_and_is_repaired(when: &str, clause: &str, left: &str) -> bool {
         assert!(running.stdout().contains("grabbed"), "{said}");
         for part in [
             "traces it",
-            "taking back what was done by then failed, too",
+            "undoing the changes made before that failed as well",
             left,
             "`nanoprobe restore`",
         ] {

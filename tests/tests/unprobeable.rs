@@ -72,7 +72,7 @@ live_tests! {
         }
         let stderr = &traced.finished.stderr;
         assert!(stdout.lines().any(|line| line == "OK"), "{stdout}\n{stderr}");
-        assert!(stderr.contains("no section describes met a trap"), "{stderr}");
+        assert!(stderr.contains("a trap aborted a restartable sequence"), "{stderr}");
         assert!(stderr.contains("missed"), "{stderr}");
     }
 

@@ -16,7 +16,7 @@ pub enum Error {
     #[error("no module of the program defines `{0}`")]
     Symbol(String),
     /// The address is no instruction of a mapped file.
-    #[error("{0} lies in no code of the program or its libraries")]
+    #[error("{0} is not in the code of the program or its libraries")]
     NotCode(TargetAddress),
     /// The address lies within an instruction.
     #[error("{at} is not an instruction's start; the nearest are {before} and {after}")]
@@ -29,7 +29,7 @@ pub enum Error {
         after: TargetAddress,
     },
     /// The address is on the black list.
-    #[error("{0} is part of nanoprobe, or of what its handlers' path needs")]
+    #[error("{0} is in nanoprobe's own code, or in code that its handlers need")]
     Forbidden(TargetAddress),
     /// The structure is registered already.
     #[error("this structure is registered already")]
@@ -156,27 +156,27 @@ impl Error {
 /// The sentences of `np_strerror`, by code from 0 down.
 const SENTENCES: [&CStr; 23] = [
     c"no error",
-    c"the structure cannot be meant",
+    c"the arguments are not valid",
     c"no module defines the symbol",
     c"the address is no code",
     c"no instruction starts there",
-    c"nanoprobe itself, or what its handlers' path needs",
+    c"this code is nanoprobe's own, or its handlers need it",
     c"registered already",
     c"not registered",
     c"the module was unloaded",
     c"no jump fits",
     c"somebody else's breakpoint is there",
-    c"the instruction can be executed nowhere else",
+    c"the instruction cannot be executed at another address",
     c"not all exits are known",
     c"a limit is reached",
     c"the system refuses it",
     c"called from a handler",
     c"all debug registers are taken",
-    c"this machine or kernel has no such thing",
+    c"this machine or kernel does not support it",
     c"replaced, or watched, already",
     c"the return address cannot be replaced",
     c"perf_event_open is forbidden",
-    c"a thread blocks SIGTRAP, or what else a breakpoint raises",
+    c"a thread blocks SIGTRAP, or another signal that breakpoints need",
     c"several functions have that name",
 ];
 

@@ -196,7 +196,7 @@ fn refusal(flags: &Flags) -> Option<&'static str> {
     let refusals = [
         (
             flags.refused.anonymous || flags.refused.claim,
-            "-A, -a: anonymous tracing is of the kernel's start; there is nothing to claim",
+            "-A, -a: anonymous tracing is for the start of the kernel, which nanoprobe does not trace",
         ),
         (
             flags.refused.model_32.is_some(),

@@ -95,7 +95,7 @@ const ROWS: &[Row] = &[
         "missed sequence",
         "",
         |losses| losses.aborted,
-        |count| format!("{count} hits missed: a restartable sequence was aborted since it met a trap"),
+        |count| format!("{count} hits missed: a restartable sequence was aborted because it met a trap"),
     ),
     row(
         "missed unknown thread",
@@ -103,8 +103,8 @@ const ROWS: &[Row] = &[
         |losses| losses.missed_unknown_thread,
         |count| {
             format!(
-                "{count} hits missed: the thread cannot be told from others (it has no thread pointer of its own, and the \
-                 process may make no system calls)"
+                "{count} hits missed: the thread cannot be distinguished from others (it has no thread pointer of its own, \
+                 and the process may make no system calls)"
             )
         },
     ),
@@ -125,8 +125,8 @@ const ROWS: &[Row] = &[
         |count| {
             let plural = plural(count);
             format!(
-                "{count} time{plural} the program went on before its new libraries had their probes: what it did until then \
-                 is not recorded"
+                "{count} time{plural} the program continued before the probes of a new library were placed: these \
+                 probes have missed hits"
             )
         },
     ),

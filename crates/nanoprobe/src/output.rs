@@ -260,8 +260,8 @@ pub fn probe_name(known: &Known, probe: &Probe) -> ProbeName {
 pub fn detached(detached: &Detached) {
     if detached.damaged > 0 {
         message(format_args!(
-            "{} entries of the tracer's tables make no sense: the process wrote into them, and what they told of may be left; \
-             restart the process to be sure",
+            "{} entries of the tracer's tables are damaged: the process wrote into them. Patches that they describe \
+             may remain in it; restart the process to be sure",
             detached.damaged
         ));
     }

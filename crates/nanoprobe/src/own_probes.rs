@@ -24,7 +24,7 @@ pub fn print(pid: i32, out: &mut dyn Write) -> Result<u8, anyhow::Error> {
         return Ok(1);
     }
     let executable = std::fs::read_link(format!("/proc/{pid}/exe"))
-        .with_context(|| format!("the program of process {pid} cannot be told"))?;
+        .with_context(|| format!("the program of process {pid} is not known"))?;
     let mut modules = Modules::default();
     modules.update(pid, &map, process.memory(), &executable);
     writeln!(

@@ -59,7 +59,7 @@ pub fn list(as_json: bool) -> Result<String, ExitCode> {
         return Ok(rows.into_iter().map(|row| format!("{}\n", row.json())).collect());
     }
     if rows.is_empty() && found.failed.is_empty() && found.unseen.is_empty() {
-        message("no process that you may trace is traced");
+        message("no process is traced (of those that you may trace)");
     }
     let mut text = format!(
         "{:>7} {:<15} {:<5} {:>6} {:>8} {:>7} {:<8} COMMAND\n",

@@ -87,7 +87,7 @@ pub fn all() -> ExitCode {
 fn say(pid: i32, detached: &Detached) {
     output::detached(detached);
     message(format_args!(
-        "process {pid}: {} sites restored, {} held other bytes already",
+        "process {pid}: {} sites restored; {} had other bytes than nanoprobe's",
         detached.restored, detached.foreign
     ));
 }

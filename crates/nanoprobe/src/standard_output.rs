@@ -67,7 +67,7 @@ fn wait_for_room(descriptor: BorrowedFd<'_>) -> io::Result<()> {
             _ => return Ok(()),
         }
         if interrupt::requested() && since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
-            let message = "the reader of the output took nothing for two seconds after the request to end";
+            let message = "the reader of the output read nothing for two seconds after nanoprobe was told to end";
             return Err(io::Error::new(io::ErrorKind::TimedOut, message));
         }
     }

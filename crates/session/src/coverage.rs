@@ -326,7 +326,7 @@ fn why_refused(reason: &Refusal) -> &'static str {
     match reason {
         Refusal::OutsideFunction { .. } => "outside of the function",
         Refusal::NotAnInstruction { .. } => "not the start of an instruction",
-        Refusal::Undecodable { .. } => "behind bytes that are no instruction",
+        Refusal::Undecodable { .. } => "after bytes that are no instruction",
         Refusal::Padding { .. } => "padding",
         Refusal::Unreached { .. } => "nothing is known to lead there",
         Refusal::Unmovable { reason, .. } => reason,

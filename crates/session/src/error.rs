@@ -149,8 +149,8 @@ pub enum SessionError {
     Option(String),
     /// The threads of a process under seccomp cannot be told apart.
     #[error(
-        "the threads of process {pid} cannot be told apart: they share a thread pointer, and its seccomp filter is in the way \
-         of asking the kernel; trace it before it enters seccomp"
+        "the threads of process {pid} cannot be distinguished: they share a thread pointer, and its seccomp filter \
+         does not let nanoprobe ask the kernel; trace it before it enters seccomp"
     )]
     ThreadsAlike {
         /// The number of the process.
@@ -183,7 +183,7 @@ pub enum SessionError {
     },
     /// It cannot be found out whether the tracer of a process lives.
     #[error(
-        "process {pid} carries probes, and whether their tracer still runs cannot be told: reading /proc/locks failed \
+        "process {pid} has probes, and whether their tracer still runs is not known: reading /proc/locks failed \
          ({reason}); try again outside of the container"
     )]
     LocksUnknown {
@@ -194,8 +194,8 @@ pub enum SessionError {
     },
     /// The memory of a dead tracer is destroyed, so nothing can be taken back.
     #[error(
-        "process {pid} carries the memory of a nanoprobe that was killed, and has overwritten it: what was changed in the \
-         program's text cannot be told any more; restart the program"
+        "process {pid} still has the memory of a killed nanoprobe, and has overwritten it: which instructions were \
+         patched is not known any more; restart the program"
     )]
     Overwritten {
         /// The number of the process.
@@ -203,15 +203,15 @@ pub enum SessionError {
     },
     /// Another program has taken our patches back.
     #[error(
-        "the probes in process {pid} were taken back by somebody else (`nanoprobe restore`, or the process itself): nothing \
-         was counted after that"
+        "the probes in process {pid} were removed by somebody else (`nanoprobe restore`, or the process itself): \
+         nothing was counted after that"
     )]
     TakenBack {
         /// The number of the process.
         pid: i32,
     },
     /// Attaching failed, and then the removal of code and data that were already in the process failed, too.
-    #[error("{error}; taking back what was done by then failed, too: {clean_up}. Process {pid} {left}")]
+    #[error("{error}; undoing the changes made before that failed as well: {clean_up}. Process {pid} {left}")]
     NotCleanedUp {
         /// The number of the process.
         pid: i32,

@@ -11,7 +11,7 @@ pub fn arguments_of(module: &Module, function: &Function, name: &str) -> Result<
     let what = format!("args[ ] of {}`{}", module.name(), function.name);
     let refuse = |why: &str| Err(Unknown::new("D_ARGS_TYPE", format!("failed to resolve {what}: {why}")));
     if let FunctionKind::Ifunc { .. } = function.kind {
-        return refuse("which function it is, is chosen when the program runs");
+        return refuse("it is an IFUNC: the program chooses the function at run time");
     }
     let is_changed = |name: &str| {
         [".isra.", ".constprop.", ".part."]
@@ -23,7 +23,8 @@ pub fn arguments_of(module: &Module, function: &Function, name: &str) -> Result<
     }
     let call = module.go_call(function.address);
     if matches!(call, Some(GoCall::Stack | GoCall::Unknown)) {
-        let unknown = refuse("it is assembly of Go's, or called by it, and its debug information tells no parameters");
+        let unknown =
+            refuse("it is Go assembly, or called by Go assembly, and its debug information describes no parameters");
         return unknown.map_err(|unknown| unknown.with_help("arg0, arg1, ... are the words of its arguments"));
     }
     let signature = debug_info(module)
@@ -53,8 +54,8 @@ pub fn arguments_of(module: &Module, function: &Function, name: &str) -> Result<
 fn of_go(call: Option<GoCall>, unknown: Unknown) -> Unknown {
     match call {
         Some(_) => unknown.with_help(
-            "build it without -ldflags=-w and -s; arg0, arg1, ... are there without: the words of its arguments, of \
-             which a string or an interface takes two, a slice three",
+            "build it without -ldflags=-w and -s; without that, use arg0, arg1, ...: the words of its arguments (a \
+             string or an interface takes two, a slice three)",
         ),
         None => unknown,
     }

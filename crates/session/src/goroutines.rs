@@ -29,7 +29,7 @@ pub fn of(modules: &[Module]) -> Result<Option<Goroutines>, Unknown> {
     }
     let slot = module
         .goroutine_slot()
-        .ok_or_else(|| unknown("none of its functions says where a thread has them"))?;
+        .ok_or_else(|| unknown("none of its functions shows where a thread keeps them"))?;
     let found = described(module).or_else(|| {
         let (number, current) = by_version(module.go_version()?)?;
         Some((M, current, number))

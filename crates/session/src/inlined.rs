@@ -129,7 +129,7 @@ fn operand(copies: &Copies<'_>, address: u64, held: Held, of: IntegerType) -> Re
         Held::InFrame(offset) => {
             let (number, distance) = copies
                 .frame_address(address)
-                .ok_or("where its frame is, is not known")?;
+                .ok_or("the position of its frame is not known")?;
             memory(Some(register(number)?), offset.wrapping_add(distance))
         }
     };

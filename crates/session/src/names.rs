@@ -108,12 +108,12 @@ impl std::fmt::Display for NameError {
         write!(f, "[{}] {}: ", self.tag(), self.description)?;
         let (base, found) = match &self.reason {
             Reason::Invalid => return write!(f, "the name is neither entry nor return nor an offset in hexadecimal"),
-            Reason::NoAddress => return write!(f, "behind the function - stands one address, in hexadecimal"),
+            Reason::NoAddress => return write!(f, "after the function -, the name must be an address in hexadecimal"),
             Reason::NoFunction => return write!(f, "no function is known there, so neither are its instructions"),
             Reason::NoFunctionOfLibrary => {
                 return write!(
                     f,
-                    "of a library, only an address in a function that is known goes with the function -"
+                    "in a library, the function - needs an address inside of a known function"
                 );
             }
             Reason::Offset(found) => (0, *found),
@@ -144,10 +144,7 @@ fn line(f: &mut std::fmt::Formatter<'_>, found: &NoLine) -> std::fmt::Result {
             write!(f, "{problem}")?;
             problem.help().map_or(Ok(()), |help| write!(f, " ({help})"))
         }
-        NoLine::NoFile => write!(
-            f,
-            "no code was compiled from such a file, by the debug information that there is"
-        ),
+        NoLine::NoFile => write!(f, "the debug information has no code from such a file"),
         NoLine::NoCode { before, after } => {
             write!(f, "no code begins on this line")?;
             match (before, after) {

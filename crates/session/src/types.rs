@@ -403,7 +403,7 @@ fn means_both(provider: &str) -> bool {
     !digits.is_empty() && !glob::is_literal(provider) && glob::matches(provider, &format!("pid{digits}"))
 }
 
-/// Reduces `common` to what another function's arguments agree with.
+/// Marks the arguments in `common` that are not the same in another function.
 fn agree(common: &mut [Argument], other: &[Argument], first: &str, second: &str) {
     for (index, argument) in common.iter_mut().enumerate() {
         let same = other
@@ -420,7 +420,10 @@ fn no_module(what: &str, scope: &str) -> Unknown {
         "D_IDENT_UNDEF",
         format!("failed to resolve {what}: the program has not mapped a module {scope}"),
     )
-    .with_help("of a command only the program itself is mapped when it begins: its libraries' variables have no addresses yet; use -p")
+    .with_help(
+        "at a command's start only the program itself is mapped, and its libraries' variables have no \
+                addresses yet; use -p",
+    )
 }
 
 /// The module in a name, if it has one, and the rest. An empty module means any.

@@ -54,7 +54,7 @@ impl fmt::Display for Doubt {
         match self {
             Doubt::OursAreNone => write!(
                 formatter,
-                "nanoprobe itself is under no filter, so it cannot try what happens"
+                "nanoprobe itself is under no filter, so it cannot try the calls"
             ),
             Doubt::Number {
                 ours: Some(ours),
@@ -87,11 +87,11 @@ impl fmt::Display for Doubt {
             ),
             Doubt::Unseen { pid } => write!(
                 formatter,
-                "process {pid}, a parent, cannot be looked at (is /proc mounted with hidepid?)"
+                "process {pid}, a parent, cannot be examined (is /proc mounted with hidepid?)"
             ),
             Doubt::NotTried { errno } => write!(
                 formatter,
-                "nanoprobe could not make a child that tries what happens ({errno})"
+                "nanoprobe could not make a child that tries the calls ({errno})"
             ),
             Doubt::NotSuspended { errno } => write!(formatter, "its filter cannot be suspended ({errno})"),
         }

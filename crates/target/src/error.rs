@@ -99,8 +99,8 @@ pub enum AttachError {
     },
     /// A system call needs a newer kernel, or a resource ran out.
     #[error(
-        "process {pid}: {call} failed: {errno}; nanoprobe needs Linux 5.4 or newer, and a seccomp profile of its own \
-         container that permits the call"
+        "process {pid}: {call} failed: {errno}; nanoprobe needs Linux 5.4 or newer; in a container, nanoprobe's \
+         seccomp profile must permit the call"
     )]
     System {
         pid: ProcessId,
@@ -244,7 +244,9 @@ pub enum RemoteError {
         address: TargetAddress,
     },
     /// The called function would wait for a thread that is stopped.
-    #[error("{call} in process {pid} waits for another thread, and all threads are stopped; it was left")]
+    #[error(
+        "{call} in process {pid} would wait for another thread, but all threads are stopped: the call was abandoned"
+    )]
     Waits { pid: ProcessId, call: String },
     /// The function or call did not return, and is not merely slow.
     #[error(
@@ -262,8 +264,8 @@ pub enum RemoteError {
     },
     /// The tracer was delayed, and the thread did not wait any longer. The thread has obeyed the request.
     #[error(
-        "thread {tid} of process {pid} went on by itself, since nanoprobe was held up for a third of a second while it made \
-         calls in it: was nanoprobe stopped? Try again"
+        "thread {tid} of process {pid} continued without nanoprobe, which was delayed for a third of a second while \
+         it made calls in this thread: was nanoprobe stopped? Try again"
     )]
     WentHome { pid: ProcessId, tid: ThreadId },
     /// The thread ended: the process was killed.

@@ -120,7 +120,7 @@ impl fmt::Display for Sandbox {
             Sandbox::Unknown { doubt } => write!(
                 formatter,
                 "it runs under a seccomp filter that only root outside of any sandbox can read, and that may kill it for \
-                 what tracing needs: {doubt}. Run nanoprobe there as root, or in the target's own container; or insist by \
+                 what tracing needs: {doubt}. Run nanoprobe there as root, or in the target's own container; or set \
                  -x seccomp=try if you know that its filter only returns errors"
             ),
         }

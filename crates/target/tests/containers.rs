@@ -346,7 +346,7 @@ fn hidden_parents_are_doubted() {
     let shell: i32 = std::fs::read_to_string(children).unwrap().trim().parse().unwrap();
     let (status, said) = attach_inside(shell, "uid 1000 profile docker", 2, 1);
     assert_eq!(status, REFUSED, "{said}");
-    assert!(said.contains("cannot be looked at"), "{said}");
+    assert!(said.contains("cannot be examined"), "{said}");
     finish(target, "hidepid");
 }
 

@@ -68,7 +68,8 @@ pub(crate) fn open(pid: ProcessId, image: &Image, path: &Path, deleted: bool, me
     Err(match reasons.into_iter().nth(2).flatten() {
         Some(reason) if !deleted => reason,
         _ => format!(
-            "{}: the file there is not the one that the process has mapped, which was deleted or replaced; root can still read that one",
+            "{}: the file there is not the one that the process has mapped: that file was deleted or replaced, and \
+             only root can still read it",
             path.display()
         ),
     })

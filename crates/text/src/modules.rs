@@ -219,7 +219,8 @@ impl Modules {
                         self.failed.insert(image.base);
                         if !std::mem::replace(&mut self.is_full, true) {
                             changes.unreadable.push(format!(
-                                "{}: not read, nor what else is mapped beyond {COPIES_MAX} copies of a file, {MODULES_MAX} modules, or 8 GiB",
+                                "{}: not read, nor are other files: the process maps more than {COPIES_MAX} copies \
+                                 of a file, {MODULES_MAX} modules, or 8 GiB",
                                 path_of(image).display()
                             ));
                         }

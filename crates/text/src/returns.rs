@@ -26,13 +26,13 @@ pub enum ReturnRefusal {
     #[error("the process has a shadow stack, on which the processor compares return addresses")]
     ShadowStack,
     /// A language runtime reads return addresses, or moves stacks.
-    #[error("{runtime} is in the process, which reads the return addresses on the stack or moves them")]
+    #[error("the process contains {runtime}, which reads or moves the return addresses on the stack")]
     Runtime { runtime: &'static str },
     /// A module may contain code that unwinds stacks, and has no symbols.
-    #[error("{module} may unwind stacks by code of its own, and has no symbols by which it could be found")]
+    #[error("{module} may unwind stacks with its own code, and has no symbols that show where this code is")]
     HiddenUnwinder { module: String },
     /// Libraries that are loaded later could not be examined in time.
-    #[error("there is no hook in the dynamic linker by which a new library would be noticed")]
+    #[error("the dynamic linker has no hook that reports new libraries")]
     NoLinkerHook,
     /// The function's name forbids it.
     #[error("{name} uses its return address, or returns twice")]

@@ -24,7 +24,7 @@ pub struct Space {
 
 /// The space is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no room for {wanted} more bytes of {bytes}: too many probes, narrow the description")]
+#[error("no room for {wanted} more bytes in a space of {bytes}: too many probes, narrow the description")]
 pub struct Full {
     wanted: u64,
     bytes: u64,

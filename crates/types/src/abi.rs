@@ -117,7 +117,7 @@ fn is_other(by_type: &ArgumentPlace, parameter: &Parameter, entered: Entered) ->
 fn place_of(parameter: &Parameter, by_type: ArgumentPlace, entered: Entered, changed: bool) -> ArgumentPlace {
     const CHANGED: &str =
         "the compiler has changed how this function is called, and does not record where this argument is";
-    const GONE: &str = "the compiler has left it out of the call, or a part of it";
+    const GONE: &str = "the compiler has removed it, or a part of it, from the call";
     match entered {
         Entered::Words(words) => place_of_words(parameter, words),
         Entered::Behind(word) if parameter.by_reference || is_large(&parameter.value_type) => {
@@ -276,13 +276,13 @@ fn passed(parameter: &Parameter, rust: bool) -> Passed {
     match classify(of, 0, &mut classes, DEPTH_MAX, &mut { MEMBERS_MAX }) {
         Classified::Yes => Passed::Registers(classes),
         Classified::Memory => Passed::Memory,
-        Classified::Unknown => Passed::Unknown("the way in which it, or an argument before it, is passed is not known"),
+        Classified::Unknown => Passed::Unknown("how it, or an argument before it, is passed is not known"),
     }
 }
 
 /// A structure of Rust in two words, as one value, or of more than 16 bytes. For all others the way is not certain.
 fn rust_structure(of: &Type, bytes: u64) -> Passed {
-    const WHY: &str = "the way in which Rust passes it, or an argument before it, is not known";
+    const WHY: &str = "how Rust passes it, or an argument before it, is not known";
     let mut classes = [Class::None; 2];
     match bytes {
         0 => return Passed::Nothing,

@@ -254,7 +254,7 @@ impl<'a> Reader<'a> {
             {
                 *place = match is_plain(&parameter.value_type) && !parameter.by_reference {
                     true => self.held(&child, at, budget),
-                    false => Err("it is not an integer or pointer, and others cannot be read in an inlined copy"),
+                    false => Err("in an inlined copy only integers and pointers can be read"),
                 };
             }
             left -= 1;

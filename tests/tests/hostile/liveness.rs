@@ -127,7 +127,10 @@ fn a_session_whose_patches_were_taken_back_says_so() {
         .expect("writing the state");
     let finished = tracing.finish().finished;
     assert_eq!(finished.code(), 1, "{finished:?}");
-    assert!(finished.stderr.contains("were taken back"), "{finished:?}");
+    assert!(
+        finished.stderr.contains("were removed by somebody else"),
+        "{finished:?}"
+    );
     snapshot.assert_identical(target.pid());
     target.go();
     target.finish().success();

@@ -155,7 +155,7 @@ fn unreadable_arguments_are_refused_with_the_reason() {
         );
         let refused = refusal(&path, "pid$target:a.out:main.add.abi0:entry { trace(args[0]); }");
         assert!(
-            refused.contains("it is assembly of Go's") && refused.contains("arg0"),
+            refused.contains("it is Go assembly") && refused.contains("arg0"),
             "{refused}"
         );
         let refused = refusal(&path, "pid$target:a.out:main.add.abi0:return { trace(arg1); }");

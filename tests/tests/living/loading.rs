@@ -49,7 +49,7 @@ live_tests! {
         tracing.running.signal(nix::sys::signal::Signal::SIGCONT);
         let traced = tracing.finish();
         assert_eq!(traced.finished.code(), 0, "{}", traced.finished.stderr);
-        let told = "the program went on before its new libraries had their probes";
+        let told = "the program continued before the probes of a new library were placed";
         assert!(traced.finished.stderr.contains(told), "{}", traced.finished.stderr);
     }
 

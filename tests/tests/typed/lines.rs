@@ -92,7 +92,7 @@ fn a_line_without_code_is_refused_with_the_nearest_that_have_some() {
 
     let message = refused("pid$target:a.out:nobody.c@12: { trace(1); }");
     assert!(
-        message.contains("[D_PROC_LINE]") && message.contains("such a file"),
+        message.contains("[D_PROC_LINE]") && message.contains("has no code from such a file"),
         "{message}"
     );
 }

@@ -14,7 +14,7 @@ pub enum OptionError {
     #[error("Option is not supported: {reason}")]
     NotHere { name: String, reason: &'static str },
     /// The option needs a value.
-    #[error("Invalid value for specified option: it needs one: {expected}")]
+    #[error("Invalid value for specified option: a value is needed: {expected}")]
     Missing { name: String, expected: String },
     /// The value is malformed.
     #[error("Invalid value for specified option: {value}: expected {expected}")]

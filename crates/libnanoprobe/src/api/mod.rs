@@ -51,7 +51,7 @@ unsafe fn name<'a>(text: *const c_char) -> Result<Option<&'a str>, Error> {
 unsafe fn check_rest<T>(structure: *const T, size: usize) -> Result<(), Error> {
     const LARGEST: usize = 4096;
     if size > LARGEST {
-        return Err(Error::Argument("its size is no structure's: begin it with NP_SIZE"));
+        return Err(Error::Argument("its size is not valid: begin it with NP_SIZE"));
     }
     let rest = size.saturating_sub(size_of::<T>());
     // SAFETY: the caller promises this many bytes after the known fields.

@@ -240,7 +240,7 @@ fn open(place: &Place, thread: libc::pid_t, flags: u64) -> Result<Option<Event>,
             Some(libc::EINVAL) if place.signal.is_some() && open_plain(place, thread) => {
                 Err(Error::Unsupported("the kernel is older than 5.13"))
             }
-            Some(libc::EINVAL) => Err(Error::Argument("the kernel does not watch such a place")),
+            Some(libc::EINVAL) => Err(Error::Argument("the kernel cannot watch this address")),
             _ => Err(Error::System {
                 call: "perf_event_open",
                 error,

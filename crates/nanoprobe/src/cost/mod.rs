@@ -91,7 +91,7 @@ fn attempt(arguments: &Arguments, sources: &[Source], pid: i32) -> Result<u8, an
     }
     let options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
     let Some(counting) = hits::source(&program) else {
-        message("this program has no probe in the process: it takes nothing from it");
+        message("this program has no probe in the process: it costs nothing");
         return Ok(0);
     };
     // Finds the probes that the program would have, without a change to the process.

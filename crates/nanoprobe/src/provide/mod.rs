@@ -105,7 +105,7 @@ fn try_run(product: Product, arguments: &Arguments) -> Result<ExitCode, String> 
         .map_err(|error| format!("failed to create {what} file {path}: {error}"))?;
     if providers.has_clauses {
         message(format_args!(
-            "{}: clauses are passed over: {path} is of provider definitions only",
+            "{}: clauses are ignored: {path} has provider definitions only",
             product.flag()
         ));
     }

@@ -15,7 +15,7 @@ pub const HELP: &str = "
 Every tool also takes
   INTERVAL [COUNT]  after its arguments: a report of each INTERVAL (seconds, or
                     with a unit: 500ms, 2m), and the end after COUNT of them
-  -i INTERVAL       the same before the arguments
+  -i INTERVAL       the same interval, given before the arguments
   -d TIME           the end after this time
   -T                the time before each line, or report
   --json            JSON lines

@@ -119,7 +119,7 @@ fn refusal(program: &Program, follow: Follow, is_set: bool) -> Option<&'static s
     let mut keys = extremes.flat_map(|found| &found.keys);
     let has_addresses = keys.any(|key| matches!(key, KeyType::UserStack { .. } | KeyType::Symbol(_)));
     ((is_set || follow.programs()) && has_addresses).then_some(
-        "addresses mean other functions in each program: with several processes, or -x follow=exec or all, min() and max() \
-         may not have ustack(), usym(), uaddr() or umod() as a key",
+        "an address is another function in each program: with several processes, or -x follow=exec or all, \
+         min() and max() may not have ustack(), usym(), uaddr() or umod() as a key",
     )
 }

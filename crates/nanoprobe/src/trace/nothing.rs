@@ -186,7 +186,7 @@ impl Seen {
             if let Some(example) = &stripped.example {
                 let others = stripped.unnamed;
                 let go = if others == 1 { "goes" } else { "go" };
-                let _ = write!(reason, "; {others} more {go} by where they begin ({example})");
+                let _ = write!(reason, "; {others} more {go} by their addresses ({example})");
             }
             reasons.push(reason);
         }
@@ -194,7 +194,7 @@ impl Seen {
             reasons.push(format!("nothing there matches {}", some(unmatched.into_iter())));
         }
         if self.has_predicates {
-            reasons.push("predicates may have let nothing pass".to_owned());
+            reasons.push("perhaps no predicate was true".to_owned());
         }
         reasons
     }

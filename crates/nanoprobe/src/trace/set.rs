@@ -89,7 +89,7 @@ pub fn prepare(
     if let Some(first) = first
         && !has_same_results(&program, first.program())
     {
-        anyhow::bail!("the types of what it aggregates are others than in the first process");
+        anyhow::bail!("its aggregations have other types than those of the first process");
     }
     let compiled = Compiled::for_processes(program, options, pids.to_vec())?;
     let prepared = Prepared::new(compiled.clone(), acquired)?;

@@ -10,7 +10,7 @@ pub enum Obstacle {
     #[error("all springboards in its reach are taken")]
     Springboards,
     /// No hole of the address space lies where the jump would have to lead.
-    #[error("no free address spells the bytes that its jump needs")]
+    #[error("no free memory lies where its jump can lead")]
     Address,
     /// A known branch leads into the run. A thread that takes it would trap each time.
     #[error("a branch leads to where its jump would lie")]
@@ -19,7 +19,7 @@ pub enum Obstacle {
     #[error("the function ends where its jump would lie")]
     End,
     /// Several of these reasons together.
-    #[error("more than one of: a branch, the function's end, no free address")]
+    #[error("several obstacles: a branch, the function's end, or no free address")]
     Several,
     /// The instruction cannot be displaced under any circumstances.
     #[error("it cannot be moved together with its neighbours")]

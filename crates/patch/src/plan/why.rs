@@ -7,7 +7,7 @@
 //! ```text
 //!   no other sites             the patches around it leave no room
 //!   no springboards of others  all padding in reach is taken
-//!   memory everywhere          no free address spells the bytes
+//!   memory everywhere          no free memory lies where its jump can lead
 //!   no known branches          a branch leads to where its jump would lie
 //!   padding after              the function ends where its jump would lie
 //! ```

@@ -36,18 +36,17 @@ pub enum RefusedBecause {
     #[error("an IFUNC whose choice is not known yet")]
     Unresolved,
     /// A function without any exit: it ends in a call that does not return.
-    #[error("no way out was found: the function never returns")]
+    #[error("no exit was found: the function never returns")]
     NoExit,
     /// A function whose only exits, if any, lie after a breakpoint of its own.
     #[error(
-        "no way out was found: behind the program's own breakpoint (int3) at {0} nobody knows whether it goes on (-x return=address sees its returns)"
+        "no exit was found: the function has its own breakpoint (int3) at {0}, and whether it continues after that \
+         is unknown (-x return=address sees its returns)"
     )]
     BehindBreakpoint(TargetAddress),
     /// A computed branch has unknown targets, and nothing else leads to some of the function's code. The known
     /// exits fire nevertheless.
-    #[error(
-        "a computed branch may lead to code that nobody knows of: returns from there are missed (-x return=address sees them)"
-    )]
+    #[error("a computed branch may lead to unknown code: returns from there are missed (-x return=address sees them)")]
     ExitsUnknown,
     /// The arena or the code block is full.
     #[error("{0}")]
@@ -67,7 +66,7 @@ pub enum RefusedBecause {
     ReturnAddress(ReturnRefusal),
     /// The function jumps to other functions. Its return fires at these jumps, because the return address cannot be
     /// replaced there.
-    #[error("where it jumps to another function its return fires before that has returned: {0}")]
+    #[error("at a jump to another function (a tail call), its return fires before that function has returned: {0}")]
     TailCall(ReturnRefusal),
     /// No form of a return probe is possible.
     #[error("not all of its exits can be found ({at} is no known instruction), nor can its return address be replaced: {0}", at = .1)]

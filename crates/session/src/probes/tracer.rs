@@ -44,7 +44,7 @@ impl ProbeList {
                 return Ok(Vec::new());
             }
             let remedy = match target_provider {
-                Some(_) => "it is not the process, or one of those, that $target names: name it by -p, too",
+                Some(_) => "$target does not name this process: name it by -p, too",
                 None => "name the process by -p, or start it by -c",
             };
             return Err(DescriptionError::Provider {

@@ -157,7 +157,8 @@ impl Timers {
                 Ok(sampler) => {
                     if sampler.may_miss_threads() {
                         let warning = format!(
-                            "profile probes may miss threads of process {}: ever others appeared while the sampling began",
+                            "profile probes may miss threads of process {}: new threads kept appearing while the \
+                             sampling began",
                             process.pid()
                         );
                         tracing.warn(warning);

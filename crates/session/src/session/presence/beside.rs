@@ -28,13 +28,13 @@ impl Presence {
         for address in changed.suspended.into_iter().take(TOLD_MAX) {
             let place = place(address);
             warnings.push(format!(
-                "{place}: somebody else has put a breakpoint there (a kernel uprobe?); the probe was taken out of its way, and \
-                 misses hits until the breakpoint has gone"
+                "{place}: somebody else has put a breakpoint there (a kernel uprobe?); the probe is off, and misses \
+                 hits, until that breakpoint is gone"
             ));
         }
         for address in changed.resumed.into_iter().take(TOLD_MAX) {
             warnings.push(format!(
-                "{}: the breakpoint has gone, the probe is back",
+                "{}: the breakpoint is gone, and the probe is back",
                 place(address)
             ));
         }
@@ -91,8 +91,8 @@ impl Presence {
         if taken > 0 {
             let place = modules.symbolize(at, tracing.known.shown());
             tracing.warn(format!(
-                "a restartable sequence (rseq) that no section describes met a trap and went on at {place}: {taken} traps were \
-                 taken out, their probes see nothing from now on"
+                "a trap aborted a restartable sequence (rseq) that no section describes, and it continued at \
+                 {place}: {taken} traps were removed, and their probes see nothing from now on"
             ));
         }
         Ok(())

@@ -86,11 +86,11 @@ impl Presence {
             error: Box::new(error),
             clean_up: Box::new(clean_up),
             left: if self.attachment.actions.are_installed() {
-                "runs on with nanoprobe's probes in it, which count for nobody: the next attach, or `nanoprobe restore`, takes \
-                 them back"
+                "still runs with nanoprobe's probes, which record nothing: the next attach, or `nanoprobe restore`, \
+                 removes them"
             } else {
-                "runs on, its text untouched, with memory of nanoprobe's mapped that it does not use: the next attach, or \
-                 `nanoprobe restore`, takes that back"
+                "still runs with its original code, and nanoprobe's memory stays mapped, unused: the next attach, \
+                 or `nanoprobe restore`, unmaps it"
             },
         }
     }

@@ -28,7 +28,7 @@ impl Presence {
             memory.store_u64(offset_of!(Control, errno_offset) as u64, offset as u64)?;
         } else if tracing.known.loaded {
             self.errno_known = true;
-            tracing.warn("no C library was found in the program, or not where it keeps errno: it is 0 here");
+            tracing.warn("no C library was found, or the place of errno in it is not known: errno is 0 here");
         }
         Ok(())
     }
