@@ -291,8 +291,9 @@ NP_INLINE int may_be_on(const struct np_return_pool *pool, u64 chunk, const stru
 	       np_load_once(pool->chunk_highest[chunk]) >= stack->lowest;
 }
 
-/* Restores the addresses of one stack and of this thread. If `stack` is 0, restores the addresses of all stacks,
- * as long as no new address is replaced. See returns.h. */
+/* Restores the return addresses of a chunk that lie on `stack`, or belong to this thread (`is_own`). If `stack` is 0,
+ * restores those of all stacks, but only while an event waits for the tracer's answer: then no address is replaced.
+ * See returns.h. */
 static void put_back_chunk(struct np_return_pool *pool, u64 chunk, struct stack *stack, int is_own)
 {
 	for (u64 index = chunk * NP_RETURN_CHUNK; index < (chunk + 1) * NP_RETURN_CHUNK; index++) {

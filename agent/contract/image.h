@@ -60,8 +60,8 @@ struct np_redirect {
 };
 #define NP_REDIRECT_EMULATION 0x8000000000000000UL
 /* In `origins` an entry is valid up to the next one, because an instruction may be relocated as several. `to` is 0
- * for a detour's own code. The top byte of `to` is the number of words by which the stack is deeper there than at
- * a fault of the original instruction. */
+ * for a detour's own code. The top byte of `to` is the number of words that the relocated code has pushed by then,
+ * beyond what the original instruction pushes. */
 #define NP_ORIGIN_PUSHED_SHIFT 56
 struct np_redirect_table {
 	u64 count;

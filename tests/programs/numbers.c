@@ -1,5 +1,5 @@
 /* Calls a function with known numbers, for the aggregating functions and the printing.
- * numbered(i, text) for i from -4 to 64, text one of three by i modulo 3. */
+ * numbered(i, text) for i from -4 to 64; i modulo 3 selects one of three texts. */
 #include "check.h"
 
 PROBED long numbered(long value, const char *text, int narrow, unsigned char byte)

@@ -49,8 +49,8 @@ pub struct TextRange {
     pub original: Vec<u8>,
     /// The bytes of the patch at this address, as many as `original`.
     pub patched: Vec<u8>,
-    /// Whether the patch is entered at `address`: by a jump or a trap that takes the place of the instruction there.
-    /// False for bytes to which only a jump from elsewhere leads.
+    /// Whether the program itself leads to `address`, where a jump or a trap has replaced an instruction. False for the
+    /// bytes of a springboard to which only another jump of the patch leads.
     pub is_head: bool,
 }
 
@@ -156,8 +156,8 @@ pub fn transition(old: &[TextRange], new: &[TextRange]) -> Steps {
 /// The length of the longest instruction. Ranges that lie further apart do not affect each other.
 const INSTRUCTION_BYTES_MAX: u64 = 15;
 
-/// Divides the sorted ranges into clusters of neighbours, each of which is handled alone. Half a million bytes in one
-/// map are much slower to search than five in each of many.
+/// Divides the sorted ranges into clusters of neighbours, each of which is handled alone. One map of half
+/// a million bytes is much slower to search than many maps of five bytes.
 fn clusters<'a, 'r>(mut sorted: &'a [(bool, &'r TextRange)]) -> impl Iterator<Item = &'a [(bool, &'r TextRange)]> {
     std::iter::from_fn(move || {
         let mut end = 0;

@@ -5,12 +5,13 @@ use nanoprobe_arena::layout::{FRAME_INTERPRETED, OBJECT_NONE, POSITION_NONE};
 /// A position that is not known, in code that has begun.
 pub const POSITION_UNKNOWN: u32 = POSITION_NONE - 1;
 
-/// The meaning of a frame's number that is no address.
+/// A frame of interpreted code, decoded from the number that stands for it in a list of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// The frame of a code object.
     Known {
-        /// The number of the object's word. Numbers of V8's functions begin at `V8_FIRST_OBJECT`.
+        /// The code object, by the number of its word in the agent's table. The numbers of V8's functions begin at
+        /// `V8_FIRST_OBJECT`.
         object: u32,
         /// The position of the instruction in the object's code; `None`: it is unknown.
         position: Option<u32>,

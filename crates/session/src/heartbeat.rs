@@ -1,9 +1,9 @@
 //! The tracer's heartbeat while the tracer is busy.
 //!
-//! A thread of the target that has loaded a library waits for its probes, and for no longer than the tracer's
-//! heartbeat is young. Placing every instruction of a large program takes seconds in which the tracer does nothing
-//! else, so a thread writes the heartbeat for it. The thread ends with the work, and with the tracer: a tracer that
-//! is killed, or stopped, has no heartbeat.
+//! A thread of the target that has loaded a library waits for the library's probes, but only while the tracer's
+//! heartbeat is recent. To place probes on every instruction of a large program takes seconds, in which the tracer does
+//! nothing else. So another thread of the tracer writes the heartbeat during that time. That thread ends with the work,
+//! and with the tracer: a tracer that is killed, or stopped, has no heartbeat.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -217,10 +217,11 @@ fn ours(agent: &Agent<'_>, signal: i32, handler: AgentFunction, before: &SignalA
     }
 }
 
-/// The signals that are blocked while our handler of a signal runs: all of them. A handler of the program's that
-/// interrupted ours would run with our own signal blocked, and die of the next trap. But at a trap site our handler
-/// fires, and reads and writes the program's memory as its instruction does, so faults must arrive. If one of these
-/// signals was sent, it is handed on with a mask of its own, which takes a system call.
+/// The signals that are blocked while our handler of `signal` runs. In general these are all signals: if a handler of
+/// the program interrupted ours, it would run with `signal` blocked, and the next trap would kill the program. But our
+/// handler of SIGTRAP fires probes, and reads and writes the program's memory as the instruction at the site does. So
+/// there SIGSEGV and SIGBUS stay unblocked. If another process has sent one of these two, our handler passes it on with
+/// the right mask, which takes a system call.
 fn blocked_in(signal: i32, sandboxed: bool) -> u64 {
     if signal == SIGTRAP && !sandboxed {
         !(1 << (SIGSEGV - 1) | 1 << (SIGBUS - 1))

@@ -98,7 +98,8 @@ pub(crate) fn of_number(process: &Process, tid: i32) -> u64 {
     KEY_OF_NUMBER | u64::from(process.inner_tid(tid).unwrap_or(tid).unsigned_abs())
 }
 
-/// The value of `np_thread_key` in a thread with this thread pointer, unless the kernel is asked for every thread.
+/// The value of the agent's `np_thread_key` in a thread with this thread pointer. Not for [`ThreadKey::Asked`], where
+/// every thread is identified by its number.
 pub(crate) fn of_pointer(process: &Process, tid: i32, pointer: u64) -> u64 {
     if pointer > SLOT_ENDED {
         pointer

@@ -34,9 +34,9 @@ use crate::{ThreadId, threads};
 
 /// How long to wait for a thread that another process traces, or for a thread whose child of vfork still runs.
 const LIMIT: Duration = Duration::from_secs(1);
-/// How many threads may be asked to stop and not have stopped yet. So they wait for a processor at the same time; one
-/// after the other, each would wait for a slice of the scheduler. A thread that has stopped is let go within this
-/// many looks.
+/// The largest number of threads that were asked to stop and have not stopped yet. Several threads wait for a
+/// processor at the same time: if they were stopped one after the other, each would wait for its own time slice. A
+/// stopped thread continues after at most this many looks.
 const LATE_MAX: usize = 16;
 
 /// How long threads stood still because of us.

@@ -16,8 +16,8 @@ const EVERYTHING: &str = "pid$target:a.out:short_work:entry { @calls[\"calls\"] 
     pid$target:a.out:batch_done:entry { printf(\"batch %d\\n\", arg0); }
     END { printa(\"%s %@d\\n\", @calls); printa(\"%s %@d\\n\", @most); printa(\"thread %d %@d\\n\", @by_thread); }";
 
-/// Follows a program batch by batch. It continues after the tracer has reported the last batch: by then the tracer has
-/// looked at the places of its threads. At most 400 threads come in between.
+/// Follows a program that starts its threads in batches. The program starts the next batch when the tracer has reported
+/// the last one, and so has looked for places of ended threads. So at most 400 threads start between two such looks.
 fn follow(form: Form, program: &Path, arguments: &str) -> (Finished, Traced) {
     let mut target = start_waiting(program, arguments);
     let mut tracing = tracer(form).clause(EVERYTHING).trace(target.pid());

@@ -65,7 +65,7 @@ fn an_older_distribution_installs_the_packages_and_counts_with_them() {
     };
     within("dpkg --install /tmp/*.deb >/dev/null");
     assert_eq!(within("dpkg --verify nanoprobe libnanoprobe0 libnanoprobe-dev"), "");
-    // A program of its gcc, with its C library.
+    // A program that the older root's gcc has compiled, with the older root's C library.
     let printed = within(
         "cc -O2 -o /tmp/called /tmp/called.c; nanoprobe -q -c /tmp/called -n \
          \"pid\\$target:a.out:called:entry,pid\\$target:libc:printf:entry { @[probefunc] = count(); }\"",

@@ -1,6 +1,6 @@
 # 1 "script.d"
 # 1 "/usr/include/some.h" 1 3 4
-/* What headers say to a compiler of C is read or passed over. */
+/* What headers say to a compiler of C is read or skipped. */
 typedef int function_t(int, void *);
 typedef function_t *pointer_t;
 extern function_t declared;

@@ -60,7 +60,7 @@ impl Returns {
 
 /// How a function can be left.
 pub struct Ways {
-    /// The function's `ret` instructions; `None`: the function is, or may be, left in other ways, too.
+    /// The function's `ret` instructions; `None`: the function has other exits, or may have some.
     pub rets: Option<Vec<TargetAddress>>,
     /// A jump within the function leads to its own entry, which is no new call. (A call from within the function, or
     /// a jump from another function, is a new call.)

@@ -15,8 +15,9 @@
 
 extern NP_HIDDEN const char __start_np_hit_path[], __stop_np_hit_path[];
 
-/* Calls that a handler makes are deeper in the stack by more than this, because of the saved registers and return
- * addresses. Sites of one function, or of functions called from one place, differ by less. */
+/* A distance between stack pointers, in bytes. A hit in a function that a handler calls is deeper than the handler's
+ * own hit by more than this, because registers and return addresses lie between. Hits at sites of one function, or
+ * of functions called from one place, differ by less. */
 enum { ABOUT = 128 };
 
 static NP_PATH int may_be_on_alternate_stack(void)

@@ -289,7 +289,8 @@ static inline NP_PATH void returned(struct np_hit_thread *self, const struct np_
 	set_free(place);
 }
 
-/* The call of an abandoned entry handler is left out, and that of an abandoned handler has ended. */
+/* Frees the call of an abandoned handler. An abandoned entry handler has left its call out, and after an abandoned
+ * return handler the call has ended. */
 NP_PATH void np_retprobe_abandoned_handler(struct np_hit_thread *self)
 {
 	if (self->call)

@@ -83,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// Whether the instruction must be the last in a run that is executed.
+    /// Whether no other instruction may follow this one in a run that is executed.
     pub fn is_last(self) -> bool {
         !matches!(self, Kind::Plain | Kind::Nop | Kind::Conditional)
     }

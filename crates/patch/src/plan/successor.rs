@@ -96,8 +96,9 @@ impl Planner<'_> {
         }
     }
 
-    /// A run, and the runs whose bytes end its jump. The run starts at instruction `next` of this planner's function,
-    /// which has the sites `own`.
+    /// The chain of `first`, a run whose jump ends with the bytes of a second run, and of that second run. The second
+    /// run starts at instruction `next` of this planner's function, which has the sites `own`; it may begin a chain
+    /// itself.
     fn behind(
         &self,
         first: Member,

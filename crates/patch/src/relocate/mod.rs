@@ -86,8 +86,8 @@ impl Original<'_> {
 pub(crate) struct Relocated {
     /// The place to which the kernel returns. It corresponds to the address after the original.
     pub returns_to: Option<Label>,
-    /// From this label to the end of the relocated instruction, the stack holds this many words more than after a
-    /// fault of the original.
+    /// The number of words that the relocated instruction has pushed, from this label to its end. The original
+    /// instruction would not have pushed them if it faults.
     pub pushed: Option<(Label, u8)>,
 }
 

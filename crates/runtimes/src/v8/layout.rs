@@ -10,7 +10,7 @@ use crate::memory::{Memory, bytes, half};
 pub const SIZES: &str = "_ZN2v88internal11interpreter9Bytecodes14kBytecodeSizesE";
 const MAJOR: &str = "_ZN2v88internal7Version6major_E";
 const MINOR: &str = "_ZN2v88internal7Version6minor_E";
-/// More bytecodes are believed of no version.
+/// A version that claims more bytecodes than this is not believed.
 const BYTECODES_MAX: u64 = 256;
 /// Offsets count from tagged addresses.
 const TAG: i32 = 1;

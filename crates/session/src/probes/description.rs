@@ -238,7 +238,8 @@ fn may_be_written(mangled: &str, pattern: &str) -> bool {
     is_there && glob::matches(&format!("*{own}*"), mangled) || ABBREVIATED.iter().any(|name| glob::matches(own, name))
 }
 
-/// Whether a pattern matches identifiers with `::` between them only: it has no wildcard but sets of their characters.
+/// Whether a pattern can only match identifiers that are joined by `::`. Its only wildcards are then sets (`[a-z]`) of
+/// characters of identifiers.
 fn is_of_identifiers(pattern: &str) -> bool {
     let mut is_in_set = false;
     pattern.bytes().all(|byte| match byte {

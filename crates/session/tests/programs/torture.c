@@ -34,9 +34,10 @@
 /* Code longer than the reach of a short jump, with no long instruction and no padding. */
 #define FAR(name) SYMBOL(name) " .rept 40\n leal 1(%rdi), %eax\n .endr\n ret\n" END(name)
 /* The site is the four bytes at 8, and the neighbour is the instruction after it, at 12. No run covers two
- * instructions: a jump leads to the site, and branches lead to the neighbour and to the instruction after that. As the
- * highest byte of a displacement, the neighbour's first byte leads below address 0, or to memory that take_the_place()
- * takes: no pun. A jump's first byte leads there, too: no successor. */
+ * instructions: a jump leads to the site, and branches lead to the neighbour and to the instruction after that. No pun
+ * fits: its jump would end with the neighbour's first byte as the highest byte of the displacement, and so lead below
+ * address 0, or to memory that take_the_place() has mapped. No jump can end with another jump's first byte, either,
+ * because that leads to the same places. */
 #define NEIGHBOUR(name, instruction)                                                                          \
 	SYMBOL(name) " testl %edi, %edi\n js 2f\n js 3f\n jmp 1f\n 1: leaq 5(%rax), %rax\n 2: " instruction "\n" \
 	" 3: addl %ecx, %eax\n ret\n" END(name)
@@ -236,8 +237,8 @@ static int sleeps(int tid)
 	return state && state[1] == ' ' && state[2] == 'S';
 }
 
-/* A thread that has come back may stand in front of its system call for as long as it has no
- * processor. Moved from there to its arrival, it would return into another frame. */
+/* Waits until all parked threads sleep in their system call again. A thread that has come back, but has no processor
+ * yet, stands in front of the call. If it were moved to its arrival from there, it would return into another frame. */
 static void wait_until_parked(int parkers)
 {
 	for (int i = 0; i < parkers; i++)

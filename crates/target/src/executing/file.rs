@@ -113,7 +113,8 @@ fn open_path(path: &str) -> Result<OwnedFd, Errno> {
     open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Opens a path as the thread would. XDEV: its root is not ours, and the path leads out of the part that is looked at.
+/// Opens a path as the thread would. XDEV: the thread's root is not ours, and the path leads out of that root, or out
+/// of its start folder.
 fn find(tid: ThreadId, pid: ProcessId, path: &CStr, folder: i32) -> Result<OwnedFd, Errno> {
     const SELF: [&[u8]; 2] = [b"/proc/self/", b"/proc/thread-self/"];
     let flags = OFlags::PATH | OFlags::CLOEXEC;

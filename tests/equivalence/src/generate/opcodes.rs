@@ -101,8 +101,8 @@ impl Opcodes {
     }
 }
 
-/// Keeps a 32-bit displacement near its base. A displacement from the stack pointer stays above the memory below the
-/// red zone.
+/// Keeps a 32-bit displacement near its base. A displacement from the stack pointer is at least -40, which is inside of
+/// the red zone.
 fn shorten_displacement(bytes: &mut [u8], instruction: &Instruction, offsets: &ConstantOffsets, random: &mut Random) {
     let by_stack = matches!(instruction.memory_base(), Register::RSP | Register::ESP);
     let lowest = if by_stack { -40 } else { -0x180 };
