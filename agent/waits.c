@@ -49,8 +49,8 @@
  * (crates/patch, replacement). */
 #define NP_RED_ZONE 128u
 #define NP_SAVED_WORDS ((sizeof(struct np_registers) + NP_RED_ZONE) / sizeof(u64))
-/* The number of waiters to which one signal is sent in turn: the signal is sent to a further waiter only if the one
- * before was gone. */
+/* The largest number of waiters that are tried for one signal. The next waiter is tried only if the last one was
+ * gone. */
 #define NP_WAITERS_MAX 8u
 enum { NP_WAIT_STATE_OFFSET = 16, NP_WAIT_DISTURBED_OFFSET = 32 };
 _Static_assert(__builtin_offsetof(struct np_wait, state) == NP_WAIT_STATE_OFFSET, "np_shim_syscall");

@@ -24,7 +24,7 @@ use crate::in_time::{EndsInTime as _, default_signals};
 
 /// A terminal, and a command that has it as its standard files and as its controlling terminal.
 pub struct Terminal {
-    /// The end of a person: keys go in, and the picture comes out.
+    /// The person's end of the terminal: keys are written to it, and the picture is read from it.
     ours: File,
     /// The command's end of the terminal, kept open so that its modes can be examined.
     theirs: OwnedFd,

@@ -21,8 +21,8 @@ use nix::sys::signal::Signal;
 const CLAUSE: &str = "pid$target:a.out::entry,pid$target:a.out::return,pid$target:libc:malloc:entry,
                       pid$target:libc:malloc:return { @[probefunc] = count(); }";
 
-/// A tracer. In turn, the probes are written as nanoprobe chooses (in a stop, as they are few), and by the breakpoint
-/// protocol.
+/// A tracer. For kills of an odd number nanoprobe chooses how the probes are written (in a stop, because they are few).
+/// For the others they are written by the breakpoint protocol.
 fn tracer(form: Form, kill: u64) -> Tracer {
     let stop = if kill.is_multiple_of(2) { "never" } else { "auto" };
     Tracer::new(form).argument("-x").argument(format!("stop={stop}"))

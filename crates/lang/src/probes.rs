@@ -57,7 +57,7 @@ pub fn parse(text: &str, span: Span) -> Result<ProbeDescription, Diagnostic> {
 
 /// The error of a description with a sign in it, such as the `<` of a full name of C++ or Rust.
 pub fn ended_by(sign: char, text: &str, span: Span) -> Diagnostic {
-    let message = format!("a probe description cannot have `{sign}` in it, as after {text}");
+    let message = format!("a probe description cannot have `{sign}` in it, which stands after {text}");
     Diagnostic::new("D_PDESC_INVAL", span, message).with_help(
         "write ? for each of < > ( ) & , and blank in a function's name, or * for all of them: std::vector<int>::size is \
          std::vector?int?::size, or std::vector*::size",

@@ -16,7 +16,7 @@ pub struct Losses {
     pub missed: u64,
     /// The number of hits in threads for which there was no context.
     pub missed_without_context: u64,
-    /// The number of hits in threads that could not be told from other threads.
+    /// The number of hits in threads that could not be distinguished from other threads.
     pub missed_unknown_thread: u64,
     /// Restartable sequences that were aborted by one of our traps, because no section describes them.
     pub aborted: u64,

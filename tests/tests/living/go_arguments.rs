@@ -167,7 +167,7 @@ fn unreadable_arguments_are_refused_with_the_reason() {
         let refused = refusal(&path, "pid$target:a.out:main.text:entry { trace(args[1]); }");
         assert!(refused.contains("has no debug information"), "{refused}");
         assert!(
-            refused.contains("build it without -ldflags=-w and -s; arg0"),
+            refused.contains("build it without -ldflags=-w and -s; without that, use arg0"),
             "{refused}"
         );
     }

@@ -145,7 +145,7 @@ structure! {
         call_number: u32,
         /// Index of the [`Call`] that a new call takes if none is free.
         call_next: u32,
-        /// Where counts go of calls that no probe counts.
+        /// The counter that a detour increments for a call that no probe counts. No code reads it.
         call_scrap: u64,
     }
 }

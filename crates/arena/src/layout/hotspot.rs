@@ -41,7 +41,7 @@ structure! {
         descriptions_end: [u32; 2],
         scopes: [u32; 2],
         metadata: [u32; 2],
-        /// 1: the last four are known.
+        /// 1: `descriptions`, `descriptions_end`, `scopes` and `metadata` are known.
         has_scopes: u32,
         description_bytes: u32,
         description_pc: u32,

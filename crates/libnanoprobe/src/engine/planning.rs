@@ -102,7 +102,8 @@ impl Engine {
         }
     }
 
-    /// Plans functions where some text is in use, also by springboards, and some sites must trap.
+    /// Plans functions together. Other patches already use the text in `others` and in `springboards`; the sites in
+    /// `traps` must trap.
     fn plan_together(
         &self,
         functions: &[u64],

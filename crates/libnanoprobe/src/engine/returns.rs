@@ -6,9 +6,9 @@
 //!
 //! ```text
 //!   _dl_debug_state  ->  library_changed, in its place, in the thread that loads, in no handler
-//!                          the engine is free: new unwinders are hooked before the library's first instruction runs
-//!                          it is not, for a second, or something may not be: np_return_suspend puts all addresses back,
-//!                          and none is replaced until the next registration has looked
+//!                          if the engine is free: new unwinders are hooked before the library's first instruction runs
+//!                          if it stays in use for a second, or a hook is refused: np_return_suspend puts all addresses
+//!                          back, and none is replaced until the next registration has looked
 //! ```
 //!
 //! That function runs with the linker's lock held. So it waits for the engine's lock only for a bounded time, and

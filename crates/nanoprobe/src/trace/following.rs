@@ -200,7 +200,7 @@ impl<'a> Trace<'a> {
             traced,
         } = ready;
         let name = name_of(prepared.known());
-        // Made before the first hit, which it must not count as one of a shorter time.
+        // Made before the first hit: the first hits must not count for a shorter time than they took.
         let limit = limit_of(&compiled);
         let _alive = members.keep_alive(leader);
         match prepared.begin_after(leader) {

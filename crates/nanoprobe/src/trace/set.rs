@@ -55,7 +55,7 @@ pub struct Set {
     rule: Option<Rule>,
     look_at: Instant,
     came: VecDeque<i32>,
-    /// How often newcomers were tried that are not traced.
+    /// For each new process that is not traced: the number of attempts to attach to it.
     tries: HashMap<Identity, u32>,
     /// How many processes were attached to.
     pub(super) began: usize,

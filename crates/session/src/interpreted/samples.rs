@@ -20,7 +20,8 @@ use super::sampled_code::Sources;
 use super::{Interpreted, TargetMemory, hotspot};
 use crate::stack::NativeFrame;
 
-/// How often a thread's frames are read until two readings agree on some.
+/// The largest number of attempts to read a thread's frames. An attempt reads them twice, and succeeds if both readings
+/// agree on some of the frames.
 const READINGS: usize = 3;
 /// The most frames of a stack: as many as a `ustack()` may have.
 const FRAMES_MAX: usize = 2048;
