@@ -91,7 +91,7 @@ fn lines(processes: &[Process]) -> String {
 pub fn check(pid: i32, name: Option<&str>) -> Result<(), String> {
     match name {
         Some(name) if !process(pid).is_some_and(|process| has_name(&process, name)) => Err(format!(
-            "-p {name}: process {pid} had this name, and has it no more; try again"
+            "-p {name}: process {pid} had this name, and no longer has it; try again"
         )),
         _ => Ok(()),
     }

@@ -20,7 +20,7 @@ pub fn split(command: &str) -> Result<Vec<OsString>, String> {
                         Some(end) if end == character => break,
                         Some('\\') if character == '"' => open.extend(characters.next()),
                         Some(inside) => open.push(inside),
-                        None => return Err(format!("the command has a {character} without its end: {command}")),
+                        None => return Err(format!("the command has a {character} that is not closed: {command}")),
                     }
                 }
             }

@@ -421,8 +421,8 @@ fn no_module(what: &str, scope: &str) -> Unknown {
         format!("failed to resolve {what}: the program has not mapped a module {scope}"),
     )
     .with_help(
-        "at a command's start only the program itself is mapped, and its libraries' variables have no \
-                addresses yet; use -p",
+        "at a command's start only the program itself is mapped, and its libraries' variables have no addresses yet; \
+         use -p",
     )
 }
 

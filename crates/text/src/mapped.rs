@@ -37,7 +37,7 @@ const HEADERS_MAX: usize = 64;
 /// No file that can be opened is that file. The text tells the user the reason.
 pub(crate) fn open(pid: ProcessId, image: &Image, path: &Path, deleted: bool, memory: &Memory) -> Result<File, String> {
     let Some(first) = image.mappings.first() else {
-        return Err(format!("{}: nothing of it is mapped", path.display()));
+        return Err(format!("{}: no part of it is mapped", path.display()));
     };
     let link = format!("/proc/{pid}/map_files/{:x}-{:x}", first.start.0, first.end.0);
     let root = PathBuf::from(format!("/proc/{pid}/root"));

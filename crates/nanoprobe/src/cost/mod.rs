@@ -235,8 +235,8 @@ fn report(
     if share > budget::share_of(max) {
         let max = given_percent(max);
         message(format_args!(
-            "this would take more than {max} % of a processor: enable fewer probes, or let -x maxcost={max}% turn off the \
-             dearest"
+            "this would take more than {max} % of a processor: enable fewer probes, or let -x maxcost={max}% turn \
+             off the most expensive ones"
         ));
     }
     Ok(0)

@@ -59,7 +59,7 @@ pub enum RefusedBecause {
     SuccessorGone,
     /// More probes are wanted in a function that is patched, and one of its patches may not be replaced: see
     /// [`nanoprobe_patch::Built::carries`].
-    #[error("its probes cannot be replaced by new ones while the program runs: one carries the jump of another")]
+    #[error("its patches cannot be replaced while the program runs: one of them holds a jump of another patch")]
     Host,
     /// The user wants the return address replaced, but here this is not allowed.
     #[error("its return address cannot be replaced: {0}")]
@@ -78,6 +78,6 @@ pub enum RefusedBecause {
     #[error("not all system calls at {0} are seen: {1}")]
     SystemCall(TargetAddress, &'static str),
     /// See [`crate::shims`].
-    #[error("the program sets its signal mask here, where nanoprobe itself must intervene")]
+    #[error("the program sets its signal mask here, and nanoprobe needs this place for a patch of its own")]
     Shim,
 }
