@@ -4,11 +4,11 @@
  * of them, it arrives at once, in our handler, whatever the program blocks. np_hold then does what the kernel
  * would have done:
  *
- *     the thread does not block it     the program's action runs (chain.c)
- *     it waits for it                  the wait ends with it
- *     another thread waits for it      it is sent on to that one, if it was sent to the process
- *     else                             it is held (held.c): sigpending tells of it, the next wait takes it, and it is
- *                                      sent again when the program opens it
+ *     this thread does not block the signal   the program's action runs (chain.c)
+ *     this thread waits for the signal         the wait ends with the signal
+ *     another thread waits for the signal      that thread gets the signal, if it was sent to the process
+ *     else                                     the signal is held (held.c): sigpending shows it, the next wait takes
+ *                                              it, and it is sent again when the program unblocks it
  *
  * The program itself makes a call that waits, and sleeps in the kernel. The four wake it like any signal. But a
  * signal may arrive after the shim has looked at the held signals, and before the `syscall`. Then our handler
