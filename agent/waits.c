@@ -4,7 +4,7 @@
  * of them, it arrives at once, in our handler, whatever the program blocks. np_hold then does what the kernel
  * would have done:
  *
- *     this thread does not block the signal   the program's action runs (chain.c)
+ *     this thread does not block the signal    the program's action runs (chain.c)
  *     this thread waits for the signal         the wait ends with the signal
  *     another thread waits for the signal      that thread gets the signal, if it was sent to the process
  *     else                                     the signal is held (held.c): sigpending shows it, the next wait takes
