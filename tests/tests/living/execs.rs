@@ -24,7 +24,9 @@ fn start(times: &str) -> Running {
 fn assert_untouched(target: &Running) {
     let pid = target.pid();
     assert_eq!(differences(pid), []);
-    let left = maps(pid).into_iter().find(|mapping| mapping.path.starts_with("/memfd:nanoprobe"));
+    let left = maps(pid)
+        .into_iter()
+        .find(|mapping| mapping.path.starts_with("/memfd:nanoprobe"));
     assert_eq!(left, None);
 }
 
