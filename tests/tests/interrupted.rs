@@ -1,12 +1,18 @@
 //! Ctrl-C and SIGTERM at any moment: the tracer ends soon and with success, and leaves the target restored.
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nanoprobe_tests::busy::Target;
+use nanoprobe_tests::command::Running;
 use nanoprobe_tests::text::ptracer;
-use nanoprobe_tests::tracer::{Form, Traced, Tracer, Tracing, is_prepared};
+use nanoprobe_tests::tracer::{Form, Traced, Tracer, Tracing, is_prepared, nanoprobe};
 use nanoprobe_tests::{live_tests, number_from_environment};
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
 
 /// Every instruction of the program and its libraries: matching and planning them takes far longer than the time until
 /// the request to end.
@@ -64,6 +70,34 @@ fn matching_is_cut_short() {
         is_cut
     });
     assert!(is_cut, "it goes on as if nobody had asked");
+    target.finish();
+}
+
+/// A request to end ends the tracer even if standard error takes no more bytes: here it is a full pipe.
+#[test]
+fn an_end_does_not_wait_for_standard_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe");
+    let mut full = OpenOptions::new();
+    full.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+    let mut full = full.open(&pipe).expect("the pipe");
+    while full.write(&[b' '; 4096]).is_ok() {}
+    let target = Target::start();
+    for _ in 0..3 {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" -q -n \"$1\" -p \"$2\" 2> \"$3\""]);
+        command
+            .arg(nanoprobe())
+            .arg(MANY)
+            .arg(target.busy.pid().to_string())
+            .arg(&pipe);
+        let mut tracer = Running::start(&mut command);
+        tracer.wait_until("being prepared for signals", is_prepared);
+        tracer.signal(Signal::SIGTERM);
+        assert_eq!(tracer.finish().code(), 0);
+        target.snapshot.assert_identical(target.busy.pid());
+    }
     target.finish();
 }
 

@@ -5,6 +5,8 @@ use nanoprobe_session::interrupt::{self, End};
 use nanoprobe_session::progress::{Work, doing};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
+use crate::progress;
+
 /// What is said of an end that was requested before anything was done to a process.
 pub const UNCHANGED: &str = "interrupted before anything was changed: no probe was placed";
 
@@ -13,20 +15,17 @@ extern "C" fn note(_signal: i32) {
     let End::AtOnce(command) = interrupt::end() else {
         return;
     };
-    crate::progress::erase_at_end();
-    let told = ["nanoprobe: ", UNCHANGED, "\n"];
-    for part in told {
-        // SAFETY: writes constant bytes, which a signal handler may do.
-        unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
+    if let Some(command) = command {
+        // SAFETY: a signal handler may make this call. The number still belongs to our child, because nothing has
+        // waited for it.
+        unsafe { libc::kill(command, libc::SIGKILL) };
     }
-    // SAFETY: a signal handler may make both calls. The number still belongs to our child, because nothing has waited
-    // for it.
-    unsafe {
-        if let Some(command) = command {
-            libc::kill(command, libc::SIGKILL);
-        }
-        libc::_exit(0);
+    progress::erase_at_end();
+    for part in ["nanoprobe: ", UNCHANGED, "\n"] {
+        progress::say_at_end(part.as_bytes());
     }
+    // SAFETY: a signal handler may make this call.
+    unsafe { libc::_exit(0) };
 }
 
 /// Runs a slow function (it reads debug information) at a time when nothing has to be undone. A request to end then

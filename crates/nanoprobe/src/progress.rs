@@ -142,8 +142,23 @@ pub fn erase() {
 /// Removes the progress line in a signal handler that ends this process.
 pub fn erase_at_end() {
     if STANDS.load(Ordering::Relaxed) {
-        // SAFETY: writes constant bytes, which a signal handler may do.
-        unsafe { libc::write(libc::STDERR_FILENO, ERASE.as_ptr().cast(), ERASE.len()) };
+        say_at_end(ERASE);
+    }
+}
+
+/// Writes to standard error in a signal handler that ends this process. If the write would block, as on a terminal that
+/// was stopped, nothing is written: a request to end must end the process.
+pub fn say_at_end(text: &[u8]) {
+    let mut standard_error = libc::pollfd {
+        fd: libc::STDERR_FILENO,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: a signal handler may make both calls, and they use only this variable and these bytes.
+    unsafe {
+        if libc::poll(&raw mut standard_error, 1, 0) == 1 && standard_error.revents & libc::POLLOUT != 0 {
+            libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
+        }
     }
 }
 
