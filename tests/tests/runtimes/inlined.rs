@@ -2,12 +2,10 @@
 
 use std::process::Command;
 
-use nanoprobe_tests::command::Running;
-use nanoprobe_tests::left_out::left_out;
 use nanoprobe_tests::results::{said, stacks};
-use nanoprobe_tests::tracer::{Form, Tracer};
 
 use super::java::{Program, javas};
+use super::sampled_code::sampled;
 
 /// The functions that spend the time, and who calls each.
 const FUNCTIONS: [(&str, &[&str]); 3] = [
@@ -28,19 +26,9 @@ fn own(frames: &[String]) -> Vec<&str> {
 }
 
 fn compare(command: &mut Command, what: &str) {
-    let mut target = Running::start(command);
-    target.wait_for("ready\n");
-    let clause = "profile-997 /pid == $target/ { @[ustack(200)] = count(); }";
-    let tracing = Tracer::new(Form::Default)
-        .argument("-q")
-        .clause(clause)
-        .attach(target.pid());
-    target.go();
-    let stdout = target.finish().success().stdout;
-    let traced = tracing.finish().success();
-    if traced.finished.stderr.contains("the kernel permits no samples") {
-        return left_out(&format!("samples of {what}"), "perf_event_open is not allowed here");
-    }
+    let Some((stdout, traced)) = sampled(command, what) else {
+        return;
+    };
     let (mut found, mut all, mut uncertain) = ([0; 3], 0, 0);
     for (frames, count) in stacks(&traced.results) {
         let own = own(&frames);

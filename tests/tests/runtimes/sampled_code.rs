@@ -7,10 +7,29 @@ use nanoprobe_tests::command::Running;
 use nanoprobe_tests::left_out::left_out;
 use nanoprobe_tests::program::sources;
 use nanoprobe_tests::results::{said, stacks};
-use nanoprobe_tests::tracer::{Form, Tracer};
+use nanoprobe_tests::tracer::{Form, Traced, Tracer};
 
 use super::java::{Program, javas};
 use super::javascript::node;
+
+/// Runs a program under samples with stacks. Yields its output and the results; `None`: samples are not allowed here.
+pub(super) fn sampled(command: &mut Command, what: &str) -> Option<(String, Traced)> {
+    let mut target = Running::start(command);
+    target.wait_for("ready\n");
+    let clause = "profile-997 /pid == $target/ { @[ustack(200)] = count(); }";
+    let tracing = Tracer::new(Form::Default)
+        .argument("-q")
+        .clause(clause)
+        .attach(target.pid());
+    target.go();
+    let stdout = target.finish().success().stdout;
+    let traced = tracing.finish().success();
+    if traced.finished.stderr.contains("the kernel permits no samples") {
+        left_out(&format!("samples of {what}"), "perf_event_open is not allowed here");
+        return None;
+    }
+    Some((stdout, traced))
+}
 
 /// A program that spends known shares of its time in functions `workKIND`.
 struct Shares {
@@ -164,19 +183,9 @@ impl Shares {
     fn compare(&self, command: &mut Command, what: &str, is_sure: bool) {
         let source = std::fs::read_to_string(sources().join(self.file)).expect("the program");
         let source: Vec<&str> = source.lines().collect();
-        let mut target = Running::start(command);
-        target.wait_for("ready\n");
-        let clause = "profile-997 /pid == $target/ { @[ustack(200)] = count(); }";
-        let tracing = Tracer::new(Form::Default)
-            .argument("-q")
-            .clause(clause)
-            .attach(target.pid());
-        target.go();
-        let stdout = target.finish().success().stdout;
-        let traced = tracing.finish().success();
-        if traced.finished.stderr.contains("the kernel permits no samples") {
-            return left_out(&format!("samples of {what}"), "perf_event_open is not allowed here");
-        }
+        let Some((stdout, traced)) = sampled(command, what) else {
+            return;
+        };
         let (mut found, mut unknown) = ([0; 5], 0);
         for (frames, count) in stacks(&traced.results) {
             self.check(&frames, &source);
