@@ -5,7 +5,7 @@
  *                               np_call_entry   each clause: number -> enabling -> handler
  *     the program's `syscall`
  *     detour after the call     np_call_end     finds the number by {stack pointer, address}
- *                               np_call_return  each clause, as above
+ *                               np_call_return  each clause, as above; np_call_count if it only counts
  *
  * The register with the number holds the result after the call, so the thread's context remembers the number. A signal
  * may interrupt the call; the calls of its handler have other stack pointers. A call that never ends (a signal handler
@@ -47,7 +47,10 @@ NP_ENTRY void np_call_begin(struct np_context *context)
 	u32 number = (u32)rax_of(context);
 	if (number == NP_CALL_SIGRETURN)
 		return; /* it does not return here */
-	struct np_call *call = find(context, stack, syscall);
+	/* Usually no call is begun: then the first entry is free. */
+	struct np_call *call = &context->calls[0];
+	if (call->stack)
+		call = find(context, stack, syscall);
 	if (!call)
 		call = find(context, 0, 0);
 	if (!call)
@@ -104,10 +107,19 @@ NP_ENTRY u64 np_call_select_return(struct np_context *context, const struct np_c
 	return number <= NP_CALL_NUMBERS ? select(context, site, number) : 0;
 }
 
-/* The handlers' entries; those of `entry` and `return` come from the code of a site, whose address is in rax. A system
- * call takes its fourth argument in r10, and a handler in rcx, which the system call changes. */
+/* Counts under the number of the call that has ended. Where the counter is, too, is read from read-only memory. */
+NP_ENTRY void np_call_count(struct np_context *context, const struct np_call_site *site)
+{
+	u32 number = np_load_once(context->call_number);
+	if (number <= NP_CALL_NUMBERS)
+		*(u64 *)((u64)context + ((const u32 *)site->table)[number]) += 1;
+}
+
+/* The handlers' entries; those of `entry`, `return` and `count` come from the code of a site, whose address is in rax.
+ * A system call takes its fourth argument in r10, and a handler in rcx, which the system call changes. */
 __asm__(".text\n"
 	".globl np_call_begin_handler, np_call_end_handler, np_call_entry_handler, np_call_return_handler\n"
+	".globl np_call_count_handler\n"
 	".type np_call_begin_handler, @function\n"
 	"np_call_begin_handler:\n"
 	"	pushq %rdi\n"
@@ -154,7 +166,18 @@ __asm__(".text\n"
 	"	je 1f\n"
 	"	jmp *%rax\n"
 	"1:	ret\n"
-	".size np_call_return_handler, . - np_call_return_handler\n");
+	".size np_call_return_handler, . - np_call_return_handler\n"
+	".type np_call_count_handler, @function\n"
+	"np_call_count_handler:\n"
+	"	pushq %rdi\n"
+	"	pushq %rsi\n"
+	"	movq %r15, %rdi\n"
+	"	movq %rax, %rsi\n"
+	"	call np_call_count\n"
+	"	popq %rsi\n"
+	"	popq %rdi\n"
+	"	ret\n"
+	".size np_call_count_handler, . - np_call_count_handler\n");
 
 _Static_assert(__builtin_offsetof(struct np_call_site, agent) == 96, "CALL_SITE_CODE");
 _Static_assert(__builtin_offsetof(struct np_call_site, code) == 104, "CALL_SITE_CODE");

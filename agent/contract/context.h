@@ -32,11 +32,12 @@ struct np_call {
  * read-only memory, and never from the context. */
 struct np_call_site {
 	struct np_enabling enabling; /* only its site counts */
-	/* address of NP_CALL_NUMBERS + 1 addresses of struct np_enabling, by the number of the call; 0: not enabled */
+	/* address of NP_CALL_NUMBERS + 1 addresses of struct np_enabling, by the number of the call; 0: not enabled. For
+	 * np_call_count_handler: of so many u32, the offsets of counters in the context */
 	u64 table;
 	u64 handler;            /* of the clause */
 	u64 syscall;            /* address of the instruction */
-	u64 agent;              /* np_call_entry_handler or np_call_return_handler */
+	u64 agent;              /* np_call_entry_handler, np_call_return_handler or np_call_count_handler */
 	u64 code[2];            /* lea rax, [this structure]; jmp [agent] */
 };
 

@@ -126,6 +126,8 @@ void np_call_begin_handler(void);
 void np_call_end_handler(void);
 void np_call_entry_handler(void);
 void np_call_return_handler(void);
+/* In place of return: increments the counter of that number. */
+void np_call_count_handler(void);
 /* Replaces the return address at `slot`. Yields the address of the instance; 0: no instance was free, and the call
  * is counted as missed. May be called at a function's first instruction, whatever else runs in this thread. */
 u64 np_return_take(struct np_context *context, u64 slot, u64 stub);

@@ -173,6 +173,8 @@ functions! {
     CallEntry = np_call_entry_handler,
     /// A handler's entry: as `CallEntry`, at a system call that has returned.
     CallReturn = np_call_return_handler,
+    /// Counts under the number of the call that has ended.
+    CallCount = np_call_count_handler,
     /// `SA_SIGINFO` handler of SIGTRAP and SIGILL.
     OnTrap = np_on_trap,
     /// `SA_SIGINFO` handler of SIGSEGV and SIGBUS.

@@ -88,3 +88,36 @@ fn what_the_context_holds_chooses_no_handler() {
         target.set(target.arena + ROOM, offset_of!(Frame, rax), 39);
     }
 }
+
+#[test]
+fn a_call_that_has_ended_is_counted_under_its_number() {
+    let target = Target::new(&Options::default());
+    let context = target.enter();
+    let counter = offset_of!(Context, missed);
+    let mut table = vec![offset_of!(Context, call_scrap) as u32; CALL_NUMBERS as usize + 1];
+    table[39] = counter as u32;
+    table[CALL_NUMBERS as usize] = counter as u32;
+    let site = CallSite {
+        table: map_code(&table.into_iter().flat_map(u32::to_le_bytes).collect::<Vec<u8>>()),
+        agent: target.address(Function::CallCount),
+        code: CALL_SITE_CODE,
+        ..CallSite::default()
+    };
+    let site = map_code(&site.to_bytes());
+    let call_number = target.field(context, offset_of!(Context, call_number));
+    let before = target.get(context, counter);
+    // The last two are no call's: the context may hold anything.
+    for (number, counted) in [
+        (39, 1),
+        (40, 1),
+        (CALL_NUMBERS, 2),
+        (CALL_NUMBERS + 1, 2),
+        (u32::MAX, 2),
+    ] {
+        target.memory.store_u32(call_number, number).unwrap();
+        // No address of the context is used.
+        target.set(context, offset_of!(Context, enabling), 1);
+        fire(context, site);
+        assert_eq!(target.get(context, counter) - before, counted, "{number}");
+    }
+}

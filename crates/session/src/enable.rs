@@ -257,11 +257,9 @@ impl Enablings {
         let kinds = probe_kinds(probe, context.statics, context.modules);
         if !kinds.is_empty() {
             let slots = self.slots_of(clause, index, probe, context)?;
-            // After a system call, only a handler finds the call's number.
-            let counts = !matches!(probe.place, Place::Call { end: End::Return, .. });
             if let Some(slots) = self.slots.get(slots) {
                 slot_base = slots.base;
-                counters = slots.counters.clone().filter(|_| counts);
+                counters = slots.counters.clone();
             }
             if counters.is_none() {
                 for kind in kinds {

@@ -7,7 +7,7 @@ use nanoprobe_tests::command::run;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program, program};
 use nanoprobe_tests::results::{said, table};
-use nanoprobe_tests::text::Snapshot;
+use nanoprobe_tests::text::{Snapshot, read};
 use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost, nanoprobe, start_waiting};
 
 use crate::{traced_from_start, traced_when_attached};
@@ -186,6 +186,28 @@ live_tests! {
         }
         let finished = target.finish().success();
         assert!(finished.stdout.ends_with("OK\n"), "{} {}", finished.stdout, traced.finished.stderr);
+    }
+
+    /// A clause on one call changes nothing at calls whose code shows that they are others.
+    fn other_calls_are_left_alone(form) {
+        let mut target = start_waiting(&program("call_places.c"), "");
+        let stdout = target.stdout();
+        let places = ["ask_parent", "ask_any", "ask_user"].map(|name| said(&stdout, name) as u64);
+        let pid = target.pid();
+        // The code of each of them, without the padding.
+        let texts = || places.map(|address| read(pid, address, 19).expect("the text is readable"));
+        let before = texts();
+        let clause = "syscall::getppid:entry,syscall::getppid:return { @[probename] = count(); }";
+        let tracing = Tracer::new(form).clause(clause).attach(pid);
+        let changed: Vec<bool> = before.iter().zip(texts()).map(|(before, during)| *before != during).collect();
+        assert_eq!(changed, [true, true, false]);
+        target.go();
+        let finished = target.finish().success();
+        let traced = tracing.finish().success();
+        let rows = table(&traced.results);
+        let right = said(&finished.stdout, "getppid");
+        assert_eq!((rows["entry"], rows["return"]), (right, right), "{rows:?}");
+        assert_nothing_lost(&traced.finished.stderr);
     }
 
     /// The calls of followed children are counted for the children; a call that the vDSO makes counts, too.

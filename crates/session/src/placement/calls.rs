@@ -5,12 +5,18 @@
 //!                            return:   before the call  Call { np_call_begin }
 //!                                      after it         Call { np_call_end }, Call { np_call_return, as above }
 //!   clause that only counts  entry:    CountByNumber { table of counters }
+//!                                      Count { counter }                        where the code shows the number
+//!                            return:   before the call  Call { np_call_begin }
+//!                                      after it         Call { np_call_end }, Call { np_call_count, the table }
 //! ```
+//!
+//! Where the code shows a call's number (`mov $39, %eax` in libc's getppid), only clauses that mean this number have
+//! something there.
 //!
 //! Sites and tables lie in the code block, where nothing that the program writes by mistake can change them. Where the
 //! agent itself stands before a call (a shim), the points become a part of the shim.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::Structure as _;
@@ -61,14 +67,26 @@ enum Role {
 }
 
 impl Planner<'_> {
-    /// Where the system calls of a module are to be patched for a probe of all of them.
-    pub(super) fn located_calls(&self, module: usize, end: End) -> Vec<Result<Located, RefusedBecause>> {
+    /// Where the system calls of a module are to be patched for a clause.
+    pub(super) fn located_calls(
+        &self,
+        enabling: &Enabling,
+        module: usize,
+        end: End,
+    ) -> Vec<Result<Located, RefusedBecause>> {
         let Some(bias) = self.modules.get(module).map(|module| module.bias()) else {
             return Vec::new();
         };
+        let numbers = self.numbers_of(enabling, end);
         let mut addresses = BTreeSet::new();
         let mut refusals = Vec::new();
-        for site in self.calls.known.of(module) {
+        for site in self
+            .calls
+            .known
+            .of(module)
+            .iter()
+            .filter(|site| may_make(&site.call, &numbers))
+        {
             match site.refusal {
                 Some(_) if end == End::Return && site.call.after.is_none() => {}
                 Some(reason) => refusals.push(Err(RefusedBecause::SystemCall(site.call.syscall, reason))),
@@ -111,8 +129,9 @@ impl Planner<'_> {
         let Spot::Offset(offset) = spot else { return Ok(()) };
         let here = TargetAddress(entry.0.wrapping_add(offset));
         let calls = self.calls.known;
+        let numbers = self.numbers_of(enabling, end);
         let sites = calls.of(module).iter().filter(|site| site.refusal.is_none());
-        for site in sites {
+        for site in sites.filter(|site| may_make(&site.call, &numbers)) {
             for (address, condition, role) in self.roles(site, end) {
                 if address != here {
                     continue;
@@ -144,8 +163,9 @@ impl Planner<'_> {
             let Some(&Place::CallSites { module, end }) = probe.map(|probe| &probe.place) else {
                 continue;
             };
+            let numbers = self.numbers_of(enabling, end);
             let sites = places.known.of(module).iter().filter(|site| site.refusal.is_none());
-            for site in sites.filter(|site| places.has_shim(site)) {
+            for site in sites.filter(|site| places.has_shim(site) && may_make(&site.call, &numbers)) {
                 let role = match end {
                     End::Entry => Role::Entry,
                     End::Return if site.call.after.is_none() => continue,
@@ -191,35 +211,67 @@ impl Planner<'_> {
         role: Role,
         mut is_first: impl FnMut(TargetAddress) -> bool,
     ) -> Result<(Vec<Fire>, bool), RefusedBecause> {
+        if end == End::Entry
+            && let Some(counts) = self.counts_of_known(enabling, call)
+        {
+            return Ok((counts, false));
+        }
         let tables = self.call_tables(enabling, end)?;
-        let kind = call_kind(end);
-        let compiled = self.enablings.handler(enabling.clause, kind);
-        let Some(full_frame) = compiled
-            .map(|compiled| compiled.full_frame)
-            .filter(|_| !self.only_counts(enabling, end))
-        else {
+        let counts = self.only_counts(enabling, end);
+        if end == End::Entry && counts {
             let counts = tables.into_iter().map(|table| Fire::CountByNumber { table });
             return Ok((counts.collect(), false));
-        };
+        }
         let agent = |function: AgentFunction| TargetAddress((self.agent)(function));
-        let [begin, finish, entry, back] = [
-            AgentFunction::CallBegin,
-            AgentFunction::CallEnd,
-            AgentFunction::CallEntry,
-            AgentFunction::CallReturn,
-        ]
-        .map(agent);
-        let handlers = match role {
-            Role::Entry => vec![entry],
-            Role::Begin if is_first(begin) => vec![begin],
-            Role::Begin => Vec::new(),
-            Role::Return if is_first(finish) => vec![finish, back],
-            Role::Return => vec![back],
+        let (begin, finish) = (agent(AgentFunction::CallBegin), agent(AgentFunction::CallEnd));
+        let serves = agent(match end {
+            End::Entry => AgentFunction::CallEntry,
+            End::Return if counts => AgentFunction::CallCount,
+            End::Return => AgentFunction::CallReturn,
+        });
+        let first = match role {
+            Role::Entry => None,
+            Role::Begin => Some(begin),
+            Role::Return => Some(finish),
         };
-        if handlers.is_empty() {
+        let first = first.filter(|handler| is_first(*handler));
+        if first.is_none() && role == Role::Begin {
             return Ok((Vec::new(), false));
         }
-        let handler = self.handler_of(enabling.clause, kind)?;
+        let kind = call_kind(end);
+        let compiled = self.enablings.handler(enabling.clause, kind);
+        let full_frame = compiled.is_some_and(|compiled| compiled.full_frame) && !counts;
+        let handler = match counts {
+            true => TargetAddress::default(),
+            false => self.handler_of(enabling.clause, kind)?,
+        };
+        let mut fires = Vec::new();
+        // What comes first needs only the address of the instruction, which each of the clause's sites has.
+        for (index, table) in tables.into_iter().enumerate() {
+            let enabling = self.site_of(call, end, table, handler, serves)?;
+            let code = enabling.0.wrapping_add(std::mem::offset_of!(SiteLayout, code) as u64);
+            if index == 0 {
+                fires.extend(first.map(|handler| Fire::Call { handler, enabling }));
+            }
+            if role != Role::Begin {
+                fires.push(Fire::Call {
+                    handler: TargetAddress(code),
+                    enabling,
+                });
+            }
+        }
+        Ok((fires, full_frame && role != Role::Begin))
+    }
+
+    /// Writes what the agent needs to know of a clause at a system call.
+    fn site_of(
+        &mut self,
+        call: &SystemCall,
+        end: End,
+        table: TargetAddress,
+        handler: TargetAddress,
+        agent: TargetAddress,
+    ) -> Result<TargetAddress, RefusedBecause> {
         let site = match end {
             End::Entry => call.syscall.0,
             End::Return => call.after.unwrap_or(call.syscall).0,
@@ -230,32 +282,37 @@ impl Planner<'_> {
         }
         let layout = SiteLayout {
             enabling: shown,
-            table: tables.first().map_or(0, |table| table.0),
+            table: table.0,
             handler: handler.0,
             syscall: call.syscall.0,
-            agent: if end == End::Entry { entry.0 } else { back.0 },
+            agent: agent.0,
             code: CALL_SITE_CODE,
         };
-        let enabling = self.room.code.put(layout.to_bytes(), 8)?;
-        let fires = handlers.into_iter().map(|handler| {
-            let selects = handler.0 == layout.agent;
-            let code = enabling.0.wrapping_add(std::mem::offset_of!(SiteLayout, code) as u64);
-            let handler = if selects { TargetAddress(code) } else { handler };
-            Fire::Call { handler, enabling }
-        });
-        Ok((fires.collect(), full_frame && role != Role::Begin))
+        Ok(self.room.code.put(layout.to_bytes(), 8)?)
+    }
+
+    /// The counters to increment before a call whose number the code shows, if the clause needs no handler there.
+    fn counts_of_known(&self, enabling: &Enabling, call: &SystemCall) -> Option<Vec<Fire>> {
+        let number = call.number?.min(CALL_NUMBERS);
+        let (_, of_number) = self
+            .by_number(enabling, End::Entry)
+            .find(|(known, _)| *known == number)?;
+        let count = |offset: &u32| Fire::Count {
+            context_offset: *offset,
+        };
+        Some(of_number.counters.as_ref()?.iter().map(count).collect())
     }
 
     /// Whether the clause of an enabling needs no handler there.
     fn only_counts(&self, enabling: &Enabling, end: End) -> bool {
-        let mut numbers = self.numbers_of(enabling, end);
+        let mut numbers = self.by_number(enabling, end);
         numbers
             .next()
             .is_some_and(|(_, of_number)| of_number.counters.is_some())
     }
 
     /// The enablings of the clause's description at the numbers.
-    fn numbers_of(&self, enabling: &Enabling, end: End) -> impl Iterator<Item = (u32, &Enabling)> {
+    fn by_number(&self, enabling: &Enabling, end: End) -> impl Iterator<Item = (u32, &Enabling)> {
         let (clause, description) = (enabling.clause, enabling.description);
         let list = self.enablings.list().iter();
         list.filter(move |other| (other.clause, other.description) == (clause, description))
@@ -263,6 +320,11 @@ impl Planner<'_> {
                 Place::Call { number, end: of } if of == end => Some((number, other)),
                 _ => None,
             })
+    }
+
+    /// The numbers that the clause's description means.
+    fn numbers_of(&self, enabling: &Enabling, end: End) -> HashSet<u32> {
+        self.by_number(enabling, end).map(|(number, _)| number).collect()
     }
 
     fn call_tables(&mut self, enabling: &Enabling, end: End) -> Result<Vec<TargetAddress>, RefusedBecause> {
@@ -286,7 +348,7 @@ impl Planner<'_> {
     fn counter_tables(&self, enabling: &Enabling, end: End) -> Vec<Vec<u8>> {
         let scrap = std::mem::offset_of!(Context, call_scrap) as u32;
         let mut tables: Vec<Vec<u32>> = Vec::new();
-        for (number, of_number) in self.numbers_of(enabling, end) {
+        for (number, of_number) in self.by_number(enabling, end) {
             for (index, offset) in of_number
                 .counters
                 .iter()
@@ -309,7 +371,7 @@ impl Planner<'_> {
     fn enabling_table(&mut self, enabling: &Enabling, end: End) -> Result<Vec<u8>, RefusedBecause> {
         let mut table = vec![0_u64; CALL_NUMBERS as usize + 1];
         let numbers: Vec<(u32, Enabling)> = self
-            .numbers_of(enabling, end)
+            .by_number(enabling, end)
             .map(|(number, of_number)| (number, of_number.clone()))
             .collect();
         for (number, of_number) in numbers {
@@ -331,4 +393,10 @@ impl Planner<'_> {
         }
         Ok(table.into_iter().flat_map(u64::to_le_bytes).collect())
     }
+}
+
+/// Whether a system call may have one of these numbers.
+fn may_make(call: &SystemCall, numbers: &HashSet<u32>) -> bool {
+    call.number
+        .is_none_or(|number| numbers.contains(&number.min(CALL_NUMBERS)))
 }

@@ -8,6 +8,7 @@ use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 use nanoprobe_text::code::extent_around;
 
 use super::{Choices, Hook, Named, Planner, Refused, RefusedBecause};
+use crate::enable::Enabling;
 use crate::probes::{Place, Spot};
 
 /// A module, a range of its code, whether the range begins at a function's entry, and a spot in the range.
@@ -35,7 +36,7 @@ impl Planner<'_> {
             let Some(probe) = self.probes.get(enabling.probe) else {
                 continue;
             };
-            for located in self.located(&probe.place) {
+            for located in self.located(enabling, &probe.place) {
                 let (module, extent, is_function, spot) = match located {
                     Ok(located) => located,
                     Err(reason) => {
@@ -125,8 +126,8 @@ impl Planner<'_> {
         });
     }
 
-    /// Where a probe fires; the list is empty where it fires in the tracer.
-    fn located(&self, place: &Place) -> Vec<Result<Located, RefusedBecause>> {
+    /// Where a clause fires at a probe; the list is empty where it fires in the tracer.
+    fn located(&self, enabling: &Enabling, place: &Place) -> Vec<Result<Located, RefusedBecause>> {
         match *place {
             Place::Function { module, function, spot } => {
                 let located = locate(self.modules, self.choices, module, function);
@@ -142,7 +143,7 @@ impl Planner<'_> {
                 let located = sites.iter().map(|site| self.locate_address(module, site.address));
                 located.collect()
             }
-            Place::CallSites { module, end } => self.located_calls(module, end),
+            Place::CallSites { module, end } => self.located_calls(enabling, module, end),
             _ => Vec::new(),
         }
     }
