@@ -4,10 +4,11 @@
  *
  * A path goes to scratch memory. If a path might have been cut, the fault is a lack of room. The path of a
  * descriptor that is not open is "<none>", as in DTrace. */
+#include "runtimes.h"
 #include "scratch.h"
 #include "syscalls.h"
 
-enum { ERANGE = 34, PR_GET_NAME = 16, NAME_BYTES = 16, WORD_MAX = 32, DIGITS_MAX = 10 };
+enum { ERANGE = 34, PR_GET_NAME = 16, NAME_BYTES = 16, WORD_MAX = 32, DIGITS_MAX = 10, DEVICE_MAJOR = 0xfffff, VECTOR_MAX = 1024, VECTOR_STEP = 16 };
 
 /* Appends a word and a NUL to the text in `to`; yields the address of that NUL. */
 static volatile u8 *append(volatile u8 *to, const char *word)
@@ -19,7 +20,7 @@ static volatile u8 *append(volatile u8 *to, const char *word)
 	return to;
 }
 
-static void append_number(volatile u8 *to, u32 number)
+static volatile u8 *append_number(volatile u8 *to, u32 number)
 {
 	volatile u8 digits[DIGITS_MAX];
 	u32 count = 0;
@@ -30,6 +31,7 @@ static void append_number(volatile u8 *to, u32 number)
 	while (count)
 		*to++ = digits[--count];
 	*to = 0;
+	return to;
 }
 
 /* The kernel's path of `descriptor`, at most `room` bytes without a NUL; negative: it has none. */
@@ -40,6 +42,16 @@ static i64 ask(i64 descriptor, u64 destination, u64 room)
 		/* The result includes the NUL. This call works even without /proc. */
 		i64 bytes = np_syscall4(NP_SYS_GETCWD, destination, room, 0, 0);
 		return bytes > 0 ? bytes - 1 : bytes;
+	}
+	if (descriptor > 0 && (u64)descriptor & NP_PATH_OF_DEVICE) {
+		volatile u8 *minor = append_number(append(path, "/sys/dev/block/"),
+						   (u32)((u64)descriptor >> 32) & DEVICE_MAJOR);
+		append_number(append(minor, ":"), (u32)descriptor);
+		return np_syscall4(NP_SYS_READLINK, (u64)path, destination, room, 0);
+	}
+	if (descriptor > 0 && (u64)descriptor & NP_PATH_OF_PROGRAM) {
+		append(append_number(append(path, "/proc/"), (u32)descriptor), "/exe");
+		return np_syscall4(NP_SYS_READLINK, (u64)path, destination, room, 0);
 	}
 	volatile u8 *end = append(path, "/proc/thread-self/");
 	if (descriptor == NP_PATH_OF_ROOT)
@@ -90,4 +102,56 @@ NP_ENTRY void np_thread_name(struct np_context *context)
 	context->result = destination;
 	if (!np_may_call() || np_syscall4(NP_SYS_PRCTL, PR_GET_NAME, destination, 0, 0) < 0)
 		np_fault(context, NP_FAULT_ILLEGAL, 0);
+}
+
+/* The kernel's struct statx, as far as it is read. */
+enum {
+	STATX_BYTES = 256,
+	STATX_MODE = 28,
+	STATX_DEVICE = 128, /* stx_rdev_major, stx_rdev_minor, stx_dev_major, stx_dev_minor */
+	STATX_TYPE = 1,
+	AT_EMPTY_PATH = 0x1000,
+	AT_STATX_DONT_SYNC = 0x4000,
+	MODE_TYPE = 0xf000,
+	MODE_BLOCK_DEVICE = 0x6000,
+	MODE_REGULAR = 0x8000,
+};
+
+NP_ENTRY void np_file_status(struct np_context *context, u64 descriptor, u64 part)
+{
+	static const char empty[] = "";
+	u64 room, status = np_scratch_next(context, &room);
+	context->result = 0;
+	if (np_unlikely(room < STATX_BYTES)) {
+		np_fault(context, NP_FAULT_SCRATCH, STATX_BYTES);
+		return;
+	}
+	if (!np_may_call()) {
+		np_fault(context, NP_FAULT_ILLEGAL, 0);
+		return;
+	}
+	/* A server of a network's file system is not asked, so the call does not wait. */
+	i64 failed = np_syscall6(NP_SYS_STATX, (u64)(i64)(i32)descriptor, (u64)empty, AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+	                         STATX_TYPE, status, 0);
+	if (failed)
+		return;
+	u32 type = *(volatile u16 *)(status + STATX_MODE) & MODE_TYPE;
+	if (part == 0) {
+		context->result = type == MODE_REGULAR || type == MODE_BLOCK_DEVICE;
+		return;
+	}
+	volatile u32 *device = (volatile u32 *)(status + STATX_DEVICE) + (type == MODE_BLOCK_DEVICE ? 0 : 2);
+	context->result = (u64)device[0] << 32 | device[1];
+}
+
+NP_ENTRY void np_vector_bytes(struct np_context *context, u64 address, u64 count)
+{
+	u64 all = 0, bytes;
+	/* The kernel refuses more parts. */
+	for (u64 part = 0; part < np_minimum(count, VECTOR_MAX); part++) {
+		if (!np_heap_word(context, address + part * VECTOR_STEP + 8, &bytes))
+			break;
+		all += bytes;
+	}
+	context->result = all;
 }

@@ -101,7 +101,15 @@ void np_goroutine(struct np_context *context, u64 slot, u64 offsets, u64 task);
 /* result = the path of an open file, of the current directory (AT_FDCWD) or of the root; a string,
  * in scratch memory. */
 enum { NP_PATH_OF_FOLDER = -100, NP_PATH_OF_ROOT = -101, NP_PATH_ROOM = 64 };
+/* With the numbers of a device, or with the number of a process: not an open file. */
+#define NP_PATH_OF_DEVICE (1UL << 61)
+#define NP_PATH_OF_PROGRAM (1UL << 60)
 void np_path(struct np_context *context, u64 descriptor);
+/* result = of the file of a descriptor, 0: whether it is a regular file or a block device; 1: the device that it is
+ * on, or that it is, major << 32 | minor. 0 if it is not open. The file system is not asked. */
+void np_file_status(struct np_context *context, u64 descriptor, u64 part);
+/* result = the bytes of the parts of `count` struct iovec. */
+void np_vector_bytes(struct np_context *context, u64 address, u64 count);
 /* result = the name of the thread; a string, in scratch memory. */
 void np_thread_name(struct np_context *context);
 /* The results of these four functions: ns since boot; CPU time of the thread in ns; ns since the epoch; the number

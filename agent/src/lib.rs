@@ -103,6 +103,10 @@ functions! {
     Path = np_path,
     /// `np_thread_name(context)`
     ThreadName = np_thread_name,
+    /// `np_file_status(context, descriptor, part)`
+    FileStatus = np_file_status,
+    /// `np_vector_bytes(context, address, count)`
+    VectorBytes = np_vector_bytes,
     /// `np_rand(context)`
     Random = np_rand,
     /// `np_json(context, text, path)`

@@ -133,3 +133,44 @@ fn nothing_is_asked_for_without_room_or_leave() {
         u64::from(FAULT_ILLEGAL)
     );
 }
+
+/// Regular files and block devices are files of a disk; their device is the kernel's.
+#[test]
+fn the_status_of_a_file_is_the_kernels() {
+    use std::os::unix::fs::MetadataExt as _;
+    let target = Target::new(&Options::default());
+    let context = target.enter();
+    target.begin(context);
+    let status = |descriptor: i64, part: u64| {
+        let (result, fault) = target.run(context, Function::FileStatus, &[descriptor as u64, part]);
+        assert_eq!(fault, 0);
+        result
+    };
+    let file = tempfile::tempfile().unwrap();
+    let fd = i64::from(file.as_raw_fd());
+    let device = file.metadata().unwrap().dev();
+    let (major, minor) = (device >> 8 & 0xfff, (device & 0xff) | (device >> 12 & 0xfff00));
+    assert_eq!((status(fd, 0), status(fd, 1)), (1, major << 32 | minor));
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let folder = std::fs::File::open("/").unwrap();
+    let (pipe, _) = std::io::pipe().unwrap();
+    let others = [null.as_raw_fd(), folder.as_raw_fd(), pipe.as_raw_fd(), -1, 1_000_000];
+    for other in others {
+        assert_eq!(status(other.into(), 0), 0, "{other}");
+    }
+    let (_, fault) = target.run(context, Function::Path, &[1 << 61 | (0xffff << 32) | 77]);
+    assert_eq!(fault, 0, "no such device");
+}
+
+#[test]
+fn the_bytes_of_a_vector_are_added() {
+    let target = Target::new(&Options::default());
+    let context = target.enter();
+    target.begin(context);
+    let parts: [u64; 6] = [0x1000, 30, 0x2000, 20, 0x3000, 7];
+    let sum = |address: u64, count: u64| target.run(context, Function::VectorBytes, &[address, count]);
+    let at = parts.as_ptr() as u64;
+    assert_eq!([sum(at, 0), sum(at, 1), sum(at, 3)], [(0, 0), (30, 0), (57, 0)]);
+    assert_eq!(sum(8, 3), (0, 0));
+    assert_eq!(sum(8, u64::MAX), (0, 0));
+}

@@ -376,7 +376,8 @@ fn errors_have_their_statuses() {
 fn missing_features_are_refused_by_name() {
     for (program, name) in [
         ("fbt::read:entry { @ = count(); }", "fbt"),
-        ("io:::start { @ = count(); }", "probes of the kernel"),
+        ("vminfo:::maj_fault { @ = count(); }", "probes of the kernel"),
+        ("io:::start { @ = count(); }", "name the process by -p"),
         ("BEGIN { system(\"echo no\"); }", "system"),
         ("BEGIN { chill(1); }", "chill"),
         ("BEGIN { panic(); }", "panic"),

@@ -67,6 +67,7 @@ fn clause() -> Clause {
         predicate: None,
         statements: statements.collect(),
         span: Span::default(),
+        derived: None,
     }
 }
 

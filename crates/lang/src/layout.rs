@@ -327,6 +327,7 @@ mod tests {
             predicate: None,
             statements,
             span: Span::default(),
+            derived: None,
         }
     }
 

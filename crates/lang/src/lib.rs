@@ -13,6 +13,7 @@
 mod by_processor;
 pub mod bytes;
 pub mod check;
+pub mod derived;
 pub mod diagnostic;
 pub mod dump;
 pub mod format;
@@ -110,13 +111,25 @@ pub fn compile_for(
         return Err(diagnostics);
     }
     let is_library = |number: u32| sources.get(number as usize).is_some_and(|source| source.is_library);
-    let mut program = check::check(&items, pragmas, macros, &is_library, target)?;
+    let items = derived::expand(items, &is_library)?;
+    let mut program = check::check(&items, pragmas, macros, &is_library, target).map_err(different)?;
     by_processor::apply(&mut program, macros);
     if let Some((number, text)) = state.first_unused() {
         let message = format!("extraneous argument '{text}' (${number} is not used)");
         return Err(vec![Diagnostic::new("D_MACRO_UNUSED", Span::default(), message)]);
     }
     Ok(program)
+}
+
+/// The errors without repetitions: a clause on a derived probe is checked once for each place of it.
+fn different(all: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    let mut different: Vec<Diagnostic> = Vec::new();
+    for one in all {
+        if !different.contains(&one) {
+            different.push(one);
+        }
+    }
+    different
 }
 
 /// The error of a text that is longer than any program.

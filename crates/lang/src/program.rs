@@ -33,8 +33,8 @@ pub use action::{KeyExpression, RecordAction, RecordKind, Statement};
 pub use aggregation::{AGGREGATING, AggregatingFunction, AggregatingRow, Aggregation, KeyType, SymbolKind};
 pub use builtin::{BUILTINS, BuiltinRow, builtin_row};
 pub use expression::{
-    Builtin, CURRENT_FOLDER, Expression, ExpressionKind, Function, Parameter, Place, ROOT_FOLDER, Scope,
-    USER_FRAMES_MAX,
+    Builtin, CURRENT_FOLDER, Expression, ExpressionKind, Function, PATH_OF_DEVICE, PATH_OF_PROGRAM, Parameter, Place,
+    ROOT_FOLDER, Scope, USER_FRAMES_MAX,
 };
 pub use foreign::{Foreign, ForeignKind};
 pub use operator::{BinaryOperator, LogicalOperator, UnaryOperator};
@@ -115,6 +115,22 @@ pub struct Clause {
     /// The place of the clause in the text. If an `if` was split into several clauses, they share this span
     /// and the spans of their probe descriptions. So to count the clauses of the text, count distinct spans.
     pub span: Span,
+    /// The probe that the clause belongs to, where `probes` are only the places at which that probe fires.
+    pub derived: Option<DerivedProbe>,
+}
+
+/// A probe that follows from other probes ([`crate::derived`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DerivedProbe {
+    /// `io`, `plockstat1234`.
+    pub provider: String,
+    /// `None`: the module and the function of the place where it fires.
+    pub place: Option<(String, String)>,
+    pub name: String,
+    /// The description in the text that means it.
+    pub written: ProbeDescription,
+    /// Whether the clause only keeps what the clauses on derived probes need. Nothing of it is shown.
+    pub is_hidden: bool,
 }
 
 impl Clause {

@@ -4,8 +4,9 @@
 //! `$1` can stand for an identifier or a number. [`crate::parser::MAXIMUM_NESTING`] bounds the depth of
 //! every expression, so code that walks a tree may recurse.
 
-use crate::program::{BinaryOperator, IntegerType, LogicalOperator, ProbeDescription};
+use crate::program::{BinaryOperator, DerivedProbe, IntegerType, LogicalOperator, ProbeDescription};
 use crate::source::Span;
+use std::rc::Rc;
 
 /// A program's top-level item.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +57,27 @@ pub struct Clause {
     pub body: Vec<Statement>,
     /// From the first probe to the closing brace.
     pub span: Span,
+    /// The derived probe that `probes` are the places of.
+    pub derived: Option<Rc<DerivedPlaces>>,
+}
+
+/// Where a derived probe fires, and with what ([`crate::derived`]).
+#[derive(Clone, Debug, PartialEq)]
+pub struct DerivedPlaces {
+    pub probe: DerivedProbe,
+    /// What its arguments are there.
+    pub arguments: Vec<(DerivedArgument, Node)>,
+}
+
+/// An argument of a derived probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DerivedArgument {
+    /// `arg0`
+    Word(u8),
+    /// `args[0]`
+    Whole(u8),
+    /// `args[0]->member`
+    Member(u8, String),
 }
 
 /// A statement of a clause.

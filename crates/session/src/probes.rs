@@ -18,6 +18,7 @@ use nanoprobe_symbols::ImageAddress;
 use crate::calls::End;
 
 mod calls;
+mod derived;
 mod description;
 mod matching;
 #[cfg(test)]
@@ -49,6 +50,8 @@ pub struct Probe {
     pub function: Arc<str>,
     /// Where the probe fires.
     pub place: Place,
+    /// Whether the probe is shown in lists. A derived probe is shown once, wherever it fires.
+    pub is_listed: bool,
     /// `BEGIN`, `tick-1s`, or the name of a static probe; empty for the target's other probes, whose names are made
     /// from their places.
     own_name: Arc<str>,
@@ -57,6 +60,9 @@ pub struct Probe {
 impl Probe {
     /// `entry`, `return`, an offset or an address in hexadecimal, `BEGIN`, `tick-1s`.
     pub fn name(&self) -> Cow<'_, str> {
+        if !self.own_name.is_empty() {
+            return Cow::Borrowed(&self.own_name);
+        }
         match self.place {
             Place::Function { spot, .. } => match spot {
                 Spot::Entry => Cow::Borrowed("entry"),
@@ -144,6 +150,7 @@ pub struct ProbeList {
     probes: Vec<Probe>,
     targets: HashMap<Place, ProbeIndex>,
     others: HashMap<String, ProbeIndex>,
+    derived: derived::DerivedProbes,
     next_id: u32,
     demangle: Demangle,
 }
@@ -158,6 +165,7 @@ impl ProbeList {
             probes: Vec::new(),
             targets: HashMap::new(),
             others: HashMap::new(),
+            derived: derived::DerivedProbes::default(),
             next_id: FIRST_FREE_ID,
             demangle,
         }
@@ -183,10 +191,14 @@ impl ProbeList {
     }
 
     fn add_named(&mut self, labels: &Labels, place: Place, own_name: Arc<str>) -> ProbeIndex {
+        if let Some(index) = self.add_derived(labels, &place) {
+            return index;
+        }
         if let Some(index) = self.targets.get(&place) {
             return *index;
         }
         let probe = Probe {
+            is_listed: true,
             id: self.take_id(),
             provider: labels.provider.clone(),
             module: labels.module.clone(),
@@ -209,6 +221,7 @@ impl ProbeList {
             module: Arc::default(),
             function: Arc::default(),
             place,
+            is_listed: true,
             own_name: name.into(),
         };
         let index = self.push(probe);

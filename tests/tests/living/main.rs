@@ -4,6 +4,7 @@ mod blocked;
 mod buffers;
 mod by_address;
 mod counted_by_strace;
+mod disk;
 mod effects;
 mod embedded;
 mod ends;

@@ -163,6 +163,8 @@ fn agent_function(function: Function) -> Option<AgentFunction> {
         Function::Json => AgentFunction::Json,
         Function::Path => AgentFunction::Path,
         Function::ThreadName => AgentFunction::ThreadName,
+        Function::FileStatus => AgentFunction::FileStatus,
+        Function::VectorBytes => AgentFunction::VectorBytes,
         Function::Speculation => AgentFunction::Speculation,
         Function::CopyOut => AgentFunction::CopyOut,
         Function::CopyOutString => AgentFunction::CopyOutString,

@@ -231,6 +231,7 @@ pub fn program(predicate: Option<Expression>, statements: Vec<Statement>) -> Pro
             predicate,
             statements,
             span: Span::default(),
+            derived: None,
         }],
         ..Program::default()
     }

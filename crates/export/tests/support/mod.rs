@@ -240,6 +240,7 @@ impl Session {
             predicate: None,
             statements,
             span: Span::default(),
+            derived: None,
         };
         let layout = record_layout(&clause, self.limits());
         let mut record = vec![0; layout.bytes as usize];

@@ -148,6 +148,7 @@ impl Checker {
             predicate,
             statements,
             span,
+            derived: parts.clause.derived.as_ref().map(|derived| derived.probe.clone()),
         });
     }
 

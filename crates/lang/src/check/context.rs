@@ -9,9 +9,10 @@ use crate::macros::MacroValues;
 use crate::options::{Options, SelfScope};
 use crate::program::{AggregationId, Expression, Foreign, IntegerType, Pragma, ProbeDescription, Structure, Type};
 use crate::source::Span;
-use crate::syntax::{Node, TypeName};
+use crate::syntax::{DerivedPlaces, Node, TypeName};
 use crate::target::{Argument, Unknown};
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 /// An aggregation, and where it was first assigned.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +63,8 @@ pub(super) struct ClauseContext {
     /// Whether the tracer executes the clause at all of its probes.
     pub(super) in_tracer: bool,
     pub(super) probes: Vec<ProbeDescription>,
+    /// The derived probe that the clause belongs to.
+    pub(super) derived: Option<Rc<DerivedPlaces>>,
     /// The clause's `args[]`, once they have been looked up.
     pub(super) arguments: Option<Result<Vec<Argument>, Unknown>>,
     /// The error of an operand without a value. It is reported only if nothing else is wrong with the clause

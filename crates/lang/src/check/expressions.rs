@@ -173,6 +173,7 @@ impl Checker {
             return Err(Diagnostic::new("D_IDENT_BADREF", span, message).with_help(format!("{name}[...]")));
         }
         if let Some(inline) = self.scope.inlines.get(name) {
+            self.inline_without_words(name, inline, span)?;
             return Ok(Some(Expression { span, ..inline.clone() }));
         }
         if let Some((to, operand)) = self.scope.inline_translations.get(name).cloned() {
@@ -197,6 +198,9 @@ impl Checker {
             return Ok(Some(constant::integer(value, constant::INT, span)));
         }
         if let Some((builtin, value_type)) = names::builtin(name) {
+            if let Some(word) = self.derived_word(builtin, span)? {
+                return Ok(Some(word));
+            }
             if builtin == crate::program::Builtin::Goroutine {
                 self.needs_goroutines(span)?;
             }

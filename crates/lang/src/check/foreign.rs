@@ -44,6 +44,9 @@ impl Checker {
             let message = "args[ ] argument #1 is incompatible with prototype: expected an integer constant";
             return Err(Diagnostic::new("D_PROTO_ARG", index.span, message));
         };
+        if let Some(value) = self.derived_whole(number, span)? {
+            return Ok(value);
+        }
         if self.clause_at_hand.probes.is_empty() {
             let message = "args[ ] may not be referenced outside of a probe clause";
             return Err(Diagnostic::new("D_ARGS_NONE", span, message));

@@ -117,6 +117,9 @@ impl Checker {
         if let Some(translation) = super::translators::is_translation(base) {
             return self.translated(translation, name, arrow, span).map(Some);
         }
+        if arrow && let Some(value) = self.derived_member(base, name, span)? {
+            return Ok(Some(value));
+        }
         if let NodeKind::Identifier(inline) = &base.kind
             && let Some((to, operand)) = self.scope.inline_translations.get(inline).cloned()
         {

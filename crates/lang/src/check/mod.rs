@@ -42,6 +42,7 @@ mod constant_conditional;
 mod context;
 mod declarations;
 mod declared_variables;
+mod derived;
 mod distributions;
 pub mod effects;
 mod expressions;

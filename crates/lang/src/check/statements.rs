@@ -29,6 +29,7 @@ impl Checker {
         }
         self.clause_at_hand.in_tracer = clause.probes.iter().all(fires_in_tracer);
         self.clause_at_hand.probes.clone_from(&clause.probes);
+        self.clause_at_hand.derived.clone_from(&clause.derived);
         self.clause_at_hand.arguments = None;
         if clause
             .body
@@ -43,6 +44,7 @@ impl Checker {
             predicate: None,
             statements: Vec::new(),
             span: clause.span,
+            derived: clause.derived.as_ref().map(|derived| derived.probe.clone()),
         };
         // Variables that the statements assign are known to the predicate (`/i < 10/ { i++; }`), so the
         // statements are checked first. If they then lack a variable, they are checked again after the

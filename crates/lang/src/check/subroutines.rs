@@ -50,6 +50,9 @@ impl Checker {
 
     /// A call as a value.
     pub(super) fn call(&mut self, function: &Node, arguments: &[Node], span: Span) -> Checked<Expression> {
+        if let Some(called) = self.built_in_call(function, arguments, span)? {
+            return Ok(called);
+        }
         let (name, callable) = self.callee(function)?;
         match callable {
             Callable::Subroutine => {}

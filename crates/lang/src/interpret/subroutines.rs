@@ -191,6 +191,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
                 let descriptor = take.number()?;
                 self.world().path(descriptor).map(Value::String)
             }
+            // Only clauses that a thread of the target runs call these.
+            Function::FileStatus | Function::VectorBytes => Err(ILLEGAL),
             Function::ThreadName => self.world().thread_name().map(Value::String),
             Function::Speculation => integer(self.world().speculation()),
         }

@@ -166,6 +166,7 @@ fn clause(statements: Vec<Statement>) -> Clause {
         predicate: None,
         statements,
         span: Span::default(),
+        derived: None,
     }
 }
 

@@ -227,6 +227,7 @@ impl Parser<'_> {
                     predicate,
                     body,
                     span: start.to(self.last),
+                    derived: None,
                 }));
             }
             TokenKind::Punctuator("{") => {}
@@ -264,6 +265,7 @@ impl Parser<'_> {
             predicate,
             body,
             span: start.to(self.last),
+            derived: None,
         }))
     }
 

@@ -277,6 +277,11 @@ pub enum Function {
     Path,
     /// `threadname` -> `String`.
     ThreadName,
+    /// Of a file, by its descriptor, for built-in texts. Part 0: whether it is a regular file or a block device; 1:
+    /// the device that it is on, or that it is: the major number above the minor one.
+    FileStatus,
+    /// The bytes of all parts of an array of `struct iovec`, by its address and length, for built-in texts.
+    VectorBytes,
     /// `speculation()` -> int: the number of a free speculation, 0: none.
     Speculation,
     /// `copyout(buffer, address, size)`: from scratch memory to the target's memory.
@@ -292,6 +297,10 @@ pub const USER_FRAMES_MAX: u32 = 16;
 pub const CURRENT_FOLDER: i64 = -100;
 /// The descriptor that means the root directory.
 pub const ROOT_FOLDER: i64 = -101;
+/// With the numbers of a block device, a descriptor that means what /sys/dev/block links to.
+pub const PATH_OF_DEVICE: i64 = 1 << 61;
+/// With the number of a process, a descriptor that means the program that it executes.
+pub const PATH_OF_PROGRAM: i64 = 1 << 60;
 
 impl Expression {
     /// Whether the expression is `probefunc` itself, whose value is the name of a function.
@@ -402,6 +411,8 @@ impl Function {
             Function::ProgenyOf => "progenyof",
             Function::Path => "fds[]",
             Function::ThreadName => "threadname",
+            Function::FileStatus => "__file_status",
+            Function::VectorBytes => "__vector_bytes",
             Function::Speculation => "speculation",
             Function::CopyOut => "copyout",
             Function::CopyOutString => "copyoutstr",
@@ -432,6 +443,7 @@ impl Function {
             Function::NumberToString => &[Number, Number],
             Function::StringToNumber => &[Text, Number],
             Function::AddressToString | Function::LinkToString => &[Number, Address],
+            Function::FileStatus | Function::VectorBytes => &[Number, Number],
             Function::AddressToString6 => &[Address],
             Function::Swap16 | Function::Swap32 | Function::Swap64 => &[Number],
             Function::Random | Function::Speculation | Function::ThreadName => &[],

@@ -2,6 +2,7 @@
 //! enablings, the names of its addresses. Nothing here writes into the process.
 
 mod demands;
+mod derived;
 mod hints;
 
 pub use hints::Stripped;
@@ -17,6 +18,7 @@ use std::rc::Rc;
 use nanoprobe_codegen::SessionConstants;
 use nanoprobe_lang::Program;
 use nanoprobe_lang::layout::RecordLayout;
+use nanoprobe_lang::program::Clause;
 use nanoprobe_patch::Replacement;
 use nanoprobe_symbols::{Module, ModuleKind};
 use nanoprobe_target::{Process, StopError};
@@ -69,6 +71,7 @@ pub struct Known {
 pub(super) struct Matches {
     /// How many probes each description matched.
     counts: HashMap<(usize, usize), usize>,
+    derived: derived::Found,
     /// Errors in the names of descriptions, each for some function. An error counts only if its description matches
     /// nothing at all.
     name_errors: HashMap<(usize, usize), NameError>,
@@ -167,7 +170,7 @@ impl Known {
 
     /// All probes that were matched, in the order of their ids.
     pub fn probes(&self) -> impl Iterator<Item = &Probe> {
-        let listed = |probe: &&Probe| !matches!(probe.place, Place::CallSites { .. });
+        let listed = |probe: &&Probe| probe.is_listed && !matches!(probe.place, Place::CallSites { .. });
         self.probes.iter().filter(listed)
     }
 
@@ -177,11 +180,12 @@ impl Known {
         let mut written = HashMap::new();
         let clauses = &self.program().clauses;
         for ((clause, number), count) in &self.matches.counts {
-            if let Some(found) = clauses.get(*clause).filter(|found| found.span.source == source) {
+            let counts = |found: &&Clause| found.span.source == source && found.derived.is_none();
+            if let Some(found) = clauses.get(*clause).filter(counts) {
                 written.insert((found.span, number), *count);
             }
         }
-        written.values().sum()
+        written.values().sum::<usize>() + self.all_derived_matches(source)
     }
 
     /// Whether the program and all the libraries that it starts with are mapped. False from the start of a command

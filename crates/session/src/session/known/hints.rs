@@ -9,7 +9,7 @@ use nanoprobe_lang::spelling;
 use nanoprobe_symbols::{Function, Module, ModuleKind};
 use nanoprobe_target::Process;
 
-use super::Known;
+use super::{Known, derived};
 use crate::acquire::Role;
 use crate::calls::{self, End};
 use crate::error::SessionError;
@@ -64,7 +64,7 @@ impl Known {
     fn without_match(&self) -> impl Iterator<Item = (usize, usize, &ProbeDescription)> {
         let clauses = self.compiled.program.clauses.iter().enumerate();
         let all = clauses.flat_map(|(clause, found)| {
-            let descriptions = found.probes.iter().enumerate();
+            let descriptions = derived::written(found).iter().enumerate();
             descriptions.map(move |(number, description)| (clause, number, description))
         });
         let pid = self.process.as_ref().map(Process::pid);
@@ -94,7 +94,9 @@ impl Known {
 
     /// The descriptions that match nothing, in the order of the text.
     pub fn unmatched(&self) -> Vec<String> {
-        self.without_match()
+        let mut places = BTreeSet::new();
+        let all = self.without_match();
+        all.filter(|(.., description)| places.insert(description.span))
             .map(|(.., description)| describe(description))
             .collect()
     }
@@ -112,6 +114,11 @@ impl Known {
     /// of other processes match none.
     pub fn is_without_match(&self, clause: usize, number: usize) -> bool {
         let count = self.matches.counts.get(&(clause, number)).copied().unwrap_or(0);
+        let found = self.program().clauses.get(clause);
+        let description = found.and_then(|clause| Some((clause, derived::written(clause).get(number)?)));
+        if description.is_none_or(|(clause, written)| self.derived_matches(clause, written) > 0) {
+            return false;
+        }
         let is_it = |(of, which, _): &(usize, usize, Later)| (*of, *which) == (clause, number);
         count == 0 && !self.matches.later.iter().any(is_it)
     }
@@ -137,9 +144,13 @@ impl Known {
 
     /// Refuses a program that would trace system calls of no process.
     pub(in crate::session) fn check_without_process(&self) -> Result<(), SessionError> {
-        let mut descriptions = self.compiled.program.clauses.iter().flat_map(|clause| &clause.probes);
-        let is_literal = |description: &&ProbeDescription| glob::is_literal(&description.provider);
-        match descriptions.find(|description| is_literal(description) && means_calls(description)) {
+        let mut descriptions = self.compiled.program.clauses.iter().filter_map(|clause| {
+            let is_literal = |description: &&ProbeDescription| glob::is_literal(&description.provider);
+            let mut calls = clause.probes.iter().filter(is_literal);
+            let found = calls.find(|description| means_calls(description))?;
+            Some(clause.derived.as_ref().map_or(found, |derived| &derived.written))
+        });
+        match descriptions.next() {
             Some(description) => {
                 let error = DescriptionError::Provider {
                     description: describe(description),
@@ -196,6 +207,9 @@ impl Known {
         }
         if means_calls(description) && glob::is_literal(&description.provider) {
             return call_hint(description);
+        }
+        if let Some(names) = nanoprobe_lang::derived::names_of(&description.provider) {
+            return format!(" (the names of its probes are {})", names.join(", "));
         }
         if let Some(hint) = hint_for_elsewhere(description) {
             return hint.to_owned();

@@ -19,7 +19,7 @@ use crate::error::SessionError;
 use crate::names::NameError;
 use crate::placement::{Refused, RefusedBecause, extent_of_choice};
 use crate::probes::{
-    Candidate, Later, Line, Matched, Place, ProbeIndex, describe, is_target_provider, may_match, means_calls,
+    Candidate, Later, Line, Matched, Place, ProbeIndex, ProbeList, describe, is_target_provider, may_match, means_calls,
 };
 use crate::progress::Work;
 use crate::semaphores::Wanted;
@@ -50,8 +50,11 @@ impl Known {
                 return Ok(());
             }
             for (number, mut description) in self.own_descriptions(clause) {
+                let derived = self.derived(clause);
                 if !is_target_provider(&description) {
-                    self.match_static(clause, number, &description, first)?;
+                    if derived.is_none() {
+                        self.match_static(clause, number, &description, first)?;
+                    }
                     self.match_calls(clause, number, &description, first)?;
                     let pid = self.process.as_ref().map(Process::pid);
                     match pid.filter(|pid| means_functions_too(&description.provider, *pid)) {
@@ -69,11 +72,14 @@ impl Known {
                     .enumerate()
                     .skip(first)
                     .map(|(index, module)| Candidate { index, module });
-                let matched = self.probes.match_target(&description, candidates);
+                let matching = |probes: &mut ProbeList| probes.match_target(&description, candidates);
+                let matched = self.probes.matching_for(derived.as_ref(), matching);
                 let later = matched.later.iter().map(|later| (clause, number, later.clone()));
                 self.matches.later.extend(later);
                 self.take_matched(clause, number, matched)?;
-                self.match_inlined(clause, number, &description, first)?;
+                if derived.is_none() {
+                    self.match_inlined(clause, number, &description, first)?;
+                }
             }
         }
         Ok(())
@@ -163,7 +169,9 @@ impl Known {
         if !means_calls(description) {
             return Ok(());
         }
-        let found = self.probes.match_calls(description);
+        let derived = self.derived(clause);
+        let matching = |probes: &mut ProbeList| probes.match_calls(description);
+        let found = self.probes.matching_for(derived.as_ref(), matching);
         let place = |index: &ProbeIndex| self.probes.get(*index).map(|probe| probe.place.clone());
         let ends = found.iter().filter_map(|index| match place(index)? {
             Place::Call { end, .. } => Some(end),
@@ -262,7 +270,9 @@ impl Known {
         found: Vec<ProbeIndex>,
     ) -> Result<(), SessionError> {
         *self.matches.counts.entry((clause, number)).or_default() += found.len();
+        self.count_derived(clause, &found);
         let clauses = &self.compiled.program.clauses;
+        let is_derived = clauses.get(clause).is_some_and(|found| found.derived.is_some());
         let description = clauses.get(clause).and_then(|found| found.probes.get(number));
         let wanted = description.map_or("", |description| description.function.as_str());
         let before = clauses.get(clause).and_then(|found| found.probes.get(..number));
@@ -276,7 +286,7 @@ impl Known {
                 break;
             }
             let Some(probe) = self.probes.get(index) else { continue };
-            let is_named = wanted.is_empty() || glob::matches(wanted, &probe.function);
+            let is_named = is_derived || wanted.is_empty() || glob::matches(wanted, &probe.function);
             let by = match stands_before {
                 _ if is_named => By::Name(number),
                 true => By::AnotherNameAgain(number),
@@ -309,7 +319,7 @@ impl Known {
 }
 
 /// `pid$target` is any process of the run: the number of the first one becomes that of this process.
-fn mean_this_process(provider: &mut String, root: i32, pid: i32) {
+pub(super) fn mean_this_process(provider: &mut String, root: i32, pid: i32) {
     let name = provider.strip_suffix(&root.to_string());
     if let Some(name) = name.filter(|name| !name.ends_with(|last: char| last.is_ascii_digit())) {
         *provider = format!("{name}{pid}");

@@ -1,0 +1,219 @@
+//! Probes that follow from other probes: the providers `io`, `proc`, `plockstat`.
+//!
+//! A built-in text in D says for each such probe where it fires, under which condition, and with which arguments. A
+//! clause on a derived probe becomes clauses on these places, before anything is checked:
+//!
+//! ```text
+//! io.d       syscall::read:      { this->fd = uregs[R_RDI]; this->bytes = uregs[R_RDX]; this->flags = B_READ; }
+//!            io:::done /__file_status(this->fd, 0)/
+//!                                { probename = "return"; args[0]->b_bcount = this->bytes; }
+//!
+//! program    io:::done /pid == 7/ { @ = sum(args[0]->b_bcount); }
+//!
+//! becomes    syscall::read:return /__file_status(uregs[R_RDI], 0) && pid == 7/ { @ = sum(uregs[R_RDX]); }
+//!                                 the names of the probe are io, vmlinux, "", done
+//! ```
+//!
+//! | clause of a built-in text | means |
+//! |---|---|
+//! | on other probes, assigns only `this->` variables | a place, and what these variables mean below it |
+//! | on derived probes | the probe at each place above it: `probename` is the name of the place's probe |
+//! | on derived probes, with `this->at = "..."` | the probe at these places only |
+//! | any other | is added to the program, if it uses any probe of the provider |
+//!
+//! `self->` variables of a built-in text have names that no program can write. A program that uses no derived probe
+//! does not read these texts.
+
+mod rewrite;
+mod text;
+
+use crate::diagnostic::Diagnostic;
+use crate::glob;
+use crate::program::{DerivedProbe, LogicalOperator, ProbeDescription};
+use crate::source::Span;
+use crate::syntax::{Clause, DerivedPlaces, Item, Node, NodeKind};
+use std::rc::Rc;
+pub(crate) use text::typed;
+use text::{Place, Provider};
+
+/// The source that the built-in texts count as.
+pub(crate) const BUILT_IN: u32 = u32::MAX;
+
+/// A provider of derived probes.
+struct Built {
+    name: &'static str,
+    text: &'static str,
+    /// Its probes, for hints.
+    probes: &'static [&'static str],
+    /// Whether the number of a process belongs to its name.
+    is_of_process: bool,
+}
+
+const BUILT: &[Built] = &[Built {
+    name: "io",
+    text: include_str!("io.d"),
+    probes: &["start", "done", "wait-start", "wait-done"],
+    is_of_process: false,
+}];
+
+/// The names of the probes of the derived provider that a description names.
+#[must_use]
+pub fn names_of(provider: &str) -> Option<&'static [&'static str]> {
+    let named = provider.trim_end_matches(|last: char| last.is_ascii_digit());
+    let built = BUILT.iter().find(|built| {
+        let name = if built.is_of_process { named } else { provider };
+        built.name == name
+    });
+    built.map(|built| built.probes)
+}
+
+/// Replaces the clauses on derived probes. `is_library`: whether a source is a library, whose clauses stay as they
+/// are.
+pub(crate) fn expand(items: Vec<Item>, is_library: &dyn Fn(u32) -> bool) -> Result<Vec<Item>, Vec<Diagnostic>> {
+    let mut used = Vec::new();
+    for item in &items {
+        let Item::Clause(clause) = item else { continue };
+        if is_library(clause.span.source) {
+            continue;
+        }
+        for description in &clause.probes {
+            for (index, built) in BUILT.iter().enumerate() {
+                if let Some(process) = process_of(built, description)
+                    && !used.contains(&(index, process))
+                {
+                    used.push((index, process));
+                }
+            }
+        }
+    }
+    if used.is_empty() {
+        return Ok(items);
+    }
+    let mut providers: Vec<(usize, u32, Provider)> = Vec::new();
+    let mut expanded = Vec::new();
+    for (index, process) in used {
+        let Some(built) = BUILT.get(index) else { continue };
+        let (provider, declarations) = text::read(built.name, built.text, process)?;
+        if !providers.iter().any(|(known, ..)| *known == index) {
+            expanded.extend(declarations);
+        }
+        expanded.extend(provider.hidden.iter().cloned().map(Item::Clause));
+        providers.push((index, process, provider));
+    }
+    for item in items {
+        match item {
+            Item::Clause(clause) if !is_library(clause.span.source) => {
+                expanded.extend(clauses(clause, &providers).into_iter().map(Item::Clause));
+            }
+            other => expanded.push(other),
+        }
+    }
+    Ok(expanded)
+}
+
+/// The number of the process, or 0, if a description may mean probes of a provider.
+fn process_of(built: &Built, description: &ProbeDescription) -> Option<u32> {
+    let pattern = &description.provider;
+    if pattern.is_empty() || !built.probes.iter().any(|name| answers(&description.name, name)) {
+        return None;
+    }
+    let process = if built.is_of_process {
+        let named = pattern.trim_end_matches(|last: char| last.is_ascii_digit());
+        pattern.get(named.len()..)?.parse().ok()?
+    } else {
+        0
+    };
+    glob::matches(pattern, &named(built, process)).then_some(process)
+}
+
+fn named(built: &Built, process: u32) -> String {
+    match built.is_of_process {
+        true => format!("{}{process}", built.name),
+        false => built.name.to_owned(),
+    }
+}
+
+fn answers(pattern: &str, name: &str) -> bool {
+    pattern.is_empty() || glob::matches(pattern, name)
+}
+
+/// The clauses that a clause becomes. Its other descriptions stay together in the first one.
+fn clauses(clause: Clause, providers: &[(usize, u32, Provider)]) -> Vec<Clause> {
+    let mut derived = Vec::new();
+    let mut others = Vec::new();
+    for description in &clause.probes {
+        let before = derived.len();
+        let mut is_provider = false;
+        for (index, process, provider) in providers {
+            let Some(built) = BUILT.get(*index) else { continue };
+            if process_of(built, description) != Some(*process) {
+                continue;
+            }
+            is_provider |= glob::is_literal(&description.provider);
+            let found = provider.places.iter().filter(|place| means(description, place));
+            derived.extend(found.map(|place| at(&clause, description, place, named(built, *process))));
+        }
+        // A description that matches none of the provider's probes is refused as one of an unknown provider.
+        if derived.len() == before || !is_provider {
+            others.push(description.clone());
+        }
+    }
+    if !others.is_empty() {
+        let rest = Clause {
+            probes: others,
+            ..clause
+        };
+        derived.insert(0, rest);
+    }
+    derived
+}
+
+/// Whether a description means a derived probe. The module and the function of a probe that has none of its own are
+/// those of its place, and are compared when it is matched.
+fn means(description: &ProbeDescription, place: &Place) -> bool {
+    let own = place.module.is_none_or(|module| {
+        answers(&description.module, module) && (description.function.is_empty() || description.function == "*")
+    });
+    own && answers(&description.name, &place.name)
+}
+
+/// A clause at the places of a derived probe.
+fn at(clause: &Clause, written: &ProbeDescription, place: &Place, provider: String) -> Clause {
+    let moved = |description: &ProbeDescription| ProbeDescription {
+        span: written.span,
+        ..description.clone()
+    };
+    let probe = DerivedProbe {
+        provider,
+        place: place.module.map(|module| (module.to_owned(), String::new())),
+        name: place.name.clone(),
+        written: written.clone(),
+        is_hidden: false,
+    };
+    Clause {
+        probes: place.probes.iter().map(moved).collect(),
+        predicate: both(place.predicate.clone(), clause.predicate.clone()),
+        body: clause.body.clone(),
+        span: clause.span,
+        derived: Some(Rc::new(DerivedPlaces {
+            probe,
+            arguments: place.arguments.clone(),
+        })),
+    }
+}
+
+fn both(left: Option<Node>, right: Option<Node>) -> Option<Node> {
+    let (Some(first), Some(second)) = (&left, &right) else {
+        return left.or(right);
+    };
+    let span: Span = second.span;
+    let kind = NodeKind::Logical {
+        operator: LogicalOperator::And,
+        left: Box::new(first.clone()),
+        right: Box::new(second.clone()),
+    };
+    Some(Node::new(kind, span))
+}
+
+#[cfg(test)]
+mod tests;
