@@ -81,7 +81,7 @@ pub use several::Several;
 pub use sink::{Action, Ended, Loss, Matched, Recorded, Sink, Unplaced, View};
 pub use speculation::{Speculations, Taken, is_speculative};
 pub use stack::{ModulePlace, NAMELESS_CODE, Source, Symbolizer};
-pub use table::{AddressUse, AggregateTable, Epoch, Row, Snapshot};
+pub use table::{AddressUse, AggregateTable, Epoch, Row, Snapshot, symbols_in};
 pub use text::Text;
 
 /// Why a result could not be printed.

@@ -194,7 +194,7 @@ fn is_extreme(program: &Program, id: AggregationId) -> bool {
 }
 
 /// The offsets in a key's bytes of the addresses that are printed as names.
-fn symbols_in(types: &[KeyType], bytes: &[u8]) -> Vec<(usize, SymbolKind)> {
+pub fn symbols_in(types: &[KeyType], bytes: &[u8]) -> Vec<(usize, SymbolKind)> {
     let mut offset = 0;
     let mut found = Vec::new();
     let values = key::read_key(types, bytes).unwrap_or_default();

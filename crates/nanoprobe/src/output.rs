@@ -211,6 +211,10 @@ impl Symbolizer for Names<'_> {
         self.0.is_nameless_code(address)
     }
 
+    fn is_address(&mut self, address: u64) -> bool {
+        self.0.is_address(address)
+    }
+
     fn unresolved(&mut self, address: u64) -> String {
         self.0.place_in_mapping(address)
     }

@@ -19,7 +19,6 @@ use nanoprobe_lang::Source;
 use nanoprobe_session::{Acquired, Compiled, Prepared, SessionError};
 
 use self::compiling::{ForProcess, compile_for, refused};
-use self::reporting::unsampled;
 use self::run::Trace;
 use crate::arguments::Arguments;
 use crate::output::{Stream, is_closed_pipe, message};
@@ -108,10 +107,6 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
     traced.check_program()?;
     if arguments.list {
         return print_list(arguments, &compiled, prepared);
-    }
-    if let Some(refusal) = unsampled(prepared.known()) {
-        message(refusal);
-        return Ok(1);
     }
     Trace::new(arguments, sources, &compiled, prepared.known(), files)?.run(prepared)
 }

@@ -2,12 +2,12 @@
 //! associative arrays with the target's threads, have other variables of their own, and see no registers and no stack.
 //! A `profile` clause that fires for a thread of the target sees its sample, and its thread-local variables.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 
 use nanoprobe_arena::layout::{SPECULATION_ENDED, SPECULATION_SHIFT, SPECULATION_TAKEN};
 use nanoprobe_arena::{DynamicError, DynamicVariables, Mapping, Memory as _, variables};
 use nanoprobe_codegen::{ProgramStart, THREAD_LOCAL_VARIABLE};
-use nanoprobe_export::Snapshot;
+use nanoprobe_export::symbols_in;
 use nanoprobe_lang::Program;
 use nanoprobe_lang::interpret::{Fault, FaultKind, Value, World};
 use nanoprobe_lang::layout::{Limits, Storage};
@@ -17,13 +17,11 @@ use nanoprobe_target::Memory;
 
 use crate::layout::{ArenaLayout, SPECULATIONS_OFFSET};
 use crate::sampled::SampledThread;
+use crate::tracer_state::{Elsewhere, Own, TracerState};
 use crate::{clock, identity, sampled};
 
 /// How often to try to change a speculation's word, which threads of the target change at the same time.
 const ATTEMPTS_MAX: usize = 1000;
-
-/// A variable of the tracer's own thread, or of a thread that has no context.
-type Own = (Scope, VariableId, Option<Vec<u8>>);
 
 /// Where the value of a variable is kept.
 enum Home {
@@ -33,51 +31,6 @@ enum Home {
     Storage(u64),
     /// In the arena's table of elements, by the variable's number and the key.
     Table(u32, Vec<u8>),
-}
-
-/// The state of the tracer's clauses that lasts from one firing to the next.
-#[derive(Default)]
-pub struct TracerState {
-    /// The processor for which a clause fires; `None`: the processor on which the tracer runs.
-    pub processor: Option<u32>,
-    /// The only processor that is traced (the option `cpu`). The tracer's own clauses show this number, too.
-    pub only: Option<u32>,
-    /// Thread-local and clause-local variables of the tracer's own thread.
-    locals: HashMap<Own, Value>,
-    /// The values that the tracer's clauses have aggregated since these were last taken.
-    pub aggregates: Snapshot,
-    /// How many bytes these aggregations take, if every string has its greatest length.
-    pub aggregated_bytes: u64,
-    /// The number of records that were longer than a buffer.
-    pub drops: u64,
-    /// The number of aggregated values that found no room.
-    pub aggregation_drops: u64,
-    /// The number of stores that found no room.
-    pub dynamic_drops: u64,
-    /// The number of calls of `speculation()` that found no free speculation.
-    pub failed_speculations: u64,
-    /// The number of records that found no room in their speculation.
-    pub speculation_drops: u64,
-    /// Faults of ERROR clauses.
-    pub errors_in_error: u64,
-    /// This process and its ancestors. They are read when they are first needed.
-    ancestors: Vec<u32>,
-}
-
-impl TracerState {
-    /// The state of a tracer. `only`: the only processor that is traced.
-    pub fn on(only: Option<u32>) -> TracerState {
-        TracerState {
-            only,
-            ..TracerState::default()
-        }
-    }
-
-    /// `cpu` in a clause of the tracer's own.
-    pub fn processor(&self) -> u32 {
-        let told = self.processor.or(self.only);
-        told.unwrap_or_else(|| rustix::thread::sched_getcpu() as u32)
-    }
 }
 
 /// One firing.
@@ -118,6 +71,8 @@ pub struct TracerWorld<'a> {
     pub timestamp: u64,
     /// The thread for which the clause fires, if there is one.
     pub thread: Option<SampledThread<'a>>,
+    /// The names of that thread's code, where the process has no session.
+    pub elsewhere: Option<&'a dyn Elsewhere>,
 }
 
 impl TracerWorld<'_> {
@@ -185,6 +140,16 @@ impl TracerWorld<'_> {
         }
     }
 
+    /// The addresses of a thread's frames.
+    fn addresses<'t>(&'t self, thread: SampledThread<'t>) -> &'t [u64] {
+        self.elsewhere.map_or(thread.frames, Elsewhere::addresses)
+    }
+
+    /// The memory of the process that the clause fires for.
+    fn process_memory(&self) -> Option<&Memory> {
+        self.elsewhere.map_or(self.target, Elsewhere::memory)
+    }
+
     fn value_bytes(&self, value_type: &Type) -> u64 {
         u64::from(nanoprobe_lang::layout::value_bytes(value_type, self.limits))
     }
@@ -209,6 +174,21 @@ impl TracerWorld<'_> {
             self.state.aggregated_bytes = taken;
         }
         fits
+    }
+
+    /// The key, in which numbers stand for the addresses of a process without a session.
+    fn named<'k>(&self, aggregation: AggregationId, key: &'k [u8]) -> Cow<'k, [u8]> {
+        let found = self.program.aggregations.get(aggregation.0 as usize);
+        let (Some(elsewhere), Some(found)) = (self.elsewhere, found) else {
+            return Cow::Borrowed(key);
+        };
+        let mut key = Cow::Borrowed(key);
+        for (offset, kind) in symbols_in(&found.keys, &key) {
+            if let Some(word) = key.to_mut().get_mut(offset..).and_then(<[u8]>::first_chunk_mut::<8>) {
+                *word = elsewhere.symbol(u64::from_le_bytes(*word), kind).to_le_bytes();
+            }
+        }
+        key
     }
 
     fn element_bytes(&self, value_type: &Type) -> u64 {
@@ -253,9 +233,10 @@ impl World for TracerWorld<'_> {
                     let ago = clock::monotonic_ns().saturating_sub(self.timestamp);
                     return number(clock::wall_ns().saturating_sub(ago) as i64);
                 }
-                Builtin::UserCaller => return number(thread.caller() as i64),
+                Builtin::UserCaller => return number(self.addresses(thread).get(1).copied().unwrap_or(0) as i64),
                 Builtin::UserStackDepth => {
-                    return number(thread.frames.len().min(self.limits.maxframes as usize) as i64);
+                    let depth = self.addresses(thread).len();
+                    return number(depth.min(self.limits.maxframes as usize) as i64);
                 }
                 // A sample has no thread pointer, by which errno and the goroutine would be found.
                 Builtin::Errno | Builtin::Goroutine => return Err(Fault::new(FaultKind::Illegal)),
@@ -381,7 +362,7 @@ impl World for TracerWorld<'_> {
     }
 
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Fault> {
-        let target = self.target.ok_or(Fault::bad_address(address))?;
+        let target = self.process_memory().ok_or(Fault::bad_address(address))?;
         target
             .read(TargetAddress(address), bytes)
             .map_err(|_| Fault::bad_address(address))
@@ -392,7 +373,7 @@ impl World for TracerWorld<'_> {
     }
 
     fn read_string(&mut self, address: u64, limit: usize) -> Result<Vec<u8>, Fault> {
-        let target = self.target.ok_or(Fault::bad_address(address))?;
+        let target = self.process_memory().ok_or(Fault::bad_address(address))?;
         let mut bytes = vec![0; limit];
         let read = target
             .read_some(TargetAddress(address), &mut bytes)
@@ -482,11 +463,16 @@ impl World for TracerWorld<'_> {
     }
 
     fn stack(&mut self, frames: u32) -> Vec<u64> {
+        if let Some(elsewhere) = self.elsewhere {
+            let known = elsewhere.frames();
+            return known.get(..frames as usize).unwrap_or(known).to_vec();
+        }
         let known = self.thread.map_or(&[][..], |thread| thread.frames);
         known.get(..frames as usize).unwrap_or(known).to_vec()
     }
 
     fn aggregate(&mut self, aggregation: AggregationId, key: &[u8], value: i64, weight: i64) {
+        let key = &*self.named(aggregation, key);
         if !self.has_room(aggregation, key) {
             self.state.aggregation_drops += 1;
             return;

@@ -9,6 +9,7 @@
 //! | `names`, `probes` | what the descriptions match in the modules ([`nanoprobe_text::modules`]) |
 //! | `perf_map`, `made_code` | code that the target makes at run time: with names, and without |
 //! | `statics`, `semaphores` | static probes, their operands, and the words that say that they are enabled |
+//! | `foreign` | names of code in processes that have no session, for samples of the whole system |
 //! | `kept_files` | what is known of files, for the other processes of a run |
 //! | `debug`, `types`, `inlined` | what debug information says: types, lines, inlined copies |
 //! | `enable` | clauses at probes, their handlers |
@@ -36,6 +37,7 @@ mod drain;
 mod enable;
 mod error;
 mod followed;
+mod foreign;
 mod function_arguments;
 mod goroutines;
 mod heartbeat;
@@ -71,6 +73,7 @@ mod stack;
 mod statics;
 mod thread_key;
 mod threads;
+mod tracer_state;
 mod types;
 mod unwinding;
 

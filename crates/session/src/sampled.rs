@@ -41,11 +41,6 @@ impl SampledThread<'_> {
             }
         }
     }
-
-    /// `ucaller`: the address in the caller; 0: there is no caller.
-    pub fn caller(&self) -> u64 {
-        self.frames.get(1).copied().unwrap_or(0)
-    }
 }
 
 /// `arg0` and `arg1` of a profile probe: the program counter in the kernel and in the program. The counter of the side
@@ -113,7 +108,6 @@ mod tests {
         }
         assert_eq!(thread.register(26), None, "the thread pointer is in no sample");
         assert_eq!((thread.register(-1), thread.register(28)), (None, None));
-        assert_eq!(thread.caller(), 8);
     }
 
     #[test]

@@ -17,14 +17,17 @@
 //! | [`Tracing`] | what comes out of the arena, and the clauses that fire in the tracer. From `begin` on. |
 //! | `presence` | the things in the target, and the work that keeps them up to date. While attached. |
 //! | `timers` | `tick-...` and `profile-...`. While attached. |
+//! | `elsewhere` | the processes that samples of the whole system show. Without a process. |
 
 mod attached;
 mod compiled;
+mod elsewhere;
 mod ended;
 mod known;
 mod output;
 mod prepared;
 mod presence;
+mod rows;
 mod timer;
 mod timers;
 mod tracing;

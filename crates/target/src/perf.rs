@@ -38,11 +38,20 @@ struct PerfEvent {
 const SOFTWARE: u32 = 1;
 const CPU_CLOCK: u64 = 0;
 const TASK_CLOCK: u64 = 1;
+const CONTEXT_SWITCHES: u64 = 3;
+const DUMMY: u64 = 9;
 const INHERIT: u64 = 1 << 1;
 /// exclude_kernel and exclude_hv: without these bits, ordinary users may not open any event.
 const USER_ONLY: u64 = 1 << 5 | 1 << 6;
 /// `task`: the kernel writes a record for each thread that is created, and for each thread that ends.
 const TASKS: u64 = 1 << 13;
+/// `comm` and `comm_exec`: the kernel writes a record for each new name of a thread, and says whether the thread has
+/// executed a program.
+const NAMES: u64 = 1 << 9 | 1 << 24;
+/// `sample_id_all`: records other than samples end with the thread, the time and the processor, too.
+const STAMPED: u64 = 1 << 18;
+/// `context_switch`: the kernel writes a record for each switch of the thread.
+const SWITCHES: u64 = 1 << 26;
 const USE_CLOCK: u64 = 1 << 25;
 /// Threads inherit the event, and forked processes do not (since Linux 5.13).
 const INHERIT_THREAD: u64 = 1 << 35;
@@ -104,7 +113,12 @@ pub(crate) struct Sampling {
     pub threads_only: bool,
     /// Whether each sample makes the descriptor readable. The kernel then works a little more for a sample.
     pub wakes: bool,
+    /// Whether the kernel also writes the new names of threads.
+    pub names: bool,
 }
+
+/// In place of a thread: all threads that run on the processor. This needs a privilege.
+pub(crate) const EVERY_THREAD: ThreadId = -1;
 
 /// Samples a thread, and the threads that it creates, while they run on this processor. Times are of
 /// CLOCK_MONOTONIC.
@@ -112,17 +126,62 @@ pub(crate) fn sampling(tid: ThreadId, processor: u32, sampling: Sampling) -> Res
     let with_stack = if sampling.stack_bytes > 0 { USER_STACK } else { 0 };
     let user_only = if sampling.kernel { 0 } else { USER_ONLY };
     let threads_only = if sampling.threads_only { INHERIT_THREAD } else { 0 };
+    let names = if sampling.names { NAMES | STAMPED } else { 0 };
+    let inherit = if tid == EVERY_THREAD { 0 } else { INHERIT };
     let event = PerfEvent {
         kind: SOFTWARE,
         size: size_of::<PerfEvent>() as u32,
         config: CPU_CLOCK,
         sample_period: sampling.period_ns,
         sample_type: SAMPLE_TYPE | with_stack,
-        flags: INHERIT | TASKS | USE_CLOCK | user_only | threads_only,
+        flags: inherit | TASKS | USE_CLOCK | user_only | threads_only | names,
         user_registers: REGISTERS,
         user_stack_bytes: sampling.stack_bytes,
         // 0: when half of the ring is full.
         wakeup_events: sampling.wakes.into(),
+        clock: libc::CLOCK_MONOTONIC,
+        ..PerfEvent::default()
+    };
+    let processor = i32::try_from(processor).map_err(|_| Errno::EINVAL)?;
+    open(&event, tid, processor)
+}
+
+/// How a thread's switches are watched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Switching {
+    /// The number of bytes of the stack in the sample of a switch; 0: there are no such samples, which need a
+    /// privilege.
+    pub stack_bytes: u32,
+    /// Whether to leave out forked processes.
+    pub threads_only: bool,
+}
+
+/// Watches the switches of a thread, and of the threads that it creates, on this processor: by records, or by samples
+/// of the thread when it leaves the processor. Times are of CLOCK_MONOTONIC.
+pub(crate) fn switching(
+    tid: ThreadId,
+    processor: u32,
+    switching: Switching,
+    is_sampled: bool,
+) -> Result<OwnedFd, Errno> {
+    let threads_only = if switching.threads_only { INHERIT_THREAD } else { 0 };
+    let event = PerfEvent {
+        kind: SOFTWARE,
+        size: size_of::<PerfEvent>() as u32,
+        config: if is_sampled { CONTEXT_SWITCHES } else { DUMMY },
+        sample_period: is_sampled.into(),
+        // All records of a ring have the same fields.
+        sample_type: SAMPLE_TYPE | if switching.stack_bytes > 0 { USER_STACK } else { 0 },
+        flags: INHERIT
+            | USE_CLOCK
+            | threads_only
+            | if is_sampled {
+                0
+            } else {
+                SWITCHES | TASKS | STAMPED | USER_ONLY
+            },
+        user_registers: REGISTERS,
+        user_stack_bytes: switching.stack_bytes,
         clock: libc::CLOCK_MONOTONIC,
         ..PerfEvent::default()
     };
@@ -158,6 +217,9 @@ pub(crate) struct Ring {
     ring_bytes: usize,
     event: Arc<OwnedFd>,
 }
+
+// SAFETY: the mapping and the descriptor belong to the value alone, and neither belongs to a thread.
+unsafe impl Send for Ring {}
 
 const WRITTEN: usize = 1024;
 const READ: usize = 1032;

@@ -26,9 +26,13 @@
 //! The time in the kernel is sampled only if the tracer may see it (perf_event_paranoid of 1 at most, or
 //! CAP_PERFMON).
 
+pub(crate) mod events;
 pub(crate) mod opening;
+mod own;
 mod pace;
 mod record;
+pub(crate) mod switching;
+pub(crate) mod system;
 mod thinning;
 
 use std::collections::HashMap;

@@ -151,24 +151,6 @@ pub fn unplaced(refused: &Refused) -> Unplaced {
     }
 }
 
-/// Why a session without a process is refused: one of its probes samples threads. `None` if no probe samples threads.
-pub fn unsampled(known: &Known) -> Option<String> {
-    if known.process().is_some() {
-        return None;
-    }
-    let clauses = known.program().clauses.iter();
-    let mut descriptions = clauses.flat_map(|clause| &clause.probes);
-    let sampled = descriptions.find(|description| {
-        description.name.starts_with("profile-") && matches!(description.provider.as_str(), "" | "profile")
-    })?;
-    let name = &sampled.name;
-    let tick = name.replacen("profile", "tick", 1);
-    Some(format!(
-        "{name} samples the threads of a process, and there is none: give one by -p PID or -c COMMAND ({tick} fires without \
-         any; the whole system cannot be sampled yet)"
-    ))
-}
-
 /// The part of an inline program that dtrace shows: up to its first brace or predicate.
 fn head(text: &str) -> String {
     let end = text.find(['{', '/']).unwrap_or(text.len());

@@ -29,6 +29,7 @@ use crate::acquire::Role;
 use crate::calls::Calls;
 use crate::enable::{Enabling, Enablings};
 use crate::error::SessionError;
+use crate::foreign::Foreign;
 use crate::identity;
 use crate::interpreted::Interpreted;
 use crate::made_code::MadeCode;
@@ -54,6 +55,8 @@ pub struct Known {
     pub(super) perf_map: RefCell<PerfMap>,
     pub(super) interpreted: RefCell<Interpreted>,
     pub(super) made_code: RefCell<MadeCode>,
+    /// The names of code in processes that have no session.
+    pub(super) foreign: Rc<RefCell<Foreign>>,
     pub(super) choices: Choices,
     pub(super) probes: ProbeList,
     pub(super) overloads: RefCell<Overloads>,
@@ -111,6 +114,7 @@ impl Known {
             perf_map: RefCell::new(perf_map),
             interpreted: RefCell::default(),
             made_code: RefCell::default(),
+            foreign: Rc::default(),
             choices: Choices::new(),
             probes: ProbeList::new(compiled.options.printing.demangle),
             overloads: RefCell::default(),

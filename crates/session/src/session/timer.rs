@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nanoprobe_target::Sampler;
+use nanoprobe_target::{Sampler, SystemSampler};
 
 /// A probe that fires at intervals.
 pub(super) struct Timer {
@@ -13,6 +13,10 @@ pub(super) struct Timer {
     pub(super) firings: usize,
     /// The sampler of a `profile` probe, if the target can be sampled.
     pub(super) sampler: Option<Sampler>,
+    /// The sampler of a `profile` probe without a target.
+    pub(super) system: Option<SystemSampler>,
+    /// When to look for new processes.
+    pub(super) look_at: Instant,
     /// When the sampler was last read.
     pub(super) read: Instant,
     /// The stacks of the samples that were read, in their order.
@@ -28,6 +32,8 @@ impl Timer {
     /// When the timer next needs work.
     pub(super) fn due(&self) -> Instant {
         match self.sampler {
+            // It fires for each sample, and at no other time.
+            _ if self.system.is_some() => self.read + Sampler::READ_PERIOD,
             Some(_) if self.is_interpreted => self.next.min(self.read + SOON),
             Some(_) => self.next.min(self.read + Sampler::READ_PERIOD),
             None => self.next,

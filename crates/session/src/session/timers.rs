@@ -2,28 +2,29 @@
 //!
 //! A `tick` fires once each time. A `profile` fires once for each processor. Where a thread of the target was on
 //! the processor it fires for a sample of that thread ([`nanoprobe_target::Sampler`]), and for the other processors
-//! it fires in the tracer.
+//! it fires in the tracer. Without a target it fires for samples of all processes (`system`).
 
-use std::collections::HashMap;
+mod system;
+
 use std::time::{Duration, Instant};
 
-use nanoprobe_arena::layout::UnwindRow;
 use nanoprobe_lang::options::IntervalKind;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_runtimes::{CachedMemory, Cursor};
-use nanoprobe_target::{Exit, Process, Sample, Sampler, UserState};
-use nanoprobe_text::modules::Modules;
+use nanoprobe_target::{Exit, Process, Sample, Sampler};
 
+use super::elsewhere::Processes;
+use super::rows::Rows;
 use super::timer::{Timer, due};
 use crate::acquire::Role;
 use crate::error::SessionError;
 use crate::interpreted::{Sources, TargetMemory};
 use crate::probes::{Place, ProbeIndex};
+use crate::sampled;
 use crate::sampled::SampledThread;
 use crate::session::known::Known;
 use crate::session::tracing::Tracing;
-use crate::stack::{FrameRule, Made, NativeFrame};
-use crate::{sampled, stack};
+use crate::stack::Made;
 
 /// How often to look for code that samples have shown and that no module has.
 const CODE_PERIOD: Duration = Duration::from_millis(100);
@@ -59,7 +60,9 @@ pub(super) struct Timers {
     /// A descriptor of samples is at its end.
     cannot_wake: bool,
     /// How to walk through each module's frames.
-    rows: HashMap<usize, Vec<UnwindRow>>,
+    rows: Rows,
+    /// The processes of samples, where there is no target.
+    elsewhere: Processes,
 }
 
 impl Default for Timers {
@@ -69,7 +72,8 @@ impl Default for Timers {
             executed_another: false,
             code_looked_for: Instant::now(),
             cannot_wake: false,
-            rows: HashMap::new(),
+            rows: Rows::default(),
+            elsewhere: Processes::default(),
         }
     }
 }
@@ -116,6 +120,8 @@ impl Timers {
                     false => 1,
                 },
                 sampler: None,
+                system: None,
+                look_at: now,
                 read: now,
                 stacks: Vec::new(),
                 is_interpreted: false,
@@ -137,6 +143,9 @@ impl Timers {
     fn start_sampling(&mut self, tracing: &mut Tracing) {
         let known = &tracing.known;
         let Some(process) = known.process().cloned() else {
+            if known.role == Role::First {
+                self.start_system(tracing);
+            }
             return;
         };
         for timer in &mut self.list {
@@ -148,7 +157,7 @@ impl Timers {
             if walks {
                 // Read before the first sample comes, since this takes a while.
                 for module in 0..known.modules.list().len() {
-                    rows_of(&mut self.rows, &known.modules, module);
+                    self.rows.of(&known.modules, module);
                 }
             }
             let period_ns = u64::try_from(timer.period.as_nanos()).unwrap_or(u64::MAX);
@@ -217,6 +226,11 @@ impl Timers {
             let Some(timer) = self.list.get_mut(index).filter(|timer| timer.due() <= now) else {
                 continue;
             };
+            if timer.system.is_some() {
+                timer.read = now;
+                self.fire_system(tracing, index)?;
+                continue;
+            }
             if let Some(sampler) = timer.sampler.as_mut() {
                 sampler.read();
                 timer.read = now;
@@ -256,6 +270,7 @@ impl Timers {
     /// Fires for the samples up to the end.
     pub(super) fn end(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
         for index in 0..self.list.len() {
+            self.fire_system(tracing, index)?;
             self.fire_samples(tracing, index)?;
         }
         self.list.clear();
@@ -328,7 +343,7 @@ impl Timers {
                 continue;
             };
             let (Some(target), Some(memory), true) = (memory, &cached, timer.is_interpreted) else {
-                let native = native_frames(&mut self.rows, &known.modules, user, |_| Made::ByNone);
+                let native = self.rows.frames(&known.modules, user, |_| Made::ByNone);
                 stacks.push(native.iter().map(|frame| frame.pc).collect());
                 continue;
             };
@@ -341,7 +356,7 @@ impl Timers {
             };
             let reading = interpreted.read_thread(target, own_number(known, sample));
             let of_code = |cursor: &Cursor| interpreted.caller_in_code(&sources, cursor);
-            let native = native_frames(&mut self.rows, &known.modules, user, of_code);
+            let native = self.rows.frames(&known.modules, user, of_code);
             stacks.push(interpreted.frames_of_sample(&sources, &native, reading.as_ref()));
         }
         timer.stacks.extend(stacks);
@@ -364,28 +379,6 @@ fn shows_new_code(known: &Known, samples: &[Sample]) -> bool {
     samples.iter().any(is_unknown)
 }
 
-fn native_frames(
-    rows: &mut HashMap<usize, Vec<UnwindRow>>,
-    modules: &Modules,
-    user: &UserState,
-    made: impl FnMut(&Cursor) -> Made,
-) -> Vec<NativeFrame> {
-    let known = |pc: u64| {
-        let Some((index, module)) = modules.find(TargetAddress(pc)) else {
-            return FrameRule::Nothing;
-        };
-        let base = module.bias().to_target(module.unwind_base()).0;
-        let rows = rows_of(rows, modules, index);
-        let Some(relative) = pc.checked_sub(base) else {
-            return FrameRule::Nothing;
-        };
-        let behind = rows.partition_point(|row| u64::from(row.pc) <= relative);
-        let row = behind.checked_sub(1).and_then(|index| rows.get(index));
-        row.map_or(FrameRule::Nothing, |row| FrameRule::Row(*row))
-    };
-    stack::walk(user, known, made)
-}
-
 fn looks_for_runtimes(tracing: &Tracing, process: &Process) -> bool {
     let mut interpreted = tracing.known.interpreted.borrow_mut();
     interpreted.looks_for_runtimes(&tracing.known.modules, (tracing.shared_arena(), process.memory()))
@@ -406,14 +399,6 @@ fn walks_stack(known: &Known, enabling: usize) -> bool {
     clause.is_some_and(nanoprobe_lang::program::Clause::walks_stack)
 }
 
-/// The rows of a module, compiled when they are first needed.
-fn rows_of<'r>(rows: &'r mut HashMap<usize, Vec<UnwindRow>>, modules: &Modules, index: usize) -> &'r [UnwindRow] {
-    rows.entry(index).or_insert_with(|| {
-        let module = modules.list().get(index);
-        module.map(nanoprobe_symbols::unwind_rows).unwrap_or_default()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -431,6 +416,8 @@ mod tests {
             next: started + period,
             firings: 1,
             sampler: None,
+            system: None,
+            look_at: started,
             read: started,
             stacks: Vec::new(),
             is_interpreted: false,

@@ -19,7 +19,7 @@ use crate::arena_memory::ArenaMemory;
 use crate::attachment::Attachment;
 use crate::drain::{self, Consumer};
 use crate::error::SessionError;
-use crate::interpreter_world::TracerState;
+use crate::tracer_state::TracerState;
 
 /// See the module's description.
 pub struct Tracing {

@@ -52,6 +52,7 @@ impl Process {
             kernel: true,
             threads_only: true,
             wakes,
+            names: false,
         };
         let mut is_raised = false;
         let mut sizes = RING_PAGES.into_iter();
@@ -94,7 +95,7 @@ impl Process {
 
 /// Opens the events of all threads, and opens them again if new threads have appeared meanwhile. True if no thread
 /// appeared during the last attempt.
-fn until_none_appears<T, E>(
+pub(super) fn until_none_appears<T, E>(
     threads: &mut dyn FnMut() -> Vec<ThreadId>,
     open: &mut dyn FnMut(&[ThreadId]) -> Result<T, E>,
 ) -> Result<(T, bool), E> {
@@ -169,7 +170,7 @@ impl Sampler {
 }
 
 /// The bytes of the stack in a sample: the more samples, the fewer bytes.
-fn stack_bytes(period_ns: u64, pages: usize) -> u32 {
+pub(super) fn stack_bytes(period_ns: u64, pages: usize) -> u32 {
     let samples = (RING_NS / period_ns.max(1)).max(1);
     let bytes = (pages as u64 * 4096 / samples).clamp(*STACK_BYTES.start(), *STACK_BYTES.end());
     // The kernel requires a multiple of 8.
@@ -177,7 +178,7 @@ fn stack_bytes(period_ns: u64, pages: usize) -> u32 {
 }
 
 /// The processors that are online.
-fn processors() -> Vec<u32> {
+pub(super) fn processors() -> Vec<u32> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let listed = list_of(&text);
     if !listed.is_empty() {
@@ -202,7 +203,7 @@ fn list_of(text: &str) -> Vec<u32> {
 }
 
 /// Raises the tracer's limit of open files as far as allowed: sampling needs many descriptors.
-fn raise_limit() {
+pub(super) fn raise_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

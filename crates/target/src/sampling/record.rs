@@ -12,10 +12,10 @@
 
 use crate::{ProcessId, ThreadId};
 
-const LOST: u32 = 2;
-const FORK: u32 = 7;
-const SAMPLE: u32 = 9;
-const HEADER_BYTES: usize = 8;
+pub(super) const LOST: u32 = 2;
+pub(super) const FORK: u32 = 7;
+pub(super) const SAMPLE: u32 = 9;
+pub(super) const HEADER_BYTES: usize = 8;
 
 /// The state of a thread when it was sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ fn created(body: &[u8]) -> Option<(ThreadId, ThreadId)> {
     (process == of_creator).then_some((creator as ThreadId, thread as ThreadId))
 }
 
-fn sample(body: &[u8], with_stack: bool) -> Option<(u64, Sample)> {
+pub(super) fn sample(body: &[u8], with_stack: bool) -> Option<(u64, Sample)> {
     let mut words = Words(body);
     let executed = words.word()?;
     let (process, thread) = words.halves()?;
@@ -141,21 +141,21 @@ fn sample(body: &[u8], with_stack: bool) -> Option<(u64, Sample)> {
 }
 
 /// Little-endian words, one after the other.
-struct Words<'a>(&'a [u8]);
+pub(super) struct Words<'a>(pub &'a [u8]);
 
 impl<'a> Words<'a> {
-    fn word(&mut self) -> Option<u64> {
+    pub fn word(&mut self) -> Option<u64> {
         let (word, rest) = self.0.split_first_chunk::<8>()?;
         self.0 = rest;
         Some(u64::from_le_bytes(*word))
     }
 
-    fn halves(&mut self) -> Option<(u32, u32)> {
+    pub fn halves(&mut self) -> Option<(u32, u32)> {
         let word = self.word()?;
         Some((word as u32, (word >> 32) as u32))
     }
 
-    fn skip(&self, bytes: usize) -> Option<Words<'a>> {
+    pub fn skip(&self, bytes: usize) -> Option<Words<'a>> {
         Some(Words(self.0.get(bytes..)?))
     }
 }

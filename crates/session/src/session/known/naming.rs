@@ -55,6 +55,9 @@ impl Overloads {
 impl Known {
     /// The name of an address of the target.
     pub fn symbolize(&self, address: u64) -> String {
+        if let Some(name) = self.foreign.borrow().text(address) {
+            return name.to_owned();
+        }
         if let Some(name) = self.interpreted.borrow().name(address) {
             return name;
         }
@@ -71,6 +74,9 @@ impl Known {
 
     /// The name of a frame's function, without the place in it, where the frame is one of interpreted code.
     pub fn interpreted_function(&self, frame: u64) -> Option<String> {
+        if let Some(function) = self.foreign.borrow().function(frame) {
+            return Some(function.to_owned());
+        }
         self.interpreted.borrow().function(frame)
     }
 
@@ -79,7 +85,7 @@ impl Known {
         let is_named = || {
             self.modules.find(TargetAddress(address)).is_some() || self.perf_map.borrow_mut().find(address).is_some()
         };
-        if Frame::of(address).is_some() || is_named() {
+        if Frame::of(address).is_some() || !self.is_address(address) || is_named() {
             return false;
         }
         let mut made = self.made_code.borrow_mut();
@@ -109,6 +115,9 @@ impl Known {
 
     /// An address of the target as a file and an offset in it: the form in which the option `noresolve` shows a frame.
     pub fn place_in_mapping(&self, address: u64) -> String {
+        if let Some(name) = self.foreign.borrow().text(address) {
+            return name.to_owned();
+        }
         if let Some(name) = self.interpreted.borrow().name(address) {
             return name;
         }
@@ -192,8 +201,16 @@ impl Known {
         Cow::Borrowed(function.names().find(is_it).unwrap_or(&function.name))
     }
 
+    /// Whether this is an address of the target, and not a number that stands for a name of another process.
+    pub fn is_address(&self, address: u64) -> bool {
+        self.foreign.borrow().text(address).is_none()
+    }
+
     /// The start of the function or module around an address of the target; the address itself where none is known.
     pub fn start_of(&self, address: u64, kind: SymbolKind) -> u64 {
+        if !self.is_address(address) {
+            return address;
+        }
         let address = TargetAddress(address);
         if self.modules.find(address).is_none() {
             let mut made = self.perf_map.borrow_mut();

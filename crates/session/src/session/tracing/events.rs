@@ -12,7 +12,9 @@ use crate::interpreter_world::TracerWorld;
 use crate::layout::SPECULATIONS_OFFSET;
 use crate::probes::Place;
 use crate::sampled::SampledThread;
+use crate::session::elsewhere::Sighted;
 use crate::session::output::Output;
+use crate::tracer_state::Elsewhere;
 use crate::{clock, drain};
 
 impl Tracing {
@@ -143,6 +145,17 @@ impl Tracing {
         arguments: [i64; 10],
         thread: Option<SampledThread<'_>>,
     ) -> Result<(), SessionError> {
+        self.fire_for(index, arguments, thread, None)
+    }
+
+    /// As `fire`. `foreign`: the thread is one of a process that has no session.
+    pub(in crate::session) fn fire_for(
+        &mut self,
+        index: usize,
+        arguments: [i64; 10],
+        thread: Option<SampledThread<'_>>,
+        foreign: Option<&Sighted<'_>>,
+    ) -> Result<(), SessionError> {
         let known = &self.known;
         let compiled = &known.compiled;
         let Some(enabling) = known.enablings.list().get(index) else {
@@ -177,6 +190,7 @@ impl Tracing {
             arguments,
             timestamp: thread.map_or_else(clock::monotonic_ns, |thread| thread.sample.time_ns),
             thread,
+            elsewhere: foreign.map(|foreign| foreign as &dyn Elsewhere),
         };
         match run_clause(clause, &compiled.program, compiled.limits, &mut world) {
             Ok(outcome) => {
