@@ -131,6 +131,8 @@ pub struct DerivedProbe {
     pub written: ProbeDescription,
     /// Whether the clause only keeps what the clauses on derived probes need. Nothing of it is shown.
     pub is_hidden: bool,
+    /// Whether it fires only in programs that a traced process has executed.
+    pub only_executed: bool,
 }
 
 impl Clause {

@@ -99,7 +99,7 @@ fn a_refusal_says_what_to_write() {
     for (clause, word) in [
         ("pid$target:a.out:nosuch*:entry", "no function there has such a name"),
         ("pid$target::nosuchfunction:entry", "no function there has such a name"),
-        ("plockstat$target:::mutex-block", "pthread_mutex_lock"),
+        ("plockstat$target:::mutex-spin", "mutex-acquire"),
         ("nosuch$target:::request-start", "static probes"),
         ("pid$target:malloc", "all four"),
         ("pid:libc:malloc:entry", "write pid$target"),

@@ -19,9 +19,11 @@
 //! | on other probes, assigns only `this->` variables | a place, and what these variables mean below it |
 //! | on derived probes | the probe at each place above it: `probename` is the name of the place's probe |
 //! | on derived probes, with `this->at = "..."` | the probe at these places only |
-//! | any other | is added to the program, if it uses any probe of the provider |
+//! | any other | is added to the program, if a probe needs it: before the program's clauses, or after them if it stands
+//! after the probes |
 //!
-//! `self->` variables of a built-in text have names that no program can write. A program that uses no derived probe
+//! `this->executed` means: only in programs that a traced process has executed (`-x follow=exec`). The variables of a
+//! built-in text have names that no program can write. A program that uses no derived probe
 //! does not read these texts.
 
 mod rewrite;
@@ -49,12 +51,48 @@ struct Built {
     is_of_process: bool,
 }
 
-const BUILT: &[Built] = &[Built {
-    name: "io",
-    text: include_str!("io.d"),
-    probes: &["start", "done", "wait-start", "wait-done"],
-    is_of_process: false,
-}];
+const BUILT: &[Built] = &[
+    Built {
+        name: "io",
+        text: include_str!("io.d"),
+        probes: &["start", "done", "wait-start", "wait-done"],
+        is_of_process: false,
+    },
+    Built {
+        name: "proc",
+        text: include_str!("proc.d"),
+        probes: &[
+            "create",
+            "exec",
+            "exec-failure",
+            "exec-success",
+            "exit",
+            "lwp-create",
+            "lwp-exit",
+            "signal-send",
+            "signal-clear",
+        ],
+        is_of_process: false,
+    },
+    Built {
+        name: "plockstat",
+        text: include_str!("plockstat.d"),
+        probes: &[
+            "mutex-acquire",
+            "mutex-release",
+            "mutex-error",
+            "mutex-block",
+            "rw-acquire",
+            "rw-release",
+            "rw-error",
+            "rw-block",
+            "futex-wait",
+            "futex-waited",
+            "futex-wake",
+        ],
+        is_of_process: true,
+    },
+];
 
 /// The names of the probes of the derived provider that a description names.
 #[must_use]
@@ -89,25 +127,30 @@ pub(crate) fn expand(items: Vec<Item>, is_library: &dyn Fn(u32) -> bool) -> Resu
     if used.is_empty() {
         return Ok(items);
     }
-    let mut providers: Vec<(usize, u32, Provider)> = Vec::new();
     let mut expanded = Vec::new();
+    let mut providers: Vec<(usize, u32, Provider)> = Vec::new();
     for (index, process) in used {
         let Some(built) = BUILT.get(index) else { continue };
         let (provider, declarations) = text::read(built.name, built.text, process)?;
         if !providers.iter().any(|(known, ..)| *known == index) {
             expanded.extend(declarations);
         }
-        expanded.extend(provider.hidden.iter().cloned().map(Item::Clause));
         providers.push((index, process, provider));
     }
+    let mut program = Vec::new();
+    let mut keeping = vec![false; providers.len()];
     for item in items {
         match item {
             Item::Clause(clause) if !is_library(clause.span.source) => {
-                expanded.extend(clauses(clause, &providers).into_iter().map(Item::Clause));
+                program.extend(clauses(clause, &providers, &mut keeping).into_iter().map(Item::Clause));
             }
-            other => expanded.push(other),
+            other => program.push(other),
         }
     }
+    let kept = || providers.iter().zip(&keeping).filter(|(_, keeps)| **keeps);
+    expanded.extend(kept().flat_map(|((.., provider), _)| provider.before.iter().cloned().map(Item::Clause)));
+    expanded.extend(program);
+    expanded.extend(kept().flat_map(|((.., provider), _)| provider.after.iter().cloned().map(Item::Clause)));
     Ok(expanded)
 }
 
@@ -138,19 +181,21 @@ fn answers(pattern: &str, name: &str) -> bool {
 }
 
 /// The clauses that a clause becomes. Its other descriptions stay together in the first one.
-fn clauses(clause: Clause, providers: &[(usize, u32, Provider)]) -> Vec<Clause> {
+/// `keeping`: for each provider, whether any of them needs what its hidden clauses keep.
+fn clauses(clause: Clause, providers: &[(usize, u32, Provider)], keeping: &mut [bool]) -> Vec<Clause> {
     let mut derived = Vec::new();
     let mut others = Vec::new();
     for description in &clause.probes {
         let before = derived.len();
         let mut is_provider = false;
-        for (index, process, provider) in providers {
+        for ((index, process, provider), keeps) in providers.iter().zip(keeping.iter_mut()) {
             let Some(built) = BUILT.get(*index) else { continue };
             if process_of(built, description) != Some(*process) {
                 continue;
             }
             is_provider |= glob::is_literal(&description.provider);
             let found = provider.places.iter().filter(|place| means(description, place));
+            let found = found.inspect(|place| *keeps |= place.uses_kept);
             derived.extend(found.map(|place| at(&clause, description, place, named(built, *process))));
         }
         // A description that matches none of the provider's probes is refused as one of an unknown provider.
@@ -171,27 +216,40 @@ fn clauses(clause: Clause, providers: &[(usize, u32, Provider)]) -> Vec<Clause> 
 /// Whether a description means a derived probe. The module and the function of a probe that has none of its own are
 /// those of its place, and are compared when it is matched.
 fn means(description: &ProbeDescription, place: &Place) -> bool {
-    let own = place.module.is_none_or(|module| {
-        answers(&description.module, module) && (description.function.is_empty() || description.function == "*")
-    });
-    own && answers(&description.name, &place.name)
+    let is_there = match place.module {
+        Some(module) => {
+            answers(&description.module, module) && (description.function.is_empty() || description.function == "*")
+        }
+        None => place
+            .probes
+            .iter()
+            .any(|probe| answers(&description.function, &probe.function)),
+    };
+    is_there && answers(&description.name, &place.name)
 }
 
 /// A clause at the places of a derived probe.
 fn at(clause: &Clause, written: &ProbeDescription, place: &Place, provider: String) -> Clause {
+    let is_own = place.module.is_some();
     let moved = |description: &ProbeDescription| ProbeDescription {
+        module: match description.module.is_empty() && !is_own {
+            true => written.module.clone(),
+            false => description.module.clone(),
+        },
         span: written.span,
         ..description.clone()
     };
+    let named = |description: &&ProbeDescription| is_own || answers(&written.function, &description.function);
     let probe = DerivedProbe {
         provider,
         place: place.module.map(|module| (module.to_owned(), String::new())),
         name: place.name.clone(),
         written: written.clone(),
         is_hidden: false,
+        only_executed: place.only_executed,
     };
     Clause {
-        probes: place.probes.iter().map(moved).collect(),
+        probes: place.probes.iter().filter(named).map(moved).collect(),
         predicate: both(place.predicate.clone(), clause.predicate.clone()),
         body: clause.body.clone(),
         span: clause.span,

@@ -21,14 +21,20 @@ pub(super) struct Place {
     pub(super) probes: Vec<ProbeDescription>,
     pub(super) predicate: Option<Node>,
     pub(super) arguments: Vec<(DerivedArgument, Node)>,
+    /// Whether it reads a variable of the text.
+    pub(super) uses_kept: bool,
+    /// Whether it fires only in programs that a traced process has executed.
+    pub(super) only_executed: bool,
 }
 
 /// What a built-in text says.
 #[derive(Default)]
 pub(super) struct Provider {
     pub(super) places: Vec<Place>,
-    /// Clauses that keep what the probes need.
-    pub(super) hidden: Vec<Clause>,
+    /// Clauses that keep what the probes need, before those of the program run.
+    pub(super) before: Vec<Clause>,
+    /// Those that run after them.
+    pub(super) after: Vec<Clause>,
 }
 
 /// The module of the probes that follow from system calls, as in DTrace on Linux.
@@ -50,11 +56,21 @@ pub(super) fn read(name: &str, text: &str, process: u32) -> Result<(Provider, Ve
         process,
         provider: Provider::default(),
         groups: Vec::new(),
+        globals: HashSet::new(),
     };
     let mut declarations = Vec::new();
     for item in parsed.items {
         match item {
             Item::Clause(clause) => reader.clause(clause).map_err(|wrong| vec![wrong])?,
+            Item::Declaration(mut declaration) => {
+                for declarator in &mut declaration.declarators {
+                    if declaration.storage.is_none() {
+                        reader.globals.insert(declarator.name.clone());
+                    }
+                    declarator.name = hidden_name(name, &declarator.name);
+                }
+                declarations.push(Item::Declaration(declaration));
+            }
             other => declarations.push(other),
         }
     }
@@ -67,6 +83,8 @@ struct Reader<'t> {
     provider: Provider,
     /// Places with what they define.
     groups: Vec<(Vec<ProbeDescription>, Definitions)>,
+    /// The global variables that the text declares.
+    globals: HashSet<String>,
 }
 
 /// What a clause on derived probes assigns.
@@ -78,6 +96,8 @@ struct Assigned {
     end: String,
     definitions: Definitions,
     arguments: Vec<(DerivedArgument, Node)>,
+    /// `this->executed`
+    only_executed: bool,
 }
 
 impl Reader<'_> {
@@ -94,7 +114,10 @@ impl Reader<'_> {
             }
             None => {
                 let hidden = self.hidden(clause);
-                self.provider.hidden.push(hidden);
+                match self.provider.places.is_empty() {
+                    true => self.provider.before.push(hidden),
+                    false => self.provider.after.push(hidden),
+                }
             }
         }
         Ok(())
@@ -134,6 +157,8 @@ impl Reader<'_> {
                 .map(|(argument, value)| (argument.clone(), self.with(&known, value)))
                 .collect();
             let is_call = probes.iter().all(|probe| probe.provider == "syscall");
+            let values = arguments.iter().map(|(_, value)| value).chain(&clause.predicate);
+            let uses_kept = values.into_iter().any(|value| self.reads_kept(value));
             for derived in &clause.probes {
                 self.provider.places.push(Place {
                     name: derived.name.clone(),
@@ -141,6 +166,8 @@ impl Reader<'_> {
                     probes: probes.clone(),
                     predicate: clause.predicate.as_ref().map(|value| self.with(&known, value)),
                     arguments: arguments.clone(),
+                    uses_kept,
+                    only_executed: assigned.only_executed,
                 });
             }
         }
@@ -170,11 +197,17 @@ impl Reader<'_> {
             name: String::new(),
             written,
             is_hidden: true,
+            only_executed: clause.body.iter().any(says_executed),
         };
         Clause {
             probes: clause.probes.iter().map(|probe| self.placed(probe)).collect(),
             predicate: clause.predicate.as_ref().map(|value| self.with(&Vec::new(), value)),
-            body: clause.body.iter().map(mapped).collect(),
+            body: clause
+                .body
+                .iter()
+                .filter(|one| !says_executed(one))
+                .map(mapped)
+                .collect(),
             span: clause.span,
             derived: Some(Rc::new(DerivedPlaces {
                 probe,
@@ -192,11 +225,37 @@ impl Reader<'_> {
         placed
     }
 
+    /// A global variable of the text, with a name that no program can write.
+    fn global(&self, node: &Node) -> Option<Node> {
+        let NodeKind::Identifier(name) = &node.kind else {
+            return None;
+        };
+        let kind = NodeKind::Identifier(hidden_name(self.name, name));
+        self.globals.contains(name).then(|| Node::new(kind, node.span))
+    }
+
+    /// Whether an expression reads a variable of the text.
+    fn reads_kept(&self, node: &Node) -> bool {
+        let found = std::cell::Cell::new(false);
+        replaced(node, &|part: &Node| {
+            let is_local = matches!(
+                &part.kind,
+                NodeKind::Local {
+                    scope: LocalScope::Thread,
+                    ..
+                }
+            );
+            found.set(found.get() || is_local || self.global(part).is_some());
+            None
+        });
+        found.get()
+    }
+
     /// An expression with what `this->` variables stand for, and with `self->` variables that no program can name.
     fn with(&self, known: &Definitions, node: &Node) -> Node {
         replaced(node, &|part: &Node| {
             let NodeKind::Local { scope, name } = &part.kind else {
-                return None;
+                return self.global(part);
             };
             match scope {
                 LocalScope::Clause => {
@@ -206,13 +265,29 @@ impl Reader<'_> {
                 LocalScope::Thread => {
                     let kind = NodeKind::Local {
                         scope: LocalScope::Thread,
-                        name: format!("%{}_{name}", self.name),
+                        name: hidden_name(self.name, name),
                     };
                     Some(Node::new(kind, part.span))
                 }
             }
         })
     }
+}
+
+/// The name of a variable of a provider's text.
+fn hidden_name(provider: &str, name: &str) -> String {
+    format!("%{provider}_{name}")
+}
+
+/// Whether a statement is `this->executed = 1`.
+fn says_executed(statement: &Statement) -> bool {
+    let Statement::Expression(node) = statement else {
+        return false;
+    };
+    let NodeKind::Assign { left, .. } = &node.kind else {
+        return false;
+    };
+    matches!(&left.kind, NodeKind::Local { scope: LocalScope::Clause, name } if name == "executed")
 }
 
 /// What a clause assigns; `None`: it does something else.
@@ -234,7 +309,14 @@ fn assigned(clause: &Clause) -> Result<Option<Assigned>, Diagnostic> {
             NodeKind::Local {
                 scope: LocalScope::Clause,
                 name,
-            } if name == "at" => all.at = Some(string(right)?),
+            } if name == "at" => {
+                let more = string(right)?;
+                all.at = Some(all.at.take().map_or(more.clone(), |before| format!("{before}, {more}")));
+            }
+            NodeKind::Local {
+                scope: LocalScope::Clause,
+                name,
+            } if name == "executed" => all.only_executed = true,
             NodeKind::Local {
                 scope: LocalScope::Clause,
                 name,

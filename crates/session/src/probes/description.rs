@@ -63,7 +63,7 @@ pub fn hint_for_elsewhere(description: &ProbeDescription) -> Option<&'static str
         .into_iter()
         .find(|field| !field.is_empty())?;
     Some(match first.as_str() {
-        "fbt" | "proc" | "sched" | "sdt" | "lockstat" | "vminfo" | "sysinfo" | "mib" | "ip" | "tcp" | "udp" | "cpc"
+        "fbt" | "sched" | "sdt" | "lockstat" | "vminfo" | "sysinfo" | "mib" | "ip" | "tcp" | "udp" | "cpc"
         | "rawtp" | "vfs" => {
             " (probes of the kernel are not there: user programs are traced; their system calls are syscall::open*:entry, \
              the functions that they call are in their libc, pid$target:libc:open*:entry)"
@@ -72,10 +72,6 @@ pub fn hint_for_elsewhere(description: &ProbeDescription) -> Option<&'static str
             " (that is bpftrace's; D has pid$target:module:function:entry and :return, and provider$target:::name)"
         }
         "interval" => " (that is bpftrace's; D has tick-1s)",
-        _ if first.trim_end_matches(|last: char| last.is_ascii_digit()) == "plockstat" => {
-            " (that provider is not there; the locks of a user program are its libc's, pid$target:libc:pthread_mutex_lock:entry; \
-             nanoprobe tool lockwait shows who waits for them)"
-        }
         _ => return None,
     })
 }

@@ -102,11 +102,10 @@ fn an_offset_that_is_no_instruction_s_is_an_error_with_the_nearest() {
 #[test]
 fn who_asks_for_the_kernel_s_probes_is_told_where_to_look() {
     for (text, word) in [
-        ("proc:::exec-success", "syscall::open*:entry"),
+        ("vminfo:::maj_fault", "syscall::open*:entry"),
         ("fbt:::", "libc"),
         ("uprobe:bash:readline", "bpftrace"),
         ("interval:s:1", "tick-1s"),
-        ("plockstat7:::mutex-block", "pthread_mutex_lock"),
     ] {
         let hint = hint_for_elsewhere(&description(text)).unwrap();
         assert!(hint.contains(word), "{text}: {hint}");

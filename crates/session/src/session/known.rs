@@ -46,6 +46,8 @@ pub struct Known {
     pub(super) compiled: Rc<Compiled>,
     pub(super) process: Option<Process>,
     pub(super) role: Role,
+    /// Whether the process executes a program that a traced process has executed.
+    pub(super) executed: bool,
     pub(super) modules: Modules,
     /// Where shims belong in modules, each by its index, from the time they are found until they are placed.
     shims: BTreeMap<usize, Vec<Replacement>>,
@@ -108,6 +110,7 @@ impl Known {
             },
             process,
             role,
+            executed: false,
             modules: Modules::kept_by(compiled.files.clone()),
             shims: BTreeMap::new(),
             loaded: false,

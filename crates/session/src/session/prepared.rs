@@ -64,6 +64,7 @@ impl Prepared {
             warnings: Vec::new(),
             clock_start,
         };
+        prepared.known.executed = prepared.starting.is_some() && prepared.known.is_member();
         // A provider that does not exist will not appear later while a process is being started.
         prepared.known.match_tracer()?;
         let command = prepared.known.command().map(|command| command.pid());

@@ -209,6 +209,9 @@ impl Known {
             return call_hint(description);
         }
         if let Some(names) = nanoprobe_lang::derived::names_of(&description.provider) {
+            if description.name == "exec-success" {
+                return " (it fires in the programs that the process executes: write -x follow=exec)".to_owned();
+            }
             return format!(" (the names of its probes are {})", names.join(", "));
         }
         if let Some(hint) = hint_for_elsewhere(description) {

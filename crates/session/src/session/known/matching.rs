@@ -170,6 +170,12 @@ impl Known {
             return Ok(());
         }
         let derived = self.derived(clause);
+        if derived
+            .as_ref()
+            .is_some_and(|derived| derived.only_executed && !self.executed)
+        {
+            return Ok(());
+        }
         let matching = |probes: &mut ProbeList| probes.match_calls(description);
         let found = self.probes.matching_for(derived.as_ref(), matching);
         let place = |index: &ProbeIndex| self.probes.get(*index).map(|probe| probe.place.clone());
