@@ -48,6 +48,7 @@ mod histogram;
 mod json;
 mod json_data;
 mod json_lines;
+mod key_addresses;
 mod keys;
 pub mod live;
 mod message;
@@ -74,6 +75,7 @@ pub use event::{Event, ProbeName};
 pub use formats::{FORMATS, Format};
 pub use json::Json;
 pub use json_lines::JsonLines;
+pub use key_addresses::{AddressUse, symbols_in};
 pub use message::{drop_message, error_message};
 pub use order::{Order, sort};
 pub use printer::Printer;
@@ -81,7 +83,7 @@ pub use several::Several;
 pub use sink::{Action, Ended, Loss, Matched, Recorded, Sink, Unplaced, View};
 pub use speculation::{Speculations, Taken, is_speculative};
 pub use stack::{ModulePlace, NAMELESS_CODE, Source, Symbolizer};
-pub use table::{AddressUse, AggregateTable, Epoch, Row, Snapshot, symbols_in};
+pub use table::{AggregateTable, Epoch, Row, Snapshot};
 pub use text::Text;
 
 /// Why a result could not be printed.

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
 use nanoprobe_lang::interpret::{Value, key};
-use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, KeyType, Program, SymbolKind};
+use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, KeyType, Program};
 
 use crate::aggregate::{merge, rank, since, update, value_words};
+use crate::key_addresses::{AddressUse, addresses_in, symbols_in};
 use crate::keys::compare_keys;
 use crate::stack::Symbolizer;
 
@@ -193,59 +194,6 @@ fn is_extreme(program: &Program, id: AggregationId) -> bool {
     matches!(found, Some(AggregatingFunction::Minimum | AggregatingFunction::Maximum))
 }
 
-/// The offsets in a key's bytes of the addresses that are printed as names.
-pub fn symbols_in(types: &[KeyType], bytes: &[u8]) -> Vec<(usize, SymbolKind)> {
-    let mut offset = 0;
-    let mut found = Vec::new();
-    let values = key::read_key(types, bytes).unwrap_or_default();
-    for (key_type, value) in types.iter().zip(values) {
-        if let KeyType::Symbol(kind) = key_type {
-            found.push((offset, *kind));
-        }
-        offset += bytes_of(&value);
-    }
-    found
-}
-
-/// How an address in a key is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AddressUse {
-    /// A frame of a stack: the first one is the thread's position, the others are return addresses.
-    Frame { is_first: bool },
-    /// The argument of `uaddr()`, `usym()` or `umod()`.
-    Symbol(SymbolKind),
-}
-
-/// The offsets in a key's bytes of all addresses.
-fn addresses_in(types: &[KeyType], bytes: &[u8]) -> Vec<(usize, AddressUse)> {
-    let symbols = symbols_in(types, bytes).into_iter();
-    let mut found: Vec<_> = symbols
-        .map(|(offset, kind)| (offset, AddressUse::Symbol(kind)))
-        .collect();
-    let mut offset = 0;
-    for value in key::read_key(types, bytes).unwrap_or_default() {
-        if let Value::Stack(frames) = &value {
-            let frames = frames.iter().take_while(|address| **address != 0).enumerate();
-            // The number of the frames comes first.
-            found.extend(
-                frames.map(|(index, _)| (offset + 8 * (index + 1), AddressUse::Frame { is_first: index == 0 })),
-            );
-        }
-        offset += bytes_of(&value);
-    }
-    found
-}
-
-/// The bytes of an element in a key.
-fn bytes_of(value: &Value) -> usize {
-    match value {
-        Value::String(text) => (text.len() + 1).next_multiple_of(8),
-        Value::Stack(frames) => 8 * (frames.len() + 1),
-        Value::Bytes { bytes, .. } => bytes.len().next_multiple_of(8),
-        Value::Integer(_) => 8,
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     words: Vec<u64>,
@@ -276,6 +224,18 @@ pub struct AggregateTable {
     truncated: BTreeMap<Identity, Entry>,
     has_ended: bool,
     begun: Vec<Epoch>,
+    /// About how many bytes `entries` takes.
+    bytes: u64,
+    /// The most bytes; `None`: any number.
+    bytes_max: Option<u64>,
+    drops: u64,
+}
+
+/// About what an entry takes besides its key and its words: the structures, and the allocator's share.
+const ENTRY_BYTES: u64 = 200;
+
+fn bytes_of_entry((_, key): &Identity, words: &[u64]) -> u64 {
+    ENTRY_BYTES + key.len() as u64 + 8 * words.len() as u64
 }
 
 /// Minima and maxima whose epoch begins again. The owner of their words must reset them
@@ -309,6 +269,19 @@ impl AggregateTable {
         AggregateTable::default()
     }
 
+    /// An empty table that keeps about so many bytes. Values of further keys are dropped, and counted.
+    pub fn with_limit(bytes_max: u64) -> AggregateTable {
+        AggregateTable {
+            bytes_max: Some(bytes_max),
+            ..AggregateTable::default()
+        }
+    }
+
+    /// How many values were dropped because their keys found no room.
+    pub fn drops(&self) -> u64 {
+        self.drops
+    }
+
     /// Adds the values of a snapshot.
     pub fn add(&mut self, program: &Program, snapshot: Snapshot) {
         let (snapshot, parts) = snapshot.apart(program);
@@ -327,9 +300,14 @@ impl AggregateTable {
             let Some(found) = program.aggregations.get(identity.0 as usize) else {
                 continue;
             };
+            let bytes = bytes_of_entry(&identity, &words);
             match self.entries.entry(identity) {
                 btree_map::Entry::Occupied(mut entry) => merge(found.function, &mut entry.get_mut().words, &words),
+                btree_map::Entry::Vacant(_) if self.bytes_max.is_some_and(|most| self.bytes + bytes > most) => {
+                    self.drops += 1;
+                }
                 btree_map::Entry::Vacant(place) => {
+                    self.bytes += bytes;
                     place.insert(Entry {
                         words,
                         parts: BTreeMap::new(),
@@ -441,6 +419,10 @@ impl AggregateTable {
         }
         for (_, _, identity) in order.iter().skip(kept) {
             let removed = self.entries.remove(identity);
+            if let Some(entry) = &removed {
+                let bytes = bytes_of_entry(identity, &entry.words);
+                self.bytes = self.bytes.saturating_sub(bytes);
+            }
             let Some(entry) = removed.filter(|_| self.has_ended) else {
                 continue;
             };

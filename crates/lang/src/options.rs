@@ -147,6 +147,15 @@ impl Follow {
     }
 }
 
+/// When the file of the output gives way to a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rotation {
+    /// The most bytes of a file.
+    pub bytes_max: u64,
+    /// How many old files are kept.
+    pub kept: u32,
+}
+
 /// Whether `self->` variables belong to goroutines or to threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SelfScope {

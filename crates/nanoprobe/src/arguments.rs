@@ -26,6 +26,8 @@ pub struct Arguments {
     pub command: Option<String>,
     /// The processes of `-p`, `--exe`, `--cgroup` and `--container`.
     pub processes: Wanted,
+    /// `--service`
+    pub is_service: bool,
     pub list: bool,
     pub quiet: bool,
     pub output: Option<String>,
@@ -127,6 +129,7 @@ fn arguments(matches: &ArgMatches, mut flags: Flags) -> Result<Arguments, clap::
     Ok(Arguments {
         programs,
         command: flags.command,
+        is_service: flags.processes.service,
         processes,
         list: flags.list,
         quiet: flags.quiet,

@@ -1,6 +1,8 @@
 //! Ctrl-C and the other requests to end. The signal handler notes a request; the tracer checks for it between two
 //! steps, and within long steps.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use nanoprobe_session::interrupt::{self, End};
 use nanoprobe_session::progress::{Work, doing};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -72,6 +74,29 @@ pub fn install() {
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     // SAFETY: ignoring a signal runs no code.
     let _ = unsafe { sigaction(Signal::SIGPIPE, &ignore) };
+}
+
+/// Whether the output is to be opened anew.
+static REOPEN: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_reopening(_signal: i32) {
+    REOPEN.store(true, Ordering::Relaxed);
+}
+
+/// Makes SIGHUP a request to open the output anew, also if it was ignored before: a service is told so by logrotate.
+pub fn reopen_on_hangup() {
+    let action = SigAction::new(
+        SigHandler::Handler(note_reopening),
+        SaFlags::SA_RESTART,
+        SigSet::empty(),
+    );
+    // SAFETY: the handler only stores to an atomic.
+    let _ = unsafe { sigaction(Signal::SIGHUP, &action) };
+}
+
+/// Whether the output is to be opened anew; true once for each request.
+pub fn take_reopening() -> bool {
+    REOPEN.swap(false, Ordering::Relaxed)
 }
 
 /// Whether an end was requested.

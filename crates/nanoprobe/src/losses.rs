@@ -138,6 +138,16 @@ const ROWS: &[Row] = &[
     ),
 ];
 
+/// Values whose keys found no room in the tracer.
+pub fn beyond_aggmax(count: u64) -> Loss {
+    Loss {
+        kind: "aggregation",
+        tag: "DTRACEDROP_AGGREGATION",
+        count,
+        text: drops(count, "aggregation", "increase aggmax, use fewer keys, or trunc() them"),
+    }
+}
+
 /// The losses since the last report.
 pub fn losses(before: &Losses, now: &Losses) -> Vec<Loss> {
     let since = |row: &Row| {

@@ -29,6 +29,7 @@ mod request;
 mod restore;
 mod retry;
 mod screen;
+mod service;
 mod standard_output;
 mod tools;
 mod trace;

@@ -67,7 +67,18 @@ fn own_flag(word: &str) -> Option<Arg> {
 
 /// Whether the completion of a tool offers a flag of tracing.
 fn is_of_tools(flag: &str) -> bool {
-    ["pid", "exe", "cgroup", "container", "command", "output", "json"].contains(&flag)
+    [
+        "pid",
+        "exe",
+        "name_of",
+        "cgroup",
+        "container",
+        "service",
+        "command",
+        "output",
+        "json",
+    ]
+    .contains(&flag)
         || PROFILE_FORMATS.iter().any(|format| format.flag == flag)
 }
 

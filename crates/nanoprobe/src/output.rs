@@ -1,19 +1,23 @@
 //! Output to the terminal: messages on stderr, with our name before them, and results to stdout or
 //! the file of `-o`.
 
+mod file;
+
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Seek as _, SeekFrom, Write};
+use std::sync::{Mutex, PoisonError};
 
 use nanoprobe_export::{Console, Effect, Ended, ModulePlace, Printer, ProbeName, Sink, Source, Symbolizer};
 use nanoprobe_lang::Program;
 use nanoprobe_lang::bytes::readable;
-use nanoprobe_lang::options::Options;
+use nanoprobe_lang::options::{Options, Rotation};
 use nanoprobe_lang::program::SymbolKind;
 use nanoprobe_session::{Detached, Known, Probe};
 use nanoprobe_target::Exit;
 
+use self::file::OutputFile;
 use crate::progress;
 use crate::screen::captured;
 use crate::standard_output::Standard;
@@ -45,7 +49,6 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
 pub struct Stream {
     /// Standard output, or the file of `-o`.
     first: Writer,
-    path: Option<String>,
     /// The file of a `freopen()`.
     reopened: Option<BufWriter<File>>,
     /// The process that gets the signals of `stop()` and `raise()`.
@@ -54,17 +57,18 @@ pub struct Stream {
 
 enum Writer {
     Terminal(BufWriter<Standard>),
-    File(BufWriter<File>),
+    File(BufWriter<OutputFile>),
 }
 
 impl Stream {
-    /// Opens the output; a file is appended to.
-    pub fn open(path: Option<&str>) -> io::Result<Stream> {
+    /// Opens the output; a file is appended to. `may_lose`: output that a full disk takes away is reported, and is no
+    /// error.
+    pub fn open(path: Option<&str>, rotation: Option<Rotation>, may_lose: bool) -> io::Result<Stream> {
         const BUFFER: usize = 1 << 16;
         let first = match path {
             None => Writer::Terminal(BufWriter::with_capacity(BUFFER, Standard::Output)),
             Some(path) => {
-                let file = OpenOptions::new().create(true).append(true).open(path);
+                let file = OutputFile::open(path, rotation, may_lose, |text| message(text));
                 let file = file.map_err(|error| {
                     io::Error::new(error.kind(), format!("failed to open output file '{path}': {error}"))
                 })?;
@@ -73,10 +77,24 @@ impl Stream {
         };
         Ok(Stream {
             first,
-            path: path.map(str::to_owned),
             reopened: None,
             target: None,
         })
+    }
+
+    /// Opens the file of `-o` anew, after it was moved.
+    pub fn reopen(&mut self) -> io::Result<()> {
+        let Writer::File(file) = &mut self.first else {
+            return Ok(());
+        };
+        file.flush()?;
+        if let Err(error) = file.get_mut().reopen() {
+            message(format_args!(
+                "cannot open the output file '{}' anew, so the old one is still written: {error}",
+                file.get_ref().path()
+            ));
+        }
+        Ok(())
     }
 
     /// Sets the process that gets signals.
@@ -86,10 +104,10 @@ impl Stream {
 
     /// Adds the name of the output file to an error.
     fn told(&self, error: io::Error) -> io::Error {
-        match (&self.reopened, &self.path) {
-            (None, Some(path)) => io::Error::new(
+        match (&self.reopened, &self.first) {
+            (None, Writer::File(file)) => io::Error::new(
                 error.kind(),
-                format!("cannot write to the output file '{path}': {error}"),
+                format!("cannot write to the output file '{}': {error}", file.get_ref().path()),
             ),
             _ => error,
         }
@@ -103,7 +121,8 @@ impl Stream {
     fn writer(&mut self) -> &mut dyn Write {
         progress::erase();
         match (&mut self.reopened, &mut self.first) {
-            (Some(file), _) | (None, Writer::File(file)) => file,
+            (Some(file), _) => file,
+            (None, Writer::File(file)) => file,
             (None, Writer::Terminal(terminal)) => terminal,
         }
     }
@@ -140,13 +159,15 @@ impl Console for Stream {
                 Err(error) => message(format_args!("failed to freopen \"{path}\": {error}")),
             },
             Effect::Truncate => {
-                let file = match (&mut self.reopened, &mut self.first) {
-                    (Some(file), _) | (None, Writer::File(file)) => file,
+                match (&mut self.reopened, &mut self.first) {
+                    (Some(file), _) => {
+                        file.get_ref().set_len(0)?;
+                        file.seek(SeekFrom::Start(0))?;
+                    }
+                    (None, Writer::File(file)) => file.get_mut().empty()?,
                     // Output to a terminal or a pipe cannot be taken back.
-                    (None, Writer::Terminal(_)) => return Ok(()),
-                };
-                file.get_ref().set_len(0)?;
-                file.seek(SeekFrom::Start(0))?;
+                    (None, Writer::Terminal(_)) => {}
+                }
             }
             Effect::Signal(number) => self.signal(number),
         }
@@ -314,6 +335,17 @@ fn local_time(seconds: i64) -> (i32, &'static str) {
         };
         (time.tm_gmtoff as i32, zone.to_str().unwrap_or("UTC").to_owned())
     };
-    // This leaks little: a session sees only a handful of zone names.
-    (offset, Box::leak(zone.into_boxed_str()))
+    (offset, interned(zone))
+}
+
+/// The name of a time zone, for ever. A place has a handful of them, each of which is kept once.
+fn interned(name: String) -> &'static str {
+    static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.iter().find(|known| **known == name) {
+        return known;
+    }
+    let new: &'static str = Box::leak(name.into_boxed_str());
+    names.push(new);
+    new
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use nanoprobe_lang::spelling;
+use nanoprobe_lang::{glob, spelling};
 
 /// The number of candidates that a message lists.
 const LISTED_MAX: usize = 20;
@@ -166,6 +166,23 @@ pub fn shown(text: &str) -> String {
     text.chars().take(COMMAND_SHOWN).map(harmless).collect()
 }
 
+/// The processes of which a name is like this pattern: the kernel's, that of the file, or that of the command line.
+/// Threads of the kernel have no file, and are none.
+pub fn matching(pattern: &str) -> Vec<i32> {
+    let programs = pids().filter_map(process).filter(|process| !process.command.is_empty());
+    programs
+        .filter(|process| names_of(process).any(|name| glob::matches(pattern, name)))
+        .map(|process| process.pid)
+        .collect()
+}
+
+/// The names by which a process is known.
+fn names_of(process: &Process) -> impl Iterator<Item = &str> {
+    let started_as = process.command.split(' ').next().unwrap_or_default();
+    let names = [process.name.as_str(), base(&process.file), base(started_as)];
+    names.into_iter().filter(|name| !name.is_empty())
+}
+
 fn has_name(process: &Process, name: &str) -> bool {
     let started_as = process.command.split(' ').next().unwrap_or_default();
     let is_cut = |kernel: &str| kernel.len() == KERNEL_NAME_MAX && name.starts_with(kernel);
@@ -242,6 +259,19 @@ mod tests {
         assert_eq!(check(own, None), Ok(()));
         assert!(check(own, Some("another")).is_err());
         assert!(check(i32::MAX, Some(&name)).is_err(), "there is none");
+    }
+
+    #[test]
+    fn a_pattern_means_any_of_a_process_s_names() {
+        let all = some();
+        let like = |pattern: &str| -> Vec<i32> {
+            let is_like = |process: &&Process| names_of(process).any(|name| glob::matches(pattern, name));
+            all.iter().filter(is_like).map(|process| process.pid).collect()
+        };
+        assert_eq!(like("nginx"), [20, 21]);
+        assert_eq!(like("redis-*"), [10]);
+        assert_eq!(like("a-very-long-name-of-*"), [30]);
+        assert_eq!(like("ngin"), Vec::<i32>::new());
     }
 
     #[test]

@@ -40,11 +40,37 @@ pub fn one(pid: i32) -> ExitCode {
 
 /// `restore --all`
 pub fn all() -> ExitCode {
+    let Some(Counts { restored, live, failed }) = of_all() else {
+        return ExitCode::FAILURE;
+    };
+    message(format_args!(
+        "processes restored: {restored}; failed: {failed}; left alone, because their tracers live: {live}"
+    ));
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// Takes away what killed tracers have left, and says so if there was something.
+pub fn dead() {
+    of_all();
+}
+
+struct Counts {
+    restored: usize,
+    live: usize,
+    failed: usize,
+}
+
+/// Restores all processes whose tracers are dead. `None`: they cannot be listed.
+fn of_all() -> Option<Counts> {
     let found = match traced::all() {
         Ok(found) => found,
         Err(error) => {
             message(format_args!("cannot list the processes: /proc: {error}"));
-            return ExitCode::FAILURE;
+            return None;
         }
     };
     let (mut restored, mut live) = (0, 0);
@@ -74,14 +100,7 @@ pub fn all() -> ExitCode {
             }
         }
     }
-    message(format_args!(
-        "processes restored: {restored}; failed: {failed}; left alone, because their tracers live: {live}"
-    ));
-    if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    Some(Counts { restored, live, failed })
 }
 
 fn say(pid: i32, detached: &Detached) {

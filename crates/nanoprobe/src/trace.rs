@@ -24,7 +24,7 @@ use crate::arguments::Arguments;
 use crate::output::{Stream, is_closed_pipe, message};
 use crate::retry::{self, Attempt};
 use crate::screen::files::Files;
-use crate::{compile, interrupt, list, own_probes, words};
+use crate::{compile, interrupt, list, own_probes, service, words};
 
 /// Runs the command line.
 pub fn run(arguments: Arguments) -> ExitCode {
@@ -55,7 +55,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
 
 fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Error> {
     if let (true, true, Some(pid)) = (sources.is_empty(), arguments.list, arguments.processes.pid()) {
-        let mut out = Stream::open(arguments.output.as_deref())?;
+        let mut out = Stream::open(arguments.output.as_deref(), None, false)?;
         let status = own_probes::print(pid, &mut out)?;
         out.flush()?;
         return Ok(status);
@@ -68,6 +68,9 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
         return Ok(if std::env::args_os().len() == 1 { 2 } else { 1 });
     }
     interrupt::install();
+    if arguments.is_service {
+        service::start();
+    }
     if arguments.processes.is_set() {
         return leading::run(arguments, sources);
     }
@@ -113,7 +116,7 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
 
 /// `-l`
 fn print_list(arguments: &Arguments, compiled: &Compiled, prepared: Prepared) -> Result<u8, anyhow::Error> {
-    let mut out = Stream::open(arguments.output.as_deref())?;
+    let mut out = Stream::open(arguments.output.as_deref(), None, false)?;
     let listed = prepared.load()?;
     let mut sink = arguments.format.sink(compiled.options(), arguments.verbose);
     list::print(listed.known(), &mut *sink, &mut out)?;

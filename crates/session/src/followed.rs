@@ -10,17 +10,19 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nanoprobe_arena::layout::{Context, Control, NESTED, TABLE_BEGAN};
 use nanoprobe_arena::{ControlBlock, Memory as _};
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Map, Process};
+use nanoprobe_target::Process;
 
 use crate::attachment::Attachment;
 use crate::detach::restore_child;
 use crate::drain::context_offset;
 use crate::error::SessionError;
+use crate::holders::{ArenaFile, Searches, processes};
 use crate::threads::free_contexts;
 
 /// Looks at the children take at most this fraction (1/20) of the time.
@@ -43,7 +45,11 @@ type Identity = (u32, u64);
 /// See the module's description.
 pub(crate) struct Followed {
     /// Device and inode of the arena.
-    arena: Option<((u32, u32), u64)>,
+    arena: Option<ArenaFile>,
+    /// Of the run.
+    searches: Arc<Searches>,
+    /// The end of the last search, or before the first one the target's.
+    searched: Option<Instant>,
     /// Numbers of processes mean something else in the target's pid namespace.
     is_elsewhere: bool,
     /// When the target was made, in the kernel's ticks: its children are no older.
@@ -58,12 +64,14 @@ pub(crate) struct Followed {
 
 impl Followed {
     /// The children of a target; `None`: they are not followed.
-    pub fn of(attachment: &Attachment) -> Option<Followed> {
+    pub fn of(attachment: &Attachment, searches: &Arc<Searches>) -> Option<Followed> {
         let address = attachment.addresses.arena;
         let map = attachment.process.map().ok();
         let mapping = map.as_ref().and_then(|map| map.find(address));
         (attachment.parameters.follows || attachment.parameters.follows_programs).then(|| Followed {
             arena: mapping.map(|mapping| (mapping.device, mapping.inode)),
+            searches: searches.clone(),
+            searched: None,
             is_elsewhere: attachment.process.facts().in_other_pid_namespace,
             since: attachment.process.facts().start_time,
             known: BTreeSet::new(),
@@ -109,13 +117,8 @@ impl Followed {
         }
         self.known
             .retain(|identity| owned.contains_key(identity) && !gone.contains(identity));
-        // A child without a context may still get one.
-        if is_target_gone && self.holders(attachment.addresses.arena).is_empty() {
-            self.empty_searches += 1;
-        } else {
-            self.empty_searches = 0;
-        }
-        self.next = Instant::now() + (begun.elapsed() * LOOK_SHARE).max(PERIOD);
+        let searched = self.search(attachment.addresses.arena, is_target_gone);
+        self.next = Instant::now() + (begun.elapsed().max(searched) * LOOK_SHARE).max(PERIOD);
         Ok(came)
     }
 
@@ -153,25 +156,36 @@ impl Followed {
         gone
     }
 
-    /// Processes that have the arena mapped at this address.
+    /// Processes that have the arena mapped at this address now.
     fn holders(&self, address: TargetAddress) -> Vec<i32> {
-        let Some(arena) = self.arena else { return Vec::new() };
-        let own = std::process::id();
-        let has_arena = |pid: &u32| {
-            let text = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-            let name = b"memfd:nanoprobe-";
-            *pid != own
-                && text.windows(name.len()).any(|part| part == name)
-                && Map::parse(&text)
-                    .find(address)
-                    .is_some_and(|mapping| (mapping.device, mapping.inode) == arena && mapping.start == address)
-        };
-        let may_be_child = |pid: &u32| started(*pid).is_none_or(|started| started >= self.since);
-        processes()
-            .filter(may_be_child)
-            .filter(has_arena)
-            .map(u32::cast_signed)
-            .collect()
+        self.arena
+            .map_or_else(Vec::new, |arena| self.searches.now().with(arena, address, self.since))
+    }
+
+    /// Searches for processes after the target's end, until they are gone. Yields how long the search took.
+    fn search(&mut self, address: TargetAddress, is_target_gone: bool) -> Duration {
+        if !is_target_gone {
+            self.empty_searches = 0;
+            return Duration::ZERO;
+        }
+        // Of a search that another session has made since, this one has the result.
+        let gone = *self.searched.get_or_insert_with(Instant::now);
+        let search = self.searches.since(gone);
+        self.searched = Some(search.ended);
+        let found = self
+            .arena
+            .map_or_else(Vec::new, |arena| search.with(arena, address, self.since));
+        // A child without a context may still get one.
+        match found.is_empty() {
+            true => self.empty_searches += 1,
+            false => self.empty_searches = 0,
+        }
+        search.took()
+    }
+
+    /// Notes that the target has ended: searches that begin now count.
+    pub fn note_end(&mut self) {
+        self.searched.get_or_insert_with(Instant::now);
     }
 
     /// Takes the patches out of all children. `target` is the traced process, and whether it is alive. The patches of
@@ -276,20 +290,6 @@ fn state(pid: u32) -> Option<(String, u64)> {
     let mut fields = after_name.split(' ');
     let state = fields.next()?.to_owned();
     Some((state, fields.nth(THREADS - 1)?.parse().ok()?))
-}
-
-/// When a process was made, in the kernel's ticks.
-fn started(pid: u32) -> Option<u64> {
-    const STARTED: usize = 19;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, after_name) = stat.rsplit_once(") ")?;
-    after_name.split(' ').nth(STARTED)?.parse().ok()
-}
-
-/// The processes that we see.
-fn processes() -> impl Iterator<Item = u32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten();
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// The processes in pid namespaces below ours: our number, and their own.

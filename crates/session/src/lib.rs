@@ -42,6 +42,7 @@ mod function_arguments;
 mod goroutines;
 mod heartbeat;
 mod held;
+mod holders;
 mod identity;
 mod inlined;
 mod interpreted;

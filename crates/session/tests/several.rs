@@ -85,7 +85,7 @@ fn compiled(pids: &[i32]) -> Rc<Compiled> {
         descriptions = descriptions.join(",")
     );
     let program = compile(&[Source::new("test", &text)], &MacroValues::default()).unwrap();
-    Compiled::for_processes(program, Options::default(), pids.to_vec()).unwrap()
+    Compiled::for_processes(program, Options::default(), pids.to_vec(), None).unwrap()
 }
 
 fn attach(compiled: &Rc<Compiled>, pid: i32) -> Attached {
@@ -227,7 +227,7 @@ fn a_description_of_a_process_that_is_none_of_them_is_refused() {
             two.pid()
         );
         let program = compile(&[Source::new("test", &text)], &MacroValues::default()).unwrap();
-        Compiled::for_processes(program, Options::default(), vec![one.pid()]).unwrap()
+        Compiled::for_processes(program, Options::default(), vec![one.pid()], None).unwrap()
     };
     let prepared = Prepared::new(compiled, Acquired::running(one.pid()).unwrap());
     assert!(matches!(prepared.map(drop), Err(SessionError::AtDescription { .. })));

@@ -26,7 +26,12 @@ impl Told {
     }
 
     pub fn of(path: &Path) -> Told {
-        let mut running = Running::start(&mut Command::new(path));
+        Told::started(Command::new(path))
+    }
+
+    /// A process that this command starts.
+    pub fn started(mut command: Command) -> Told {
+        let mut running = Running::start(&mut command);
         // Its answer says that its libraries are loaded.
         running.write("call 0\n");
         running.wait_for(" 0\n");

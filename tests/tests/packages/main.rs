@@ -119,6 +119,7 @@ fn what_each_package_has_starts_from_where_it_is_unpacked() {
         assert!(printed.starts_with("nanoprobe: "), "{}: {printed}", kind.name);
         for path in [
             "usr/share/man/man1/nanoprobe.1.gz",
+            "usr/lib/systemd/system/nanoprobe@.service",
             "usr/share/man/man3/libnanoprobe.3.gz",
             "usr/share/bash-completion/completions/nanoprobe",
             "usr/share/fish/vendor_completions.d/nanoprobe.fish",

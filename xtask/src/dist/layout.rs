@@ -4,7 +4,7 @@
 //! program which uses the library needs the shared object, and two major versions of the shared object may stand side
 //! by side. A machine that builds such a program needs the rest.
 //!
-//! `lib/systemd/system` is free for units of the command's package.
+//! The unit of services is of the command's package, and the folders of their programs are the administrator's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -137,6 +137,9 @@ fn command(release: &Release, built: &Built, distribution: &Distribution, prefix
     ] {
         stage::copy(&built.completions.join(shell), &prefix.join(to), 0o644)?;
     }
+    let unit = "nanoprobe@.service";
+    let from = release.root.join("crates/nanoprobe/service").join(unit);
+    stage::copy(&from, &prefix.join("lib/systemd/system").join(unit), 0o644)?;
     // The links between the documents work in the package as they work in the sources.
     let mut git = Command::new("git");
     let listed = tool::text(git.current_dir(&release.root).args(["ls-files", "--", "*.md"]))?;

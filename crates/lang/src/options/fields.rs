@@ -1,7 +1,8 @@
 //! The fields of the options, grouped as in the table.
 
 use super::{
-    BufferPolicy, Demangle, Encoding, EvaluationTime, Follow, ReturnForm, SeccompPolicy, SelfScope, StopPolicy,
+    BufferPolicy, Demangle, Encoding, EvaluationTime, Follow, ReturnForm, Rotation, SeccompPolicy, SelfScope,
+    StopPolicy,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -107,6 +108,8 @@ pub struct Recording {
     pub scratch_bytes: Option<u64>,
     /// The period at which records are read, in ns.
     pub switch_ns: u64,
+    /// `aggmax`: about how many bytes the tracer keeps of the aggregations of all threads and processes.
+    pub aggregations_bytes_max: u64,
     /// The period at which aggregations are read, in ns.
     pub aggregation_ns: u64,
     /// The period at which drops are checked, in ns.
@@ -117,6 +120,8 @@ pub struct Recording {
     pub speculations: u64,
     /// The size of the records of one speculation, in bytes.
     pub speculation_bytes: u64,
+    /// `rotate`: when the file of `-o` gives way to a new one.
+    pub rotation: Option<Rotation>,
     /// `cpu`: only what happens on this processor is traced.
     pub processor: Option<u32>,
 }
@@ -135,11 +140,13 @@ impl Default for Recording {
             stack_frames_max: 2048,
             scratch_bytes: None,
             switch_ns: SECOND_NS,
+            aggregations_bytes_max: 1 << 30,
             aggregation_ns: SECOND_NS,
             status_ns: SECOND_NS,
             clean_ns: SECOND_NS / 101,
             speculations: 1,
             speculation_bytes: 32 << 10,
+            rotation: None,
             processor: None,
         }
     }
@@ -168,6 +175,8 @@ pub struct Tracing {
     pub active_calls: u32,
     /// Which children are traced, too.
     pub follow: Follow,
+    /// Whether `follow` was given, and is not the default of the command line.
+    pub follow_is_given: bool,
     /// The name of the form of the tactic `trap` that is forced; `patch` knows the names.
     pub trap: Option<String>,
     /// The share of one processor's time, in hundredths of a percent, that all probes together may
@@ -192,10 +201,19 @@ impl Default for Tracing {
             self_scope: SelfScope::Task,
             active_calls: 4096,
             follow: Follow::No,
+            follow_is_given: false,
             trap: None,
             max_cost: None,
             seccomp: SeccompPolicy::Check,
             top: None,
         }
+    }
+}
+
+impl Tracing {
+    /// `follow=`
+    pub(super) fn set_follow(&mut self, follow: Follow) {
+        self.follow = follow;
+        self.follow_is_given = true;
     }
 }

@@ -13,7 +13,7 @@ mod refused;
 mod tracing;
 
 use super::value::Given;
-use super::{OptionError, Options};
+use super::{OptionError, Options, Rotation};
 use crate::spelling;
 
 pub struct Row {
@@ -42,6 +42,8 @@ enum Kind {
     Rate(fn(&mut Options, u64)),
     /// A percentage, in hundredths.
     Percent(fn(&mut Options, u32)),
+    /// The size of a file, and how many old ones are kept.
+    Files(fn(&mut Options, Rotation)),
     /// One of a few words.
     Word(&'static [Word]),
     /// A name that another part of nanoprobe checks.
@@ -80,6 +82,7 @@ impl Row {
             Kind::Room(_) => format!("size up to {}", size(super::value::ROOM_MAX)),
             Kind::Rate(_) => "rate".to_owned(),
             Kind::Percent(_) => "percentage".to_owned(),
+            Kind::Files(_) => "size, or size and number".to_owned(),
             Kind::Word(words) => {
                 let words: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
                 words.join(", ")
@@ -99,6 +102,7 @@ impl Row {
             Kind::Room(set) => set(options, given.room()?),
             Kind::Rate(set) => set(options, given.rate()?),
             Kind::Percent(set) => set(options, given.percent()?),
+            Kind::Files(set) => set(options, given.files()?),
             Kind::Word(words) => given.word(words)?(options),
             Kind::Name(expected, set) => set(options, given.required(expected)?.to_owned()),
             Kind::Version => given.version()?,

@@ -127,6 +127,8 @@ fn a_default_of_the_table_is_the_default() {
         options.set(row.name, Some(row.default)).unwrap();
         // Without the option, all of the scratch memory is granted.
         options.recording.scratch_bytes = None;
+        // The command line has a default of its own.
+        options.tracing.follow_is_given = false;
         assert_eq!(options, Options::default(), "{}", row.name);
     }
     for row in rows().filter(|row| ["off", "on"].contains(&row.default)) {
@@ -203,5 +205,35 @@ fn a_cost_is_a_percentage_in_hundredths() {
     assert_eq!(cost("400%"), Ok(Some(40_000)));
     for wrong in ["", "%", "x", "5%%", "-1", "+1", ".5", "1.", "0.001", "0", "99999999"] {
         assert!(cost(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_rotation_is_a_size_and_a_number() {
+    let rotation = |text: &str| set(text).map(|options| options.recording.rotation);
+    let of = |bytes_max, kept| Ok(Some(Rotation { bytes_max, kept }));
+    assert_eq!(rotation("rotate=100m,3"), of(100 << 20, 3));
+    assert_eq!(rotation("rotate=64k"), of(64 << 10, 5));
+    for text in [
+        "rotate=100m,",
+        "rotate=,3",
+        "rotate=100m,3,4",
+        "rotate=100m,x",
+        "rotate=x",
+    ] {
+        assert!(matches!(set(text), Err(OptionError::Invalid { .. })), "{text}");
+    }
+    for text in ["rotate=4095", "rotate=1m,0", "rotate=1m,1001"] {
+        assert!(matches!(set(text), Err(OptionError::OutOfRange { .. })), "{text}");
+    }
+    assert_eq!(set("quiet").unwrap().recording.rotation, None);
+}
+
+#[test]
+fn a_given_follow_is_told_from_the_default() {
+    assert!(!set("quiet").unwrap().tracing.follow_is_given);
+    for (text, follow) in [("follow=no", Follow::No), ("follow=all", Follow::All)] {
+        let tracing = set(text).unwrap().tracing;
+        assert!(tracing.follow_is_given && tracing.follow == follow, "{text}");
     }
 }

@@ -1,6 +1,6 @@
 //! The texts of values: numbers, sizes, rates, percentages, switches, words.
 
-use super::{OptionError, interval};
+use super::{OptionError, Rotation, interval};
 
 /// The largest buffer.
 pub(super) const ROOM_MAX: u64 = 4 << 30;
@@ -111,6 +111,26 @@ impl<'a> Given<'a> {
         let value = hundredths.parse().map_err(|_| self.invalid(expected))?;
         // The maximum is a hundred processors: more would limit nothing.
         Ok(self.in_range(value, 1, 1_000_000)? as u32)
+    }
+
+    /// The size of a file, and how many old ones are kept: 100m, or 100m,5.
+    pub(super) fn files(&self) -> Result<Rotation, OptionError> {
+        /// Smaller files would hold a few lines each.
+        const LEAST: u64 = 4096;
+        const KEPT: u64 = 5;
+        const KEPT_MAX: u64 = 1000;
+        let expected = "the size of a file and the number of old files, as 100m,5";
+        let text = self.required(expected)?;
+        let (size, kept) = text.split_once(',').unwrap_or((text, ""));
+        let bytes_max = parse_size(size).ok_or_else(|| self.invalid(expected))?;
+        let kept = match kept {
+            "" if !text.ends_with(',') => KEPT,
+            number => parse_number(number).ok_or_else(|| self.invalid(expected))?,
+        };
+        Ok(Rotation {
+            bytes_max: self.in_range(bytes_max, LEAST, u64::MAX)?,
+            kept: self.in_range(kept, 1, KEPT_MAX)? as u32,
+        })
     }
 
     /// One of a few words.

@@ -13,7 +13,7 @@ use crate::wanted::{Rule, Wanted};
     disable_version_flag = true,
     disable_help_flag = true,
     about = "Dynamic tracing of running programs, in D, at nanoseconds a probe.",
-    override_usage = "nanoprobe [-CeFHlqSvVwZ] [-b size] [-o file] [-x opt[=val]] [-D name[=value]] [-I folder] [-L folder] [-U name] [-p pid|name... | --exe file | --cgroup path | --container id | -c command] [-n program | -s script | -P provider | -m module | -f function]... [argument...]\n       nanoprobe -h | -G [-C] -s provider.d [-o file]\n       nanoprobe restore pid|name | --all\n       nanoprobe ps [--json]\n       nanoprobe tools\n       nanoprobe [tool] name [-h] [-p pid|name... | --exe file | -c command] [argument...]\n       nanoprobe help [tool]\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe diff [--flamegraph file.svg] before after\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
+    override_usage = "nanoprobe [-CeFHlqSvVwZ] [-b size] [-o file] [-x opt[=val]] [-D name[=value]] [-I folder] [-L folder] [-U name] [--service] [-p pid|name... | --exe file | --name name | --cgroup path | --container id | -c command] [-n program | -s script | -P provider | -m module | -f function]... [argument...]\n       nanoprobe -h | -G [-C] -s provider.d [-o file]\n       nanoprobe restore pid|name | --all\n       nanoprobe ps [--json]\n       nanoprobe tools\n       nanoprobe [tool] name [-h] [-p pid|name... | --exe file | -c command] [argument...]\n       nanoprobe help [tool]\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe diff [--flamegraph file.svg] before after\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
     after_help = "Examples:\n  nanoprobe -n 'pid$target::malloc:entry { @[ustack()] = count(); }' -p 1234\n  nanoprobe -n 'pid$target:libc:malloc:entry { @[pid, execname] = count(); }' -p 1234,postgres\n  nanoprobe -n 'pid$target:a.out:main:entry { trace(timestamp); }' -c ./program\n  nanoprobe -l -n 'pid$target:libc:str*:entry' -p 1234"
 )]
 pub struct Flags {
@@ -38,7 +38,7 @@ pub struct Flags {
         short = 'c',
         allow_hyphen_values = true,
         value_name = "command",
-        conflicts_with_all = ["pid", "exe", "cgroup", "container"]
+        conflicts_with_all = ["pid", "exe", "name_of", "cgroup", "container", "service"]
     )]
     pub command: Option<String>,
     #[command(flatten)]
@@ -91,14 +91,21 @@ pub struct ProcessFlags {
     #[arg(short = 'p', allow_hyphen_values = true, value_name = "pid|name", action = ArgAction::Append)]
     pub pid: Vec<String>,
     /// Trace all processes that run this file, and those that come
-    #[arg(long = "exe", value_name = "file", conflicts_with_all = ["cgroup", "container"])]
+    #[arg(long = "exe", value_name = "file", conflicts_with_all = ["name_of", "cgroup", "container"])]
     pub exe: Option<String>,
+    /// Trace all processes of this name (with * ? [] as in a shell), and those that come
+    #[arg(id = "name_of", long = "name", value_name = "name", conflicts_with_all = ["cgroup", "container"])]
+    pub name: Option<String>,
     /// Trace all processes of this cgroup and of those below it, and those that come
     #[arg(long = "cgroup", value_name = "path", conflicts_with = "container")]
     pub cgroup: Option<String>,
     /// Trace all processes of the container whose ID begins like this, and those that come
     #[arg(long = "container", value_name = "id")]
     pub container: Option<String>,
+    /// Run as a service: wait for what does not exist yet, open the output anew on SIGHUP, go on when it cannot be
+    /// written, tell the service manager, and take away first what a killed nanoprobe has left; docs/service.md
+    #[arg(long = "service", overrides_with = "service")]
+    pub service: bool,
 }
 
 impl ProcessFlags {
@@ -107,12 +114,19 @@ impl ProcessFlags {
     /// # Errors
     /// A message.
     pub fn wanted(&self) -> Result<Wanted, String> {
-        let rule = match (&self.exe, &self.cgroup, &self.container) {
-            (Some(path), ..) => Some(Rule::executable(path)?),
-            (_, Some(path), _) => Some(Rule::cgroup(path)?),
+        let rule = match (&self.exe, &self.name, &self.cgroup, &self.container) {
+            (Some(path), ..) => Some(Rule::executable(path, self.service)?),
+            (_, Some(name), ..) => Some(Rule::name(name)?),
+            (_, _, Some(path), _) => Some(Rule::cgroup(path, self.service)?),
             (.., Some(id)) => Some(Rule::container(id)?),
-            (None, None, None) => None,
+            (None, None, None, None) => None,
         };
+        if self.service && rule.is_none() {
+            return Err(
+                "--service: which processes, also those that come? Give --exe, --name, --cgroup or --container"
+                    .to_owned(),
+            );
+        }
         Wanted::new(&self.pid, rule)
     }
 }

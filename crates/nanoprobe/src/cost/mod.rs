@@ -187,7 +187,7 @@ fn report(
     patched: &BTreeMap<Name, SiteCost>,
     max: u32,
 ) -> Result<u8, anyhow::Error> {
-    let mut out = Stream::open(arguments.output.as_deref())?;
+    let mut out = Stream::open(arguments.output.as_deref(), None, false)?;
     costs.sort_by(|left, right| right.share().total_cmp(&left.share()));
     writeln!(
         out,

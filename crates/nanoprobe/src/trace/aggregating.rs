@@ -26,9 +26,10 @@ pub struct Aggregated {
 }
 
 impl Aggregated {
-    pub fn new(limit: Option<Limit>) -> Aggregated {
+    /// `bytes_max`: `aggmax`.
+    pub fn new(limit: Option<Limit>, bytes_max: u64) -> Aggregated {
         Aggregated {
-            table: AggregateTable::new(),
+            table: AggregateTable::with_limit(bytes_max),
             is_any: false,
             limit,
             places: Places::default(),

@@ -13,9 +13,9 @@ use super::reporting::{Told, milliseconds, stood};
 use super::run::Trace;
 use super::set::{Ready, name_of};
 use crate::cost::limit::Limit;
-use crate::interrupt;
 use crate::output::{detached, ended, message};
 use crate::places::OfProcess;
+use crate::{interrupt, service};
 
 /// How long a round waits while a thread is about to execute, or a program loads its libraries.
 const HURRIED: Duration = Duration::from_micros(100);
@@ -71,6 +71,10 @@ impl<'a> Trace<'a> {
             None => self.begin_newcomer(members, attached)?,
         }
         members.are_quiet = true;
+        for member in &mut members.list {
+            // The error is reported below.
+            let _ = member.session.look_for_end();
+        }
         let mut index = 0;
         while let Some(member) = members.list.get_mut(index) {
             let polled = member.session.poll();
@@ -141,6 +145,7 @@ impl<'a> Trace<'a> {
             };
             self.begin_ready(members, leader, ready, &mut pauses)?;
             self.follow(members, leader)?;
+            service::alive();
         }
         leader.count_from_now();
         let sites = members.list.iter().map(|member| member.session.patches().len()).sum();
@@ -328,6 +333,7 @@ impl<'a> Trace<'a> {
         }
         drop(ended);
         members.forget(root);
+        members.have_ended = true;
         Ok(())
     }
 

@@ -8,9 +8,10 @@ use super::matches::{texts_of, without_match};
 use super::run::Trace;
 use super::set::{LOOK_PERIOD, Set, first_of, prepare};
 use crate::arguments::Arguments;
+use crate::macros::macro_values;
 use crate::output::message;
 use crate::wanted::Listed;
-use crate::{compile, interrupt, retry};
+use crate::{compile, interrupt, retry, service};
 
 /// Traces the set that the command line names.
 pub fn run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Error> {
@@ -19,40 +20,24 @@ pub fn run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
         return Ok(2);
     }
     raise_file_limit();
-    let Some(listed) = first_members(arguments) else {
-        return Err(SessionError::Interrupted.into());
-    };
-    let pids = listed.iter().map(|listed| listed.pid).collect();
-    let mut set = Set::new(pids, arguments.processes.rule.clone());
-    for listed in &listed {
-        if interrupt::requested() {
+    let mut set = Set::new(arguments.processes.rule.clone());
+    loop {
+        let Some(listed) = first_members(arguments, sources, &set) else {
             return Err(SessionError::Interrupted.into());
+        };
+        if let Some(status) = prepare_all(arguments, sources, &listed, &mut set)? {
+            return Ok(status);
         }
-        let first = set.ready.front().map(|ready| ready.compiled.clone());
-        let prepared =
-            retry::persistently(|now| prepare(arguments, sources, listed, (set.pids(), first.as_deref()), now));
-        match prepared {
-            Ok(Ok(ready)) => {
-                let (program, options) = (ready.compiled.program(), ready.compiled.options());
-                if let (None, Some(status)) = (&first, refused(arguments, sources, program, options)?) {
-                    return Ok(status);
-                }
-                set.ready.push_back(ready);
-            }
-            // The text is wrong, or no process of this kind has the names in it.
-            Ok(Err(diagnostics)) if first.is_none() => {
-                let _ = compile::shown::<()>(sources, Err(diagnostics));
-                return Ok(1);
-            }
-            Ok(Err(diagnostics)) => set.leave(listed.pid, &first_of(&diagnostics)),
-            Err(error) => match error.downcast_ref() {
-                Some(SessionError::AtDescription { .. } | SessionError::Interrupted) => return Err(error),
-                _ => set.leave(listed.pid, &error),
-            },
+        if !set.ready.is_empty() {
+            break;
+        }
+        // A service waits for others.
+        if !arguments.is_service {
+            message("none of the processes is traced");
+            return Ok(1);
         }
     }
     let Some(first) = set.ready.front() else {
-        message("none of the processes is traced");
         return Ok(1);
     };
     check_matches(&set)?;
@@ -61,6 +46,46 @@ pub fn run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
     let mut trace = Trace::new(arguments, sources, &compiled, leader.known(), None)?;
     trace.lead(&compiled, set, leader.known())?;
     trace.run(leader)
+}
+
+/// Compiles the program for each of the first processes, and finds its matches there. Yields an exit status, after a
+/// message, if the program is not to be run.
+fn prepare_all(
+    arguments: &Arguments,
+    sources: &[Source],
+    listed: &[Listed],
+    set: &mut Set,
+) -> Result<Option<u8>, anyhow::Error> {
+    set.name(listed);
+    for listed in listed {
+        if interrupt::requested() {
+            return Err(SessionError::Interrupted.into());
+        }
+        service::alive();
+        let first = set.ready.front().map(|ready| ready.compiled.clone());
+        let prepared =
+            retry::persistently(|now| prepare(arguments, sources, listed, (set.pids(), first.as_deref()), now));
+        match prepared {
+            Ok(Ok(ready)) => {
+                let (program, options) = (ready.compiled.program(), ready.compiled.options());
+                if let (None, Some(status)) = (&first, refused(arguments, sources, program, options)?) {
+                    return Ok(Some(status));
+                }
+                set.ready.push_back(ready);
+            }
+            // The text is wrong, or no process of this kind has the names in it.
+            Ok(Err(diagnostics)) if first.is_none() => {
+                let _ = compile::shown::<()>(sources, Err(diagnostics));
+                return Ok(Some(1));
+            }
+            Ok(Err(diagnostics)) => set.leave(listed.pid, &first_of(&diagnostics)),
+            Err(error) => match error.downcast_ref() {
+                Some(SessionError::AtDescription { .. } | SessionError::Interrupted) => return Err(error),
+                _ => set.leave(listed.pid, &error),
+            },
+        }
+    }
+    Ok(None)
 }
 
 /// Each process takes some open files: as many as are permitted, within reason.
@@ -79,9 +104,9 @@ fn raise_file_limit() {
     let _ = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
 }
 
-/// The processes of `-p`, and those that the rule finds now, of which there must be one. `None`: an end was requested
-/// before.
-fn first_members(arguments: &Arguments) -> Option<Vec<Listed>> {
+/// The processes of `-p`, and those that the rule finds now, of which there must be one. Processes that could not be
+/// traced are none of them. `None`: an end was requested before.
+fn first_members(arguments: &Arguments, sources: &[Source], set: &Set) -> Option<Vec<Listed>> {
     let wanted = &arguments.processes;
     let mut listed = wanted.listed.clone();
     let Some(rule) = &wanted.rule else {
@@ -90,7 +115,7 @@ fn first_members(arguments: &Arguments) -> Option<Vec<Listed>> {
     let mut is_told = false;
     loop {
         let found = rule.look().unwrap_or_default();
-        for pid in found {
+        for pid in found.into_iter().filter(|pid| !set.is_given_up(*pid)) {
             if listed.iter().all(|other| other.pid != pid) {
                 listed.push(Listed { pid, name: None });
             }
@@ -102,11 +127,25 @@ fn first_members(arguments: &Arguments) -> Option<Vec<Listed>> {
             message(format_args!(
                 "{rule}: there is no such process yet; waiting for the first one"
             ));
+            told_doubts(arguments, sources);
         }
         if interrupt::requested() {
             return None;
         }
+        service::alive();
+        service::does(&|| format!("{rule}: waiting for the first process"));
         std::thread::sleep(LOOK_PERIOD);
+    }
+}
+
+/// Says before a long wait what may be wrong with the program. Only a process shows whether it is, because types are a
+/// process's own.
+fn told_doubts(arguments: &Arguments, sources: &[Source]) {
+    let mut macros = macro_values(arguments);
+    macros.target = Some(i64::from(std::process::id()));
+    if let Err(diagnostics) = nanoprobe_lang::compile(sources, &macros) {
+        message("without a process the program has these errors; those in types and names may be none in the process:");
+        let _ = compile::shown::<()>(sources, Err(diagnostics));
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Members<'a> {
     unmatched: Option<Unmatched>,
     /// Whether no member has recorded anything in the last round.
     pub(super) are_quiet: bool,
+    /// Whether a member has ended since memory was last given back.
+    pub(super) have_ended: bool,
     /// The first place that could not be probed.
     pub(super) unplaced: Option<Unplaced>,
     /// `None`: all members are programs that the first process or a child of it has executed.
@@ -64,6 +66,7 @@ impl<'a> Members<'a> {
             compiled: root.map(|root| (root, compiled.clone())).into_iter().collect(),
             unmatched: None,
             are_quiet: false,
+            have_ended: false,
             unplaced: None,
             set,
         })

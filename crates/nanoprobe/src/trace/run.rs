@@ -19,11 +19,12 @@ use super::set::Set;
 use crate::arguments::Arguments;
 use crate::cost::hits::traces_calls;
 use crate::cost::limit::Limit;
+use crate::losses::beyond_aggmax;
 use crate::output::{Names, Stream, detached, ended, message, printer, probe_name};
 use crate::places::AllNames;
 use crate::screen::Screen;
 use crate::screen::files::Files;
-use crate::{interrupt, progress};
+use crate::{interrupt, memory, progress, service};
 
 /// How often lost records are reported.
 const LOSSES_PERIOD: Duration = Duration::from_secs(1);
@@ -38,6 +39,8 @@ pub struct Trace<'a> {
     pub(super) aggregated: Aggregated,
     told: Told<'a>,
     losses_at: Instant,
+    /// How many values beyond `aggmax` were reported.
+    told_drops: u64,
     /// Whether at least one probe of the target was placed.
     pub(super) was_placed: bool,
     pub(super) seen: Seen,
@@ -69,17 +72,23 @@ impl<'a> Trace<'a> {
             message(format_args!("maxcost: system calls are not watched, and stay on"));
         }
         let members = Members::of(compiled, known, None);
-        let mut aggregated = Aggregated::new(options.tracing.max_cost.map(Limit::new));
+        let limit = options.tracing.max_cost.map(Limit::new);
+        let mut aggregated = Aggregated::new(limit, options.recording.aggregations_bytes_max);
         aggregated.merges = members.is_some();
         Ok(Trace {
             arguments,
             program,
             is_verbose: arguments.verbose,
             printer: printer(program, options, sink(arguments, options, known)),
-            out: Stream::open(arguments.output.as_deref())?,
+            out: Stream::open(
+                arguments.output.as_deref(),
+                options.recording.rotation,
+                service::is_on(),
+            )?,
             aggregated,
             told: Told::new(arguments, sources),
             losses_at: Instant::now(),
+            told_drops: 0,
             was_placed: false,
             seen: Seen::new(program),
             sources,
@@ -212,14 +221,50 @@ impl<'a> Trace<'a> {
             self.out.flush()?;
             self.aggregated.watch_cost(attached)?;
             self.show(attached)?;
+            self.serve()?;
             if self.losses_at.elapsed() >= LOSSES_PERIOD {
                 self.losses(attached.tracing())?;
                 self.losses_of_members()?;
+                self.give_back_memory();
                 self.losses_at = Instant::now();
             }
         }
+        service::stopping();
         if interrupt::requested() {
             self.printer.sink().interrupted(&mut self.out)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back what was known of processes that have ended.
+    fn give_back_memory(&mut self) {
+        let Some(members) = &mut self.members else { return };
+        if !std::mem::take(&mut members.have_ended) {
+            return;
+        }
+        memory::trim();
+        let traced = members.list.len();
+        if let Some(bytes) = memory::in_use() {
+            self.verbose(format_args!(
+                "memory in use with {traced} processes: {} KiB",
+                bytes >> 10
+            ));
+        }
+    }
+
+    /// What a service does besides tracing.
+    fn serve(&mut self) -> Result<(), anyhow::Error> {
+        service::alive();
+        service::does(&|| {
+            let traced = self.members.as_ref().map_or(0, |members| members.list.len());
+            let set = self.members.as_ref().and_then(|members| members.set.as_ref());
+            let began = set.map_or(0, |set| set.began);
+            let title = self.arguments.processes.title();
+            let noun = if traced == 1 { "process" } else { "processes" };
+            format!("tracing {traced} {noun} of {title}; {began} since the start")
+        });
+        if interrupt::take_reopening() {
+            self.out.reopen()?;
         }
         Ok(())
     }
@@ -257,6 +302,11 @@ impl<'a> Trace<'a> {
     }
 
     fn losses(&mut self, tracing: &Tracing) -> Result<(), anyhow::Error> {
+        let drops = self.aggregated.table.drops();
+        let new = drops - std::mem::replace(&mut self.told_drops, drops);
+        if new > 0 {
+            self.printer.sink().losses(&mut self.out, &[beyond_aggmax(new)])?;
+        }
         self.told.losses(tracing, self.printer.sink(), &mut self.out)
     }
 

@@ -91,7 +91,7 @@ pub fn prepare(
     {
         anyhow::bail!("its aggregations have other types than those of the first process");
     }
-    let compiled = Compiled::for_processes(program, options, pids.to_vec())?;
+    let compiled = Compiled::for_processes(program, options, pids.to_vec(), first)?;
     let prepared = Prepared::new(compiled.clone(), acquired)?;
     // Types and addresses are valid only if the process still executes the same program.
     traced.check_program()?;
@@ -117,17 +117,22 @@ pub fn first_of(diagnostics: &[Diagnostic]) -> String {
 }
 
 impl Set {
-    /// A set in which nothing is ready yet. `pids`: the numbers of its first processes.
-    pub fn new(pids: Vec<i32>, rule: Option<Rule>) -> Set {
+    /// A set in which nothing is ready yet.
+    pub fn new(rule: Option<Rule>) -> Set {
         Set {
             ready: VecDeque::new(),
-            pids,
+            pids: Vec::new(),
             rule,
             look_at: Instant::now() + LOOK_PERIOD,
             came: VecDeque::new(),
             tries: HashMap::new(),
             began: 0,
         }
+    }
+
+    /// Notes which processes are there at first: descriptions may name them.
+    pub fn name(&mut self, listed: &[Listed]) {
+        self.pids = listed.iter().map(|listed| listed.pid).collect();
     }
 
     /// The numbers that descriptions may name.
@@ -187,7 +192,8 @@ impl Set {
         std::iter::from_fn(|| self.came.pop_front()).find(|pid| !is_member(*pid) && !is_followed_child(*pid))
     }
 
-    fn is_given_up(&self, pid: i32) -> bool {
+    /// Whether a process could not be traced, and is not tried again.
+    pub fn is_given_up(&self, pid: i32) -> bool {
         let tries = identity(pid).and_then(|identity| self.tries.get(&identity));
         tries.is_some_and(|tries| *tries >= TRIES_MAX)
     }

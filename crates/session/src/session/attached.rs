@@ -59,7 +59,7 @@ impl Attached {
 
     /// A session whose probes are placed.
     pub(super) fn to(tracing: Tracing, presence: Presence, timers: Timers) -> Attached {
-        let followed = Followed::of(&presence.attachment);
+        let followed = Followed::of(&presence.attachment, &tracing.known.compiled.searches);
         let requests = Requests::of(&presence.attachment, tracing.known.role);
         Attached {
             tracing,

@@ -10,6 +10,7 @@ use nanoprobe_lang::program::ProbeDescription;
 use nanoprobe_patch::Tactic;
 
 use crate::error::SessionError;
+use crate::holders::Searches;
 use crate::kept_files::KeptFiles;
 use crate::layout::ArenaLayout;
 use crate::probes::named_process;
@@ -28,6 +29,8 @@ pub struct Compiled {
     pids: Vec<i32>,
     /// What is known of the files that these processes map.
     pub(super) files: Arc<KeptFiles>,
+    /// The latest search for children.
+    pub(super) searches: Arc<Searches>,
 }
 
 impl Compiled {
@@ -36,15 +39,21 @@ impl Compiled {
     /// # Errors
     /// Its variables or options need more than an arena can hold, or the value of an option is wrong.
     pub fn new(program: Program, options: Options) -> Result<Rc<Compiled>, SessionError> {
-        Compiled::for_processes(program, options, Vec::new())
+        Compiled::for_processes(program, options, Vec::new(), None)
     }
 
     /// As [`Compiled::new`], for a program that traces several processes, each in its own session. A description that
-    /// names one of them (`pid7:...`) matches in that session, and is ignored in the others.
+    /// names one of them (`pid7:...`) matches in that session, and is ignored in the others. `first`: the program that
+    /// was compiled for another one of them. What is known of files is common to all.
     ///
     /// # Errors
     /// As [`Compiled::new`].
-    pub fn for_processes(mut program: Program, options: Options, pids: Vec<i32>) -> Result<Rc<Compiled>, SessionError> {
+    pub fn for_processes(
+        mut program: Program,
+        options: Options,
+        pids: Vec<i32>,
+        first: Option<&Compiled>,
+    ) -> Result<Rc<Compiled>, SessionError> {
         program.follows = options.tracing.follow.forks();
         let limits = options.limits();
         let storage = Storage::new(&program, limits);
@@ -61,7 +70,8 @@ impl Compiled {
             storage,
             layout,
             records,
-            files: Arc::default(),
+            files: first.map_or_else(Arc::default, |first| first.files.clone()),
+            searches: first.map_or_else(Arc::default, |first| first.searches.clone()),
         }))
     }
 

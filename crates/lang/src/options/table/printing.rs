@@ -1,6 +1,6 @@
 //! The options for the printed output.
 
-use super::Kind::{Number, Size, Switch, Word};
+use super::Kind::{Files, Number, Size, Switch, Word};
 use super::{Row, row};
 use crate::options::fields::PRINT_BYTES;
 use crate::options::{Demangle, Encoding};
@@ -142,6 +142,13 @@ pub(super) const ROWS: &[Row] = &[
         "`trace` of bytes as a dump, even when they look like text",
     )
     .changeable(),
+    row(
+        "rotate",
+        "none",
+        Files(|options, rotation| options.recording.rotation = Some(rotation)),
+        "nanoprobe's own: the largest size of the file of `-o`, and how many old files are kept (5): `100m,3`. A full file \
+         becomes FILE.1, and FILE.1 becomes FILE.2. A line that has begun ends in the same file",
+    ),
     row(
         "stackindent",
         "14",

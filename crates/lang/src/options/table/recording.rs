@@ -13,6 +13,15 @@ const FRAMES_MAX: u64 = 2048;
 
 pub(super) const ROWS: &[Row] = &[
     row(
+        "aggmax",
+        "1g",
+        Size(4096, u64::MAX, |options, bytes| {
+            options.recording.aggregations_bytes_max = bytes
+        }),
+        "nanoprobe's own: about how much memory the tracer uses for the keys and values of all threads and processes \
+         together. A key that finds no room is dropped, and the drop is reported; `trunc()` makes room",
+    ),
+    row(
         "aggrate",
         "1s",
         Rate(|options, ns| options.recording.aggregation_ns = ns),

@@ -49,10 +49,10 @@ pub(super) const ROWS: &[Row] = &[
         "follow",
         "no",
         Word(&[
-            ("no", |options| options.tracing.follow = Follow::No),
-            ("fork", |options| options.tracing.follow = Follow::Fork),
-            ("exec", |options| options.tracing.follow = Follow::Exec),
-            ("all", |options| options.tracing.follow = Follow::All),
+            ("no", |options| options.tracing.set_follow(Follow::No)),
+            ("fork", |options| options.tracing.set_follow(Follow::Fork)),
+            ("exec", |options| options.tracing.set_follow(Follow::Exec)),
+            ("all", |options| options.tracing.set_follow(Follow::All)),
         ]),
         "nanoprobe's own: whether children of the target are traced, too. `fork`: the processes that it forks, until they \
          execute another program. `exec`: the programs that it and its children execute. `all`: both. Their `pid` and \

@@ -110,12 +110,25 @@ impl Attached {
         Ok(())
     }
 
-    fn look(&mut self) -> Result<(), SessionError> {
+    /// Notes whether the target has ended. If all sessions of a round are asked before one of them looks for children,
+    /// one search is enough for all.
+    ///
+    /// # Errors
+    /// The arena is damaged.
+    pub fn look_for_end(&mut self) -> Result<(), SessionError> {
         if self.exited.is_none()
             && let Some(exit) = self.known().process().and_then(Process::try_wait)
         {
             self.note_exit(exit)?;
+            if let Some(followed) = &mut self.followed {
+                followed.note_end();
+            }
         }
+        Ok(())
+    }
+
+    fn look(&mut self) -> Result<(), SessionError> {
+        self.look_for_end()?;
         self.look_for_exec();
         self.look_at_target()?;
         self.look_at_children()?;
