@@ -97,10 +97,12 @@ static void *run(void *unused)
 int main(int argc, char **argv)
 {
 	enum { THREADS_MAX = 16 };
-	long threads = argc > 1 ? atol(argv[1]) : 1;
 	pthread_t ids[THREADS_MAX];
+	take_arguments(&argc, argv);
+	long threads = argc > 1 ? atol(argv[1]) : 1;
 	rounds = argc > 2 ? atol(argv[2]) : 1;
 	CHECK(threads > 0 && threads <= THREADS_MAX);
+	wait_for_go();
 	CHECK(mkdtemp(folder));
 	char bytes[4096] = "";
 	int data = opened("data", O_RDWR | O_CREAT);

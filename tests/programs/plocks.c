@@ -157,6 +157,7 @@ int main(int argc, char **argv)
 {
 	static const char *const names[COUNTS] = { "acquired", "released",    "failed",       "blocked",   "reads",
 		                                       "writes",   "reads-ended", "writes-ended", "rw-failed", "rw-blocked" };
+	take_arguments(&argc, argv);
 	long rounds = argc > 1 ? atol(argv[1]) : 1;
 	pthread_mutexattr_t kind;
 	CHECK(pthread_mutexattr_init(&kind) == 0);
@@ -166,6 +167,7 @@ int main(int argc, char **argv)
 	CHECK(pthread_mutex_init(&locks.recursive, &kind) == 0);
 	CHECK(pthread_mutex_init(&locks.plain, NULL) == 0);
 	CHECK(pthread_rwlock_init(&locks.rw, NULL) == 0);
+	wait_for_go();
 	mark(&locks, &locks + 1);
 	for (long round = 0; round < rounds; round++) {
 		alone();

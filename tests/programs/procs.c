@@ -136,10 +136,12 @@ static void to_another(void)
 
 int main(int argc, char **argv)
 {
+	take_arguments(&argc, argv);
 	long rounds = argc > 1 ? atol(argv[1]) : 1;
 	static const int handled[] = { SIGUSR1, SIGUSR2, SIGURG, SIGIO, SIGWINCH };
 	for (unsigned index = 0; index < sizeof handled / sizeof *handled; index++)
 		CHECK(signal(handled[index], ignore) != SIG_ERR);
+	wait_for_go();
 	for (long round = 0; round < rounds; round++) {
 		reap(forked(), 3);
 		execute("/bin/true", 1);

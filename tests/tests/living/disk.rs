@@ -1,13 +1,14 @@
 //! The provider `io`: what a program reads from files and writes to them, as the program itself counts it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program, program};
 use nanoprobe_tests::results::said;
-use nanoprobe_tests::tracer::assert_nothing_lost;
+use nanoprobe_tests::tracer::{Form, Traced, assert_nothing_lost};
 
-use crate::traced_from_start;
+use crate::{traced_from_start, traced_when_attached};
 
 /// The lines `field file.direction number` about the program's own files.
 fn rows(text: &str) -> BTreeMap<String, i64> {
@@ -47,15 +48,25 @@ const CLAUSES: &str = "#pragma D option quiet
         printa(\"%s %s %@d\\n\", @waits);
     }";
 
+/// The output of the program, and the results: traced from its start, or attached to.
+fn traced(attached: bool, form: Form, program: &Path, arguments: &str) -> (String, Traced) {
+    if attached {
+        let (target, traced) = traced_when_attached(form, CLAUSES, program, arguments);
+        return (target.stdout, traced);
+    }
+    let traced = traced_from_start(form, CLAUSES, program, arguments);
+    (traced.finished.stdout.clone(), traced)
+}
+
 live_tests! {
     /// Calls, bytes and errors of each file and direction; nothing of pipes, sockets and devices.
     fn files_are_read_and_written_as_the_program_says(form) {
-        for build in [Build::Usual, Build::MuslStatic] {
+        for (build, attached) in [(Build::Usual, false), (Build::Usual, true), (Build::MuslStatic, false)] {
             let Some(program) = need_program("disk.c", build) else { continue };
             let arguments = format!("4 {}", form.scale(500, 20));
-            let traced = traced_from_start(form, CLAUSES, &program, &arguments);
+            let (stdout, traced) = traced(attached, form, &program, &arguments);
             assert_nothing_lost(&traced.finished.stderr);
-            let (stdout, rows) = (&traced.finished.stdout, rows(&traced.results));
+            let (stdout, rows) = (&stdout, rows(&traced.results));
             for file in ["data.R", "data.W", "copy.W"] {
                 for field in ["start", "asked", "moved", "failed"] {
                     let name = format!("{field} {file}");

@@ -1,13 +1,14 @@
 //! The provider `plockstat`: locks of the C library, and futexes, as the program itself counts them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program};
 use nanoprobe_tests::results::{said, table};
-use nanoprobe_tests::tracer::assert_nothing_lost;
+use nanoprobe_tests::tracer::{Form, Traced, assert_nothing_lost};
 
-use crate::traced_from_start;
+use crate::{traced_from_start, traced_when_attached};
 
 fn rows(results: &str) -> BTreeMap<String, i64> {
     table(&results.lines().map(|line| format!("  {line}\n")).collect::<String>())
@@ -33,15 +34,25 @@ const CLAUSES: &str = "#pragma D option quiet
     syscall::futex:entry /(arg1 & 0x7f) == 0 || (arg1 & 0x7f) == 9/ { @[\"futexes\"] = sum(1); }
     END { printa(\"%s %@d\\n\", @); }";
 
+/// The output of the program, and the results: traced from its start, or attached to.
+fn traced(attached: bool, form: Form, program: &Path, arguments: &str) -> (String, Traced) {
+    if attached {
+        let (target, traced) = traced_when_attached(form, CLAUSES, program, arguments);
+        return (target.stdout, traced);
+    }
+    let traced = traced_from_start(form, CLAUSES, program, arguments);
+    (traced.finished.stdout.clone(), traced)
+}
+
 live_tests! {
     /// Every way to take and to leave a lock; a thread blocks where the program makes it block, and nowhere else.
     fn locks_are_taken_as_the_program_says(form) {
-        for build in [Build::Usual, Build::MuslStatic] {
+        for (build, attached) in [(Build::Usual, false), (Build::Usual, true), (Build::MuslStatic, false)] {
             let Some(program) = need_program("plocks.c", build) else { continue };
             let rounds = form.scale(30, 5);
-            let traced = traced_from_start(form, CLAUSES, &program, &rounds.to_string());
+            let (stdout, traced) = traced(attached, form, &program, &rounds.to_string());
             assert_nothing_lost(&traced.finished.stderr);
-            let (stdout, rows) = (&traced.finished.stdout, rows(&traced.results));
+            let (stdout, rows) = (&stdout, rows(&traced.results));
             for name in [
                 "acquired", "released", "failed", "blocked", "reads", "writes", "reads-ended", "writes-ended", "rw-failed",
                 "rw-blocked",

@@ -6,9 +6,9 @@ use std::path::Path;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program};
 use nanoprobe_tests::results::{said, table};
-use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost};
+use nanoprobe_tests::tracer::{Form, Traced, Tracer, assert_nothing_lost};
 
-use crate::traced_from_start;
+use crate::{traced_from_start, traced_when_attached};
 
 /// The aggregation that has a name for each probe.
 fn rows(results: &str) -> BTreeMap<String, i64> {
@@ -29,15 +29,25 @@ const CLAUSES: &str = "#pragma D option quiet
     proc:::signal-send /args[0]->pr_lwpid > pid && args[2] == SIGWINCH/ { @[\"thread\"] = sum(1); }
     END { printa(\"%s %@d\\n\", @); }";
 
+/// The output of the program, and the results: traced from its start, or attached to.
+fn traced(attached: bool, form: Form, program: &Path, arguments: &str) -> (String, Traced) {
+    if attached {
+        let (target, traced) = traced_when_attached(form, CLAUSES, program, arguments);
+        return (target.stdout, traced);
+    }
+    let traced = traced_from_start(form, CLAUSES, program, arguments);
+    (traced.finished.stdout.clone(), traced)
+}
+
 live_tests! {
     /// Counts and arguments of each probe; a signal 0, and calls that fail, send nothing.
     fn what_a_program_makes(form) {
-        for build in [Build::Usual, Build::MuslStatic] {
+        for (build, attached) in [(Build::Usual, false), (Build::Usual, true), (Build::MuslStatic, false)] {
             let Some(program) = need_program("procs.c", build) else { continue };
             let rounds = form.scale(20, 5);
-            let traced = traced_from_start(form, CLAUSES, &program, &rounds.to_string());
+            let (stdout, traced) = traced(attached, form, &program, &rounds.to_string());
             assert_nothing_lost(&traced.finished.stderr);
-            let (stdout, rows) = (&traced.finished.stdout, rows(&traced.results));
+            let (stdout, rows) = (&stdout, rows(&traced.results));
             let rounds = i64::try_from(rounds).expect("few");
             for name in ["processes", "programs", "failures", "denied", "threads", "exits", "cleared"] {
                 assert_eq!(rows[name], said(stdout, name), "{name}: {}", traced.results);

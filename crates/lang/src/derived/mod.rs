@@ -220,12 +220,19 @@ fn means(description: &ProbeDescription, place: &Place) -> bool {
         Some(module) => {
             answers(&description.module, module) && (description.function.is_empty() || description.function == "*")
         }
-        None => place
-            .probes
-            .iter()
-            .any(|probe| answers(&description.function, &probe.function)),
+        None => place.probes.iter().any(|probe| may_be(description, probe)),
     };
     is_there && answers(&description.name, &place.name)
+}
+
+/// Whether the module and the function of a description may be those of a place. A library answers to its name
+/// without the numbers at its end, too.
+fn may_be(written: &ProbeDescription, place: &ProbeDescription) -> bool {
+    let module = place.module.as_str();
+    let (stem, _) = module.split_once(".so").unwrap_or((module, ""));
+    let names = [module.to_owned(), format!("{stem}.so"), stem.to_owned()];
+    let in_module = module.is_empty() || names.iter().any(|name| answers(&written.module, name));
+    in_module && answers(&written.function, &place.function)
 }
 
 /// A clause at the places of a derived probe.
@@ -239,7 +246,7 @@ fn at(clause: &Clause, written: &ProbeDescription, place: &Place, provider: Stri
         span: written.span,
         ..description.clone()
     };
-    let named = |description: &&ProbeDescription| is_own || answers(&written.function, &description.function);
+    let named = |description: &&ProbeDescription| is_own || may_be(written, description);
     let probe = DerivedProbe {
         provider,
         place: place.module.map(|module| (module.to_owned(), String::new())),

@@ -101,6 +101,56 @@ fn errors_are_at_the_text_of_the_user_and_told_once() {
     }
 }
 
+/// The module and the function of a lock's probe are those of its place.
+#[test]
+fn a_description_of_a_lock_may_name_its_place() {
+    let places = |text: &str| {
+        let program = compiled(text);
+        let derived = program.clauses.into_iter().filter(|clause| {
+            let derived = clause.derived.as_ref();
+            derived.is_some_and(|derived| !derived.is_hidden)
+        });
+        let places = derived.flat_map(|clause| clause.probes).map(|probe| probe.to_string());
+        places.collect::<Vec<String>>()
+    };
+    let in_libc = [
+        "pid7:libc:pthread_mutex_unlock:return",
+        "pid7:libc.so.6:pthread_cond_wait:entry",
+        "pid7:libc.so.6:pthread_cond_timedwait:entry",
+    ];
+    assert_eq!(places("plockstat7:libc::mutex-release { }"), in_libc);
+    let in_libm = ["pid7:libm*:pthread_mutex_unlock:return"];
+    assert_eq!(places("plockstat7:libm*::mutex-release { }"), in_libm);
+    assert_eq!(places("plockstat7::*cond_w*:mutex-release { }"), in_libc[1..2]);
+    assert_eq!(
+        places("plockstat$target:vmlinux::rw-block { }"),
+        ["syscall::futex:entry"]
+    );
+    assert_eq!(places("plock*7:::rw-block { }"), ["syscall::futex:entry"]);
+    for other in ["plockstat:::rw-block { }", "plockstat8:libc:open:rw-acquire { }"] {
+        assert_eq!(places(other), [""; 0], "{other}");
+    }
+}
+
+/// What a probe needs is kept only for it.
+#[test]
+fn hidden_clauses_are_added_where_they_are_needed() {
+    let hidden = |text: &str| {
+        let program = compiled(text);
+        let is_hidden = |clause: &&crate::program::Clause| clause.derived.as_ref().is_some_and(|one| one.is_hidden);
+        program.clauses.iter().filter(is_hidden).count()
+    };
+    assert_eq!(hidden("plockstat7:::futex-wait { } proc:::exec { } io::: { }"), 0);
+    assert_eq!(hidden("proc:::exec-success { }"), 1);
+    assert!(hidden("plockstat7:::mutex-acquire { }") > 10);
+    // No program can name what they keep.
+    let text = "plockstat7:::mutex-acquire { trace(self->lock); }";
+    let refused = compile(&[Source::new("test", text)], &MacroValues::default())
+        .map(|_| ())
+        .unwrap_err();
+    assert_eq!(refused[0].tag, "D_VAR_UNDEF");
+}
+
 /// Each probe of each built-in text compiles, and is among the names that a hint tells.
 #[test]
 fn built_in_texts_are_whole() {
