@@ -2,6 +2,7 @@
 
 mod aggregating;
 mod compiling;
+mod costs;
 mod following;
 mod leading;
 mod matches;

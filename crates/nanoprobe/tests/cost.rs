@@ -38,6 +38,23 @@ int main(void)
 }
 "#;
 
+/// Calls paced() some 20,000 times a second, on any machine, until its input ends.
+const PACED: &str = r#"
+#include <poll.h>
+#include <stdio.h>
+__attribute__((noipa)) long paced(long number) { return number; }
+int main(void)
+{
+	puts("begun");
+	fflush(stdout);
+	struct pollfd input = { .fd = 0, .events = POLLIN };
+	while (poll(&input, 1, 1) == 0)
+		for (int i = 0; i < 20; i++)
+			paced(i);
+	return 0;
+}
+"#;
+
 struct Program {
     child: Child,
     input: Option<ChildStdin>,
@@ -182,6 +199,74 @@ fn a_probe_over_budget_is_turned_off_and_its_counts_are_exact_up_to_then() {
         !results.contains("entry"),
         "what we count ourselves is not printed: {results}"
     );
+}
+
+/// Each of four processes is below the limit, and all together are above it.
+#[test]
+fn the_limit_is_for_all_processes_together() {
+    const PROCESSES: usize = 4;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, path) = (folder.path().join("paced.c"), folder.path().join("paced"));
+    std::fs::write(&source, PACED).expect("writing");
+    let built = Command::new("cc")
+        .args(["-O1", "-o"])
+        .arg(&path)
+        .arg(&source)
+        .status_in_time();
+    assert!(built.expect("running cc").success());
+    let start = || {
+        let mut command = Command::new(&path);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn_in_group().expect("starting the program");
+        let mut line = [0; 6];
+        let _limit = TimeLimit::new(child.id().cast_signed(), "its first line is waited for");
+        let output = child.stdout.as_mut().expect("its output");
+        output.read_exact(&mut line).expect("its first line");
+        child
+    };
+    // Traps, whose cost is some percent of a processor.
+    let trace = |programs: &[Child], limit: &str, errors: &PathBuf| {
+        let pids: Vec<String> = programs.iter().map(|program| program.id().to_string()).collect();
+        nanoprobe()
+            .args(["-q", "-x", "tactic=trap", "-x", limit, "-p", &pids.join(",")])
+            .args([
+                "-n",
+                "pid$target:a.out:paced:entry { @[pid] = count(); }",
+                "-o",
+                "/dev/null",
+            ])
+            .stderr(File::create(errors).expect("a file"))
+            .spawn_in_group()
+            .expect("starting nanoprobe")
+    };
+    let end = |programs: Vec<Child>, mut tracer: Child| {
+        for mut program in programs {
+            drop(program.stdin.take());
+            assert!(program.wait_in_time().expect("its end").success());
+        }
+        assert!(tracer.wait_in_time().expect("its end").success());
+    };
+    let errors = folder.path().join("errors");
+    let one = vec![start()];
+    let mut tracer = trace(&one, "maxcost=0.01%", &errors);
+    let said = wait_for(&errors, "paced:entry is off", &mut tracer);
+    end(one, tracer);
+    let (_, share) = said.split_once(" ns = ").expect("the share");
+    let share: f64 = share
+        .split(' ')
+        .next()
+        .and_then(|share| share.parse().ok())
+        .expect("a number");
+    let programs: Vec<Child> = (0..PROCESSES).map(|_| start()).collect();
+    let mut tracer = trace(&programs, &format!("maxcost={:.2}%", share * 2.5), &errors);
+    let is_off = "paced:entry in process ";
+    wait_for(&errors, is_off, &mut tracer);
+    // Some more looks.
+    std::thread::sleep(Duration::from_secs(1));
+    end(programs, tracer);
+    let said = std::fs::read_to_string(errors).expect("messages");
+    let off = said.matches(is_off).count();
+    assert!((1..PROCESSES).contains(&off), "of {share} %: {said}");
 }
 
 #[test]

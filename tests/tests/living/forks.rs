@@ -1,4 +1,4 @@
-//! Children: unharmed, and never counted as their parent.
+//! Children that are not followed: unharmed, and never counted as their parent.
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
@@ -21,7 +21,8 @@ live_tests! {
                 let (target, traced) = traced_when_attached(form, STORM, &program, &arguments);
                 (target.stdout, traced)
             } else {
-                let traced = Tracer::new(form).clause(STORM).command(&program, &arguments).run().complete();
+                let tracer = Tracer::new(form).argument("-x").argument("follow=no");
+                let traced = tracer.clause(STORM).command(&program, &arguments).run().complete();
                 (traced.finished.stdout.clone(), traced)
             };
             let rows = table(&traced.results);

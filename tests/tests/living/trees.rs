@@ -48,6 +48,37 @@ live_tests! {
         assert_eq!(table(&traced), said_by_processes(&stdout));
     }
 
+    /// Without an option, a command's children are traced, and those of a running process are not, which is told.
+    fn by_default_children_of_a_command_are_traced(form) {
+        let with = |options: &[&str]| {
+            let options = options.iter().map(|option| format!("follow={option}"));
+            options.fold(Tracer::new(form), |tracer, option| tracer.argument("-x").argument(option))
+        };
+        let command = |options: &[&str]| {
+            let traced = with(options).clause(BY_PROCESS).command(&program("tree.c"), "fork 3 1000").run().complete();
+            let said = said_by_processes(&traced.finished.stdout);
+            assert_eq!((said.len(), said.values().sum::<i64>()), (4, 3001));
+            (table(&traced.results), said)
+        };
+        let (counted, said) = command(&[]);
+        assert_eq!(counted, said);
+        assert_eq!(command(&["no"]).0.into_values().collect::<Vec<i64>>(), [1]);
+
+        for (options, calls, is_told) in [(&[][..], 1, true), (&["no"], 1, false), (&["fork"], 31, false)] {
+            let mut target = start_waiting(&program("tree.c"), "sleep 3 10");
+            let tracing = with(options).clause(SUM).trace(target.pid());
+            target.go();
+            target.wait_until("three children's calls", |target| said_by_processes(&target.stdout()).len() == 4);
+            let traced = tracing.interrupt();
+            assert_eq!(value(&traced.results), calls);
+            let notice = format!("process {} has 3 children that are not traced: ", target.pid());
+            let told = traced.finished.stderr.matches(&notice).count();
+            assert_eq!(told, usize::from(is_told), "{}", traced.finished.stderr);
+            target.close_input();
+            assert!(target.finish().success().stdout.ends_with("OK\n"));
+        }
+    }
+
     /// Threads of children, grandchildren, children by clone(2), and vfork among them.
     fn no_call_of_a_storm_is_lost_or_counted_twice(form) {
         let (rounds, calls) = (form.scale(50, 5), 300);

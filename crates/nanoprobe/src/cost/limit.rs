@@ -1,4 +1,4 @@
-//! `-x maxcost`: watches what probes cost during tracing. When all together take more than the
+//! `-x maxcost`: watches what probes cost during tracing. When all together, in all processes, take more than the
 //! limit, the most expensive ones are turned off.
 //!
 //! A probe that is turned off has its original instructions back. Its counts and records until
@@ -32,6 +32,8 @@ pub struct Limit {
     hits: AggregateTable,
     before: BTreeMap<Name, u64>,
     looked: Instant,
+    /// What the probes of this process cost at the last look.
+    costs: Vec<Cost<Name>>,
     off: BTreeSet<Name>,
 }
 
@@ -44,6 +46,7 @@ impl Limit {
             hits: AggregateTable::new(),
             before: BTreeMap::new(),
             looked: Instant::now(),
+            costs: Vec::new(),
             off: BTreeSet::new(),
         }
     }
@@ -58,14 +61,16 @@ impl Limit {
         self.looked.elapsed() >= PERIOD
     }
 
-    /// Compares the costs with the limit, and turns off probes when they exceed it.
-    ///
-    /// # Errors
-    /// As [`Attached::set_armed`].
-    pub fn look(&mut self, attached: &mut Attached) -> Result<(), SessionError> {
+    /// Computes what the probes of this process cost. In less time than a period there are too few hits for that.
+    fn look(&mut self, attached: &Attached) {
         let elapsed = self.looked.elapsed();
         if attached.is_finished() {
-            return Ok(());
+            self.costs.clear();
+            self.looked = Instant::now();
+            return;
+        }
+        if elapsed < PERIOD {
+            return;
         }
         let now = hits::of(attached.known().program(), &self.hits);
         let rates = now.iter().map(|(probe, hits)| {
@@ -78,12 +83,7 @@ impl Limit {
             .collect();
         self.before = now;
         self.looked = Instant::now();
-        let costs = costs(attached, &busy, self.pace);
-        let over = budget::over(&costs, budget::share_of(self.hundredths));
-        if over.is_empty() {
-            return Ok(());
-        }
-        self.turn_off(attached, &over)
+        self.costs = costs(attached, &busy, self.pace);
     }
 
     fn turn_off(&mut self, attached: &mut Attached, over: &[Cost<Name>]) -> Result<(), SessionError> {
@@ -142,7 +142,45 @@ impl Limit {
         }
         self.off.extend(dear);
         self.off.extend(others);
+        self.costs.retain(|cost| !self.off.contains(&cost.probe));
         Ok(())
+    }
+}
+
+/// Compares the costs in all processes together with the limit, and turns off probes when they exceed it. An error in one
+/// process is reported, and the others stay bounded.
+pub fn look_at_all(all: &mut [(&mut Limit, &mut Attached)]) {
+    for (limit, attached) in &mut *all {
+        limit.look(attached);
+    }
+    let Some(hundredths) = all.first().map(|(limit, _)| limit.hundredths) else {
+        return;
+    };
+    let costs = all.iter().enumerate().flat_map(|(process, (limit, _))| {
+        let of = move |cost: &Cost<Name>| Cost {
+            probe: (process, cost.probe.clone()),
+            rate: cost.rate,
+            ns: cost.ns,
+        };
+        limit.costs.iter().map(of)
+    });
+    let over = budget::over(&costs.collect::<Vec<_>>(), budget::share_of(hundredths));
+    for (process, (limit, attached)) in all.iter_mut().enumerate() {
+        let own: Vec<Cost<Name>> = over
+            .iter()
+            .filter(|cost| cost.probe.0 == process)
+            .map(|cost| Cost {
+                probe: cost.probe.1.clone(),
+                rate: cost.rate,
+                ns: cost.ns,
+            })
+            .collect();
+        if !own.is_empty()
+            && let Err(error) = limit.turn_off(attached, &own)
+            && !attached.is_finished()
+        {
+            message(format_args!("maxcost: {error}"));
+        }
     }
 }
 

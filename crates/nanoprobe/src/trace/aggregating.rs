@@ -3,7 +3,7 @@
 
 use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::program::{Clause, RecordKind, Statement};
-use nanoprobe_session::{Attached, Tracing};
+use nanoprobe_session::Tracing;
 
 use crate::cost::hits;
 use crate::cost::limit::Limit;
@@ -74,27 +74,14 @@ impl Aggregated {
         Ok(())
     }
 
-    /// Turns off probes that cost too much, if a limit is set and a check is due.
-    pub fn watch_cost(&mut self, attached: &mut Attached) -> Result<(), anyhow::Error> {
-        if self.limit.as_ref().is_some_and(Limit::is_due) {
-            self.load(attached.tracing_mut())?;
-            self.limit.as_mut().map_or(Ok(()), |limit| limit.look(attached))?;
-        }
-        Ok(())
+    /// Whether the cost of probes is to be looked at now.
+    pub fn is_cost_due(&self) -> bool {
+        self.limit.as_ref().is_some_and(Limit::is_due)
     }
 
-    /// The same for one of several processes, with a limit of its own.
-    pub fn watch_cost_of(
-        &mut self,
-        attached: &mut Attached,
-        limit: &mut Option<Limit>,
-        numbers: &mut OfProcess,
-    ) -> Result<(), anyhow::Error> {
-        if limit.as_ref().is_some_and(Limit::is_due) {
-            self.load_from(attached.tracing_mut(), limit.as_mut(), numbers)?;
-            limit.as_mut().map_or(Ok(()), |limit| limit.look(attached))?;
-        }
-        Ok(())
+    /// The limit of the first process.
+    pub fn limit(&mut self) -> Option<&mut Limit> {
+        self.limit.as_mut()
     }
 }
 

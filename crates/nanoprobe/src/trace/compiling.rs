@@ -59,6 +59,10 @@ pub fn compile_for(
     if arguments.list {
         options.tracing.allow_unmatched = true;
     }
+    // A command is often a script, and what it starts is what is looked for.
+    if arguments.command.is_some() && !options.tracing.follow_is_given {
+        options.tracing.follow = Follow::Fork;
+    }
     // Children that the members of such a set fork have the members' probes, so nanoprobe cannot attach to the children
     // later.
     if arguments.processes.rule.is_some() {

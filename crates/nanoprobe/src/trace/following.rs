@@ -96,13 +96,6 @@ impl<'a> Trace<'a> {
                 }
                 Err(error) => message(&error),
             }
-            let Member {
-                session,
-                limit,
-                numbers,
-                ..
-            } = &mut *member;
-            self.aggregated.watch_cost_of(session, limit, numbers)?;
             self.exit_status = self.exit_status.or(member.session.tracing().exit_status());
             if is_over {
                 let member = members.list.swap_remove(index);

@@ -13,6 +13,8 @@ use crate::cost::hits::is_in_target;
 
 /// The shortest time between two reads of the process's children.
 const CHILDREN_PERIOD: Duration = Duration::from_millis(100);
+/// The same when a probe has fired: then children are told of at the end only.
+const SEEN_PERIOD: Duration = Duration::from_secs(1);
 /// A process with many threads has many lists of children. Reading them takes at most this fraction (1/50) of the time.
 const LOOK_SHARE: u32 = 50;
 /// The numbers of at most this many children are collected.
@@ -85,16 +87,23 @@ impl Seen {
         self.any |= is_any;
     }
 
-    /// Looks for the children of all processes, now and then, while no probe has fired.
+    /// Looks for the children of all processes, now and then, until a probe has fired and a child was seen.
     pub fn look<'k>(&mut self, all: impl Iterator<Item = &'k Known>) {
         let now = Instant::now();
-        if self.any || self.next.is_some_and(|next| now < next) {
+        let is_known = self.any && (self.follows || !self.children.is_empty());
+        if is_known || self.next.is_some_and(|next| now < next) {
             return;
         }
         for process in all.filter_map(Known::process) {
             self.look_at(process.pid());
         }
-        self.next = Some(now + (now.elapsed() * LOOK_SHARE).max(CHILDREN_PERIOD));
+        let period = if self.any { SEEN_PERIOD } else { CHILDREN_PERIOD };
+        self.next = Some(now + (now.elapsed() * LOOK_SHARE).max(period));
+    }
+
+    /// The next look is not put off: it is the last one.
+    pub fn look_now(&mut self) {
+        self.next = None;
     }
 
     fn look_at(&mut self, pid: i32) {
@@ -122,6 +131,7 @@ impl Seen {
     /// Notes the probes of a process when its tracing ends.
     pub fn note(&mut self, known: &Known) {
         if self.any {
+            self.note_traced(known);
             return;
         }
         let before = self.probes;
@@ -139,14 +149,26 @@ impl Seen {
             return;
         }
         self.processes += 1;
-        if self.traced.len() < TRACED_MAX {
-            self.traced.extend(known.process().map(Process::pid));
-        }
+        self.note_traced(known);
         for stripped in known.stripped() {
             if self.stripped.len() < MODULES_MAX {
                 self.stripped.entry(stripped.module.clone()).or_insert(stripped);
             }
         }
+    }
+
+    fn note_traced(&mut self, known: &Known) {
+        if self.traced.len() < TRACED_MAX {
+            self.traced.extend(known.process().map(Process::pid));
+        }
+    }
+
+    /// The message when probes have fired, and children were seen that are not traced.
+    pub fn untraced_children(&self) -> Option<String> {
+        let is_untraced = |children: &BTreeSet<i32>| !children.is_subset(&self.traced);
+        (self.any && self.children.values().any(is_untraced))
+            .then(|| self.of_children())
+            .flatten()
     }
 
     /// The message when no probe of a process has fired; `None` if one has, or if there were none. `unmatched`: the

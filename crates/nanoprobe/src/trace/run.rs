@@ -131,6 +131,7 @@ impl<'a> Trace<'a> {
         let result = result
             .and_then(|()| self.events(&mut attached))
             .and(self.close_screen());
+        self.seen.look_now();
         self.look(&attached);
         let result = result.and(self.end_members());
         self.was_placed |= attached.has_places();
@@ -198,6 +199,12 @@ impl<'a> Trace<'a> {
         {
             self.printer.sink().nothing_seen(&mut self.out, &nothing)?;
         }
+        if self.was_placed
+            && !self.printer.options().tracing.follow_is_given
+            && let Some(children) = self.seen.untraced_children()
+        {
+            self.printer.sink().warning(&mut self.out, &children)?;
+        }
         self.printer.sink().finish(&mut self.out, status)?;
         self.out.flush()?;
         self.show_files()?;
@@ -219,7 +226,7 @@ impl<'a> Trace<'a> {
             self.look(attached);
             self.round(attached)?;
             self.out.flush()?;
-            self.aggregated.watch_cost(attached)?;
+            self.watch_cost(attached)?;
             self.show(attached)?;
             self.serve()?;
             if self.losses_at.elapsed() >= LOSSES_PERIOD {
