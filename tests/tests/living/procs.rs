@@ -16,6 +16,7 @@ fn rows(results: &str) -> BTreeMap<String, i64> {
 }
 
 const CLAUSES: &str = "#pragma D option quiet
+    #pragma D option follow=no
     proc:::create { @[\"processes\"] = sum(1); @[\"ours\"] = sum(args[0]->pr_ppid == pid && args[0]->pr_pid > pid); }
     proc:::exec { @[\"programs\"] = sum(1); @[strjoin(\"path\", args[0])] = sum(1); }
     proc:::exec-failure { @[\"failures\"] = sum(1); @[\"denied\"] = sum(args[0] == 13); }

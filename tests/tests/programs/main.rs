@@ -4,6 +4,7 @@ mod commands;
 mod interpreters;
 mod postgres;
 mod servers;
+mod trees;
 
 use nanoprobe_tests::results::table;
 use nanoprobe_tests::tracer::Traced;

@@ -7,6 +7,7 @@
 
 mod manager;
 mod memory;
+mod nginx;
 mod output;
 mod restarted;
 #[allow(dead_code, reason = "other tests need the rest")]

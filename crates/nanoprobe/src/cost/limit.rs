@@ -147,8 +147,8 @@ impl Limit {
     }
 }
 
-/// Compares the costs in all processes together with the limit, and turns off probes when they exceed it. An error in one
-/// process is reported, and the others stay bounded.
+/// Compares the costs in all processes together with the limit, and turns off probes when they exceed it. An error in
+/// one process is reported, and the others stay bounded.
 pub fn look_at_all(all: &mut [(&mut Limit, &mut Attached)]) {
     for (limit, attached) in &mut *all {
         limit.look(attached);
