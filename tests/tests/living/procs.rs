@@ -75,6 +75,45 @@ live_tests! {
             assert_eq!(rows["path/no/such/program"], rounds);
         }
     }
+
+    /// What DTrace's kernel counts: as the program says, and as the calls themselves say.
+    fn the_counts_of_sysinfo(form) {
+        let clauses = "#pragma D option quiet
+            sysinfo:::sysexec { @[\"programs\"] = sum(arg0); }
+            sysinfo:::sysfork, sysinfo:::sysvfork { @[\"processes\"] = sum(arg0); @[probename] = sum(1); }
+            sysinfo:::sysread, sysinfo:::syswrite { @[probename] = sum(arg0); }
+            sysinfo:::readch, sysinfo:::writech { @[probename] = sum(arg0); }
+            syscall::read:entry, syscall::readv:entry, syscall::pread*:entry { @[\"reads\"] = sum(1); }
+            syscall::write:entry, syscall::writev:entry, syscall::pwrite*:entry { @[\"writes\"] = sum(1); }
+            syscall::read:return, syscall::readv:return, syscall::pread*:return /arg0 >= 0/
+                { @[\"bytes read\"] = sum(arg0); }
+            syscall::write:return, syscall::writev:return, syscall::pwrite*:return /arg0 >= 0/
+                { @[\"bytes written\"] = sum(arg0); }
+            END { printa(\"%s %@d\\n\", @); }";
+        for build in [Build::Usual, Build::MuslStatic] {
+            let Some(program) = need_program("procs.c", build) else { continue };
+            let rounds = form.scale(20, 5);
+            let traced = traced_from_start(form, clauses, &program, &rounds.to_string());
+            assert_nothing_lost(&traced.finished.stderr);
+            let (stdout, rows) = (&traced.finished.stdout, rows(&traced.results));
+            for name in ["programs", "processes"] {
+                assert_eq!(rows[name], said(stdout, name), "{name}: {}", traced.results);
+            }
+            assert!(rows["sysfork"] > 0 && rows["sysvfork"] > 0, "{}", traced.results);
+        }
+        for build in [Build::Usual, Build::MuslStatic] {
+            let Some(program) = need_program("disk.c", build) else { continue };
+            let traced = traced_from_start(form, clauses, &program, &format!("2 {}", form.scale(200, 10)));
+            assert_nothing_lost(&traced.finished.stderr);
+            let (stdout, rows) = (&traced.finished.stdout, rows(&traced.results));
+            // Pipes and sockets, too, but neither sendfile nor copy_file_range.
+            assert!(rows["readch"] > said(stdout, "moved data.R") - 2 * 1_100, "{}", traced.results);
+            assert!(rows["sysread"] > said(stdout, "start data.R") - 2 * 2, "{}", traced.results);
+            for (ours, calls) in [("sysread", "reads"), ("readch", "bytes read"), ("syswrite", "writes"), ("writech", "bytes written")] {
+                assert_eq!(rows[ours], rows[calls], "{}", traced.results);
+            }
+        }
+    }
 }
 
 /// A new program is told before its first call, once, with its own name; the command itself was not executed by a

@@ -1,4 +1,4 @@
-//! Probes that follow from other probes: the providers `io`, `proc`, `plockstat`.
+//! Probes that follow from other probes: the providers `io`, `proc`, `plockstat`, `sysinfo`.
 //!
 //! A built-in text in D says for each such probe where it fires, under which condition, and with which arguments. A
 //! clause on a derived probe becomes clauses on these places, before anything is checked:
@@ -91,6 +91,14 @@ const BUILT: &[Built] = &[
             "futex-wake",
         ],
         is_of_process: true,
+    },
+    Built {
+        name: "sysinfo",
+        text: include_str!("sysinfo.d"),
+        probes: &[
+            "sysread", "readch", "syswrite", "writech", "sysexec", "sysfork", "sysvfork", "sema", "msg",
+        ],
+        is_of_process: false,
     },
 ];
 

@@ -63,8 +63,7 @@ pub fn hint_for_elsewhere(description: &ProbeDescription) -> Option<&'static str
         .into_iter()
         .find(|field| !field.is_empty())?;
     Some(match first.as_str() {
-        "fbt" | "sched" | "sdt" | "lockstat" | "vminfo" | "sysinfo" | "mib" | "ip" | "tcp" | "udp" | "cpc"
-        | "rawtp" | "vfs" => {
+        "fbt" | "sched" | "sdt" | "lockstat" | "vminfo" | "mib" | "ip" | "tcp" | "udp" | "cpc" | "rawtp" | "vfs" => {
             " (probes of the kernel are not there: user programs are traced; their system calls are syscall::open*:entry, \
              the functions that they call are in their libc, pid$target:libc:open*:entry)"
         }
