@@ -62,6 +62,11 @@ impl Date {
     }
 }
 
+/// The time of the day: `00:00:00`.
+pub(crate) fn clock(ns: i64, local: LocalTime) -> String {
+    Date::new(ns, local).clock()
+}
+
 /// `%Y`: `1990 Jan  1 00:00:00`.
 pub(crate) fn date(ns: i64, local: LocalTime) -> String {
     let date = Date::new(ns, local);

@@ -64,6 +64,7 @@ mod several;
 mod sink;
 mod speculation;
 mod stack;
+mod strace;
 mod table;
 mod text;
 mod typed;
@@ -83,6 +84,7 @@ pub use several::Several;
 pub use sink::{Action, Ended, Loss, Matched, Recorded, Sink, Unplaced, View};
 pub use speculation::{Speculations, Taken, is_speculative};
 pub use stack::{ModulePlace, NAMELESS_CODE, Source, Symbolizer};
+pub use strace::{Stamps, Strace, StraceStyle};
 pub use table::{AggregateTable, Epoch, Row, Snapshot};
 pub use text::Text;
 

@@ -28,6 +28,10 @@ impl Sink for Several {
         self.each(|sink| sink.listed(out, probe))
     }
 
+    fn listed_arguments(&mut self, out: &mut dyn Console, types: &[String]) -> Result<(), Error> {
+        self.each(|sink| sink.listed_arguments(out, types))
+    }
+
     fn matched(&mut self, out: &mut dyn Console, found: &Matched) -> Result<(), Error> {
         self.each(|sink| sink.matched(out, found))
     }

@@ -130,6 +130,12 @@ pub trait Sink {
         Ok(())
     }
 
+    /// The types of the arguments of the probe that was listed, as `type name`.
+    fn listed_arguments(&mut self, out: &mut dyn Console, types: &[String]) -> Result<(), Error> {
+        let _ = (out, types);
+        Ok(())
+    }
+
     /// Reports how many probes a program of the command line has matched.
     fn matched(&mut self, out: &mut dyn Console, found: &Matched) -> Result<(), Error> {
         let _ = (out, found);

@@ -80,6 +80,18 @@ impl Sink for Text {
         )?)
     }
 
+    /// In the form of dtrace's `-lv`.
+    fn listed_arguments(&mut self, out: &mut dyn Console, types: &[String]) -> Result<(), Error> {
+        writeln!(out, "\n\tArgument Types")?;
+        for (index, of) in types.iter().enumerate() {
+            writeln!(out, "\t\targs[{index}]: {of}")?;
+        }
+        if types.is_empty() {
+            writeln!(out, "\t\tNone")?;
+        }
+        Ok(writeln!(out)?)
+    }
+
     fn matched(&mut self, out: &mut dyn Console, found: &Matched) -> Result<(), Error> {
         if !self.is_quiet {
             let Matched { of, text, probes } = found;

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use nanoprobe_export::profile::ProfileFormat;
-use nanoprobe_export::{FORMATS, Format};
+use nanoprobe_export::{FORMATS, Format, StraceStyle};
 
 pub use flags::Flags;
 
@@ -51,8 +51,16 @@ pub struct Arguments {
     pub preprocessor_path: Option<String>,
     /// `$1`, `$2`, ...
     pub macro_arguments: Vec<String>,
+    pub tool: ToolOutput,
+}
+
+/// How a tool shows what it sees.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ToolOutput {
     /// A terminal shows the state of the trace every second (see the option `top`).
     pub has_screen: bool,
+    /// The lines of the tool `strace`, instead of a format.
+    pub strace: Option<StraceStyle>,
 }
 
 /// One piece of the D program.
@@ -146,7 +154,7 @@ fn arguments(matches: &ArgMatches, mut flags: Flags) -> Result<Arguments, clap::
         libraries: flags.preprocessing.library,
         preprocessor_path: flags.preprocessing.preprocessor_path,
         macro_arguments: flags.arguments,
-        has_screen: false,
+        tool: ToolOutput::default(),
     })
 }
 

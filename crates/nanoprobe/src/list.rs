@@ -3,16 +3,35 @@
 use std::io::Write;
 
 use nanoprobe_export::{Console, Sink};
-use nanoprobe_session::{Known, Listed, Place};
+use nanoprobe_session::{Known, Listed, Place, argument_types};
 
 use crate::output::probe_name;
 
-/// Prints the probes.
-pub fn print(known: &Known, sink: &mut dyn Sink, out: &mut dyn Console) -> Result<(), nanoprobe_export::Error> {
+/// Prints the probes. `with_types`: those of system calls with the types of their arguments.
+pub fn print(
+    known: &Known,
+    with_types: bool,
+    sink: &mut dyn Sink,
+    out: &mut dyn Console,
+) -> Result<(), nanoprobe_export::Error> {
     sink.list_begins(out)?;
-    known
-        .probes()
-        .try_for_each(|probe| sink.listed(out, &probe_name(known, probe)))
+    known.probes().try_for_each(|probe| {
+        sink.listed(out, &probe_name(known, probe))?;
+        match probe.place {
+            Place::Call { end, .. } if with_types => {
+                let types = argument_types(&probe.function, end).into_iter();
+                let types: Vec<String> = types.map(|(of, name)| declared(of, name)).collect();
+                sink.listed_arguments(out, &types)
+            }
+            _ => Ok(()),
+        }
+    })
+}
+
+/// A parameter as C declares it.
+fn declared(of: &str, name: &str) -> String {
+    let gap = if of.ends_with('*') || name.is_empty() { "" } else { " " };
+    format!("{of}{gap}{name}")
 }
 
 /// Prints how the sites of the probes would be patched.

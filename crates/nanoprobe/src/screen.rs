@@ -33,7 +33,7 @@ const KEYS_PERIOD: Duration = Duration::from_millis(30);
 pub fn is_wanted(arguments: &Arguments, options: &Options, program: &Program, has_files: bool) -> bool {
     let asked = options.tracing.top;
     let is_free = arguments.command.is_none() || has_files;
-    if !asked.unwrap_or(arguments.has_screen) || !is_free || !is_possible(arguments) {
+    if !asked.unwrap_or(arguments.tool.has_screen) || !is_free || !is_possible(arguments) {
         return false;
     }
     if program.aggregations.is_empty() {

@@ -4,6 +4,7 @@
 //! itself need not know about it. A function may be given without its module.
 
 mod clauses;
+mod strace;
 pub mod timing;
 
 use std::borrow::Cow;
@@ -95,15 +96,18 @@ macro_rules! tool {
 }
 
 /// All tools, in the order of the list.
-pub static TOOLS: [Tool; 20] = [
+pub static TOOLS: [Tool; 27] = [
     tool!("argcount", Function, Expression("arg0"), OneOf(&["entry", "return"])),
     tool!("argdist", Function, Expression("arg0"), OneOf(&["entry", "return"])),
+    tool!("dtruss",),
+    tool!("execsnoop",),
     tool!("funccount", Function),
     tool!("funcgraph", Function, OtherFunction("a.out:*")),
     tool!("funclatency", Function, OneOf(&["ns", "us", "ms"])),
     tool!("funcslower", Function, Time(Microseconds, "1000")),
     tool!("gcpause", Time(Microseconds, "1000")),
     tool!("gethostlatency", Default("libc")),
+    tool!("iosnoop",),
     tool!("killsnoop",),
     tool!(
         "lockwait",
@@ -118,10 +122,19 @@ pub static TOOLS: [Tool; 20] = [
     },
     tool!("nodegc", Time(Microseconds, "1000"), Default("a.out")),
     tool!("opensnoop",),
+    tool!("procsystime",),
     tool!("profile", Number("samples a second", "97"), Number("stacks", "20")),
     tool!("sqlslower", Time(Milliseconds, "1")),
     tool!("stackcount", Function),
+    Tool {
+        name: "strace",
+        text: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/strace.txt")),
+        arguments: &[],
+        is_total: true,
+    },
     tool!("syscount", Default("*")),
+    tool!("tcpaccept",),
+    tool!("tcpconnect",),
     tool!("threadsnoop", Default("libc")),
     tool!("uobjnew", Default("libstdc++*")),
 ];
@@ -141,12 +154,18 @@ impl Tool {
         let lines = comment.lines().filter(|line| !line.starts_with("/*"));
         let lines = lines.map(|line| line.trim_start_matches(" *").strip_prefix(' ').unwrap_or_default());
         let lines: Vec<String> = lines
-            .map(|line| match line.starts_with("usage: ") {
+            .map(|line| match line.starts_with("usage: ") && self.name != "strace" {
                 true => format!("{line} [INTERVAL [COUNT]]\n"),
                 false => format!("{line}\n"),
             })
             .collect();
-        lines.concat().trim_end().to_owned() + "\n" + timing::HELP
+        let help = lines.concat().trim_end().to_owned() + "\n";
+        // The lines of strace are no reports.
+        if self.name == "strace" {
+            help
+        } else {
+            help + timing::HELP
+        }
     }
 
     /// One line with the tool's name and purpose.
@@ -311,6 +330,10 @@ pub fn parse(words: &[String]) -> Result<Wanted, clap::Error> {
     if rest.iter().any(|word| word == "-h" || word == "--help") {
         return Ok(Wanted::Print(tool.help()));
     }
+    // Its program is made for the calls that are asked for, and its flags are strace's.
+    if tool.name == "strace" {
+        return strace::parse(tool, rest);
+    }
     let mut trace = vec!["nanoprobe".to_owned()];
     trace.extend_from_slice(rest);
     let (mut arguments, given) = parse_tool(&trace)?;
@@ -324,7 +347,7 @@ pub fn parse(words: &[String]) -> Result<Wanted, clap::Error> {
         return Err(tool.misused("what is to be traced? -p PID, or -c COMMAND (or a set: -p A,B, --exe FILE)"));
     }
     // A report of each interval is text.
-    arguments.has_screen = timing.interval.is_none();
+    arguments.tool.has_screen = timing.interval.is_none();
     let text = tool.filled_in(&arguments.macro_arguments);
     arguments.programs.push(ProgramText::Carried {
         name: format!("tools/{name}.d"),

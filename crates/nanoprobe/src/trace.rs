@@ -120,7 +120,7 @@ fn print_list(arguments: &Arguments, compiled: &Compiled, prepared: Prepared) ->
     let mut out = Stream::open(arguments.output.as_deref(), None, false)?;
     let listed = prepared.load()?;
     let mut sink = arguments.format.sink(compiled.options(), arguments.verbose);
-    list::print(listed.known(), &mut *sink, &mut out)?;
+    list::print(listed.known(), arguments.verbose, &mut *sink, &mut out)?;
     if arguments.verbose && arguments.format.is_for_people {
         list::print_plan(&listed, &mut out)?;
     }

@@ -279,6 +279,11 @@ impl Enablings {
         Ok(())
     }
 
+    /// Whether a description of a clause has enabled it at a probe.
+    pub fn has(&self, clause: usize, description: usize, probe: ProbeIndex) -> bool {
+        self.known.contains(&(clause, description, probe))
+    }
+
     /// Enables a clause, for one of its descriptions, at all system calls of a module.
     pub fn enable_call_sites(&mut self, clause: usize, description: usize, probe: ProbeIndex) {
         if !self.known.insert((clause, description, probe)) {

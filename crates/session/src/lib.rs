@@ -7,6 +7,7 @@
 //! | `acquire` | the process: opened, or started |
 //! | `session` | the whole, in the order of its life: Compiled, Prepared, Attached, Ended |
 //! | `names`, `probes` | what the descriptions match in the modules ([`nanoprobe_text::modules`]) |
+//! | `calls`, `call_arguments` | system calls as probes, and the types of their arguments |
 //! | `perf_map`, `made_code` | code that the target makes at run time: with names, and without |
 //! | `statics`, `semaphores` | static probes, their operands, and the words that say that they are enabled |
 //! | `foreign` | names of code in processes that have no session, for samples of the whole system |
@@ -28,6 +29,7 @@ mod arena_memory;
 mod arming;
 mod attachment;
 mod beside;
+mod call_arguments;
 mod calls;
 mod clock;
 mod coverage;
@@ -80,6 +82,7 @@ mod unwinding;
 
 pub use acquire::Acquired;
 pub use arming::Armed;
+pub use call_arguments::argument_types;
 pub use calls::End;
 pub use coverage::{Class, Coverage, Wanted, plan_all};
 pub use detach::{Carried, Detached, Standing, has_abandoned_arena, rehearse_restore, restore, survey};

@@ -24,6 +24,7 @@ use nanoprobe_text::modules::{is_whole, modules_of};
 use nanoprobe_types::{DebugInfo, Inlined, Kind, Problem, at_entry};
 
 use crate::acquire::Acquired;
+use crate::call_arguments::arguments_of_calls;
 use crate::debug::{debug_info, inlined_copies};
 use crate::error::SessionError;
 use crate::function_arguments::{arguments_of, unknown};
@@ -275,8 +276,10 @@ impl Target for TracedProgram {
         let mut found: Option<(Vec<Argument>, String)> = None;
         let mut count = 0;
         for probe in probes {
+            let of_calls = arguments_of_calls(self, probe)?;
+            let are_calls = of_calls.is_some();
             let is_static = may_be_static(probe) && !means_both(&probe.provider);
-            if !is_static && !is_target_provider(probe) {
+            if !is_static && !is_target_provider(probe) && !are_calls {
                 return Err(Unknown::new("D_ARGS_NONE", format!("the probe {probe} has no args[ ]")));
             }
             if Line::of(probe).is_some() {
@@ -295,6 +298,12 @@ impl Target for TracedProgram {
                 }
                 Ok(())
             };
+            for (arguments, name) in of_calls.into_iter().flatten() {
+                take(arguments, &name)?;
+            }
+            if are_calls {
+                continue;
+            }
             let pattern = Some(probe.module.as_str()).filter(|pattern| !pattern.is_empty());
             for module in self.modules_to_come(probes, pattern) {
                 if !probe.module.is_empty() && !is_meant(module, &probe.module) {

@@ -4,6 +4,8 @@ mod allocators;
 mod calls;
 mod real;
 mod runtimes;
+mod strace;
+mod system_calls;
 
 use std::process::Command;
 
@@ -64,22 +66,29 @@ fn the_tools_are_listed_and_explained() {
     for name in [
         "argcount",
         "argdist",
+        "dtruss",
+        "execsnoop",
         "funccount",
         "funcgraph",
         "funclatency",
         "funcslower",
         "gcpause",
         "gethostlatency",
+        "iosnoop",
         "killsnoop",
         "lockwait",
         "mallocstacks",
         "memleak",
         "nodegc",
         "opensnoop",
+        "procsystime",
         "profile",
         "sqlslower",
         "stackcount",
+        "strace",
         "syscount",
+        "tcpaccept",
+        "tcpconnect",
         "threadsnoop",
         "uobjnew",
     ] {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use nanoprobe_export::{Epoch, Event, Printer, Several, Sink};
+use nanoprobe_export::{Epoch, Event, Printer, Several, Sink, Strace};
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::{Program, Source};
 use nanoprobe_session::{Attached, Compiled, Detached, Ended, Known, Losses, Output, Patch, Prepared, Tracing};
@@ -423,7 +423,10 @@ impl<'a> Trace<'a> {
 
 /// The sink of the requested format, with those of the profiles.
 fn sink(arguments: &Arguments, options: &Options, known: &Known) -> Box<dyn Sink> {
-    let format = arguments.format.sink(options, arguments.verbose);
+    let format: Box<dyn Sink> = match arguments.tool.strace {
+        Some(style) => Box::new(Strace::new(style, options, arguments.verbose)),
+        None => arguments.format.sink(options, arguments.verbose),
+    };
     if arguments.profiles.is_empty() {
         return format;
     }

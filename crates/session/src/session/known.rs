@@ -77,6 +77,8 @@ pub(super) struct Matches {
     /// How many probes each description matched.
     counts: HashMap<(usize, usize), usize>,
     derived: derived::Found,
+    /// For each clause and description of system calls, the description under which they are enabled.
+    call_groups: HashMap<(usize, usize), usize>,
     /// Errors in the names of descriptions, each for some function. An error counts only if its description matches
     /// nothing at all.
     name_errors: HashMap<(usize, usize), NameError>,

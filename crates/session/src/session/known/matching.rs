@@ -189,8 +189,9 @@ impl Known {
             .counts
             .get(&(clause, number))
             .is_none_or(|count| *count == 0);
+        let group = self.call_group(clause, number, &found);
         if is_new {
-            self.enable(clause, number, found)?;
+            self.enable_as(clause, (number, group), found)?;
         }
         for (index, module) in self.modules.list().iter().enumerate().skip(first) {
             if ends.is_empty() || interrupt::requested() || !self.calls.read(index, module) {
@@ -198,10 +199,25 @@ impl Known {
             }
             for end in &ends {
                 let sites = self.probes.call_sites(index, module, *end);
-                self.enablings.enable_call_sites(clause, number, sites);
+                self.enablings.enable_call_sites(clause, group, sites);
             }
         }
         Ok(())
+    }
+
+    /// The description of the clause under which the system calls of a description are enabled: the first one that
+    /// means none of them. So a clause of a hundred calls has one table, and fires once at each instruction. Where two
+    /// descriptions mean the same call, it fires twice there.
+    fn call_group(&mut self, clause: usize, number: usize, found: &[ProbeIndex]) -> usize {
+        if let Some(known) = self.matches.call_groups.get(&(clause, number)) {
+            return *known;
+        }
+        let groups = &self.matches.call_groups;
+        let is_group = |group: &usize| groups.get(&(clause, *group)) == Some(group);
+        let means_none = |group: &usize| !found.iter().any(|index| self.enablings.has(clause, *group, *index));
+        let group = (0..number).filter(is_group).find(means_none).unwrap_or(number);
+        self.matches.call_groups.insert((clause, number), group);
+        group
     }
 
     /// The semaphores of the static probes of the enablings from index `first` on.
@@ -275,6 +291,16 @@ impl Known {
         number: usize,
         found: Vec<ProbeIndex>,
     ) -> Result<(), SessionError> {
+        self.enable_as(clause, (number, number), found)
+    }
+
+    /// As `enable`, for the description `number`, as if these were matches of the description `group`.
+    fn enable_as(
+        &mut self,
+        clause: usize,
+        (number, group): (usize, usize),
+        found: Vec<ProbeIndex>,
+    ) -> Result<(), SessionError> {
         *self.matches.counts.entry((clause, number)).or_default() += found.len();
         self.count_derived(clause, &found);
         let clauses = &self.compiled.program.clauses;
@@ -294,8 +320,8 @@ impl Known {
             let Some(probe) = self.probes.get(index) else { continue };
             let is_named = is_derived || wanted.is_empty() || glob::matches(wanted, &probe.function);
             let by = match stands_before {
-                _ if is_named => By::Name(number),
-                true => By::AnotherNameAgain(number),
+                _ if is_named => By::Name(group),
+                true => By::AnotherNameAgain(group),
                 false => By::AnotherName,
             };
             let context = Context {

@@ -1,0 +1,382 @@
+//! Which memory must be recorded for each call, and the program in D that records it.
+//!
+//! ```text
+//! before the call   its six arguments                             the memory of calls that do not return, and lengths
+//! after the call    its result                                    all other memory: by then no page of it is untouched
+//! ```
+//!
+//! Each piece of memory has a clause of its own, so an address that leads nowhere loses only that piece: the line then
+//! shows the address, as strace does. Pieces of the same form share a clause. A record begins with a number that says
+//! which piece it is ([`Part::number`]), and the thread.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::meaning::{Bytes, Direction, Meaning};
+use crate::prototypes::{Call, Parameter, calls};
+use crate::structures;
+
+/// Before a call or after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum End {
+    Entry,
+    Return,
+}
+
+/// A piece of memory of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Part {
+    /// When it was recorded.
+    pub end: End,
+    /// The argument that points to it.
+    pub argument: usize,
+    /// 0: the memory itself. Others: where the pointers in it lead.
+    pub index: usize,
+}
+
+/// The numbers of the records that are no piece of memory.
+pub const ENTRY: u64 = 0;
+pub const RETURN: u64 = 1;
+
+const ARGUMENTS: usize = 6;
+/// The most pieces of one argument: the strings of an argv, after the array itself.
+const PARTS: usize = 24;
+pub(crate) const STRINGS: usize = 16;
+const IOVECS: usize = 8;
+/// The most elements of other arrays.
+pub(crate) const ELEMENTS: u32 = 32;
+/// The most bytes of an address.
+const ADDRESS: u32 = 128;
+/// The most bytes of a folder's entries, which are counted.
+const ENTRIES: u32 = 32 << 10;
+/// Calls that do not come back, so their memory is read before.
+const LEAVING: [&str; 2] = ["execve", "execveat"];
+
+impl Part {
+    pub(crate) fn new(end: End, argument: usize) -> Part {
+        Part {
+            end,
+            argument,
+            index: 0,
+        }
+    }
+
+    /// The number by which a record names this piece.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        let end = usize::from(self.end == End::Return);
+        (2 + (end * ARGUMENTS + self.argument) * PARTS + self.index) as u64
+    }
+
+    /// The piece of this number.
+    #[must_use]
+    pub fn of_number(number: u64) -> Option<Part> {
+        let rest = usize::try_from(number).ok()?.checked_sub(2)?;
+        let (rest, index) = (rest / PARTS, rest % PARTS);
+        let end = [End::Entry, End::Return].get(rest / ARGUMENTS).copied()?;
+        Some(Part {
+            end,
+            argument: rest % ARGUMENTS,
+            index,
+        })
+    }
+}
+
+/// How many bytes are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Count {
+    /// A string up to its NUL.
+    Text,
+    Fixed(u32),
+    /// As many units as this argument says; whether it has 32 bits.
+    Argument {
+        index: usize,
+        unit: u32,
+        is_narrow: bool,
+    },
+    /// As many units as the result says.
+    Result {
+        unit: u32,
+    },
+    /// As many bytes as the integer says to which this argument points.
+    Pointed(usize),
+    /// What the pointers of an argv lead to: several strings.
+    Strings,
+    /// What the elements of a list of buffers lead to: several lengths and buffers.
+    Vectors,
+}
+
+/// A piece of memory, and how it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Capture {
+    part: Part,
+    count: Count,
+    limit: u32,
+    /// Only after a call that has succeeded.
+    needs_success: bool,
+}
+
+/// What is wanted of the program.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    /// The most bytes of a buffer.
+    pub buffer: u32,
+}
+
+/// The program that records these calls. An empty list means all.
+#[must_use]
+pub fn program(names: &[String], wish: Wish) -> String {
+    let is_meant = |name: &str| names.is_empty() || names.iter().any(|known| known == name);
+    let each = |end: &str| match names {
+        [] => format!("syscall:::{end}"),
+        names => descriptions(names.iter().map(String::as_str), end),
+    };
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "{}\n{{\n\ttrace({ENTRY});\n\ttrace(tid);\n\ttrace(pid);\n\ttrace(timestamp);\n\ttrace(walltimestamp);\n\
+         \ttrace(arg0);\n\ttrace(arg1);\n\ttrace(arg2);\n\ttrace(arg3);\n\ttrace(arg4);\n\ttrace(arg5);\n}}\n",
+        each("entry")
+    );
+    let mut shared: BTreeMap<Capture, Vec<&'static str>> = BTreeMap::new();
+    for call in calls().filter(|call| is_meant(call.name)) {
+        for capture in captures(&call, wish) {
+            shared.entry(capture).or_default().push(call.name);
+        }
+    }
+    for (capture, names) in &shared {
+        let end = if capture.part.end == End::Entry {
+            "entry"
+        } else {
+            "return"
+        };
+        let of = descriptions(names.iter().copied(), end);
+        let _ = writeln!(text, "{of}\n{}", capture.clause());
+    }
+    // The last record of a call completes it.
+    let _ = writeln!(
+        text,
+        "{}\n{{\n\ttrace({RETURN});\n\ttrace(tid);\n\ttrace(timestamp);\n\ttrace(arg0);\n\ttrace(errno);\n}}",
+        each("return")
+    );
+    text
+}
+
+fn descriptions<'n>(names: impl Iterator<Item = &'n str>, end: &str) -> String {
+    let all: Vec<String> = names.map(|name| format!("syscall::{name}:{end}")).collect();
+    all.join(",\n")
+}
+
+impl Capture {
+    fn clause(&self) -> String {
+        let own = word(self.part.end, self.part.argument);
+        let mut conditions = vec![format!("{own} != 0")];
+        if self.needs_success {
+            conditions.push("arg0 != -1".to_owned());
+        }
+        let count = match self.count {
+            Count::Text | Count::Fixed(_) | Count::Strings | Count::Vectors => None,
+            Count::Argument { index, unit, is_narrow } => {
+                let of = word(self.part.end, index);
+                let of = if is_narrow {
+                    format!("(uint64_t)(uint32_t){of}")
+                } else {
+                    of
+                };
+                Some(times(of, unit))
+            }
+            Count::Result { unit } => Some(times("(uint64_t)arg0".to_owned(), unit)),
+            Count::Pointed(index) => {
+                let of = word(self.part.end, index);
+                conditions.push(format!("{of} != 0"));
+                Some(format!("(uint64_t)*(uint32_t *)copyin({of}, 4)"))
+            }
+        };
+        let number = self.part.number();
+        let limit = self.limit;
+        let body = match (self.count, count) {
+            (Count::Text, _) => format!("\ttrace(copyinstr((uintptr_t){own}));\n"),
+            (Count::Fixed(bytes), _) => {
+                format!("\ttrace({bytes});\n\ttracemem(copyin({own}, {bytes}), {bytes});\n")
+            }
+            (Count::Strings, _) => strings(&own),
+            (Count::Vectors, _) => vectors(&own, &word(self.part.end, self.part.argument + 1), limit),
+            (_, Some(count)) => format!(
+                "\tthis->bytes = {count};\n\tthis->bytes = this->bytes > {limit} ? {limit} : this->bytes;\n\
+                 \ttrace(this->bytes);\n\ttracemem(copyin({own}, this->bytes), {limit});\n"
+            ),
+            (_, None) => String::new(),
+        };
+        format!(
+            "/{}/\n{{\n\ttrace({number});\n\ttrace(tid);\n{body}}}\n",
+            conditions.join(" && ")
+        )
+    }
+}
+
+/// The strings of an array that ends with NULL. Behind its end all are empty.
+fn strings(array: &str) -> String {
+    let element = |index: usize| format!("*(uint64_t *)copyin({array} + {}, 8)", 8 * index);
+    let mut text = format!("\tthis->at = {};\n", element(0));
+    for index in 0..STRINGS {
+        if index > 0 {
+            text += &format!("\tthis->at = this->at != 0 ? {} : 0;\n", element(index));
+        }
+        text += "\ttrace(this->at != 0 ? copyinstr((uintptr_t)this->at) : \"\");\n";
+    }
+    text
+}
+
+/// The buffers of a list of `count` elements, each of an address and a length.
+fn vectors(list: &str, count: &str, limit: u32) -> String {
+    let mut text = String::new();
+    for index in 0..IOVECS {
+        let offset = 16 * index;
+        text += &format!(
+            "\tthis->bytes = {count} > {index} ? *(uint64_t *)copyin({list} + {}, 8) : 0;\n\
+             \tthis->bytes = this->bytes > {limit} ? {limit} : this->bytes;\n\
+             \tthis->from = this->bytes != 0 ? *(uint64_t *)copyin({list} + {offset}, 8) : {list};\n\
+             \ttrace(this->bytes);\n\ttracemem(copyin(this->from, this->bytes), {limit});\n",
+            offset + 8
+        );
+    }
+    text
+}
+
+fn times(of: String, unit: u32) -> String {
+    match unit {
+        1 => of,
+        _ => format!("{of} * {unit}"),
+    }
+}
+
+/// An argument, as D names it. After the call the registers still hold the arguments.
+fn word(end: End, index: usize) -> String {
+    const REGISTERS: [&str; ARGUMENTS] = ["R_RDI", "R_RSI", "R_RDX", "R_R10", "R_R8", "R_R9"];
+    match end {
+        End::Entry => format!("arg{index}"),
+        End::Return => format!("uregs[{}]", REGISTERS.get(index).unwrap_or(&"R_RDI")),
+    }
+}
+
+/// All pieces of a call's memory.
+fn captures(call: &Call, wish: Wish) -> Vec<Capture> {
+    let of = |(index, parameter)| of_parameter(call, index, parameter, wish);
+    call.parameters.iter().enumerate().flat_map(of).collect()
+}
+
+/// The memory to which an argument points.
+fn of_parameter(call: &Call, argument: usize, parameter: &Parameter, wish: Wish) -> Vec<Capture> {
+    let end = match LEAVING.contains(&call.name) {
+        true => End::Entry,
+        false => End::Return,
+    };
+    let one = |count, limit, needs_success| Capture {
+        part: Part::new(end, argument),
+        count,
+        limit,
+        needs_success,
+    };
+    let sized = |index: usize, unit| Count::Argument {
+        index,
+        unit,
+        is_narrow: is_narrow(call.parameters.get(index)),
+    };
+    // What lies beside the memory itself: a piece with another number.
+    let beside = |index, of: Capture| Capture {
+        part: Part { index, ..of.part },
+        ..of
+    };
+    let before = |of: Capture| Capture {
+        part: Part {
+            end: End::Entry,
+            ..of.part
+        },
+        ..of
+    };
+    match parameter.meaning {
+        Meaning::Path => vec![one(Count::Text, 0, false)],
+        Meaning::BytesIn(index) => vec![one(sized(index, 1), wish.buffer, false)],
+        Meaning::BytesOut(Bytes::Terminated) => vec![one(Count::Text, 0, true)],
+        Meaning::BytesOut(_) => vec![one(Count::Result { unit: 1 }, wish.buffer, true)],
+        Meaning::Structure(direction, name) => match (structures::element(name), structures::size(name), direction) {
+            (Some(unit), ..) => vec![one(Count::Result { unit }, ELEMENTS * unit, true)],
+            (_, Some(bytes), Direction::Out) => vec![one(Count::Fixed(bytes), bytes, true)],
+            // The kernel may write over what it has read: the time that is left, another mask.
+            (_, Some(bytes), Direction::In) => vec![before(one(Count::Fixed(bytes), bytes, false))],
+            (None, None, _) => Vec::new(),
+        },
+        Meaning::PollFds(index) => vec![one(sized(index, 8), 8 * ELEMENTS, false)],
+        Meaning::EpollEvents => vec![one(Count::Result { unit: 12 }, 12 * ELEMENTS, true)],
+        Meaning::SocketAddress(Direction::In, index) => vec![one(sized(index, 1), ADDRESS, false)],
+        Meaning::SocketAddress(Direction::Out, index) => vec![one(Count::Pointed(index), ADDRESS, true)],
+        Meaning::Length => {
+            vec![before(one(Count::Fixed(4), 4, false)), one(Count::Fixed(4), 4, true)]
+        }
+        Meaning::Status => vec![one(Count::Fixed(4), 4, true)],
+        Meaning::DirectoryEntries => vec![one(Count::Result { unit: 1 }, ENTRIES, true)],
+        Meaning::Processors => vec![one(Count::Result { unit: 1 }, ADDRESS, true)],
+        Meaning::Clone3 => vec![one(sized(1, 1), 88, false)],
+        Meaning::FutexTimeout => vec![one(Count::Fixed(16), 16, false)],
+        // The argument after the command: an integer or a window's size, or a terminal's settings.
+        Meaning::Ioctl => [(0, 8), (1, 36)]
+            .map(|(index, bytes)| Capture {
+                part: Part {
+                    index,
+                    ..Part::new(end, argument + 1)
+                },
+                ..one(Count::Fixed(bytes), bytes, true)
+            })
+            .to_vec(),
+        Meaning::Iovecs(direction, index) => vec![
+            one(sized(index, 16), 16 * IOVECS as u32, false),
+            beside(1, one(Count::Vectors, wish.buffer, direction == Direction::Out)),
+        ],
+        Meaning::Strings => {
+            let bytes = 8 * (STRINGS as u32 + 1);
+            let array = one(Count::Fixed(bytes), bytes, false);
+            vec![array, beside(1, one(Count::Strings, 0, false))]
+        }
+        Meaning::Environment => [(0, 1024), (1, 128)]
+            .map(|(index, bytes)| beside(index, one(Count::Fixed(bytes), bytes, false)))
+            .to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+fn is_narrow(parameter: Option<&Parameter>) -> bool {
+    matches!(parameter.map(|of| of.meaning), Some(Meaning::Number { bytes: 4, .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_names_one_part() {
+        for end in [End::Entry, End::Return] {
+            for argument in 0..ARGUMENTS {
+                for index in 0..PARTS {
+                    let part = Part { end, argument, index };
+                    assert_eq!(Part::of_number(part.number()), Some(part));
+                }
+            }
+        }
+        assert_eq!((Part::of_number(ENTRY), Part::of_number(RETURN)), (None, None));
+        assert_eq!(Part::of_number(u64::MAX), None);
+    }
+
+    #[test]
+    fn the_program_of_a_call_reads_what_the_call_points_to() {
+        let text = program(&["read".to_owned()], Wish { buffer: 32 });
+        assert!(
+            text.contains("syscall::read:return\n/uregs[R_RSI] != 0 && arg0 != -1/"),
+            "{text}"
+        );
+        assert!(
+            text.contains("tracemem(copyin(uregs[R_RSI], this->bytes), 32);"),
+            "{text}"
+        );
+        assert!(!text.contains("write"), "{text}");
+    }
+}

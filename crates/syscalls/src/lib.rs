@@ -1,0 +1,34 @@
+//! The system calls of Linux for x86-64: what they take, and how their arguments are written.
+//!
+//! ```text
+//! prototypes.txt -> prototypes    names and C types of the parameters; what each means
+//!                   capture       which memory must be recorded before and after each call: a program in D
+//!                   line          a call with its recorded memory -> a line as strace writes it
+//!                     values      numbers by name: names.rs has the names, the crate libc their values
+//!                     structures  bytes of structures, by the layouts of the crate libc
+//!                     sockets, tasks   the arguments of calls that differ from each other
+//!                     text        strings with escapes
+//! ```
+//!
+//! Bytes in, text out: nothing here touches a process. What was recorded is hostile: a structure may be cut, and a
+//! string may have no end.
+#![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "an item whose name says what it is has no comment")]
+
+pub mod capture;
+pub mod line;
+pub mod made;
+pub mod meaning;
+mod names;
+pub mod prototypes;
+mod sockets;
+mod structures;
+mod tasks;
+pub mod text;
+mod values;
+
+pub use capture::{End, Part};
+pub use line::line;
+pub use made::{Made, Outcome};
+pub use prototypes::{Call, Parameter, call};
+pub use values::signal as signal_name;

@@ -1,0 +1,267 @@
+/* Makes each kind of system call, in the same way in every run, between two calls that mark the beginning and the end.
+ * Its argument is a folder of its own. */
+#pragma GCC diagnostic ignored "-Wunused-result"
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void files(void)
+{
+	char buffer[128];
+	struct stat status;
+	struct statx extended;
+	int fd = open("file", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+	syscall(SYS_write, fd, "a \"line\"\n\t\\ \1\0012\377 and more than thirty-two bytes", 50);
+	pread(fd, buffer, 5, 2);
+	pwrite(fd, "xy", 2, 1);
+	lseek(fd, -3, SEEK_END);
+	read(fd, buffer, sizeof buffer);
+	read(fd, buffer, sizeof buffer);
+	struct iovec parts[2] = { { "one", 3 }, { "two and something that is longer than that", 42 } };
+	writev(fd, parts, 2);
+	lseek(fd, 0, SEEK_SET);
+	struct iovec into[2] = { { buffer, 4 }, { buffer + 8, 16 } };
+	readv(fd, into, 2);
+	fstat(fd, &status);
+	stat("file", &status);
+	lstat("/dev/null", &status);
+	stat("missing", &status);
+	statx(AT_FDCWD, "file", AT_SYMLINK_NOFOLLOW, STATX_SIZE | STATX_MODE, &extended);
+	ftruncate(fd, 10);
+	fallocate(fd, 0, 0, 4096);
+	flock(fd, LOCK_EX | LOCK_NB);
+	fsync(fd);
+	fcntl(fd, F_GETFD);
+	fcntl(fd, F_SETFD, 0);
+	fcntl(fd, F_GETFL);
+	fcntl(fd, F_SETFL, O_APPEND);
+	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 20);
+	close(copy);
+	dup2(fd, 21);
+	dup3(fd, 22, O_CLOEXEC);
+	close(21);
+	close(22);
+	close(fd);
+	close(fd);
+	open("missing", O_RDONLY | O_NOFOLLOW);
+	open("file", O_WRONLY | O_APPEND | O_NONBLOCK);
+	openat(77, "file", O_RDONLY | O_DIRECTORY);
+	syscall(SYS_openat, AT_FDCWD, NULL, O_RDONLY);
+	syscall(SYS_openat, AT_FDCWD, 16L, O_RDONLY);
+	syscall(SYS_write, 1000, 16L, 5L);
+	access("file", R_OK | W_OK);
+	access("file", F_OK);
+	faccessat(AT_FDCWD, "file", X_OK, AT_EACCESS);
+	umask(027);
+	mkdir("folder", 0755);
+	rename("file", "folder/renamed");
+	symlink("folder/renamed", "link");
+	readlink("link", buffer, sizeof buffer);
+	link("folder/renamed", "other");
+	chmod("other", 04755);
+	fchmodat(AT_FDCWD, "other", 0600, 0);
+	chown("other", -1, -1);
+	truncate("other", 7);
+	struct timespec times[2] = { { 0, UTIME_NOW }, { 0, UTIME_OMIT } };
+	utimensat(AT_FDCWD, "other", times, 0);
+	utimensat(AT_FDCWD, "other", NULL, AT_SYMLINK_NOFOLLOW);
+	DIR *folder = opendir("folder");
+	while (readdir(folder))
+		;
+	closedir(folder);
+	getcwd(buffer, sizeof buffer);
+	chdir("folder");
+	chdir("..");
+	unlink("other");
+	unlink("link");
+	unlink("folder/renamed");
+	rmdir("folder");
+	unlinkat(AT_FDCWD, "missing", AT_REMOVEDIR);
+}
+
+static void memory(void)
+{
+	char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	madvise(page, 4096, MADV_DONTNEED);
+	mprotect(page, 4096, PROT_NONE);
+	mprotect(page + 1, 4096, PROT_READ | PROT_EXEC);
+	page = mremap(page, 8192, 4096, MREMAP_MAYMOVE);
+	msync(page, 4096, MS_SYNC);
+	munmap(page, 8192);
+	int fd = memfd_create("name", MFD_CLOEXEC);
+	ftruncate(fd, 8192);
+	page = mmap(NULL, 4096, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 4096);
+	munmap(page, 4096);
+	close(fd);
+}
+
+static void waiting(void)
+{
+	char byte;
+	int ends[2], value = 1;
+	pipe2(ends, O_NONBLOCK | O_CLOEXEC);
+	read(ends[0], &byte, 1);
+	struct pollfd polled[2] = { { ends[0], POLLIN, 0 }, { ends[1], POLLOUT | POLLERR, 0 } };
+	poll(polled, 2, 0);
+	poll(polled, 1, 0);
+	struct timespec none = { 0, 1000 };
+	ppoll(polled, 1, &none, NULL);
+	int all = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event event = { EPOLLIN | EPOLLET, { .u64 = 7 } }, events[4];
+	epoll_ctl(all, EPOLL_CTL_ADD, ends[0], &event);
+	epoll_wait(all, events, 4, 0);
+	write(ends[1], "z", 1);
+	epoll_wait(all, events, 4, -1);
+	epoll_ctl(all, EPOLL_CTL_DEL, ends[0], NULL);
+	ioctl(ends[0], FIONREAD, &value);
+	ioctl(ends[0], FIONBIO, &value);
+	ioctl(ends[0], TIOCGWINSZ, &value);
+	close(ends[0]);
+	close(ends[1]);
+	close(all);
+	int counter = eventfd(3, EFD_NONBLOCK);
+	close(counter);
+	int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+	struct itimerspec when = { { 0, 0 }, { 100, 5 } };
+	timerfd_settime(timer, 0, &when, NULL);
+	close(timer);
+	int watch = inotify_init1(IN_CLOEXEC);
+	inotify_add_watch(watch, ".", IN_CREATE | IN_DELETE);
+	close(watch);
+	nanosleep(&none, NULL);
+	clock_nanosleep(CLOCK_MONOTONIC, 0, &none, NULL);
+	struct itimerval alarm = { { 0, 0 }, { 0, 0 } };
+	setitimer(ITIMER_VIRTUAL, &alarm, NULL);
+	syscall(SYS_futex, &value, FUTEX_WAKE_PRIVATE, 1);
+	syscall(SYS_futex, &value, FUTEX_WAIT, 77, &none);
+	syscall(SYS_futex, &value, FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME, 77, NULL, NULL, -1);
+}
+
+static void sockets(void)
+{
+	char buffer[64];
+	int pair[2], on = 1;
+	socklen_t bytes = sizeof on;
+	socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
+	sendto(pair[0], "message", 7, MSG_NOSIGNAL, NULL, 0);
+	recvfrom(pair[1], buffer, sizeof buffer, MSG_DONTWAIT, NULL, NULL);
+	recvfrom(pair[1], buffer, sizeof buffer, MSG_DONTWAIT | MSG_PEEK, NULL, NULL);
+	shutdown(pair[0], SHUT_WR);
+	close(pair[0]);
+	close(pair[1]);
+	struct sockaddr_un local = { AF_UNIX, "socket" };
+	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+	bind(fd, (struct sockaddr *)&local, 9);
+	close(fd);
+	unlink("socket");
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	connect(fd, (struct sockaddr *)&local, sizeof local);
+	close(fd);
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } }, peer;
+	socklen_t length = sizeof address;
+	int server = socket(AF_INET, SOCK_STREAM, IPPROTO_TCP);
+	setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+	setsockopt(server, SOL_TCP, TCP_NODELAY, &on, sizeof on);
+	getsockopt(server, SOL_SOCKET, SO_ERROR, &on, &bytes);
+	bind(server, (struct sockaddr *)&address, sizeof address);
+	listen(server, 5);
+	getsockname(server, (struct sockaddr *)&address, &length);
+	int client = socket(AF_INET, SOCK_STREAM, IPPROTO_IP);
+	connect(client, (struct sockaddr *)&address, sizeof address);
+	length = 100;
+	int accepted = accept4(server, (struct sockaddr *)&peer, &length, SOCK_CLOEXEC);
+	getpeername(client, (struct sockaddr *)&peer, &length);
+	close(accept(server + 50, NULL, NULL));
+	close(accepted);
+	close(client);
+	close(server);
+	struct sockaddr_in6 wide = { .sin6_family = AF_INET6, .sin6_port = htons(9), .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	fd = socket(AF_INET6, SOCK_DGRAM, IPPROTO_UDP);
+	sendto(fd, "", 0, 0, (struct sockaddr *)&wide, sizeof wide);
+	close(fd);
+}
+
+static void handle(int signal)
+{
+	(void)signal;
+}
+
+static void processes(void)
+{
+	struct rlimit limit;
+	struct rusage usage;
+	struct utsname name;
+	struct sigaction action = { .sa_handler = handle, .sa_flags = SA_RESTART }, old;
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR2);
+	sigaddset(&set, SIGCHLD);
+	action.sa_mask = set;
+	sigaction(SIGUSR1, &action, &old);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	sigprocmask(SIG_SETMASK, NULL, &set);
+	sigpending(&set);
+	kill(getpid(), 0);
+	kill(-1000000, SIGTERM);
+	getrlimit(RLIMIT_NOFILE, &limit);
+	getrlimit(RLIMIT_CPU, &limit);
+	limit.rlim_cur = 8192;
+	setrlimit(RLIMIT_CORE, &limit);
+	uname(&name);
+	getrusage(RUSAGE_CHILDREN, &usage);
+	getpriority(PRIO_PROCESS, 0);
+	sched_yield();
+	getuid();
+	getpgid(0);
+	setpgid(0, 77777777);
+	syscall(SYS_gettid);
+	execve("/no/such/program", (char *[]){ "first", "second \"word\"", NULL }, (char *[]){ "A=1", NULL });
+	int status;
+	pid_t child = fork();
+	if (!child)
+		_exit(7);
+	wait4(child, &status, 0, NULL);
+	wait4(-1, &status, WNOHANG | __WALL, NULL);
+	syscall(500, 1L, 2L, 3L, 4L, 5L, 6L);
+}
+
+int main(int count, char **arguments)
+{
+	if (count != 2 || chdir(arguments[1]) != 0)
+		return 1;
+	access("/marker/begin", F_OK);
+	files();
+	memory();
+	waiting();
+	sockets();
+	processes();
+	access("/marker/end", F_OK);
+	return 0;
+}

@@ -1,0 +1,213 @@
+//! The tool `strace` beside strace itself: the same program makes the same calls, and both print the same lines.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use nanoprobe_tests::command::run;
+use nanoprobe_tests::left_out::{left_out, need_command};
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::tracer::nanoprobe;
+
+/// What a tracer has written to a file; `None`: it cannot trace here.
+fn traced(command: &mut Command, output: &Path) -> Option<String> {
+    let _ = std::fs::remove_file(output);
+    let finished = run(command);
+    let text = std::fs::read_to_string(output).unwrap_or_default();
+    for sign in ["drop", "missed"] {
+        assert!(!finished.stderr.contains(sign), "{}", finished.stderr);
+    }
+    if text.is_empty() {
+        left_out(
+            "lines of strace",
+            finished.stderr.lines().next().unwrap_or("strace failed"),
+        );
+        return None;
+    }
+    Some(text)
+}
+
+fn by_nanoprobe(arguments: &[&str], command: &str) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = folder.path().join("lines");
+    let mut tool = Command::new(nanoprobe());
+    tool.args(["tool", "strace", "-o"])
+        .arg(&output)
+        .args(arguments)
+        .args(["-c", command]);
+    traced(&mut tool, &output).expect("nanoprobe traces")
+}
+
+fn by_strace(strace: &Path, arguments: &[&str], command: &[&str]) -> Option<String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = folder.path().join("lines");
+    let mut tool = Command::new(strace);
+    tool.arg("-o").arg(&output).args(arguments).args(command);
+    traced(&mut tool, &output)
+}
+
+/// Lines without what differs between two runs: addresses, processes, ports, random bytes.
+fn normalised(text: &str) -> Vec<String> {
+    let lines = text.lines().filter(|line| !line.starts_with("---"));
+    let lines = lines.map(|line| {
+        let mut words = String::new();
+        let mut rest = line;
+        while let Some(at) = rest.find("0x") {
+            let end = rest[at + 2..].find(|digit: char| !digit.is_ascii_hexdigit());
+            let end = end.map_or(rest.len(), |end| at + 2 + end);
+            words += &rest[..at];
+            // Shorter ones are numbers that both print.
+            words += if end - at > 9 { "ADDRESS" } else { &rest[at..end] };
+            rest = &rest[end..];
+        }
+        words += rest;
+        let words = numbered(&words, "htons(");
+        let name = words.split('(').next().unwrap_or_default().to_owned();
+        match name.as_str() {
+            "getrandom" => "getrandom(...)".to_owned(),
+            "getpid" | "getppid" | "getpgrp" | "set_tid_address" | "gettid" | "clone" | "getpgid" => {
+                let begin = words
+                    .rsplit_once("= ")
+                    .map_or(words.as_str(), |(begin, _)| begin.trim_end());
+                begin.to_owned()
+            }
+            "kill" if !words.contains("-1000000") => numbered(&words, "kill("),
+            "wait4" if !words.contains("wait4(-1") => {
+                let words = numbered(&words, "wait4(");
+                words
+                    .rsplit_once("= ")
+                    .map_or(words.clone(), |(begin, _)| begin.to_owned())
+            }
+            "brk" => "brk(...)".to_owned(),
+            _ => words,
+        }
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+    });
+    lines.collect()
+}
+
+/// A line in which the number after a word is N.
+fn numbered(line: &str, word: &str) -> String {
+    let Some(at) = line.find(word).map(|at| at + word.len()) else {
+        return line.to_owned();
+    };
+    let end = line[at..]
+        .find(|digit: char| !digit.is_ascii_digit())
+        .map_or(line.len(), |end| at + end);
+    format!("{}N{}", &line[..at], &line[end..])
+}
+
+/// The lines between the two marks of the program.
+fn between_marks(lines: Vec<String>) -> Vec<String> {
+    let at = |mark: &str| lines.iter().position(|line| line.contains(mark));
+    let (Some(begin), Some(end)) = (at("/marker/begin"), at("/marker/end")) else {
+        panic!("no marks: {lines:#?}");
+    };
+    lines[begin..=end].to_vec()
+}
+
+#[test]
+fn each_call_is_printed_as_strace_prints_it() {
+    let Some(strace) = need_command("lines of strace", "strace") else {
+        return;
+    };
+    let program = program("decoded.c");
+    let lines = |text: &str| between_marks(normalised(text));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_str().expect("a path");
+    let program = program.to_str().expect("a path");
+    let Some(expected) = by_strace(&strace, &[], &[program, path]) else {
+        return;
+    };
+    let expected = lines(&expected);
+    let found = lines(&by_nanoprobe(&[], &format!("{program} {path}")));
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found, expected);
+    }
+    assert_eq!(found.len(), expected.len());
+    assert!(expected.len() > 150, "{}", expected.len());
+    // A set of calls, and more bytes of each buffer.
+    let options = ["-e", "trace=read,write,getpriority,access", "-s", "64"];
+    let Some(expected) = by_strace(&strace, &options, &[program, path]) else {
+        return;
+    };
+    let found = by_nanoprobe(&options, &format!("{program} {path}"));
+    // strace shows a call without a name even if it is not asked for.
+    let mut expected = lines(&expected);
+    expected.retain(|line| !line.starts_with("syscall_0x"));
+    assert_eq!(lines(&found), expected);
+}
+
+/// Programs of the system: each line that nanoprobe prints, strace prints as often.
+#[test]
+fn lines_of_ordinary_programs_are_those_of_strace() {
+    let Some(strace) = need_command("lines of strace", "strace") else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["one", "two", "three"] {
+        std::fs::write(folder.path().join(name), "text\nof lines\n").expect("a file");
+    }
+    let path = folder.path().to_str().expect("a path");
+    let script = "cd \"$0\"; for i in 1 2 3; do [ -e one ] && echo $i; done; read line < two; echo $line";
+    let (one, two) = (format!("{path}/one"), format!("{path}/two"));
+    let programs: [&[&str]; 4] = [
+        &["ls", "-lR", path],
+        &["cat", &one, &two, "/no/such/file"],
+        &["bash", "-c", script, path],
+        &["tar", "-cf", "/dev/null", "-C", path, "one", "two", "three"],
+    ];
+    for words in programs {
+        let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let Some(program) = need_command("lines of strace", &words[0]) else {
+            continue;
+        };
+        words[0] = program.display().to_string();
+        let plain: Vec<&str> = words.iter().map(String::as_str).collect();
+        let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+        let Some(expected) = by_strace(&strace, &[], &plain) else {
+            return;
+        };
+        let mut left: BTreeMap<String, usize> = BTreeMap::new();
+        for line in normalised(&expected) {
+            *left.entry(line).or_default() += 1;
+        }
+        let found = normalised(&by_nanoprobe(&[], &quoted.join(" ")));
+        let is_same = |line: &&String| !VARYING.iter().any(|name| line.starts_with(name));
+        let mut compared = 0;
+        for line in found.iter().filter(is_same) {
+            let count = left
+                .get_mut(line)
+                .unwrap_or_else(|| panic!("{}: only nanoprobe: {line}", words[0]));
+            assert!(*count > 0, "{}: more often by nanoprobe: {line}", words[0]);
+            *count -= 1;
+            compared += 1;
+        }
+        let rest = left
+            .iter()
+            .filter(|(line, count)| **count > 0 && is_same(line))
+            .map(|(line, _)| line.as_str());
+        let rest: Vec<&str> = rest.collect();
+        // What strace sees before the libraries are mapped and announced.
+        let are_early = rest.iter().all(|line| EARLY.iter().any(|name| line.starts_with(name)));
+        assert!(are_early, "{}: only strace: {rest:#?}", words[0]);
+        assert!(compared > 20, "{}: {compared}", words[0]);
+    }
+}
+
+/// Calls whose arguments depend on where the kernel has put things, or on the machine's state, and the one after which
+/// a thread has another thread pointer: its result is not seen.
+const VARYING: [&str; 8] = [
+    "brk",
+    "mmap",
+    "munmap",
+    "mremap",
+    "mprotect",
+    "getrandom",
+    "sysinfo",
+    "arch_prctl",
+];
+/// Calls of the linker and of the C library before the probes are in place.
+const EARLY: [&str; 3] = ["execve(", "prlimit64(", "+++"];
