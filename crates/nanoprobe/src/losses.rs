@@ -67,6 +67,18 @@ const ROWS: &[Row] = &[
         },
     ),
     row(
+        "switch",
+        "",
+        |losses| losses.lost_switches,
+        |count| {
+            let plural = plural(count);
+            format!(
+                "{count} record{plural} of sched probes lost: the threads switch faster than the records can be read \
+                 (clauses without ustack() need less)"
+            )
+        },
+    ),
+    row(
         "missed tick",
         "",
         |losses| losses.missed_ticks,

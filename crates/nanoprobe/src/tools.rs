@@ -96,7 +96,7 @@ macro_rules! tool {
 }
 
 /// All tools, in the order of the list.
-pub static TOOLS: [Tool; 27] = [
+pub static TOOLS: [Tool; 29] = [
     tool!("argcount", Function, Expression("arg0"), OneOf(&["entry", "return"])),
     tool!("argdist", Function, Expression("arg0"), OneOf(&["entry", "return"])),
     tool!("dtruss",),
@@ -105,6 +105,7 @@ pub static TOOLS: [Tool; 27] = [
     tool!("funcgraph", Function, OtherFunction("a.out:*")),
     tool!("funclatency", Function, OneOf(&["ns", "us", "ms"])),
     tool!("funcslower", Function, Time(Microseconds, "1000")),
+    tool!("futexes", Time(Microseconds, "1"), Number("stacks", "5")),
     tool!("gcpause", Time(Microseconds, "1000")),
     tool!("gethostlatency", Default("libc")),
     tool!("iosnoop",),
@@ -121,6 +122,7 @@ pub static TOOLS: [Tool; 27] = [
         ..tool!("memleak", Default("*"), OtherFunction("a.out:no_allocator_of_its_own"))
     },
     tool!("nodegc", Time(Microseconds, "1000"), Default("a.out")),
+    tool!("offcpu", Time(Microseconds, "1"), Number("stacks", "20")),
     tool!("opensnoop",),
     tool!("procsystime",),
     tool!("profile", Number("samples a second", "97"), Number("stacks", "20")),

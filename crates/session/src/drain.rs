@@ -39,6 +39,8 @@ pub struct Losses {
     pub errors_in_error: u64,
     /// The number of samples that found no room.
     pub lost_samples: u64,
+    /// Records of threads' switches for which there was no room.
+    pub lost_switches: u64,
     /// The number of firings of `tick-` and `profile-` that were left out because the tracer was late.
     pub missed_ticks: u64,
     /// Rings, and entries of aggregations, that were found damaged.

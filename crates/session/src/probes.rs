@@ -1,9 +1,9 @@
 //! Probes: what a description matches, given the modules that the target has mapped. Pure.
 //!
-//! A probe is `provider:module:function:name` with an id of its own. Those of the provider `dtrace` (BEGIN, END, ERROR)
-//! and `profile` fire in the tracer; the probes of `pidNNN`, static probes ([`crate::statics`]) and system calls
-//! ([`crate::calls`]) fire at instructions of the target. Probes are made as descriptions match them and keep their
-//! ids; a library that is loaded later only adds to the list.
+//! A probe is `provider:module:function:name` with an id of its own. Those of `dtrace` (BEGIN, END, ERROR), of
+//! `profile` and of `sched` fire in the tracer; the probes of `pidNNN`, static probes ([`crate::statics`]) and system
+//! calls ([`crate::calls`]) fire at instructions of the target. Probes are made as descriptions match them and keep
+//! their ids; a library that is loaded later only adds to the list.
 //!
 //! There may be a million of them: every instruction of a large library. So a probe shares its strings with its
 //! neighbours, and the name of an offset is made when it is needed.
@@ -32,6 +32,7 @@ pub use description::{
 };
 pub(crate) use matching::may_match;
 pub use matching::{Candidate, Later, Matched};
+pub use tracer::means_switches;
 
 /// Index into [`ProbeList::probes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,6 +87,8 @@ pub enum Place {
     Error,
     /// At intervals of time.
     Interval(Interval),
+    /// When a thread of the target leaves its processor, or comes back.
+    Switch(SwitchKind),
     /// In the target.
     Function {
         /// Index of the module in the order of loading.
@@ -124,6 +127,19 @@ pub enum Place {
         /// The instruction.
         address: ImageAddress,
     },
+}
+
+/// A probe of the provider `sched`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SwitchKind {
+    /// `on-cpu`
+    OnCpu,
+    /// `off-cpu`, for whichever reason.
+    OffCpu,
+    /// `sleep`: the thread waits for something.
+    Sleep,
+    /// `preempt`: the thread could have run on.
+    Preempt,
 }
 
 /// Which instructions of a function.

@@ -23,7 +23,6 @@ impl Checker {
 
     /// Looks up the program's goroutines for `goid`. Refuses `goid` in a clause in which it has no meaning.
     pub(super) fn needs_goroutines(&mut self, span: Span) -> Checked<()> {
-        let is_sampled = |probe: &ProbeDescription| probe.name.starts_with("profile-");
         if self.clause_at_hand.in_tracer && self.clause_at_hand.probes.iter().any(is_sampled) {
             let message = "goid: a sample does not tell which goroutine its thread executes";
             return Err(Diagnostic::new("N_GOROUTINE", span, message));
@@ -75,9 +74,14 @@ impl Checker {
     }
 }
 
+/// Whether a probe fires in the tracer for a thread of the target.
+fn is_sampled(probe: &ProbeDescription) -> bool {
+    probe.name.starts_with("profile-") || probe.provider == "sched"
+}
+
 /// The place where a clause on sampled threads names a `self->` variable.
 fn sampled_self(clause: &Clause) -> Option<Span> {
-    if !clause.probes.iter().any(|probe| probe.name.starts_with("profile-")) {
+    if !clause.probes.iter().any(is_sampled) {
         return None;
     }
     let mut pending: Vec<&Expression> = clause.predicate.iter().collect();

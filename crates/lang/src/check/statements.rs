@@ -160,11 +160,11 @@ impl Checker {
 }
 
 /// Whether a description can only match probes of the tracer itself: BEGIN, END,
-/// ERROR, tick-..., profile-....
+/// ERROR, tick-..., profile-..., those of sched.
 fn fires_in_tracer(probe: &ProbeDescription) -> bool {
     let name = probe.name.as_str();
     match probe.provider.as_str() {
-        "dtrace" | "profile" => true,
+        "dtrace" | "profile" | "sched" => true,
         "" if probe.module.is_empty() && probe.function.is_empty() => {
             matches!(name, "BEGIN" | "END" | "ERROR") || name.starts_with("tick-") || name.starts_with("profile-")
         }

@@ -63,12 +63,16 @@ pub fn hint_for_elsewhere(description: &ProbeDescription) -> Option<&'static str
         .into_iter()
         .find(|field| !field.is_empty())?;
     Some(match first.as_str() {
-        "fbt" | "sched" | "sdt" | "lockstat" | "vminfo" | "mib" | "ip" | "tcp" | "udp" | "cpc" | "rawtp" | "vfs" => {
+        "fbt" | "sdt" | "lockstat" | "vminfo" | "mib" | "ip" | "tcp" | "udp" | "cpc" | "rawtp" | "vfs" => {
             " (probes of the kernel are not there: user programs are traced; their system calls are syscall::open*:entry, \
              the functions that they call are in their libc, pid$target:libc:open*:entry)"
         }
         "uprobe" | "uretprobe" | "usdt" | "kprobe" | "kretprobe" | "tracepoint" | "kfunc" | "fentry" => {
             " (that is bpftrace's; D has pid$target:module:function:entry and :return, and provider$target:::name)"
+        }
+        "sched" => {
+            " (sched has on-cpu, off-cpu, sleep and preempt, without a module or a function; only the kernel sees who wakes a \
+             thread, and its queues)"
         }
         "interval" => " (that is bpftrace's; D has tick-1s)",
         _ => return None,

@@ -1,10 +1,10 @@
-//! The tracer's own probes: `dtrace` and `profile`. Pure.
+//! The probes that fire in the tracer: those of `dtrace`, `profile` and `sched`. Pure.
 
 use nanoprobe_lang::glob;
 use nanoprobe_lang::options::parse_interval;
 use nanoprobe_lang::program::ProbeDescription;
 
-use super::{DescriptionError, Place, ProbeIndex, ProbeList, describe, is_target_provider};
+use super::{DescriptionError, Place, ProbeIndex, ProbeList, SwitchKind, describe, is_target_provider};
 
 /// The rates of the provider `profile` that a pattern matches: those of DTrace.
 const USUAL_RATES: [&str; 13] = [
@@ -22,6 +22,19 @@ const USUAL_RATES: [&str; 13] = [
     "tick-1000",
     "tick-5000",
 ];
+
+/// The probes of the provider `sched`.
+const SWITCHES: [(&str, SwitchKind); 4] = [
+    ("on-cpu", SwitchKind::OnCpu),
+    ("off-cpu", SwitchKind::OffCpu),
+    ("sleep", SwitchKind::Sleep),
+    ("preempt", SwitchKind::Preempt),
+];
+
+/// Whether a description may mean the switches of threads.
+pub fn means_switches(description: &ProbeDescription) -> bool {
+    !description.provider.is_empty() && glob::matches(&description.provider, "sched")
+}
 
 /// Whether a name is a pattern, which may match many names.
 fn is_pattern(name: &str) -> bool {
@@ -62,6 +75,12 @@ impl ProbeList {
         ] {
             if bare && glob::matches(&description.provider, "dtrace") && glob::matches(&description.name, name) {
                 found.push(self.add_other("dtrace", name, Some(id), place));
+            }
+        }
+        if bare && means_switches(description) && target_provider.is_some() {
+            let answers = |name: &str| description.name.is_empty() || glob::matches(&description.name, name);
+            for (name, kind) in SWITCHES.into_iter().filter(|(name, _)| answers(name)) {
+                found.push(self.add_other("sched", name, None, Place::Switch(kind)));
             }
         }
         if bare && description.provider == "profile" && is_pattern(&description.name) {

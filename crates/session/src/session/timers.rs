@@ -4,6 +4,7 @@
 //! the processor it fires for a sample of that thread ([`nanoprobe_target::Sampler`]), and for the other processors
 //! it fires in the tracer. Without a target it fires for samples of all processes (`system`).
 
+mod switches;
 mod system;
 
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use nanoprobe_target::{Exit, Process, Sample, Sampler};
 
 use super::elsewhere::Processes;
 use super::rows::Rows;
+use super::switches::Switches;
 use super::timer::{Timer, due};
 use crate::acquire::Role;
 use crate::error::SessionError;
@@ -63,6 +65,8 @@ pub(super) struct Timers {
     rows: Rows,
     /// The processes of samples, where there is no target.
     elsewhere: Processes,
+    /// The switches of the target's threads, for `sched`.
+    switches: Option<Switches>,
 }
 
 impl Default for Timers {
@@ -74,6 +78,7 @@ impl Default for Timers {
             cannot_wake: false,
             rows: Rows::default(),
             elsewhere: Processes::default(),
+            switches: None,
         }
     }
 }
@@ -130,6 +135,7 @@ impl Timers {
         }
         self.list = timers.into_iter().map(|(_, timer)| timer).collect();
         self.start_sampling(tracing);
+        self.start_switches(tracing);
     }
 
     /// Counts all periods from now on: all probes are in place. The samples that were taken meanwhile stay.
@@ -185,7 +191,7 @@ impl Timers {
 
     /// After the process executes another program, samples go on with that program's code.
     pub(super) fn sample_another_program(&mut self, known: &mut Known) {
-        if self.list.iter().any(|timer| timer.sampler.is_some()) {
+        if self.switches.is_some() || self.list.iter().any(|timer| timer.sampler.is_some()) {
             self.executed_another = true;
             self.look_for_code(known);
         }
@@ -221,6 +227,7 @@ impl Timers {
     }
 
     pub(super) fn fire(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
+        self.fire_switches(tracing, false)?;
         let now = Instant::now();
         for index in 0..self.list.len() {
             let Some(timer) = self.list.get_mut(index).filter(|timer| timer.due() <= now) else {
@@ -269,6 +276,8 @@ impl Timers {
 
     /// Fires for the samples up to the end.
     pub(super) fn end(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
+        self.fire_switches(tracing, true)?;
+        self.switches = None;
         for index in 0..self.list.len() {
             self.fire_system(tracing, index)?;
             self.fire_samples(tracing, index)?;

@@ -61,6 +61,8 @@ pub(super) struct Lost {
     pub(super) calls: u64,
     /// Samples of threads for which there was no room.
     pub(super) samples: u64,
+    /// Records of switches for which there was no room.
+    pub(super) switches: u64,
     /// Firings of `tick-` and `profile-` for which the tracer was too late.
     pub(super) ticks: u64,
 }

@@ -16,7 +16,7 @@ use crate::error::SessionError;
 use crate::interrupt;
 use crate::probes::{
     DescriptionError, Later, Line, describe, hint_for_elsewhere, hint_for_fields, is_target_provider, matching_name,
-    means_calls,
+    means_calls, means_switches,
 };
 use crate::statics::{names_provider, provider_of};
 
@@ -147,7 +147,7 @@ impl Known {
         let mut descriptions = self.compiled.program.clauses.iter().filter_map(|clause| {
             let is_literal = |description: &&ProbeDescription| glob::is_literal(&description.provider);
             let mut calls = clause.probes.iter().filter(is_literal);
-            let found = calls.find(|description| means_calls(description))?;
+            let found = calls.find(|description| means_calls(description) || means_switches(description))?;
             Some(clause.derived.as_ref().map_or(found, |derived| &derived.written))
         });
         match descriptions.next() {

@@ -89,6 +89,7 @@ impl Tracing {
         losses.failed_speculations += self.tracer.failed_speculations;
         losses.errors_in_error = self.tracer.errors_in_error;
         losses.lost_samples = self.lost.samples;
+        losses.lost_switches = self.lost.switches;
         losses.missed_ticks = self.lost.ticks;
         losses.missed_returns += self.lost.calls;
         Ok(losses)

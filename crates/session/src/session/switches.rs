@@ -1,0 +1,148 @@
+//! The switches of a process's threads, in their order, with the stacks of the threads that sleep.
+//!
+//! # The stack of a thread that is off its processor
+//!
+//! It is the same from the moment when the thread left until it is back. So `on-cpu` shows the stack of the `off-cpu`
+//! before it. Where the kernel samples no stack, the tracer reads it while the thread sleeps:
+//!
+//! ```text
+//! 1  the records are read; the last one of the thread says that it sleeps
+//! 2  its stack pointer and its program counter (/proc/PID/task/TID/syscall), then its stack
+//! 3  the records are read again: there is no newer one of the thread
+//! ```
+//!
+//! A thread that ran between 1 and 3 has left a record before it executed anything. So a stack is that of the sleep, or
+//! it is unknown.
+//!
+//! # Order
+//!
+//! A thread that moves from one processor to another leaves its records in two rings, which are read one after the
+//! other.
+//! So a record waits until it is older than [`SETTLED`] when the reading begins: then all records before it were read.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::{Asleep, Process, Switch, SwitchWatch, ThreadId, Turn, UserState};
+
+use crate::clock;
+use crate::probes::SwitchKind;
+
+/// How long after its time a record is in its ring for certain.
+const SETTLED: Duration = Duration::from_micros(200);
+/// How much of a sleeping thread's stack is read.
+const STACK_BYTES: usize = 16 << 10;
+/// As many threads are looked at in one round.
+const LOOKS_MAX: usize = 64;
+/// The watched switches of a process.
+pub(super) struct Switches {
+    pub(super) watch: SwitchWatch,
+    /// The probes, with the enablings of each, in the order of the clauses.
+    pub(super) enablings: Vec<(SwitchKind, usize)>,
+    pub(super) walks: bool,
+    /// Records that may not be in order yet.
+    pending: Vec<Switch>,
+    /// The state of sleeping threads that the tracer has read, with the time at which they left.
+    pub(super) read: HashMap<ThreadId, (u64, UserState)>,
+    /// The state and the stack of each thread that is off its processor.
+    pub(super) off: HashMap<ThreadId, (Option<UserState>, Vec<u64>)>,
+}
+
+impl Switches {
+    /// `walks`: whether clauses ask for stacks.
+    pub(super) fn new(watch: SwitchWatch, enablings: Vec<(SwitchKind, usize)>, walks: bool) -> Switches {
+        Switches {
+            watch,
+            enablings,
+            walks,
+            pending: Vec::new(),
+            read: HashMap::new(),
+            off: HashMap::new(),
+        }
+    }
+
+    /// Reads the records, and the stacks of threads that sleep. Returns the records that are in order by now.
+    pub(super) fn take(&mut self, process: &Process, is_last: bool) -> (Vec<Switch>, u64) {
+        let began = clock::monotonic_ns();
+        let mut lost = self.take_in();
+        if self.walks && !self.watch.has_stacks() && !is_last {
+            let found = self.read_sleepers(process);
+            if found {
+                let more = self.take_in();
+                lost += more;
+                let last = self.last_of_each();
+                self.read.retain(|thread, (left_ns, _)| {
+                    more == 0 && last.get(thread).is_none_or(|(time, _)| time <= left_ns)
+                });
+            }
+        }
+        let settled = u64::try_from(SETTLED.as_nanos()).unwrap_or(0);
+        let horizon = if is_last {
+            u64::MAX
+        } else {
+            began.saturating_sub(settled)
+        };
+        let ready = self.pending.partition_point(|switch| switch.time_ns <= horizon);
+        (self.pending.drain(..ready).collect(), lost)
+    }
+
+    fn take_in(&mut self) -> u64 {
+        let (switches, lost) = self.watch.take();
+        self.pending.extend(switches);
+        self.pending.sort_by_key(|switch| switch.time_ns);
+        lost
+    }
+
+    /// The last record of each thread: its time, and whether the thread went to sleep.
+    fn last_of_each(&self) -> HashMap<ThreadId, (u64, bool)> {
+        let last = self.pending.iter().map(|switch| {
+            let sleeps = matches!(
+                switch.turn,
+                Turn::Off {
+                    is_preempted: false,
+                    ..
+                }
+            );
+            (switch.thread, (switch.time_ns, sleeps))
+        });
+        last.collect()
+    }
+
+    /// Reads the stacks of the threads that have gone to sleep. Returns whether there were any.
+    fn read_sleepers(&mut self, process: &Process) -> bool {
+        let sleepers: Vec<(ThreadId, u64)> = self
+            .last_of_each()
+            .into_iter()
+            .filter_map(|(thread, (time, sleeps))| sleeps.then_some((thread, time)))
+            .filter(|(thread, time)| self.read.get(thread).is_none_or(|(left_ns, _)| left_ns != time))
+            .take(LOOKS_MAX)
+            .collect();
+        for (thread, time) in &sleepers {
+            if let Some(user) = state_of(process, *thread) {
+                self.read.insert(*thread, (*time, user));
+            }
+        }
+        !sleepers.is_empty()
+    }
+}
+
+/// The state of a thread that sleeps. Its other registers are not known: where a frame is found by rbp only, the stack
+/// ends, unless a function below has saved rbp.
+fn state_of(process: &Process, thread: ThreadId) -> Option<UserState> {
+    let asleep = Asleep::of(process.pid(), thread)?;
+    let mut user = UserState::default();
+    for (name, register) in UserState::NAMES.iter().zip(&mut user.registers) {
+        match *name {
+            "sp" => *register = asleep.stack_pointer,
+            "ip" => *register = asleep.program_counter,
+            _ => {}
+        }
+    }
+    let mut stack = vec![0; STACK_BYTES];
+    let address = TargetAddress(asleep.stack_pointer);
+    let read = process.memory().read_some(address, &mut stack).ok()?;
+    stack.truncate(read);
+    user.stack = stack;
+    Some(user)
+}
