@@ -1,6 +1,7 @@
 //! The processes that have an arena of ours mapped. A search reads the maps of all processes, so the sessions of a run
 //! share what one search has found.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,10 +30,14 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    fn run() -> Search {
+    /// Looks at the processes that were made no earlier than `since`.
+    fn run(since: u64) -> Search {
         let began = Instant::now();
         let own = std::process::id();
-        let holders = processes().filter(|pid| *pid != own).flat_map(holders_of).collect();
+        let holders = processes()
+            .filter(|pid| *pid != own)
+            .flat_map(|pid| holders_of(pid, since))
+            .collect();
         Search {
             began,
             ended: Instant::now(),
@@ -56,16 +61,34 @@ impl Search {
 }
 
 /// The latest search of a run.
-#[derive(Debug, Default)]
-pub struct Searches(Mutex<Option<Search>>);
+#[derive(Debug)]
+pub struct Searches {
+    latest: Mutex<Option<Search>>,
+    /// When the oldest target was made: older processes have none of the arenas.
+    since: AtomicU64,
+}
+
+impl Default for Searches {
+    fn default() -> Searches {
+        Searches {
+            latest: Mutex::default(),
+            since: AtomicU64::new(u64::MAX),
+        }
+    }
+}
 
 impl Searches {
+    /// Notes a target, by the time when it was made.
+    pub(crate) fn add_target(&self, made: u64) {
+        self.since.fetch_min(made, Ordering::Relaxed);
+    }
+
     /// A search that began after a moment: the latest one, or a new one.
     pub(crate) fn since(&self, moment: Instant) -> Search {
-        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         match &*latest {
             Some(search) if search.began >= moment => search.clone(),
-            _ => latest.insert(Search::run()).clone(),
+            _ => latest.insert(Search::run(self.since.load(Ordering::Relaxed))).clone(),
         }
     }
 
@@ -76,13 +99,17 @@ impl Searches {
 }
 
 /// The arenas that a process has mapped.
-fn holders_of(pid: u32) -> Vec<Holder> {
+fn holders_of(pid: u32, since: u64) -> Vec<Holder> {
     const NAME: &[u8] = b"memfd:nanoprobe-";
+    let started = started(pid);
+    // This is read faster than a map.
+    if started.is_some_and(|started| started < since) {
+        return Vec::new();
+    }
     let text = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     if !text.windows(NAME.len()).any(|part| part == NAME) {
         return Vec::new();
     }
-    let started = started(pid);
     let lines = text.split(|byte| *byte == b'\n');
     let arenas: Vec<&[u8]> = lines
         .filter(|line| line.windows(NAME.len()).any(|part| part == NAME))
