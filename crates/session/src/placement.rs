@@ -224,7 +224,7 @@ impl Planner<'_> {
     /// Plans all enablings from index `first` on, and the hooks.
     pub fn place(mut self, first: usize, hooks: &[Hook]) -> Placement {
         let mut changes = Changes::default();
-        let shim_points = self.shim_points(first, &mut changes.refused);
+        let shim_points = self.shim_points(&mut changes.refused);
         let known = self.room.near.regions();
         let free = self.room.near.free();
         let groups = self.groups(first, hooks, &mut changes.refused);

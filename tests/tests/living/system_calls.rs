@@ -188,6 +188,21 @@ live_tests! {
         assert!(finished.stdout.ends_with("OK\n"), "{} {}", finished.stdout, traced.finished.stderr);
     }
 
+    /// The calls that nanoprobe itself watches, beside returns that are seen by their return addresses. For these,
+    /// shims are in the text before any probe.
+    fn calls_with_shims_beside_returns(form) {
+        let clause = "pid$target:a.out:run:return { @[\"run\"] = sum(1); }
+            syscall::*fork:entry,syscall::clone*:entry { @[\"before\"] = sum(1); }
+            syscall::*fork:return,syscall::clone*:return /errno == 0 && arg0 > 0/ { @[\"made\"] = sum(1); }
+            syscall::rt_sigaction:entry,syscall::rt_sigaction:return { @[probename] = sum(1); }";
+        let (target, traced) = traced_when_attached(form, clause, &program("system_calls.c"), "4 10");
+        assert_nothing_lost(&traced.finished.stderr);
+        let rows = table(&traced.results);
+        let made = said(&target.stdout, "made");
+        assert_eq!((rows["run"], rows["before"], rows["made"]), (4, made, made), "{rows:?}");
+        assert_eq!(rows["entry"], rows["return"], "{rows:?}");
+    }
+
     /// A clause on one call changes nothing at calls whose code shows that they are others.
     fn other_calls_are_left_alone(form) {
         let mut target = start_waiting(&program("call_places.c"), "");

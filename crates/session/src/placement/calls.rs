@@ -45,13 +45,19 @@ pub type ShimPoints = HashMap<TargetAddress, Vec<Point>>;
 pub struct CallPlaces<'a> {
     /// All of them.
     pub known: &'a Calls,
-    /// The system calls before which shims will stand, sorted.
+    /// The system calls before which shims stand, sorted. Their probes were planned with the shims.
     pub shims: &'a [TargetAddress],
+    /// The system calls before which shims will stand, sorted.
+    pub coming: &'a [TargetAddress],
 }
 
 impl CallPlaces<'_> {
     fn has_shim(&self, site: &CallSite) -> bool {
-        self.shims.binary_search(&site.call.syscall).is_ok()
+        self.shims.binary_search(&site.call.syscall).is_ok() || self.gets_shim(site)
+    }
+
+    fn gets_shim(&self, site: &CallSite) -> bool {
+        self.coming.binary_search(&site.call.syscall).is_ok()
     }
 }
 
@@ -154,18 +160,21 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The probes before the system calls at which shims will stand.
-    pub(super) fn shim_points(&mut self, first: usize, refused: &mut Vec<Refused>) -> ShimPoints {
+    /// The probes of all clauses before the system calls at which shims will stand: nothing is added to a shim later.
+    pub(super) fn shim_points(&mut self, refused: &mut Vec<Refused>) -> ShimPoints {
         let mut all = ShimPoints::new();
         let (enablings, places) = (self.enablings, self.calls);
-        for enabling in enablings.list().iter().skip(first) {
+        if places.coming.is_empty() {
+            return all;
+        }
+        for enabling in enablings.list() {
             let probe = self.probes.get(enabling.probe);
             let Some(&Place::CallSites { module, end }) = probe.map(|probe| &probe.place) else {
                 continue;
             };
             let numbers = self.numbers_of(enabling, end);
             let sites = places.known.of(module).iter().filter(|site| site.refusal.is_none());
-            for site in sites.filter(|site| places.has_shim(site) && may_make(&site.call, &numbers)) {
+            for site in sites.filter(|site| places.gets_shim(site) && may_make(&site.call, &numbers)) {
                 let role = match end {
                     End::Entry => Role::Entry,
                     End::Return if site.call.after.is_none() => continue,

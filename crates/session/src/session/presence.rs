@@ -14,6 +14,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use nanoprobe_arena::ControlBlock;
+use nanoprobe_patch::TargetAddress;
 
 use crate::attachment::Attachment;
 use crate::detach::{self, Detached};
@@ -49,6 +50,8 @@ pub(super) struct Placed {
     pub(super) fired: Fired,
     handlers: Handlers,
     call_tables: CallTables,
+    /// The system calls at which shims fire, sorted.
+    shims: Vec<TargetAddress>,
 }
 
 impl Presence {

@@ -101,7 +101,7 @@ impl Presence {
         let addresses = unwinders.iter().filter_map(|hook| known.address_of(hook));
         let hooked: Vec<u64> = addresses.map(|address| address.0).collect();
         let hooks: Vec<Hook> = hooks.iter().chain(&unwinders).copied().collect();
-        let (placement, has_shims) = self.plan_with_shims(&mut tracing.known, first, &hooks)?;
+        let (placement, coming, has_shims) = self.plan_with_shims(&mut tracing.known, first, &hooks)?;
         let known = &tracing.known;
         if interrupt::requested() {
             return Ok(Armed::default());
@@ -110,6 +110,8 @@ impl Presence {
         let attachment = &mut self.attachment;
         if has_shims {
             attachment.shimmed = Some(known.modules.list().len());
+            self.placed.shims.extend(&coming);
+            self.placed.shims.sort_unstable();
         }
         attachment.permanent = permanent_ranges(&known.modules);
         let (process, mut pauses) = (attachment.process.clone(), Pauses::default());
@@ -156,27 +158,28 @@ impl Presence {
         Ok(armed)
     }
 
-    /// Plans the enablings from index `first` on, the hooks, and the shims that belong to them. Yields whether shims
-    /// were planned.
+    /// Plans the enablings from index `first` on, the hooks, and the shims that belong to them. Yields also the system
+    /// calls whose probes became parts of shims, and whether shims were planned.
     fn plan_with_shims(
         &self,
         known: &mut Known,
         first: usize,
         hooks: &[Hook],
-    ) -> Result<(Placement, bool), SessionError> {
+    ) -> Result<(Placement, Vec<TargetAddress>, bool), SessionError> {
         let indexes = self.without_shims(known);
         // Probes before a system call at which a shim will stand become a part of the shim.
-        let found = known.traces_calls().then(|| known.take_shims(&indexes));
+        let fires = known.traces_calls() && !self.listing;
+        let found = fires.then(|| known.take_shims(&indexes));
         let all = found.iter().flatten().flatten();
-        let mut fire: Vec<TargetAddress> = all.map(Replacement::syscall).collect();
-        fire.sort_unstable();
-        let mut placement = planned(known, &self.placed, &self.attachment, first, hooks, &fire)?;
+        let mut coming: Vec<TargetAddress> = all.map(Replacement::syscall).collect();
+        coming.sort_unstable();
+        let mut placement = planned(known, &self.placed, &self.attachment, first, hooks, &coming)?;
         let has_shims = !interrupt::requested() && self.wants_shims(&placement);
         if has_shims {
             let found = found.unwrap_or_else(|| known.take_shims(&indexes));
             self.add_shims(known, &indexes, found, &mut placement);
         }
-        Ok((placement, has_shims))
+        Ok((placement, coming, has_shims))
     }
 
     /// Whether the agent must stand before system calls.
@@ -258,7 +261,7 @@ pub(super) fn planned(
     attachment: &Attachment,
     first: usize,
     hooks: &[Hook],
-    shims: &[TargetAddress],
+    coming: &[TargetAddress],
 ) -> Result<Placement, SessionError> {
     let refusal = known.return_refusal();
     let shadow_stack = known.has_shadow_stack();
@@ -273,7 +276,8 @@ pub(super) fn planned(
         statics: &known.statics,
         calls: CallPlaces {
             known: &known.calls,
-            shims,
+            shims: &placed.shims,
+            coming,
         },
         choices: &known.choices,
         runtime,
