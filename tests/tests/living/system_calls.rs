@@ -131,6 +131,26 @@ live_tests! {
         has(&["libc.so.6`syscall"]);
     }
 
+    /// `args[]` have the kernel's types. The calls that a clause lists share one table, and a call that two of its
+    /// descriptions mean fires twice.
+    fn arguments_have_the_kernel_s_types(form) {
+        let clause = "syscall::mkdir:entry { @[stringof(args[0]), args[1]] = count(); }
+            syscall::getpriority:return,syscall::mkdir:return { @failed[probefunc, args[0] == -1] = count(); }
+            syscall::mkdir:entry,syscall::dup2:entry,syscall::uname:entry { @once[probefunc] = count(); }
+            syscall::dup2:entry,syscall::du*2:entry,syscall::uname:entry { @twice[probefunc] = count(); }";
+        let program = program("system_calls.c");
+        let (target, traced) = traced_when_attached(form, clause, &program, &arguments(form));
+        assert_nothing_lost(&traced.finished.stderr);
+        let lines: Vec<String> = traced.results.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let has = |line: String| assert_eq!(lines.iter().filter(|found| **found == line).count(), 1, "{line}: {lines:?}");
+        let (mkdir, dup2, uname) = (said(&target.stdout, "mkdir"), said(&target.stdout, "dup2"), said(&target.stdout, "uname"));
+        has(format!("/proc/self/status/no 448 {mkdir}"));
+        has(format!("mkdir 1 {mkdir}"));
+        has(format!("mkdir {mkdir}"));
+        has(format!("dup2 {}", 2 * dup2));
+        assert_eq!(lines.iter().filter(|line| **line == format!("uname {uname}")).count(), 2, "{lines:?}");
+    }
+
     /// Static programs make their calls themselves.
     fn static_programs(form) {
         for build in [Build::Static, Build::MuslStatic] {
