@@ -43,9 +43,9 @@ pub fn parse(tool: &Tool, words: &[String]) -> Result<Wanted, clap::Error> {
     if arguments.processes.is_none() && arguments.command.is_none() {
         return Err(tool.misused("what is to be traced? -p PID, or -c COMMAND (or a set: -p A,B, --exe FILE)"));
     }
-    if asked.follows {
-        arguments.options.insert(0, "follow=all".to_owned());
-    }
+    // As in strace, children are traced only if that is asked for.
+    let follow = if asked.follows { "follow=all" } else { "follow=no" };
+    arguments.options.insert(0, follow.to_owned());
     let is_set = arguments.processes.is_set();
     asked.style.has_threads = (asked.follows || is_set) && arguments.output.is_some();
     let wish = Wish {
