@@ -89,7 +89,8 @@ fn an_empty_result_is_explained_for_clauses_that_assign_and_for_system_calls() {
 fn children_that_are_not_traced_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = built(folder.path(), &[]);
-    let text = "pid$target:a.out:uncalled:entry { trace(1); } tick-10ms /++looks == 50/ { exit(0); }";
+    let text = "#pragma D option follow=no\n\
+        pid$target:a.out:uncalled:entry { trace(1); } tick-10ms /++looks == 50/ { exit(0); }";
     let (said, _) = said(&program, "fork", text);
     assert!(said.contains("has 1 child that is not traced: "), "{said}");
 }

@@ -121,8 +121,10 @@ live_tests! {
 #[test]
 fn executed_programs_are_told() {
     let clauses = "#pragma D option quiet
-        proc:::exec { @[execname, args[0]] = sum(1); }
+        BEGIN { first = 7; kind[\"echo\"] = 3; }
+        proc:::exec { @[execname, args[0]] = sum(1); first++; }
         proc:::exec-success { @[execname, \"begins\"] = sum(1); }
+        proc:::exec-success /first != 7 || kind[\"echo\"] != 3/ { @[\"other\", \"variables\"] = sum(1); }
         proc:::exec-success /begun[pid]++/ { @[\"again\", \"\"] = sum(1); }
         syscall:::entry /execname != \"sh\" && !begun[pid]/ { @[\"before\", \"\"] = sum(1); }
         proc:::exit { @[execname, \"ends\"] = sum(1); }

@@ -244,7 +244,8 @@ impl Checker {
         }
     }
 
-    /// The value of a name for a number: a register, a signal, a kind of fault, a family of addresses, a data model.
+    /// The value of a name for a number: a register, a signal, a kind of fault, a family of addresses, a data model,
+    /// an error.
     fn constant_name(&self, name: &str) -> Option<i64> {
         names::register(name)
             .or_else(|| names::signal(name))
@@ -252,6 +253,7 @@ impl Checker {
             .or_else(|| {
                 internet::family(name)
                     .or_else(|| names::data_model(name))
+                    .or_else(|| names::error(name))
                     .filter(|_| !self.is_declared(name))
             })
     }

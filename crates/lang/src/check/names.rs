@@ -134,6 +134,30 @@ pub(super) fn signal(name: &str) -> Option<i64> {
     i64::try_from(index + 1).ok()
 }
 
+/// `E...`: the numbers of Linux's errors on x86-64. 41 and 58 are not assigned.
+pub(super) fn error(name: &str) -> Option<i64> {
+    let name = name.strip_prefix('E').filter(|name| *name != "-")?;
+    const ERRORS: &str = "PERM NOENT SRCH INTR IO NXIO 2BIG NOEXEC BADF CHILD AGAIN NOMEM ACCES FAULT NOTBLK BUSY EXIST XDEV \
+        NODEV NOTDIR ISDIR INVAL NFILE MFILE NOTTY TXTBSY FBIG NOSPC SPIPE ROFS MLINK PIPE DOM RANGE DEADLK \
+        NAMETOOLONG NOLCK NOSYS NOTEMPTY LOOP - NOMSG IDRM CHRNG L2NSYNC L3HLT L3RST LNRNG UNATCH NOCSI \
+        L2HLT BADE BADR XFULL NOANO BADRQC BADSLT - BFONT NOSTR NODATA TIME NOSR NONET NOPKG REMOTE NOLINK \
+        ADV SRMNT COMM PROTO MULTIHOP DOTDOT BADMSG OVERFLOW NOTUNIQ BADFD REMCHG LIBACC LIBBAD LIBSCN \
+        LIBMAX LIBEXEC ILSEQ RESTART STRPIPE USERS NOTSOCK DESTADDRREQ MSGSIZE PROTOTYPE NOPROTOOPT \
+        PROTONOSUPPORT SOCKTNOSUPPORT OPNOTSUPP PFNOSUPPORT AFNOSUPPORT ADDRINUSE ADDRNOTAVAIL NETDOWN \
+        NETUNREACH NETRESET CONNABORTED CONNRESET NOBUFS ISCONN NOTCONN SHUTDOWN TOOMANYREFS TIMEDOUT \
+        CONNREFUSED HOSTDOWN HOSTUNREACH ALREADY INPROGRESS STALE UCLEAN NOTNAM NAVAIL ISNAM REMOTEIO DQUOT \
+        NOMEDIUM MEDIUMTYPE CANCELED NOKEY KEYEXPIRED KEYREVOKED KEYREJECTED OWNERDEAD NOTRECOVERABLE RFKILL \
+        HWPOISON";
+    let name = match name {
+        "WOULDBLOCK" => "AGAIN",
+        "DEADLOCK" => "DEADLK",
+        "NOTSUP" => "OPNOTSUPP",
+        _ => name,
+    };
+    let index = ERRORS.split_whitespace().position(|error| error == name)?;
+    i64::try_from(index + 1).ok()
+}
+
 /// `DTRACEFLT_...`: the kinds of fault, as in the ERROR probe's `arg4`.
 pub(super) fn fault(name: &str) -> Option<i64> {
     let name = name.strip_prefix("DTRACEFLT_")?;
@@ -292,6 +316,17 @@ mod tests {
         assert_eq!(signal("SIGCHLD"), Some(17));
         assert_eq!(signal("SIGSYS"), Some(31));
         assert_eq!(signal("SIGNAL"), None);
+        let errors = [
+            ("EPERM", 1),
+            ("EINTR", 4),
+            ("EWOULDBLOCK", 11),
+            ("ECONNREFUSED", 111),
+            ("EHWPOISON", 133),
+        ];
+        for (name, number) in errors {
+            assert_eq!(error(name), Some(number), "{name}");
+        }
+        assert_eq!([error("E"), error("E-"), error("ENOTHING")], [None; 3]);
     }
 
     #[test]

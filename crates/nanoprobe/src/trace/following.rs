@@ -266,10 +266,7 @@ impl<'a> Trace<'a> {
         };
         let limit = limit_of(&compiled);
         let _alive = members.keep_alive(attached);
-        let begun = Prepared::new(compiled, acquired).and_then(|prepared| match self.is_set {
-            true => prepared.begin_after(attached),
-            false => prepared.begin(),
-        });
+        let begun = Prepared::new(compiled, acquired).and_then(|prepared| prepared.begin_after(attached));
         match begun {
             Ok((session, begun)) => {
                 self.verbose(format_args!(

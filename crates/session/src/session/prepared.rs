@@ -112,8 +112,8 @@ impl Prepared {
         self.begin_for(false, None)
     }
 
-    /// As [`Prepared::begin`], for one process of a set. Its variables begin with the values that the leader's have:
-    /// those that BEGIN has assigned.
+    /// As [`Prepared::begin`], for one process of a set, or a program that was executed. Its variables begin with the
+    /// values that BEGIN has left in the leader's, or in the first program's.
     ///
     /// # Errors
     /// As [`Prepared::begin`].

@@ -36,6 +36,15 @@ pub struct Tracing {
     pub(super) lost: Lost,
     /// Whether the program has stacks.
     walks_stacks: bool,
+    /// What `BEGIN` has left in the variables, for the programs that the process and its children execute.
+    begun: Option<BegunVariables>,
+}
+
+/// The bytes of a program's variables.
+struct BegunVariables {
+    globals: Vec<u8>,
+    /// Of associative arrays.
+    dynamic: Vec<u8>,
 }
 
 /// The memory in which a program keeps its variables and its records.
@@ -127,6 +136,7 @@ impl Tracing {
             handlers_stopped: None,
             lost: Lost::default(),
             walks_stacks: known.program().clauses.iter().any(Clause::walks_stack),
+            begun: None,
             known,
         }
     }
@@ -178,19 +188,46 @@ impl Tracing {
             table.initialise(self.memory())?;
         }
         let Some(other) = like else { return Ok(()) };
-        let (to, from) = (self.memory(), other.memory());
+        let to = self.memory();
         let of_other = &other.known.compiled.layout;
         // The two programs come from one text, so their variables differ only if their types do.
         if compiled.program.globals != other.known.program().globals {
             return Err(SessionError::OtherVariables);
         }
-        let bytes = u64::from(compiled.storage.globals_bytes);
-        to.write(layout.globals_offset, &from.copy(of_other.globals_offset, bytes)?)?;
+        // No process uses a leader's variables, so they may be copied at any time.
+        let copied;
+        let begun = match &other.begun {
+            Some(begun) => begun,
+            None => {
+                copied = other.copy_variables()?;
+                &copied
+            }
+        };
+        to.write(layout.globals_offset, &begun.globals)?;
         if layout.dynamic_bytes > 0 && layout.dynamic_bytes == of_other.dynamic_bytes {
-            let used = DynamicVariables::new(of_other.dynamic_offset, of_other.dynamic_bytes).used(from)?;
-            to.write(layout.dynamic_offset, &from.copy(of_other.dynamic_offset, used)?)?;
+            to.write(layout.dynamic_offset, &begun.dynamic)?;
         }
         Ok(())
+    }
+
+    /// Keeps the variables as they are, for programs that will be executed. No handler may run yet.
+    pub(super) fn keep_variables(&mut self) -> Result<(), SessionError> {
+        self.begun = Some(self.copy_variables()?);
+        Ok(())
+    }
+
+    fn copy_variables(&self) -> Result<BegunVariables, SessionError> {
+        let (compiled, memory) = (&self.known.compiled, self.memory());
+        let layout = &compiled.layout;
+        let globals = memory.copy(layout.globals_offset, u64::from(compiled.storage.globals_bytes))?;
+        let dynamic = match layout.dynamic_bytes {
+            0 => Vec::new(),
+            bytes => {
+                let used = DynamicVariables::new(layout.dynamic_offset, bytes).used(memory)?;
+                memory.copy(layout.dynamic_offset, used)?
+            }
+        };
+        Ok(BegunVariables { globals, dynamic })
     }
 
     /// Looks whether a clause in the process has run `exit()`.

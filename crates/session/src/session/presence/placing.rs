@@ -59,6 +59,9 @@ impl Presence {
             if !tracing.known.is_member() {
                 tracing.fire_all(|place| *place == Place::Begin, [0; 10])?;
             }
+            if self.attachment.parameters.follows_programs {
+                tracing.keep_variables()?;
+            }
             timers.start(tracing);
             first = 0;
         }
