@@ -22,6 +22,9 @@
  *        unused.
  *     4. exit() may have passed over the table between 1 and 3: look again, and take the slot back.
  *
+ * A program's first thread has a thread pointer that the tracer has lent to it, until its C library sets another one.
+ * Its first hit after that takes the context along, with the thread's variables and the calls that it has begun.
+ *
  * A detour also comes here when it finds that handlers are already running in its thread. Usually a
  * signal has interrupted them. Then the detour is deeper in the stack than they are. But a
  * program's signal handler may also leave them for ever, by siglongjmp. Then the next hit is about
@@ -162,9 +165,26 @@ NP_INLINE void identify_process(const struct np_control *control, struct np_cont
 	context->ancestors = (u64)table->inherited.ancestors;
 }
 
+/* The context that this thread had under the thread pointer that was lent to it, before the C library set another one;
+ * 0: none. */
+static NP_COLD struct np_context *take_lent(struct np_thread_table *table, u64 key)
+{
+	u64 lent = (u64)&table->lent;
+	struct np_thread_slot *open, *slot = key == lent ? 0 : np_find_slot(table, lent, &open);
+	u64 found = slot ? np_load_once(slot->context) : 0;
+	/* Another thread may have it: one that made this one, and needs no thread pointer itself. */
+	if (!found || !np_may_call() ||
+	    ((const struct np_context *)found)->tid != (u32)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0) ||
+	    !__atomic_compare_exchange_n(&slot->context, &found, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return 0;
+	return (struct np_context *)found;
+}
+
 static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_slot *slot, u64 key)
 {
-	struct np_context *ended = take_ended(control), *context = ended ? ended : take_new(control);
+	struct np_context *own = take_lent((struct np_thread_table *)np_header.table, key);
+	struct np_context *ended = own ? 0 : take_ended(control);
+	struct np_context *context = own ? own : ended ? ended : take_new(control);
 	if (!context)
 		return missed(control, &control->missed_without_context);
 	context->tid_address = tid_address(control, context, key);

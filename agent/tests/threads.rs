@@ -11,7 +11,8 @@ use std::sync::Barrier;
 use common::{Options, Target, in_child};
 use nanoprobe_agent::Function;
 use nanoprobe_arena::layout::{
-    CONTEXT_SLOTS, Context, Control, KEY_FSBASE, KEY_TLS_SELF, SLOT_ENDED, TABLE_BITS, TABLE_FACTOR, TABLE_SLOTS,
+    CONTEXT_SLOTS, Context, Control, KEY_FSBASE, KEY_TLS_SELF, SLOT_ENDED, TABLE_BITS, TABLE_FACTOR, TABLE_LENT,
+    TABLE_SLOTS,
 };
 use nanoprobe_arena::{ControlBlock, Memory};
 
@@ -251,6 +252,38 @@ fn a_changed_thread_starts_afresh() {
         Ok(tid)
     );
     assert_eq!(target.memory.copy(locals, 64).unwrap(), [0; 64]);
+}
+
+/// A program's first thread runs under a thread pointer of ours, until its C library sets another one.
+#[test]
+fn a_thread_that_gets_its_thread_pointer_keeps_its_context() {
+    for is_same_thread in [true, false] {
+        let target = Target::new(&Options::default());
+        let context = target.enter();
+        let (lent, pointer) = (target.table + TABLE_LENT as u64, thread_pointer());
+        let slots = target.table as *mut [u64; 2];
+        let first = |key: u64| (key.wrapping_mul(TABLE_FACTOR) >> (64 - TABLE_BITS)) as usize;
+        // SAFETY: the table is mapped, has this many slots, and only this thread uses it.
+        unsafe {
+            assert_eq!(*slots.add(first(pointer)), [pointer, context]);
+            *slots.add(first(pointer)) = [0, 0];
+            *slots.add(first(lent)) = [lent, context];
+        }
+        target.set(context, offset_of!(Context, thread_key), lent);
+        let locals = target.get(context, offset_of!(Context, locals)) - target.arena;
+        target.memory.store_u64(locals, 77).unwrap();
+        let tid = target.field(context, offset_of!(Context, tid));
+        let own = target.memory.load_u32(tid).unwrap();
+        target.memory.store_u32(tid, own + u32::from(!is_same_thread)).unwrap();
+        let found = target.enter();
+        // SAFETY: as above.
+        let left = unsafe { *slots.add(first(lent)) };
+        assert_eq!(found == context, is_same_thread);
+        assert_eq!(left, [lent, if is_same_thread { 0 } else { context }]);
+        assert_eq!(target.get(found, offset_of!(Context, thread_key)), pointer);
+        assert_eq!(target.memory.load_u64(locals), Ok(77));
+        assert_eq!(target.enter(), found);
+    }
 }
 
 /// Does what the tracer does when a thread is gone.

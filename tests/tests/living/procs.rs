@@ -125,6 +125,8 @@ fn executed_programs_are_told() {
         proc:::exec { @[execname, args[0]] = sum(1); first++; }
         proc:::exec-success { @[execname, \"begins\"] = sum(1); }
         proc:::exec-success /first != 7 || kind[\"echo\"] != 3/ { @[\"other\", \"variables\"] = sum(1); }
+        proc:::exec-success { self->begun = timestamp; }
+        proc:::exit /self->begun && timestamp > self->begun/ { @[execname, \"knows\"] = sum(1); }
         proc:::exec-success /begun[pid]++/ { @[\"again\", \"\"] = sum(1); }
         syscall:::entry /execname != \"sh\" && !begun[pid]/ { @[\"before\", \"\"] = sum(1); }
         proc:::exit { @[execname, \"ends\"] = sum(1); }
@@ -145,13 +147,16 @@ fn executed_programs_are_told() {
     let expected = [
         ("cat.begins", 1),
         ("cat.ends", 1),
+        ("cat.knows", 1),
         ("echo.begins", 1),
         ("echo.ends", 1),
+        ("echo.knows", 1),
         ("sh./bin/cat", 1),
         ("sh./bin/echo", 1),
         ("sh./bin/true", 2),
         ("true.begins", 2),
         ("true.ends", 2),
+        ("true.knows", 2),
     ];
     let expected = expected.map(|(name, count)| (name.to_owned(), count));
     assert_eq!(rows, BTreeMap::from(expected), "{}", traced.results);
