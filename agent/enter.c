@@ -172,12 +172,15 @@ static NP_COLD struct np_context *take_lent(struct np_thread_table *table, u64 k
 	u64 lent = (u64)&table->lent;
 	struct np_thread_slot *open, *slot = key == lent ? 0 : np_find_slot(table, lent, &open);
 	u64 found = slot ? np_load_once(slot->context) : 0;
+	struct np_context *context = (struct np_context *)found;
 	/* Another thread may have it: one that made this one, and needs no thread pointer itself. */
-	if (!found || !np_may_call() ||
-	    ((const struct np_context *)found)->tid != (u32)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0) ||
-	    !__atomic_compare_exchange_n(&slot->context, &found, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+	if (!found || !np_may_call() || context->tid != (u32)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0))
 		return 0;
-	return (struct np_context *)found;
+	/* The tracer frees contexts of thread pointers that no thread has. From here on this is none of these. */
+	np_store(context->thread_key, key);
+	if (!__atomic_compare_exchange_n(&slot->context, &found, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return 0;
+	return context;
 }
 
 static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_slot *slot, u64 key)
