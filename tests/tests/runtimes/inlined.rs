@@ -32,7 +32,8 @@ fn compare(command: &mut Command, what: &str) {
     let (mut found, mut all, mut uncertain) = ([0; 3], 0, 0);
     for (frames, count) in stacks(&traced.results) {
         let own = own(&frames);
-        if !own.contains(&"part") {
+        // The program asks for its own time in between. How long that takes depends on the machine.
+        if !own.contains(&"part") || own.first() == Some(&"now") {
             continue;
         }
         all += count;
