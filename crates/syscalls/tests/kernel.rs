@@ -1,5 +1,6 @@
 //! The prototypes beside those of the running kernel: its types (BTF) describe the functions `__do_sys_NAME` that the
-//! compiler has not inlined.
+//! compiler has not inlined. How many parameters a call has is the same in every kernel that has the call; their names
+//! and types may change, so they are compared in the kernel from which the table was made.
 //!
 //! ```text
 //! struct btf_header { magic, version, flags, hdr_len, type_off, type_len, str_off, str_len }
@@ -9,6 +10,9 @@
 use std::collections::BTreeMap;
 
 use nanoprobe_syscalls::prototypes::calls;
+
+/// The kernel from which the table was made.
+const TABLE_OF: &str = "6.18.";
 
 struct Kind {
     kind: u32,
@@ -108,6 +112,14 @@ fn prototypes_are_those_of_the_running_kernel() {
         eprintln!("left out: this kernel has no types (/sys/kernel/btf/vmlinux)");
         return;
     };
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release");
+    let is_same = release.starts_with(TABLE_OF);
+    if !is_same {
+        eprintln!(
+            "left out: names and types of parameters, because this kernel is no {TABLE_OF} ({})",
+            release.trim()
+        );
+    }
     let all = kinds(&file);
     // FUNC -> FUNC_PROTO.
     let functions = all.iter().filter(|found| found.kind == 12);
@@ -130,8 +142,11 @@ fn prototypes_are_those_of_the_running_kernel() {
         let kernel: Vec<String> = kernel
             .map(|(name, of)| format!("{} {name}", plain(&shown(&all, *of))))
             .collect();
-        assert_eq!(known, kernel, "{}", call.name);
+        assert_eq!(known.len(), kernel.len(), "{}: {kernel:?}", call.name);
+        if is_same {
+            assert_eq!(known, kernel, "{}", call.name);
+        }
         compared += 1;
     }
-    assert!(compared > 60, "{compared}");
+    assert!(compared > 60 || !is_same, "{compared}");
 }
