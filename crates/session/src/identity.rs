@@ -1,12 +1,31 @@
 //! The data in /proc for D's variables: a process's parents, its command line.
 
-use nanoprobe_codegen::ProgramStart;
+use nanoprobe_codegen::{ProgramStart, SessionConstants};
 use nanoprobe_lang::program::{CURRENT_FOLDER, ROOT_FOLDER};
 
 /// More ancestors than any process tree is deep.
 const ANCESTORS_MAX: usize = 64;
 /// Bytes of `curpsinfo->pr_psargs` without its NUL, as in DTrace's `psinfo_t`.
 const ARGUMENTS_BYTES_MAX: usize = 79;
+
+/// The data of a process that clauses read and that does not change in a session.
+pub fn constants_of(pid: u32, execname: String) -> SessionConstants {
+    let ids = ids_of(pid);
+    SessionConstants {
+        pid,
+        ppid: ids.parent,
+        ancestors: ancestors_of(pid),
+        uid: ids.user[0],
+        gid: ids.group[0],
+        effective_uid: ids.user[1],
+        effective_gid: ids.group[1],
+        process_group: ids.process_group,
+        process_session: ids.process_session,
+        execname,
+        arguments: arguments_of(pid),
+        start: start_of(pid),
+    }
+}
 
 /// A process and its ancestors.
 pub fn ancestors_of(pid: u32) -> Vec<u32> {

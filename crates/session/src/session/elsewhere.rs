@@ -264,7 +264,7 @@ impl Processes {
             Some(heard) => heard.name.clone(),
             None => now().unwrap_or_else(|| NAMELESS.to_owned()),
         };
-        let mut constants = constants_of(sample.process as u32, execname);
+        let mut constants = identity::constants_of(sample.process as u32, execname);
         if let (0, Some(parent)) = (constants.ppid, heard.and_then(|heard| heard.parent)) {
             constants.ppid = parent;
         }
@@ -329,22 +329,4 @@ fn name_now(pid: i32) -> Option<String> {
     let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
     let name = name.strip_suffix(b"\n").unwrap_or(&name);
     Some(String::from_utf8_lossy(name).into_owned())
-}
-
-fn constants_of(pid: u32, execname: String) -> SessionConstants {
-    let ids = identity::ids_of(pid);
-    SessionConstants {
-        pid,
-        ppid: ids.parent,
-        ancestors: identity::ancestors_of(pid),
-        uid: ids.user[0],
-        gid: ids.group[0],
-        effective_uid: ids.user[1],
-        effective_gid: ids.group[1],
-        process_group: ids.process_group,
-        process_session: ids.process_session,
-        execname,
-        arguments: identity::arguments_of(pid),
-        start: identity::start_of(pid),
-    }
 }

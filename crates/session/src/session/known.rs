@@ -107,7 +107,9 @@ impl Known {
         Ok(Known {
             codegen: nanoprobe_codegen::ArenaLayout {
                 globals_offset,
-                constants: process.as_ref().map_or_else(SessionConstants::default, constants_of),
+                constants: process.as_ref().map_or_else(SessionConstants::default, |process| {
+                    identity::constants_of(process.pid() as u32, process.facts().name.clone())
+                }),
                 static_arguments: Vec::new(),
             },
             process,
@@ -322,25 +324,5 @@ impl Drop for Known {
         if let Some(command) = self.command() {
             command.kill();
         }
-    }
-}
-
-/// The data of a process that clauses read and that does not change in a session.
-fn constants_of(process: &Process) -> SessionConstants {
-    let pid = process.pid() as u32;
-    let ids = identity::ids_of(pid);
-    SessionConstants {
-        pid,
-        ppid: ids.parent,
-        ancestors: identity::ancestors_of(pid),
-        uid: ids.user[0],
-        gid: ids.group[0],
-        effective_uid: ids.user[1],
-        effective_gid: ids.group[1],
-        process_group: ids.process_group,
-        process_session: ids.process_session,
-        execname: process.facts().name.clone(),
-        arguments: identity::arguments_of(pid),
-        start: identity::start_of(pid),
     }
 }
