@@ -8,7 +8,18 @@
 #include "scratch.h"
 #include "syscalls.h"
 
-enum { ERANGE = 34, PR_GET_NAME = 16, NAME_BYTES = 16, WORD_MAX = 32, DIGITS_MAX = 10, DEVICE_MAJOR = 0xfffff, VECTOR_MAX = 1024, VECTOR_STEP = 16 };
+enum {
+	ERANGE = 34,
+	PR_GET_NAME = 16,
+	NAME_BYTES = 16,
+	WORD_MAX = 32,
+	DIGITS_MAX = 10,
+	DEVICE_MAJOR = 0xfffff,
+	VECTOR_MAX = 1024, /* the kernel refuses more parts */
+	VECTOR_STEP = 16,  /* bytes of a struct iovec */
+};
+/* The longest path that is made up here. */
+_Static_assert(sizeof("/sys/dev/block/1048575:4294967295") <= WORD_MAX + DIGITS_MAX, "path");
 
 /* Appends a word and a NUL to the text in `to`; yields the address of that NUL. */
 static volatile u8 *append(volatile u8 *to, const char *word)
@@ -130,7 +141,7 @@ NP_ENTRY void np_file_status(struct np_context *context, u64 descriptor, u64 par
 		np_fault(context, NP_FAULT_ILLEGAL, 0);
 		return;
 	}
-	/* A server of a network's file system is not asked, so the call does not wait. */
+	/* No server of NFS or FUSE is asked, so the call does not wait for one. */
 	i64 failed = np_syscall6(NP_SYS_STATX, (u64)(i64)(i32)descriptor, (u64)empty, AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
 	                         STATX_TYPE, status, 0);
 	if (failed)
@@ -147,7 +158,6 @@ NP_ENTRY void np_file_status(struct np_context *context, u64 descriptor, u64 par
 NP_ENTRY void np_vector_bytes(struct np_context *context, u64 address, u64 count)
 {
 	u64 all = 0, bytes;
-	/* The kernel refuses more parts. */
 	for (u64 part = 0; part < np_minimum(count, VECTOR_MAX); part++) {
 		if (!np_heap_word(context, address + part * VECTOR_STEP + 8, &bytes))
 			break;
