@@ -106,6 +106,12 @@ impl Strace {
             wall: self.integer(4),
         };
         self.has_several |= *self.first.get_or_insert(thread) != thread;
+        if ["exit", "exit_group"].contains(&name) {
+            // Nothing of the thread follows, and its line need not wait for the end.
+            let mut pending = pending;
+            pending.made.outcome = Outcome::Left;
+            return self.print(out, thread, &pending, None);
+        }
         let calls = self.threads.entry(thread).or_default();
         calls.push(pending);
         if calls.len() > DEPTH_MAX {
@@ -119,7 +125,7 @@ impl Strace {
     /// If the thread's last call is one that does not return: the thread is past it.
     fn left(&mut self, out: &mut dyn Console, thread: i64) -> Result<(), Error> {
         let last = self.threads.get_mut(&thread);
-        let Some(mut pending) = last.and_then(|calls| calls.pop_if(|last| does_not_return(&last.made))) else {
+        let Some(mut pending) = last.and_then(|calls| calls.pop_if(|last| may_not_return(&last.made))) else {
             return Ok(());
         };
         pending.made.outcome = match pending.made.name.as_str() {
@@ -132,7 +138,8 @@ impl Strace {
 
     /// A call returns.
     fn returned(&mut self, out: &mut dyn Console, thread: i64, name: &str) -> Result<(), Error> {
-        if name != "execve" && name != "execveat" {
+        let last = self.threads.get(&thread).and_then(|calls| calls.last());
+        if last.is_some_and(|last| last.made.name != name) {
             self.left(out, thread)?;
         }
         let outcome = Outcome::Returned {
@@ -140,19 +147,21 @@ impl Strace {
             error: self.integer(4) as i32,
         };
         let ended = self.integer(2);
-        let calls = self.threads.entry(thread).or_default();
-        // A call above it was left by its handler.
-        while let Some(mut pending) = calls.pop() {
-            if pending.made.name == name {
-                pending.made.outcome = outcome;
-                return self.print(out, thread, &pending, Some(ended));
-            }
-            if !calls.iter().any(|below| below.made.name == name) {
-                calls.push(pending);
-                return Ok(());
-            }
+        let Some(calls) = self.threads.get_mut(&thread) else {
+            return Ok(());
+        };
+        let Some(at) = calls.iter().rposition(|call| call.made.name == name) else {
+            return Ok(());
+        };
+        // The calls above it were left by their handler.
+        let returned = calls.drain(at..).next();
+        // There may be ever new threads.
+        if calls.is_empty() {
+            self.threads.remove(&thread);
         }
-        Ok(())
+        let Some(mut pending) = returned else { return Ok(()) };
+        pending.made.outcome = outcome;
+        self.print(out, thread, &pending, Some(ended))
     }
 
     /// The memory of the thread's last call.
@@ -239,7 +248,7 @@ impl Strace {
                 continue;
             }
             for mut pending in self.threads.remove(&thread).unwrap_or_default() {
-                if does_not_return(&pending.made) {
+                if may_not_return(&pending.made) {
                     pending.made.outcome = Outcome::Left;
                 }
                 self.print(out, thread, &pending, None)?;
@@ -249,11 +258,11 @@ impl Strace {
     }
 }
 
-/// Calls of which no return is seen, if they succeed. One that sets the thread pointer is among them: the thread cannot
-/// be recognised after it.
-fn does_not_return(made: &Made) -> bool {
+/// Calls of which no return is seen, if they succeed. One that sets the thread pointer may be among them: in a static
+/// program the thread is not recognised after it.
+fn may_not_return(made: &Made) -> bool {
     const ARCH_SET_FS: u64 = 0x1002;
-    let leaves = ["exit", "exit_group", "rt_sigreturn", "execve", "execveat"].contains(&made.name.as_str());
+    let leaves = ["rt_sigreturn", "execve", "execveat"].contains(&made.name.as_str());
     leaves || made.name == "arch_prctl" && made.arguments[0] == ARCH_SET_FS
 }
 
