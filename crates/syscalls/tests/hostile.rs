@@ -20,7 +20,7 @@ impl Numbers {
         match number % 6 {
             0 => 0,
             1 => u64::MAX - (number >> 8) % 4,
-            2 => 1 << (number >> 8) % 64,
+            2 => 1 << ((number >> 8) % 64),
             3 => i64::MAX as u64 + (number >> 8) % 3,
             4 => (number >> 8) % 64,
             _ => number,
