@@ -40,6 +40,7 @@ const SOURCES: &[&str] = &[
     "runtimes",
     "sandbox",
     "shims",
+    "sockets",
     "speculation",
     "step",
     "strings",

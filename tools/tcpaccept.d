@@ -3,35 +3,24 @@
  *
  * usage: nanoprobe tool tcpaccept {-p PID | -c COMMAND}
  *
- * One line for each accept and accept4 that yields a connection of IPv4 or IPv6: the process, the
- * thread, the new descriptor, and the address and port of the other side. A program that does not ask
- * for the address (accept with NULL) is not shown.
+ * One line for each connection of TCP that accept or accept4 yields: the process, the thread, the new
+ * descriptor, the port on which it came, and the address and port of the other side.
  *
  * example:
  *
  *   # nanoprobe tool tcpaccept -p redis-server
- *          PID        TID    FD   PORT  ADDRESS
- *         1234       1234     8  51310  127.0.0.1
+ *          PID        TID    FD  LOCAL   PORT  ADDRESS
+ *         1234       1234     8   6379  51310  127.0.0.1
  */
 #pragma D option quiet
 
 BEGIN
 {
-	printf("%10s %10s %5s %6s  ADDRESS\n", "PID", "TID", "FD", "PORT");
+	printf("%10s %10s %5s %6s %6s  ADDRESS\n", "PID", "TID", "FD", "LOCAL", "PORT");
 }
 
-syscall::accept:return,
-syscall::accept4:return
-/arg0 >= 0 && uregs[R_RSI] != 0 && *(uint16_t *)copyin(uregs[R_RSI], 2) == 2/
+tcp:::accept-established
 {
-	printf("%10d %10d %5d %6d  %s\n", pid, tid, (int)arg0, ntohs(*(uint16_t *)copyin(uregs[R_RSI] + 2, 2)),
-	    inet_ntop(2, copyin(uregs[R_RSI] + 4, 4)));
-}
-
-syscall::accept:return,
-syscall::accept4:return
-/arg0 >= 0 && uregs[R_RSI] != 0 && *(uint16_t *)copyin(uregs[R_RSI], 2) == 10/
-{
-	printf("%10d %10d %5d %6d  %s\n", pid, tid, (int)arg0, ntohs(*(uint16_t *)copyin(uregs[R_RSI] + 2, 2)),
-	    inet_ntop(10, copyin(uregs[R_RSI] + 8, 16)));
+	printf("%10d %10d %5d %6d %6d  %s\n", pid, tid, (int)uregs[R_RAX], args[3]->tcps_lport, args[3]->tcps_rport,
+	    args[3]->tcps_raddr);
 }

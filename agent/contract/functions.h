@@ -110,6 +110,24 @@ void np_path(struct np_context *context, u64 descriptor);
 void np_file_status(struct np_context *context, u64 descriptor, u64 part);
 /* result = the bytes of the parts of `count` struct iovec. */
 void np_vector_bytes(struct np_context *context, u64 address, u64 count);
+/* result = of an internet socket, by its descriptor; 0 if it has no such part. Protocol: 6 for TCP, 17 for UDP, 0 for
+ * everything else. Version: 4 or 6. Local, peer, named, connected: the port of this end. The peer is the kernel's, also
+ * before and after a connection, else what is in the struct sockaddr at `given`; named: the other way round. Connected:
+ * the peer during a connection. Cookie: a number that no other socket has. */
+enum {
+	NP_SOCKET_PROTOCOL,
+	NP_SOCKET_VERSION,
+	NP_SOCKET_LOCAL,
+	NP_SOCKET_PEER,
+	NP_SOCKET_NAMED,
+	NP_SOCKET_COOKIE,
+	NP_SOCKET_CONNECTED,
+};
+void np_socket(struct np_context *context, u64 descriptor, u64 part, u64 given);
+/* result = the address of an end, or "<none>"; a string, in scratch memory. */
+void np_socket_address(struct np_context *context, u64 descriptor, u64 which, u64 given);
+/* result = the bytes that `count` struct mmsghdr say were moved. */
+void np_message_bytes(struct np_context *context, u64 address, u64 count);
 /* result = the name of the thread; a string, in scratch memory. */
 void np_thread_name(struct np_context *context);
 /* The results of these four functions: ns since boot; CPU time of the thread in ns; ns since the epoch; the number

@@ -107,6 +107,12 @@ functions! {
     FileStatus = np_file_status,
     /// `np_vector_bytes(context, address, count)`
     VectorBytes = np_vector_bytes,
+    /// `np_socket(context, descriptor, part, given)`
+    Socket = np_socket,
+    /// `np_socket_address(context, descriptor, which, given)`
+    SocketAddress = np_socket_address,
+    /// `np_message_bytes(context, address, count)`
+    MessageBytes = np_message_bytes,
     /// `np_rand(context)`
     Random = np_rand,
     /// `np_json(context, text, path)`

@@ -10,6 +10,7 @@
 //! As in DTrace, a library is compiled as a whole and its clauses have no effect. A library with a
 //! missing dependency is skipped; any other error in a library is an error of the program.
 
+use crate::derived;
 use crate::diagnostic::Diagnostic;
 use crate::source::{Source, Span};
 use std::collections::HashMap;
@@ -25,8 +26,8 @@ pub struct Dependency {
     pub span: Span,
 }
 
-/// Providers that exist without any process.
-const PROVIDERS: [&str; 3] = ["dtrace", "pid", "profile"];
+/// Providers that exist whatever the process is, besides the derived ones.
+const PROVIDERS: [&str; 5] = ["dtrace", "pid", "profile", "sched", "syscall"];
 
 /// The first dependency that is missing. `loaded`: the libraries that were loaded before `source`.
 pub(crate) fn unmet(source: &Source, dependencies: &[Dependency], loaded: &[&Source]) -> Option<Diagnostic> {
@@ -44,7 +45,7 @@ pub(crate) fn unmet(source: &Source, dependencies: &[Dependency], loaded: &[&Sou
                 }
                 missing(format!("program requires library \"{wanted}\" which failed to load"))
             }
-            "provider" if PROVIDERS.contains(&name.as_str()) => None,
+            "provider" if PROVIDERS.contains(&name.as_str()) || derived::names_of(name).is_some() => None,
             "provider" | "module" => missing(format!("program requires {class} {name}")),
             _ => {
                 let message = format!("invalid class {class} specified by #pragma depends_on");
@@ -193,7 +194,7 @@ mod tests {
             library("used", "inline int two = 2; struct s { int a; }; BEGIN { trace(1); }"),
             library(
                 "kernel",
-                "#pragma D depends_on provider io\ninline int three = nonsense;",
+                "#pragma D depends_on provider fbt\ninline int three = nonsense;",
             ),
             library(
                 "needs",
@@ -250,7 +251,10 @@ mod tests {
                 .err()
         };
         assert_eq!(tag("#pragma D depends_on provider profile"), None);
-        assert_eq!(tag("#pragma D depends_on provider io"), Some("D_PRAGMA_DEPEND"));
+        for present in ["io", "proc", "plockstat", "plockstat7", "sched", "syscall", "tcp"] {
+            assert_eq!(tag(&format!("#pragma D depends_on provider {present}")), None);
+        }
+        assert_eq!(tag("#pragma D depends_on provider fbt"), Some("D_PRAGMA_DEPEND"));
         assert_eq!(tag("#pragma D depends_on module unix"), Some("D_PRAGMA_DEPEND"));
         assert_eq!(tag("#pragma D depends_on library io.d"), Some("D_PRAGMA_DEPEND"));
         assert_eq!(tag("#pragma D depends_on something else"), Some("D_PRAGMA_INVAL"));

@@ -17,6 +17,7 @@
 //! | this one | the program, its clauses, probes and variables |
 //! | `action` | statements and their records |
 //! | `expression`, `operator` | values and places |
+//! | `function` | subroutines |
 //! | `aggregation` | aggregating functions and keys |
 //! | `value_type`, `structure`, `foreign` | types |
 
@@ -25,6 +26,7 @@ mod aggregation;
 mod builtin;
 mod expression;
 mod foreign;
+mod function;
 mod operator;
 mod structure;
 mod value_type;
@@ -32,11 +34,11 @@ mod value_type;
 pub use action::{KeyExpression, RecordAction, RecordKind, Statement};
 pub use aggregation::{AGGREGATING, AggregatingFunction, AggregatingRow, Aggregation, KeyType, SymbolKind};
 pub use builtin::{BUILTINS, BuiltinRow, builtin_row};
-pub use expression::{
-    Builtin, CURRENT_FOLDER, Expression, ExpressionKind, Function, PATH_OF_DEVICE, PATH_OF_PROGRAM, Parameter, Place,
-    ROOT_FOLDER, Scope, USER_FRAMES_MAX,
-};
+pub use expression::{Builtin, Expression, ExpressionKind, Place, Scope};
 pub use foreign::{Foreign, ForeignKind};
+pub use function::{
+    CURRENT_FOLDER, Function, PATH_OF_DEVICE, PATH_OF_PROGRAM, Parameter, ROOT_FOLDER, USER_FRAMES_MAX,
+};
 pub use operator::{BinaryOperator, LogicalOperator, UnaryOperator};
 pub use structure::{
     Bits, Body, Declared, Found, Member, Packing, Source as StructureSource, Structure, alignment_of, holds_strings,

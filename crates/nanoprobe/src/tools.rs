@@ -96,7 +96,7 @@ macro_rules! tool {
 }
 
 /// All tools, in the order of the list.
-pub static TOOLS: [Tool; 29] = [
+pub static TOOLS: [Tool; 30] = [
     tool!("argcount", Function, Expression("arg0"), OneOf(&["entry", "return"])),
     tool!("argdist", Function, Expression("arg0"), OneOf(&["entry", "return"])),
     tool!("dtruss",),
@@ -137,6 +137,7 @@ pub static TOOLS: [Tool; 29] = [
     tool!("syscount", Default("*")),
     tool!("tcpaccept",),
     tool!("tcpconnect",),
+    tool!("tcptop",),
     tool!("threadsnoop", Default("libc")),
     tool!("uobjnew", Default("libstdc++*")),
 ];

@@ -29,6 +29,7 @@ mod locked;
 mod machine;
 mod merged;
 mod middle;
+mod network;
 mod odd;
 mod others;
 mod procs;

@@ -89,6 +89,7 @@ fn the_tools_are_listed_and_explained() {
         "syscount",
         "tcpaccept",
         "tcpconnect",
+        "tcptop",
         "threadsnoop",
         "uobjnew",
     ] {

@@ -98,8 +98,43 @@ fn tcpconnect_and_tcpaccept_show_the_other_side() {
     let (connected, _) = tool_and_command("tcpconnect", &command, &[]);
     assert_eq!(connected.len(), 2, "{connected:?}");
     let (accepted, _) = tool_and_command("tcpaccept", &command, &[]);
-    assert_eq!((accepted.len(), accepted[0].as_str()), (2, "PID TID FD PORT ADDRESS"));
+    assert_eq!(
+        (accepted.len(), accepted[0].as_str()),
+        (2, "PID TID FD LOCAL PORT ADDRESS")
+    );
     assert!(accepted[1].ends_with(" 127.0.0.1"), "{accepted:?}");
+}
+
+/// The bytes of each connection are those that the program has counted for its two ends.
+#[test]
+fn tcptop_sums_the_bytes_of_connections() {
+    let command = format!("{} 1", program("network.c").display());
+    let (lines, stdout) = tool_and_command("tcptop", &command, &[]);
+    assert_eq!(lines[0], "PID LOCAL PORT REMOTE PORT RECEIVED SENT");
+    let mut expected = std::collections::BTreeMap::<String, (i64, i64)>::new();
+    for line in stdout.lines() {
+        let [kind, source, target, _, bytes] = *line.split(' ').collect::<Vec<_>>() else {
+            continue;
+        };
+        let ends = |own: &str, other: &str| format!("{own} {other}").replace(',', " ");
+        let bytes: i64 = bytes.parse().expect(line);
+        match kind {
+            "tcp.send" => expected.entry(ends(source, target)).or_default().1 += bytes,
+            "tcp.receive" => expected.entry(ends(target, source)).or_default().0 += bytes,
+            _ => {}
+        }
+    }
+    let shown = lines[1..].iter().filter_map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [_, address, port, other, other_port, received, sent] = *words else {
+            return None;
+        };
+        let ends = format!("{address} {port} {other} {other_port}");
+        Some((ends, (received.parse().ok()?, sent.parse().ok()?)))
+    });
+    let shown: std::collections::BTreeMap<String, (i64, i64)> = shown.collect();
+    assert!(expected.len() > 20, "{stdout}");
+    assert_eq!(shown, expected);
 }
 
 #[test]

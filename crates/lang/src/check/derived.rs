@@ -104,12 +104,16 @@ impl Checker {
 
     fn derived_members(&self, number: u8) -> Vec<String> {
         let derived = self.clause_at_hand.derived.iter();
-        let all = derived.flat_map(|derived| &derived.arguments);
-        all.filter_map(|(argument, _)| match argument {
-            DerivedArgument::Member(of, name) if *of == number => Some(name.clone()),
-            _ => None,
-        })
-        .collect()
+        let mut members = Vec::new();
+        for (argument, _) in derived.flat_map(|derived| &derived.arguments) {
+            match argument {
+                DerivedArgument::Member(of, name) if *of == number && !members.contains(name) => {
+                    members.push(name.clone());
+                }
+                _ => {}
+            }
+        }
+        members
     }
 
     /// A call of a function that only built-in texts can call.
@@ -128,6 +132,9 @@ impl Checker {
         let (called, bits) = match name.as_str() {
             "__file_status" => (Function::FileStatus, 0),
             "__vector_bytes" => (Function::VectorBytes, 0),
+            "__socket" => (Function::Socket, 0),
+            "__socket_address" => (Function::SocketAddress, 0),
+            "__message_bytes" => (Function::MessageBytes, 0),
             "__device_name" => (Function::Path, PATH_OF_DEVICE),
             "__program_name" => (Function::Path, PATH_OF_PROGRAM),
             _ => return Ok(None),

@@ -1,4 +1,4 @@
-//! Probes that follow from other probes: the providers `io`, `proc`, `plockstat`, `sysinfo`.
+//! Probes that follow from other probes: the providers `io`, `proc`, `plockstat`, `sysinfo`, `tcp`, `udp`.
 //!
 //! A built-in text in D says for each such probe where it fires, under which condition, and with which arguments. A
 //! clause on a derived probe becomes clauses on these places, before anything is checked:
@@ -18,6 +18,8 @@
 //! |---|---|
 //! | on other probes, assigns only `this->` variables | a place, and what these variables mean below it |
 //! | on derived probes | the probe at each place above it: `probename` is the name of the place's probe |
+//! | on a place, below derived probes | the places above them no longer count |
+//! | on all probes of the provider, `tcp:::` | arguments that each probe below it has, if it says nothing else |
 //! | on derived probes, with `this->at = "..."` | the probe at these places only |
 //! | any other | is added to the program, if a probe needs it: before the program's clauses, or after them if it stands
 //! after the probes |
@@ -98,6 +100,25 @@ const BUILT: &[Built] = &[
         probes: &[
             "sysread", "readch", "syswrite", "writech", "sysexec", "sysfork", "sysvfork", "sema", "msg",
         ],
+        is_of_process: false,
+    },
+    Built {
+        name: "tcp",
+        text: include_str!("tcp.d"),
+        probes: &[
+            "connect-request",
+            "connect-established",
+            "connect-refused",
+            "accept-established",
+            "send",
+            "receive",
+        ],
+        is_of_process: false,
+    },
+    Built {
+        name: "udp",
+        text: include_str!("udp.d"),
+        probes: &["send", "receive"],
         is_of_process: false,
     },
 ];

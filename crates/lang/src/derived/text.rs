@@ -56,6 +56,8 @@ pub(super) fn read(name: &str, text: &str, process: u32) -> Result<(Provider, Ve
         process,
         provider: Provider::default(),
         groups: Vec::new(),
+        groups_are_used: false,
+        common: Assigned::default(),
         globals: HashSet::new(),
     };
     let mut declarations = Vec::new();
@@ -83,6 +85,10 @@ struct Reader<'t> {
     provider: Provider,
     /// Places with what they define.
     groups: Vec<(Vec<ProbeDescription>, Definitions)>,
+    /// Whether a probe has been said to fire at these places. Places that come after it are others.
+    groups_are_used: bool,
+    /// What is said about all probes of the provider.
+    common: Assigned,
     /// The global variables that the text declares.
     globals: HashSet<String>,
 }
@@ -109,6 +115,9 @@ impl Reader<'_> {
         let assigned = assigned(&clause)?;
         match assigned {
             Some(assigned) => {
+                if std::mem::take(&mut self.groups_are_used) {
+                    self.groups.clear();
+                }
                 let probes = clause.probes.iter().map(|probe| self.placed(probe)).collect();
                 self.groups.push((probes, assigned.definitions));
             }
@@ -128,16 +137,23 @@ impl Reader<'_> {
         let Some(assigned) = assigned(clause)? else {
             return Err(wrong(clause.span));
         };
+        if clause.probes.iter().all(|probe| probe.name.is_empty()) {
+            self.common = assigned;
+            return Ok(());
+        }
         let groups = match &assigned.at {
             Some(places) => {
                 let parsed = places.split(',').map(|place| probes::parse(place.trim(), clause.span));
                 let parsed: Vec<ProbeDescription> = parsed.collect::<Result<_, _>>()?;
                 vec![(parsed.iter().map(|probe| self.placed(probe)).collect(), Vec::new())]
             }
-            None => self.groups.clone(),
+            None => {
+                self.groups_are_used = true;
+                self.groups.clone()
+            }
         };
         for (probes, mut known) in groups {
-            for (name, value) in &assigned.definitions {
+            for (name, value) in assigned.definitions.iter().chain(&self.common.definitions) {
                 let value = self.with(&known, value);
                 known.push((name.clone(), value));
             }
@@ -152,7 +168,8 @@ impl Reader<'_> {
                     ..probe
                 })
                 .collect();
-            let arguments = assigned.arguments.iter();
+            // The first that names an argument counts.
+            let arguments = assigned.arguments.iter().chain(&self.common.arguments);
             let arguments: Vec<_> = arguments
                 .map(|(argument, value)| (argument.clone(), self.with(&known, value)))
                 .collect();

@@ -192,7 +192,11 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
                 self.world().path(descriptor).map(Value::String)
             }
             // Only clauses that a thread of the target runs call these.
-            Function::FileStatus | Function::VectorBytes => Err(ILLEGAL),
+            Function::FileStatus
+            | Function::VectorBytes
+            | Function::Socket
+            | Function::SocketAddress
+            | Function::MessageBytes => Err(ILLEGAL),
             Function::ThreadName => self.world().thread_name().map(Value::String),
             Function::Speculation => integer(self.world().speculation()),
         }

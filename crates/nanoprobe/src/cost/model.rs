@@ -164,7 +164,9 @@ impl Work {
                     + match function {
                         Function::CopyInString => STRING_NS,
                         Function::CopyIn | Function::CopyInTo | Function::Allocate => MEMORY_NS,
-                        Function::ThreadName => KERNEL_NS,
+                        Function::ThreadName | Function::FileStatus | Function::Socket | Function::SocketAddress => {
+                            KERNEL_NS
+                        }
                         Function::UserFrame => STACK_NS,
                         Function::Path => LOOK_UP_NS,
                         Function::Swap16 | Function::Swap32 | Function::Swap64 | Function::Random => OPERATION_NS,
