@@ -7,6 +7,7 @@ use std::process::Command;
 
 /// Separate programs: `programs/NAME.c`, with further options for the compiler.
 const PROGRAMS: &[(&str, &[&str])] = &[
+    ("calls", &["-O2"]),
     ("loop", &["-O2"]),
     ("floor", &["-O2"]),
     ("neighbour", &["-O2", "-no-pie"]),

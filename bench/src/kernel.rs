@@ -128,6 +128,20 @@ impl Defined {
     }
 }
 
+/// tracefs, mounted for tools that need it and do not mount it.
+pub struct Mounted {
+    _tracefs: Option<Tracefs>,
+}
+
+impl Mounted {
+    /// Mounts it if it is not mounted, until this structure is dropped. A tool that does not find it fails by itself.
+    pub fn new() -> Mounted {
+        Mounted {
+            _tracefs: Tracefs::find().ok(),
+        }
+    }
+}
+
 /// Events of tracefs at many places of a file. They have their own group, and are not enabled.
 pub struct Group {
     tracefs: Tracefs,

@@ -110,6 +110,10 @@ pub const EXPERIMENTS: &[(&str, &str)] = &[
         "what `nanoprobe cost` says that a hit takes, beside what it takes here",
     ),
     ("compile", "from D text to machine code: one-liners and scripts"),
+    (
+        "syscalls",
+        "system calls counted, by name, and as lines; sleeps of a server: beside strace, perf and bpftrace",
+    ),
     ("peers", "other tools, on the same function"),
     ("bash", "all functions of bash"),
     (

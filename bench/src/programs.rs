@@ -11,6 +11,7 @@ use object::{Object, ObjectSegment, ObjectSymbol};
 use tempfile::TempDir;
 
 const PROGRAMS: &[(&str, &[u8])] = &[
+    ("calls", include_bytes!(concat!(env!("OUT_DIR"), "/calls"))),
     ("loop", include_bytes!(concat!(env!("OUT_DIR"), "/loop"))),
     ("floor", include_bytes!(concat!(env!("OUT_DIR"), "/floor"))),
     ("neighbour", include_bytes!(concat!(env!("OUT_DIR"), "/neighbour"))),

@@ -53,11 +53,18 @@ pub struct Ended {
 impl Tracer {
     /// Attaches with one program text and waits until the probes are in place.
     pub fn attach(pid: u32, program: &str, options: &[&str]) -> Result<Tracer> {
+        let pid = pid.to_string();
+        let mut arguments = vec!["-q", "-v", "-n", program, "-p", &pid];
+        arguments.extend(options);
+        Tracer::start(&arguments, "nanoprobe: attach ")
+    }
+
+    /// Starts the command and waits until its messages contain `sign`.
+    pub fn start(arguments: &[&str], sign: &str) -> Result<Tracer> {
         let folder = tempfile::tempdir()?;
         let (stdout, stderr) = (folder.path().join("stdout"), folder.path().join("stderr"));
         let child = Command::new(path()?)
-            .args(["-q", "-v", "-n", program, "-p", &pid.to_string()])
-            .args(options)
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(File::create(&stdout)?)
             .stderr(File::create(&stderr)?)
@@ -70,7 +77,7 @@ impl Tracer {
             _folder: folder,
         };
         let start = Instant::now();
-        while !read(&tracer.stderr).contains("nanoprobe: attach ") {
+        while !read(&tracer.stderr).contains(sign) {
             if let Some(status) = tracer.child.try_wait()? {
                 bail!(
                     "nanoprobe ended before it attached ({status}): {}",
@@ -88,9 +95,14 @@ impl Tracer {
     }
 
     /// Sends Ctrl-C, and yields the output.
-    pub fn detach(mut self) -> Result<Ended> {
+    pub fn detach(self) -> Result<Ended> {
         // SAFETY: the child has not been waited for, so its id is its own.
         unsafe { libc::kill(self.child.id() as i32, libc::SIGINT) };
+        self.wait()
+    }
+
+    /// Waits until it ends, and yields the output.
+    pub fn wait(mut self) -> Result<Ended> {
         let start = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait()? {

@@ -6,6 +6,7 @@ mod cost;
 mod library;
 mod looper;
 mod scaling;
+mod syscalls;
 
 use anyhow::{Result, bail};
 
@@ -46,6 +47,7 @@ pub fn measure(name: &str, rounds: usize, say: &dyn Fn(&str), section: &mut Sect
         "compile" => compile::measure(rounds, say, section),
         "library" => library::measure(rounds, say, section),
         "scaling" => scaling::measure(rounds, say, section),
+        "syscalls" => syscalls::measure(rounds, say, section),
         _ => bail!("no experiment {name}"),
     }
 }

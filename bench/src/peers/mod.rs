@@ -4,7 +4,7 @@
 pub mod attaching;
 mod building;
 pub mod functions;
-mod outside;
+pub mod outside;
 mod stopping;
 
 use std::path::PathBuf;
@@ -97,7 +97,7 @@ fn ratios(rows: &mut Vec<Row>) {
 }
 
 /// The path of a tool, from `$PATH`.
-fn find(name: &str) -> Option<PathBuf> {
+pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
         .map(|folder| folder.join(name))
@@ -105,7 +105,7 @@ fn find(name: &str) -> Option<PathBuf> {
 }
 
 /// The row of a missing tool.
-fn absent(name: &str, install: &str) -> Row {
+pub fn absent(name: &str, install: &str) -> Row {
     Row::not_measurable(name, &format!("not installed; `{install}` installs it"))
 }
 
