@@ -22,8 +22,9 @@
  *        unused.
  *     4. exit() may have passed over the table between 1 and 3: look again, and take the slot back.
  *
- * A program's first thread has a thread pointer that the tracer has lent to it, until its C library sets another one.
- * Its first hit after that takes the context along, with the thread's variables and the calls that it has begun.
+ * A program's first thread has a thread pointer that the tracer has lent to it, or none, until its C library sets
+ * another one. Its first hit after that takes the context along, with the thread's variables and the calls that it has
+ * begun.
  *
  * A detour also comes here when it finds that handlers are already running in its thread. Usually a
  * signal has interrupted them. Then the detour is deeper in the stack than they are. But a
@@ -165,12 +166,10 @@ NP_INLINE void identify_process(const struct np_control *control, struct np_cont
 	context->ancestors = (u64)table->inherited.ancestors;
 }
 
-/* The context that this thread had under the thread pointer that was lent to it, before the C library set another one;
- * 0: none. */
-static NP_COLD struct np_context *take_lent(struct np_thread_table *table, u64 key)
+/* The context that this thread had under its earlier key, before the C library set its thread pointer; 0: none. */
+static NP_COLD struct np_context *take_earlier(struct np_thread_table *table, u64 key, u64 earlier)
 {
-	u64 lent = (u64)&table->lent;
-	struct np_thread_slot *open, *slot = key == lent ? 0 : np_find_slot(table, lent, &open);
+	struct np_thread_slot *open, *slot = key == earlier ? 0 : np_find_slot(table, earlier, &open);
 	u64 found = slot ? np_load_once(slot->context) : 0;
 	struct np_context *context = (struct np_context *)found;
 	/* Another thread may have it: one that made this one, and needs no thread pointer itself. */
@@ -185,7 +184,11 @@ static NP_COLD struct np_context *take_lent(struct np_thread_table *table, u64 k
 
 static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_slot *slot, u64 key)
 {
-	struct np_context *own = take_lent((struct np_thread_table *)np_header.table, key);
+	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
+	struct np_context *own = take_earlier(table, key, (u64)&table->lent);
+	/* A static program's first thread had no thread pointer. */
+	if (!own)
+		own = take_earlier(table, key, NP_KEY_OF_NUMBER | np_pid_of(table));
 	struct np_context *ended = own ? 0 : take_ended(control);
 	struct np_context *context = own ? own : ended ? ended : take_new(control);
 	if (!context)

@@ -258,12 +258,9 @@ impl Strace {
     }
 }
 
-/// Calls of which no return is seen, if they succeed. One that sets the thread pointer may be among them: in a static
-/// program the thread is not recognised after it.
+/// Calls of which no return is seen, if they succeed.
 fn may_not_return(made: &Made) -> bool {
-    const ARCH_SET_FS: u64 = 0x1002;
-    let leaves = ["rt_sigreturn", "execve", "execveat"].contains(&made.name.as_str());
-    leaves || made.name == "arch_prctl" && made.arguments[0] == ARCH_SET_FS
+    ["rt_sigreturn", "execve", "execveat"].contains(&made.name.as_str())
 }
 
 impl Sink for Strace {
