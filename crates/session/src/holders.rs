@@ -1,6 +1,12 @@
 //! The processes that have an arena of ours mapped. A search reads the maps of all processes, so the sessions of a run
 //! share what one search has found.
+//!
+//! Most processes are older than the first target, and have no arena. When a process was made never changes, so it is
+//! asked once. A process is known by its number and the inode of its folder in /proc: a later process with the same
+//! number has another inode.
 
+use std::collections::HashMap;
+use std::os::unix::fs::DirEntryExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,12 +37,14 @@ pub(crate) struct Search {
 
 impl Search {
     /// Looks at the processes that were made no earlier than `since`.
-    fn run(since: u64) -> Search {
+    fn run(since: u64, ages: &mut Ages) -> Search {
         let began = Instant::now();
         let own = std::process::id();
-        let holders = processes()
-            .filter(|pid| *pid != own)
-            .flat_map(|pid| holders_of(pid, since))
+        let is_young = |started: Option<u64>| started.is_none_or(|started| started >= since);
+        let holders = ages
+            .look()
+            .filter(|(pid, started)| *pid != own && is_young(*started))
+            .flat_map(|(pid, started)| holders_of(pid, started))
             .collect();
         Search {
             began,
@@ -60,10 +68,31 @@ impl Search {
     }
 }
 
+/// When each process was made, in the kernel's ticks, by its number and the inode of its folder.
+#[derive(Debug, Default)]
+struct Ages(HashMap<(u32, u64), u64>);
+
+impl Ages {
+    /// All processes, each with its age if that is known. Those that have ended are forgotten.
+    fn look(&mut self) -> impl Iterator<Item = (u32, Option<u64>)> {
+        let before = std::mem::take(&mut self.0);
+        let mut all = Vec::with_capacity(before.len());
+        for (pid, inode) in folders() {
+            let age = before.get(&(pid, inode)).copied().or_else(|| started(pid));
+            // The kernel writes 1 if it has no inode at hand.
+            if let (Some(age), 2..) = (age, inode) {
+                self.0.insert((pid, inode), age);
+            }
+            all.push((pid, age));
+        }
+        all.into_iter()
+    }
+}
+
 /// The latest search of a run.
 #[derive(Debug)]
 pub struct Searches {
-    latest: Mutex<Option<Search>>,
+    latest: Mutex<(Option<Search>, Ages)>,
     /// When the oldest target was made: older processes have none of the arenas.
     since: AtomicU64,
 }
@@ -86,9 +115,13 @@ impl Searches {
     /// A search that began after a moment: the latest one, or a new one.
     pub(crate) fn since(&self, moment: Instant) -> Search {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*latest {
+        let (latest, ages) = &mut *latest;
+        match latest {
             Some(search) if search.began >= moment => search.clone(),
-            _ => latest.insert(Search::run(self.since.load(Ordering::Relaxed))).clone(),
+            _ => {
+                let since = self.since.load(Ordering::Relaxed);
+                latest.insert(Search::run(since, ages)).clone()
+            }
         }
     }
 
@@ -99,13 +132,8 @@ impl Searches {
 }
 
 /// The arenas that a process has mapped.
-fn holders_of(pid: u32, since: u64) -> Vec<Holder> {
+fn holders_of(pid: u32, started: Option<u64>) -> Vec<Holder> {
     const NAME: &[u8] = b"memfd:nanoprobe-";
-    let started = started(pid);
-    // This is read faster than a map.
-    if started.is_some_and(|started| started < since) {
-        return Vec::new();
-    }
     let text = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     if !text.windows(NAME.len()).any(|part| part == NAME) {
         return Vec::new();
@@ -134,12 +162,22 @@ fn started(pid: u32) -> Option<u64> {
 
 /// The processes that we see.
 pub(crate) fn processes() -> impl Iterator<Item = u32> {
+    folders().map(|(pid, _)| pid)
+}
+
+/// The same, each with the inode of its folder.
+fn folders() -> impl Iterator<Item = (u32, u64)> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten();
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+    entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        Some((entry.file_name().to_str()?.parse().ok()?, entry.ino()))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
     use super::*;
 
     #[test]
@@ -152,6 +190,42 @@ mod tests {
         let later = searches.since(first.ended);
         assert!(later.began >= first.ended);
         assert!(searches.now().began >= later.ended);
+    }
+
+    /// A wrong age would hide a process, or show an older one.
+    #[test]
+    fn each_process_has_the_age_that_the_kernel_says() {
+        let mut ages = Ages::default();
+        let first: Vec<_> = ages.look().collect();
+        let own = std::process::id();
+        assert!(first.contains(&(own, started(own))), "{first:?}");
+        // The second look asks nobody whom the first has asked.
+        let known = ages.0.clone();
+        assert!(known.keys().any(|(pid, _)| *pid == own));
+        for age in ages.0.values_mut() {
+            *age += 1;
+        }
+        let second: Vec<_> = ages.look().collect();
+        assert!(second.contains(&(own, started(own).map(|age| age + 1))));
+        // A process that has another folder is another process, whatever its number is.
+        let stale = known.iter().map(|((pid, inode), age)| ((*pid, inode + 1), age + 7));
+        ages.0 = stale.collect();
+        let third: Vec<_> = ages.look().collect();
+        assert!(third.contains(&(own, started(own))));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_forgotten() {
+        let mut ages = Ages::default();
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let id = child.id();
+        let has = |ages: &Ages| ages.0.keys().any(|(pid, _)| *pid == id);
+        ages.look().for_each(drop);
+        assert!(has(&ages));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        ages.look().for_each(drop);
+        assert!(!has(&ages));
     }
 
     #[test]
