@@ -33,6 +33,14 @@ impl Mapping {
         }
     }
 
+    /// Where a word lies, for a system call that waits for its change.
+    ///
+    /// # Errors
+    /// It lies outside of the mapping, or is not aligned.
+    pub fn futex(&self, offset: u64) -> Result<*mut u32, OutOfBounds> {
+        self.half(offset)
+    }
+
     /// Pointer to `offset`, which the caller has checked.
     fn at(&self, offset: u64) -> *mut u8 {
         self.start.wrapping_add(offset as usize)

@@ -5,12 +5,18 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use nanoprobe_arena::{Corrupt, Mapping};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::thread::futex::{Wait, WaitFlags, WaitPtr, WaitvFlags, waitv};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::lost_pages::Watched;
+
+/// The most words that futex_waitv(2) takes.
+const WORDS_MAX: usize = 128;
 
 /// A mapping of the arena, which is unmapped when this value is dropped.
 pub struct ArenaMemory {
@@ -100,6 +106,29 @@ impl ArenaMemory {
     }
 }
 
+/// Waits until a thread of a target wakes the tracer after it has changed one of these words, or for so long. It does
+/// not wait if a word has another value already. A kernel without futex_waitv(2) wakes nobody, so this sleeps.
+pub fn wait_for_change<'a>(words: impl Iterator<Item = (&'a ArenaMemory, u64, u32)>, limit: Duration) {
+    let wait = |(arena, offset, value): (&ArenaMemory, u64, u32)| {
+        let mut wait = Wait::new();
+        wait.val = value.into();
+        wait.uaddr = WaitPtr::new(arena.memory().futex(offset).ok()?.cast());
+        wait.flags = WaitFlags::SIZE_U32;
+        Some(wait)
+    };
+    let waits: Vec<Wait> = words.filter_map(wait).take(WORDS_MAX).collect();
+    let now = clock_gettime(ClockId::Monotonic);
+    let until = Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32).saturating_add(limit);
+    let until = Timespec {
+        tv_sec: until.as_secs().cast_signed(),
+        tv_nsec: until.subsec_nanos().into(),
+    };
+    match waitv(&waits, WaitvFlags::empty(), Some(&until), ClockId::Monotonic) {
+        Ok(_) | Err(Errno::TIMEDOUT | Errno::AGAIN | Errno::INTR) => {}
+        Err(_) => std::thread::sleep(limit),
+    }
+}
+
 impl Drop for ArenaMemory {
     fn drop(&mut self) {
         // The watch ends first, because other mappings may take the addresses after the unmapping.
@@ -117,6 +146,32 @@ mod tests {
     use super::*;
 
     const BYTES: u64 = 4 * 4096;
+
+    /// A wait that misses a change would last for a minute. A wait that does not wait would show the old value.
+    #[test]
+    fn a_change_that_is_told_ends_the_wait() {
+        let arenas = [0, 1].map(|_| ArenaMemory::private(BYTES).unwrap());
+        let [first, second] = &arenas;
+        let words = || [(first, 8, 0), (second, 4096, 0)].into_iter();
+        let minute = Duration::from_secs(60);
+        let start = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                wait_for_change(words(), minute);
+                assert_eq!(second.memory().load_u32(4096), Ok(1));
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            second.memory().store_u32(4096, 1).unwrap();
+            let word = second.memory().futex(4096).unwrap();
+            // SAFETY: the word lies in the mapping, which lives on; the call only wakes who waits there.
+            let woken = unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, 1) };
+            assert!(woken >= 0);
+        });
+        // The value has changed already.
+        wait_for_change(words(), minute);
+        assert!(start.elapsed() < minute);
+        wait_for_change([(first, 8, 0)].into_iter(), Duration::from_millis(1));
+    }
 
     #[test]
     fn a_page_that_is_cut_off_reads_as_zero_and_is_told() {

@@ -65,6 +65,11 @@ impl Requests {
         })
     }
 
+    /// The word that changes with each request, and its value at the last look. Who changes it wakes the tracer.
+    pub fn word(&self) -> (&ArenaMemory, u64, u32) {
+        (&self.arena, offset_of!(Control, exec_requests) as u64, self.seen)
+    }
+
     /// Threads that are about to execute programs wait no longer.
     pub fn end(&self) {
         // A damaged arena is reported by others.

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use nanoprobe_export::Error;
-use nanoprobe_session::{Acquired, Attached, Came, Compiled, Known, Losses, Prepared, Programs, SessionError};
+use nanoprobe_session::{Acquired, Attached, Came, Compiled, Known, Losses, Output, Prepared, Programs, SessionError};
 use nanoprobe_target::{Pauses, Process};
 
 use super::members::{Member, Members};
@@ -22,6 +22,9 @@ const HURRIED: Duration = Duration::from_micros(100);
 /// The same when nothing is to be expected, and the first process has ended.
 const IDLE: Duration = Duration::from_millis(1);
 
+/// The same while the first process lives: a thread that is about to execute wakes the tracer.
+const WAKEABLE: Duration = Duration::from_millis(2);
+
 /// How long a round of a set waits for each member if the last round has brought nothing: a look at a member takes some
 /// 10 us.
 const REST: Duration = Duration::from_micros(200);
@@ -35,20 +38,11 @@ fn limit_of(compiled: &Compiled) -> Option<Limit> {
 impl<'a> Trace<'a> {
     /// The events of the first process since the last round.
     pub(super) fn round(&mut self, attached: &mut Attached) -> Result<(), anyhow::Error> {
-        let is_hurried = self.members.as_ref().is_some_and(Members::are_hurried);
-        let outputs = if is_hurried || attached.has_ended() {
-            std::thread::sleep(if is_hurried { HURRIED } else { IDLE });
-            attached.poll()?
-        } else {
-            attached.step()?
-        };
+        let outputs = self.rest(attached)?;
         if attached.known().is_loaded() {
             self.announce(attached.known(), attached.patches())?;
         }
         self.print(attached.tracing_mut(), outputs)?;
-        if let Some(members) = self.members.as_ref().filter(|members| !is_hurried && members.are_quiet) {
-            std::thread::sleep((REST * members.list.len() as u32).min(REST_MAX));
-        }
         let Some(mut members) = self.members.take() else {
             self.epochs.clear();
             return Ok(());
@@ -56,6 +50,35 @@ impl<'a> Trace<'a> {
         let result = self.follow(&mut members, attached);
         self.members = Some(members);
         result
+    }
+
+    /// Waits a little, and yields what the first process has recorded.
+    fn rest(&self, attached: &mut Attached) -> Result<Vec<Output>, SessionError> {
+        let Some(members) = &self.members else {
+            return attached.step();
+        };
+        if members.are_hurried() {
+            std::thread::sleep(HURRIED);
+            return attached.poll();
+        }
+        let quiet = match members.are_quiet {
+            true => (REST * members.list.len() as u32).min(REST_MAX),
+            false => Duration::ZERO,
+        };
+        if attached.only_awaits_requests() {
+            let sessions = members.list.iter().map(|member| &member.session);
+            Attached::wait_for_requests([&*attached].into_iter().chain(sessions), WAKEABLE + quiet);
+            return attached.poll();
+        }
+        if attached.has_ended() {
+            std::thread::sleep(IDLE);
+        }
+        let outputs = match attached.has_ended() {
+            true => attached.poll()?,
+            false => attached.step()?,
+        };
+        std::thread::sleep(quiet);
+        Ok(outputs)
     }
 
     fn follow(&mut self, members: &mut Members<'a>, attached: &mut Attached) -> Result<(), anyhow::Error> {

@@ -203,6 +203,11 @@ impl Timers {
         known.update_after_exec();
     }
 
+    /// Whether [`Timers::wait`] has more to wait for than the process's end.
+    pub(super) fn has_samplers(&self) -> bool {
+        self.list.iter().any(|timer| timer.sampler.is_some())
+    }
+
     /// Waits for the process's end. Reads samples of interpreted code as soon as they come.
     pub(super) fn wait(&mut self, process: &Process, wait: Duration, tracing: &mut Tracing) -> Option<Exit> {
         let samplers = self.list.iter().filter_map(|timer| timer.sampler.as_ref());

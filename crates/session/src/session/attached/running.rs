@@ -6,6 +6,7 @@ use nanoprobe_lang::options::BufferPolicy;
 use nanoprobe_target::{Exit, Process};
 
 use super::Attached;
+use crate::arena_memory::wait_for_change;
 use crate::detach::Detached;
 use crate::error::SessionError;
 use crate::followed::Followed;
@@ -52,6 +53,19 @@ impl Attached {
     pub fn poll(&mut self) -> Result<Vec<Output>, SessionError> {
         self.look()?;
         Ok(self.tracing.outputs.drain(..).collect())
+    }
+
+    /// Whether requests to execute programs are all that is worth waiting for here.
+    pub fn only_awaits_requests(&self) -> bool {
+        self.requests.is_some() && self.known().is_loaded() && !self.timers.has_samplers()
+    }
+
+    /// Waits until a thread of these sessions is about to execute a program, or for so long.
+    pub fn wait_for_requests<'s>(sessions: impl Iterator<Item = &'s Attached>, limit: Duration) {
+        wait_for_change(
+            sessions.filter_map(|session| Some(session.requests.as_ref()?.word())),
+            limit,
+        );
     }
 
     /// Answers the requests of threads that are about to execute programs.
