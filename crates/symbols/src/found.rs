@@ -115,6 +115,11 @@ impl Found {
         }
     }
 
+    /// Whether the functions were found already.
+    pub fn is_named(&self) -> bool {
+        self.named.get().is_some()
+    }
+
     /// The call frame information.
     pub fn frames(&self, elf: &Elf) -> &Frames {
         match &self.of {

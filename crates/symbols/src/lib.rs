@@ -68,7 +68,7 @@ pub use image::{Image, ImageBytes};
 pub use linkage::{Libc, Linkage, Linking, ThreadLocalImage};
 pub use module::Module;
 pub use module_kind::ModuleKind;
-pub use name::{Demangled, demangle, readable};
+pub use name::{Demangled, demangle, is_mangled, readable};
 pub use relocations::{Relocation, RelocationTarget};
 pub use restartable::RestartableSequence;
 pub use static_probes::StaticProbe;

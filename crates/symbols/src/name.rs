@@ -102,7 +102,8 @@ pub fn readable(name: &str) -> Cow<'_, str> {
 /// The marks that compilers add to the names of parts and copies of functions.
 const COPY_MARKS: [&str; 5] = [".cold", ".part.", ".constprop.", ".isra.", ".__part."];
 
-fn is_mangled(name: &str) -> bool {
+/// Whether a name may be one that [`demangle`] reads. This is fast.
+pub fn is_mangled(name: &str) -> bool {
     ["_Z", "__Z", "_R"].iter().any(|prefix| name.starts_with(prefix))
 }
 

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use nanoprobe_lang::glob;
 use nanoprobe_lang::options::Demangle;
 use nanoprobe_lang::program::ProbeDescription;
-use nanoprobe_symbols::{Demangled, Function, readable};
+use nanoprobe_symbols::{Demangled, Function, is_mangled, readable};
 
 use crate::names::NO_FUNCTION;
 
@@ -259,7 +259,7 @@ fn answers_as_it_is<'a>(name: &'a str, pattern: &str, demangle: Demangle) -> Opt
 }
 
 fn answers_as_its_source<'a>(name: &'a str, pattern: &str, demangle: Demangle) -> Option<Cow<'a, str>> {
-    if !may_be_written(name, pattern) {
+    if !is_mangled(name) || !may_be_written(name, pattern) {
         return None;
     }
     let Demangled { short, full } = nanoprobe_symbols::demangle(name)?;

@@ -115,6 +115,11 @@ impl Module {
         inside.copied().map(ImageAddress).collect()
     }
 
+    /// Whether the functions were found already, here or in a module that shares them.
+    pub fn has_found_functions(&self) -> bool {
+        self.found.is_named()
+    }
+
     /// Ranges of the module's code that a caller searches once: the answer to one of two questions. All copies of the
     /// module have the first answer, so it must follow from the module's code alone, and not from its bias.
     pub fn ranges_once(&self, question: bool, search: impl FnOnce() -> Vec<(u64, u64)>) -> &[(u64, u64)] {

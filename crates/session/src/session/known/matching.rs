@@ -102,6 +102,10 @@ impl Known {
         }
         let (indexes, others): (Vec<usize>, Vec<&Module>) =
             self.loaded_modules().filter(|(index, _)| *index >= first).unzip();
+        // What another process of the run has asked is known. Then a thread would take longer to begin than its work.
+        if asked.iter().all(|module| module.has_found_functions()) {
+            return;
+        }
         let executes = self.compiled.options.tracing.follow.programs();
         let found = std::thread::scope(|scope| {
             let find = || shims::find_all(&others, executes, interrupt::requested);
