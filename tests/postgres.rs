@@ -93,6 +93,15 @@ impl Server {
     /// When it does not start.
     #[track_caller]
     pub fn start(what: &str) -> Option<Server> {
+        Server::start_with(what, &[])
+    }
+
+    /// As [`Server::start`], with these variables in the server's environment.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[track_caller]
+    pub fn start_with(what: &str, variables: &[(&str, &Path)]) -> Option<Server> {
         let (initdb, postgres) = need_programs(what)?;
         let folder = open_folder();
         let data = folder.path().join("data");
@@ -100,8 +109,10 @@ impl Server {
         let mut command = Command::new(postgres);
         command.args(["-h", "", "-p", "5432", "-F", "-D"]).arg(&data);
         command.arg("-k").arg(folder.path());
+        let mut command = as_ordinary_user(&command);
+        command.envs(variables.iter().copied());
         let mut server = Server {
-            running: Running::start(&mut as_ordinary_user(&command)),
+            running: Running::start(&mut command),
             folder,
         };
         // The server reports on its standard error, in the machine's language, that it is ready. So the test tries to
@@ -115,6 +126,27 @@ impl Server {
 
     fn socket(&self) -> PathBuf {
         self.folder.path().join(".s.PGSQL.5432")
+    }
+
+    /// The process that takes connections.
+    pub fn pid(&self) -> i32 {
+        self.running.pid()
+    }
+
+    /// Runs pgbench's own script so often, each time with a new connection and with this text.
+    ///
+    /// # Panics
+    /// When it fails.
+    #[track_caller]
+    pub fn pgbench_connecting(&self, pgbench: &Path, script: &str, times: u32) {
+        let file = self.folder.path().join("script.sql");
+        std::fs::write(&file, script).expect("a script");
+        let mut command = Command::new(pgbench);
+        command.args(["-C", "-n", "-c", "1", "-t", &times.to_string(), "-U", USER, "-h"]);
+        command.arg(self.folder.path()).arg("-f").arg(&file).arg("postgres");
+        let finished = run(&mut command).success();
+        let done = format!("actually processed: {times}/{times}");
+        assert!(finished.stdout.contains(&done), "{}", finished.stdout);
     }
 
     /// A new session.

@@ -15,6 +15,7 @@ mod execs;
 mod executed;
 mod families;
 mod files;
+mod filtered;
 mod forks;
 mod forms;
 mod found;
