@@ -30,12 +30,7 @@ impl Probe {
     /// How often the probe has fired.
     pub fn hits(&self) -> Result<u64> {
         match self {
-            Probe::Perf(event) => {
-                let mut count = [0; 8];
-                let mut file = std::fs::File::from(event.try_clone()?);
-                file.read_exact(&mut count).context("reading the perf event")?;
-                Ok(u64::from_ne_bytes(count))
-            }
+            Probe::Perf(event) => count_of(event),
             Probe::Tracefs(tracefs) => tracefs.hits(),
         }
     }
@@ -74,6 +69,43 @@ struct PerfEventAttributes {
 
 /// The event is opened on the thread that loops, which is the last thread of the process.
 fn perf(pid: u32, program: &Path, offset: u64, is_return: bool) -> Result<OwnedFd> {
+    let mut threads: Vec<i32> = std::fs::read_dir(format!("/proc/{pid}/task"))?
+        .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    threads.sort_unstable();
+    let thread = *threads.last().context("the process has no thread")?;
+    open(thread, -1, program, offset, is_return)
+}
+
+/// Counts the hits of all processes, as whole process trees need. This is the least that the kernel can do: a fork or
+/// an exec makes no event of its own.
+pub struct Everywhere(Vec<OwnedFd>);
+
+impl Everywhere {
+    /// Enables a probe at an offset of a file, on each processor.
+    pub fn attach(program: &Path, offset: u64) -> Result<Everywhere> {
+        // SAFETY: a plain query.
+        ensure!(unsafe { libc::geteuid() } == 0, "the kernel's uprobes need root");
+        let processors = i32::try_from(crate::processors())?;
+        let events = (0..processors).map(|processor| open(-1, processor, program, offset, false));
+        Ok(Everywhere(events.collect::<Result<_>>()?))
+    }
+
+    /// How often the probe has fired.
+    pub fn hits(&self) -> Result<u64> {
+        self.0.iter().map(count_of).sum()
+    }
+}
+
+fn count_of(event: &OwnedFd) -> Result<u64> {
+    let mut count = [0; 8];
+    let mut file = std::fs::File::from(event.try_clone()?);
+    file.read_exact(&mut count).context("reading the perf event")?;
+    Ok(u64::from_ne_bytes(count))
+}
+
+/// An event of a thread, on any processor (-1), or of a processor, in any thread (-1).
+fn open(thread: i32, processor: i32, program: &Path, offset: u64, is_return: bool) -> Result<OwnedFd> {
     let kind = std::fs::read_to_string("/sys/bus/event_source/devices/uprobe/type")
         .context("this kernel has no uprobe PMU")?;
     let name = std::ffi::CString::new(program.as_os_str().as_encoded_bytes())?;
@@ -85,13 +117,8 @@ fn perf(pid: u32, program: &Path, offset: u64, is_return: bool) -> Result<OwnedF
         config2: offset,
         ..PerfEventAttributes::default()
     };
-    let mut threads: Vec<u32> = std::fs::read_dir(format!("/proc/{pid}/task"))?
-        .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
-    threads.sort_unstable();
-    let thread = *threads.last().context("the process has no thread")?;
     // SAFETY: the attributes and the name they point to live until after the call; the kernel only reads them.
-    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &attributes, thread, -1, -1, 0) };
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &attributes, thread, processor, -1, 0) };
     ensure!(fd >= 0, "perf_event_open: {}", std::io::Error::last_os_error());
     // SAFETY: the kernel gave us this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd)?) })

@@ -114,6 +114,10 @@ pub const EXPERIMENTS: &[(&str, &str)] = &[
         "syscalls",
         "system calls counted, by name, and as lines; sleeps of a server: beside strace, perf and bpftrace",
     ),
+    (
+        "trees",
+        "whole process trees: forks, programs that are executed, a script, postgres, 200 processes",
+    ),
     ("peers", "other tools, on the same function"),
     ("bash", "all functions of bash"),
     (

@@ -31,6 +31,24 @@ pub fn leave_the_last_processor() {
     }
 }
 
+/// Lets a command, and all that it starts, use all processors again.
+pub fn on_all_processors(command: &mut Command) -> &mut Command {
+    use std::os::unix::process::CommandExt as _;
+    let everywhere = || {
+        // SAFETY: as above. In the new process only this system call is made.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            for processor in 0..libc::CPU_SETSIZE as usize {
+                libc::CPU_SET(processor, &mut set);
+            }
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+        }
+        Ok(())
+    };
+    // SAFETY: the closure allocates nothing, and takes no lock.
+    unsafe { command.pre_exec(everywhere) }
+}
+
 /// A measured program that runs: `loop batches THREADS FUNCTION`.
 pub struct Looping {
     child: Child,

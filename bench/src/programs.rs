@@ -17,6 +17,7 @@ const PROGRAMS: &[(&str, &[u8])] = &[
     ("neighbour", include_bytes!(concat!(env!("OUT_DIR"), "/neighbour"))),
     ("seeds", include_bytes!(concat!(env!("OUT_DIR"), "/seeds"))),
     ("traced", include_bytes!(concat!(env!("OUT_DIR"), "/traced"))),
+    ("trees", include_bytes!(concat!(env!("OUT_DIR"), "/trees"))),
     ("looper", include_bytes!(concat!(env!("OUT_DIR"), "/looper"))),
 ];
 
@@ -56,11 +57,23 @@ pub fn remove() {
     *FOLDER.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
 }
 
+/// The C library of this process.
+pub fn libc() -> Result<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").context("reading our own map")?;
+    let paths = maps.lines().filter_map(|line| Some(&line[line.find('/')?..]));
+    let is_libc = |path: &&str| path.rsplit('/').next().is_some_and(|name| name.starts_with("libc.so"));
+    let path = { paths }.find(is_libc).context("this process has no libc.so")?;
+    Ok(PathBuf::from(path))
+}
+
 /// The offset of a function in the file, which the kernel's uprobes need.
 pub fn file_offset(program: &Path, function: &str) -> Result<u64> {
     let bytes = std::fs::read(program).with_context(|| format!("reading {}", program.display()))?;
     let file = object::File::parse(&*bytes).with_context(|| format!("reading {}", program.display()))?;
-    let symbol = file.symbols().find(|symbol| symbol.name() == Ok(function));
+    let symbol = file
+        .symbols()
+        .chain(file.dynamic_symbols())
+        .find(|symbol| symbol.name() == Ok(function));
     let address = symbol
         .with_context(|| format!("{function} is not in {}", program.display()))?
         .address();

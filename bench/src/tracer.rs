@@ -53,8 +53,12 @@ pub struct Ended {
 impl Tracer {
     /// Attaches with one program text and waits until the probes are in place.
     pub fn attach(pid: u32, program: &str, options: &[&str]) -> Result<Tracer> {
-        let pid = pid.to_string();
-        let mut arguments = vec!["-q", "-v", "-n", program, "-p", &pid];
+        Tracer::attach_to(&pid.to_string(), program, options)
+    }
+
+    /// As [`Tracer::attach`], to a list of processes.
+    pub fn attach_to(pids: &str, program: &str, options: &[&str]) -> Result<Tracer> {
+        let mut arguments = vec!["-q", "-v", "-n", program, "-p", pids];
         arguments.extend(options);
         Tracer::start(&arguments, "nanoprobe: attach ")
     }
@@ -92,6 +96,11 @@ impl Tracer {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(tracer)
+    }
+
+    /// The tracer's own process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends Ctrl-C, and yields the output.

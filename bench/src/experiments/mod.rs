@@ -7,6 +7,7 @@ mod library;
 mod looper;
 mod scaling;
 mod syscalls;
+mod trees;
 
 use anyhow::{Result, bail};
 
@@ -46,6 +47,7 @@ pub fn measure(name: &str, rounds: usize, say: &dyn Fn(&str), section: &mut Sect
         "cost" => cost::measure(rounds, say, section),
         "compile" => compile::measure(rounds, say, section),
         "library" => library::measure(rounds, say, section),
+        "trees" => trees::measure(rounds, say, section),
         "scaling" => scaling::measure(rounds, say, section),
         "syscalls" => syscalls::measure(rounds, say, section),
         _ => bail!("no experiment {name}"),
