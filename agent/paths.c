@@ -120,10 +120,14 @@ enum {
 	STATX_BYTES = 256,
 	STATX_MODE = 28,
 	STATX_DEVICE = 128, /* stx_rdev_major, stx_rdev_minor, stx_dev_major, stx_dev_minor */
+	STATX_MOUNT = 144,
 	STATX_TYPE = 1,
+	STATX_MNT_ID = 0x1000,
 	AT_EMPTY_PATH = 0x1000,
 	AT_STATX_DONT_SYNC = 0x4000,
 	MODE_TYPE = 0xf000,
+	MODE_PIPE = 0x1000,
+	MODE_SOCKET = 0xc000,
 	MODE_BLOCK_DEVICE = 0x6000,
 	MODE_REGULAR = 0x8000,
 };
@@ -153,6 +157,90 @@ NP_ENTRY void np_file_status(struct np_context *context, u64 descriptor, u64 par
 	}
 	volatile u32 *device = (volatile u32 *)(status + STATX_DEVICE) + (type == MODE_BLOCK_DEVICE ? 0 : 2);
 	context->result = (u64)device[0] << 32 | device[1];
+}
+
+/* A number in digits, and the byte after it. */
+static u64 parse(volatile const u8 **text)
+{
+	u64 value = 0;
+	while (**text >= '0' && **text <= '9')
+		value = value * 10 + (u64)(*(*text)++ - '0');
+	if (**text)
+		(*text)++;
+	return value;
+}
+
+static int at_end(u8 byte)
+{
+	return byte == 0 || byte == '\n';
+}
+
+/* The name in the line of a mount, or the folder after it. By the mount's number, or, for a kernel that does not tell
+ * it, by the device. */
+static volatile const u8 *find_mount(u64 mounts, u64 number, u64 device, u64 part)
+{
+	volatile const u8 *text = (volatile const u8 *)mounts;
+	while (*text) {
+		u64 mount = parse(&text), major = parse(&text), minor = parse(&text);
+		if (number ? mount == number : (major << 32 | minor) == device) {
+			while (part && !at_end(*text) && *text++ != ' ')
+				;
+			return text;
+		}
+		while (!at_end(*text))
+			text++;
+		text += *text == '\n';
+	}
+	return 0;
+}
+
+/* Copies to scratch memory, up to the end of a line, or to a space in a name. */
+static void yield_part(struct np_context *context, volatile const u8 *text, u64 part)
+{
+	u64 bytes = 0;
+	while (!at_end(text[bytes]) && (part || text[bytes] != ' '))
+		bytes++;
+	u64 copy = np_scratch_make(context, (bytes + 8) & ~7UL);
+	if (!copy)
+		return;
+	for (u64 at = 0; at < bytes; at++)
+		((volatile u8 *)copy)[at] = text[at];
+	for (u64 at = bytes; at < ((bytes + 8) & ~7UL); at++)
+		((volatile u8 *)copy)[at] = 0;
+	context->result = copy;
+}
+
+NP_ENTRY void np_file_system(struct np_context *context, u64 descriptor, u64 part, u64 mounts)
+{
+	static const char empty[] = "", none[] = "<none>", unknown[] = "<unknown>";
+	static const char sockets[] = "sockfs", pipes[] = "pipefs", others[] = "anon_inodefs";
+	u64 room, status = np_scratch_next(context, &room);
+	context->result = (u64)np_zeros;
+	if (np_unlikely(room < STATX_BYTES)) {
+		np_fault(context, NP_FAULT_SCRATCH, STATX_BYTES);
+		return;
+	}
+	if (!np_may_call()) {
+		np_fault(context, NP_FAULT_ILLEGAL, 0);
+		return;
+	}
+	i64 failed = np_syscall6(NP_SYS_STATX, (u64)(i64)(i32)descriptor, (u64)empty, AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+	                         STATX_TYPE | STATX_MNT_ID, status, 0);
+	if (failed) {
+		yield_part(context, (volatile const u8 *)none, part);
+		return;
+	}
+	u32 type = *(volatile u16 *)(status + STATX_MODE) & MODE_TYPE;
+	u64 has_number = *(volatile u32 *)status & STATX_MNT_ID;
+	volatile u32 *device = (volatile u32 *)(status + STATX_DEVICE) + 2;
+	volatile const u8 *found = find_mount(mounts, has_number ? *(volatile u64 *)(status + STATX_MOUNT) : 0,
+	                                      (u64)device[0] << 32 | device[1], part);
+	/* The kernel's own file systems are mounted nowhere. */
+	if (!found) {
+		const char *name = type == MODE_SOCKET ? sockets : type == MODE_PIPE ? pipes : type ? unknown : others;
+		found = (volatile const u8 *)(part ? unknown : name);
+	}
+	yield_part(context, found, part);
 }
 
 NP_ENTRY void np_vector_bytes(struct np_context *context, u64 address, u64 count)

@@ -108,6 +108,10 @@ void np_path(struct np_context *context, u64 descriptor);
 /* result = of the file of a descriptor, 0: whether it is a regular file or a block device; 1: the device that it is
  * on, or that it is, major << 32 | minor. 0 if it is not open. The file system is not asked. */
 void np_file_status(struct np_context *context, u64 descriptor, u64 part);
+/* result = of the file system of a descriptor, 0: its name, 1: where it is mounted; a string, in scratch memory.
+ * `mounts` has a line for each: the number of the mount, the device's numbers, the name, the folder. The file system
+ * is not asked. */
+void np_file_system(struct np_context *context, u64 descriptor, u64 part, u64 mounts);
 /* result = the bytes of the parts of `count` struct iovec. */
 void np_vector_bytes(struct np_context *context, u64 address, u64 count);
 /* result = of an internet socket, by its descriptor; 0 if it has no such part. Protocol: 6 for TCP, 17 for UDP, 0 for

@@ -105,6 +105,8 @@ functions! {
     ThreadName = np_thread_name,
     /// `np_file_status(context, descriptor, part)`
     FileStatus = np_file_status,
+    /// `np_file_system(context, descriptor, part, mounts)`
+    FileSystem = np_file_system,
     /// `np_vector_bytes(context, address, count)`
     VectorBytes = np_vector_bytes,
     /// `np_socket(context, descriptor, part, given)`

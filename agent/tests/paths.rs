@@ -174,3 +174,53 @@ fn the_bytes_of_a_vector_are_added() {
     assert_eq!(sum(8, 3), (0, 0));
     assert_eq!(sum(8, u64::MAX), (0, 0));
 }
+
+/// By the number of the mount: `mnt_id` of the descriptor, as /proc says it.
+#[test]
+fn the_file_system_of_a_file_is_that_of_its_mount() {
+    let target = Target::new(&Options::default());
+    let context = target.enter();
+    let file = tempfile::tempfile().unwrap();
+    let fd = file.as_raw_fd();
+    let information = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap();
+    let number = information
+        .lines()
+        .find_map(|line| line.strip_prefix("mnt_id:"))
+        .unwrap()
+        .trim()
+        .to_owned();
+    let (pipe, _) = std::io::pipe().unwrap();
+    let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
+    let asked = |fd: i64, mounts: &str| {
+        target.begin(context);
+        let mounts = std::ffi::CString::new(mounts).unwrap();
+        [0, 1].map(|part| {
+            let (result, fault) = target.run(
+                context,
+                Function::FileSystem,
+                &[fd as u64, part, mounts.as_ptr() as u64],
+            );
+            assert_eq!(fault, 0);
+            text(&target, result)
+        })
+    };
+    let before = format!("1{number} 0:1 proc /proc\n");
+    for (name, folder) in [("a", "/"), ("ext4", "/mnt/with space"), ("fuse.sshfs", "/seven77")] {
+        for end in ["", "\n", "\n7 0:1 sysfs /sys\n"] {
+            let mounts = format!("{before}{number} 0:77 {name} {folder}{end}");
+            assert_eq!(asked(fd.into(), &mounts), [name, folder]);
+        }
+    }
+    for mounts in ["", &before, "\n", "no number"] {
+        assert_eq!(asked(fd.into(), mounts), ["<unknown>", "<unknown>"], "{mounts}");
+        assert_eq!(asked(pipe.as_raw_fd().into(), mounts), ["pipefs", "<unknown>"]);
+        assert_eq!(asked(socket.as_raw_fd().into(), mounts), ["sockfs", "<unknown>"]);
+        assert_eq!(asked(-1, mounts), ["<none>", "<none>"]);
+    }
+    target.begin(context);
+    assert_eq!(target.run(context, Function::Allocate, &[4096 - 56]).1, 0);
+    assert_eq!(
+        target.run(context, Function::FileSystem, &[0, 0, 0]).1,
+        u64::from(FAULT_SCRATCH)
+    );
+}

@@ -128,6 +128,8 @@ pub struct SessionConstants {
     pub ppid: u32,
     /// `progenyof()`: the process and its ancestors.
     pub ancestors: Vec<u32>,
+    /// `fds[].fi_fs` and `fi_mount`: a line for each mounted file system, `number major:minor name folder`.
+    pub mounts: String,
     /// `uid`: the real user id.
     pub uid: u32,
     /// `gid`: the real group id.

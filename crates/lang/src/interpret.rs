@@ -224,6 +224,15 @@ pub trait World {
         Err(Fault::new(FaultKind::Illegal))
     }
 
+    /// The file system of an open file: its name, and where it is mounted ([`crate::program::Function::FileSystem`]).
+    ///
+    /// # Errors
+    /// [`FaultKind::Illegal`] where the clause does not belong to a process with files.
+    fn file_system(&mut self, descriptor: i64, part: i64) -> Result<Vec<u8>, Fault> {
+        let _ = (descriptor, part);
+        Err(Fault::new(FaultKind::Illegal))
+    }
+
     /// `threadname`.
     ///
     /// # Errors

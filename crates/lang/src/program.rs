@@ -146,6 +146,33 @@ impl Clause {
 
     /// Whether firing this clause walks the thread's stack: `ustack()`, `ucaller`, `ustackdepth`, `uframe()`.
     pub fn walks_stack(&self) -> bool {
+        let walks = |statement: &Statement| match statement {
+            Statement::Aggregate { keys, .. } => keys.iter().any(|key| matches!(key, KeyExpression::UserStack { .. })),
+            Statement::Record(action) => matches!(action.kind, RecordKind::UserStack { .. }),
+            Statement::Expression(_) => false,
+        };
+        self.statements.iter().any(walks)
+            || self.computes(&|expression| {
+                matches!(
+                    expression.kind,
+                    ExpressionKind::Builtin(Builtin::UserCaller | Builtin::UserStackDepth | Builtin::UserStack(_))
+                        | ExpressionKind::Call {
+                            function: Function::UserFrame,
+                            ..
+                        }
+                )
+            })
+    }
+
+    /// Whether firing this clause may call a subroutine.
+    pub fn calls(&self, wanted: Function) -> bool {
+        self.computes(
+            &|expression| matches!(expression.kind, ExpressionKind::Call { function, .. } if function == wanted),
+        )
+    }
+
+    /// Whether any part of any expression is `wanted`.
+    fn computes(&self, wanted: &dyn Fn(&Expression) -> bool) -> bool {
         let mut pending: Vec<&Expression> = self.predicate.iter().collect();
         for statement in &self.statements {
             match statement {
@@ -153,27 +180,17 @@ impl Clause {
                 Statement::Aggregate {
                     keys, value, weight, ..
                 } => {
-                    for key in keys {
-                        match key {
-                            KeyExpression::Value(expression) => pending.push(expression),
-                            KeyExpression::UserStack { .. } => return true,
-                        }
-                    }
+                    pending.extend(keys.iter().filter_map(|key| match key {
+                        KeyExpression::Value(expression) => Some(expression),
+                        KeyExpression::UserStack { .. } => None,
+                    }));
                     pending.extend(value.iter().chain(weight));
                 }
-                Statement::Record(action) if matches!(action.kind, RecordKind::UserStack { .. }) => return true,
                 Statement::Record(action) => pending.extend(crate::layout::recorded_values(&action.kind)),
             }
         }
         while let Some(expression) = pending.pop() {
-            if matches!(
-                expression.kind,
-                ExpressionKind::Builtin(Builtin::UserCaller | Builtin::UserStackDepth | Builtin::UserStack(_))
-                    | ExpressionKind::Call {
-                        function: Function::UserFrame,
-                        ..
-                    }
-            ) {
+            if wanted(expression) {
                 return true;
             }
             pending.extend(expression.operands());

@@ -15,6 +15,7 @@ pub fn constants_of(pid: u32, execname: String) -> SessionConstants {
         pid,
         ppid: ids.parent,
         ancestors: ancestors_of(pid),
+        mounts: String::new(),
         uid: ids.user[0],
         gid: ids.group[0],
         effective_uid: ids.user[1],

@@ -18,7 +18,7 @@ use nanoprobe_target::Memory;
 use crate::layout::{ArenaLayout, SPECULATIONS_OFFSET};
 use crate::sampled::SampledThread;
 use crate::tracer_state::{Elsewhere, Own, TracerState};
-use crate::{clock, identity, sampled};
+use crate::{clock, identity, mounts, sampled};
 
 /// How often to try to change a speculation's word, which threads of the target change at the same time.
 const ATTEMPTS_MAX: usize = 1000;
@@ -76,6 +76,14 @@ pub struct TracerWorld<'a> {
 }
 
 impl TracerWorld<'_> {
+    /// Whose files and names a clause means: those of the thread that was sampled, else our own.
+    fn process_and_thread(&self) -> (u32, u32) {
+        let own = std::process::id();
+        self.thread.map_or((own, own), |thread| {
+            (thread.sample.process as u32, thread.sample.thread as u32)
+        })
+    }
+
     /// The offset of a speculation's word in the arena.
     fn speculation_at(&self, id: i64) -> Option<u64> {
         let index = u64::try_from(id).ok()?.checked_sub(1)?;
@@ -402,18 +410,17 @@ impl World for TracerWorld<'_> {
     }
 
     fn path(&mut self, descriptor: i64) -> Result<Vec<u8>, Fault> {
-        let own = std::process::id();
-        let (pid, tid) = self.thread.map_or((own, own), |thread| {
-            (thread.sample.process as u32, thread.sample.thread as u32)
-        });
+        let (pid, tid) = self.process_and_thread();
         Ok(identity::path_of(pid, tid, descriptor))
     }
 
+    fn file_system(&mut self, descriptor: i64, part: i64) -> Result<Vec<u8>, Fault> {
+        let (pid, tid) = self.process_and_thread();
+        Ok(mounts::of_file(pid, tid, descriptor, part).into_bytes())
+    }
+
     fn thread_name(&mut self) -> Result<Vec<u8>, Fault> {
-        let own = std::process::id();
-        let (pid, tid) = self.thread.map_or((own, own), |thread| {
-            (thread.sample.process as u32, thread.sample.thread as u32)
-        });
+        let (pid, tid) = self.process_and_thread();
         Ok(identity::thread_name_of(pid, tid))
     }
 

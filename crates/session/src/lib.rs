@@ -55,6 +55,7 @@ mod kept_files;
 mod layout;
 mod lost_pages;
 mod made_code;
+mod mounts;
 mod names;
 pub mod perf_map;
 mod placement;

@@ -104,4 +104,24 @@ live_tests! {
         }
         assert_eq!(rows.len(), 3, "{rows:?}");
     }
+
+    /// The file system is the one that df shows; pipes and sockets are on the kernel's own.
+    fn files_are_on_the_file_systems_that_df_shows(form) {
+        let clauses = "#pragma D option quiet
+            syscall::pwrite64:entry { @[fds[arg0].fi_fs, fds[arg0].fi_mount] = count(); }
+            io:::done /args[2]->fi_name == \"copy\"/ { @[args[2]->fi_fs, args[2]->fi_mount] = count(); }
+            syscall::write:entry { @others[fds[arg0].fi_fs, fds[arg0].fi_mount] = count(); }
+            END { printa(\"on %s|%s %@d\\n\", @); printa(\"other %s|%s %@d\\n\", @others); }";
+        let traced = traced_from_start(form, clauses, &program("disk.c"), "1 5");
+        assert_nothing_lost(&traced.finished.stderr);
+        let df = std::process::Command::new("df").args(["--output=fstype,target", "/tmp"]).output().expect("df");
+        let df = String::from_utf8_lossy(&df.stdout).into_owned();
+        let (name, folder) = df.lines().last().and_then(|line| line.split_once(' ')).expect("a line");
+        let results = &traced.results;
+        let on: Vec<&str> = results.lines().filter(|line| line.starts_with("on ")).collect();
+        assert!(on.len() == 1 && on[0].starts_with(&format!("on {name}|{} ", folder.trim())), "{df}: {results}");
+        for other in ["pipefs", "sockfs"] {
+            assert!(results.contains(&format!("other {other}|<unknown> ")), "{results}");
+        }
+    }
 }

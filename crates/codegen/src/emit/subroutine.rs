@@ -41,6 +41,10 @@ impl Emitter<'_, '_> {
             Function::CopyInString => values.resize(2, zero),
             Function::StringCharacter | Function::LowerCase | Function::AddressToString => values.push(zero),
             Function::StringLastCharacter | Function::UpperCase => values.push(one),
+            Function::FileSystem => {
+                let mounts = &self.source.arena.constants.mounts;
+                values.push(self.string_constant(mounts.as_bytes()));
+            }
             Function::AddressToString6 => {
                 let family = self.constant(AF_INET6);
                 values.insert(0, family);
@@ -163,6 +167,7 @@ fn agent_function(function: Function) -> Option<AgentFunction> {
         Function::Json => AgentFunction::Json,
         Function::Path => AgentFunction::Path,
         Function::ThreadName => AgentFunction::ThreadName,
+        Function::FileSystem => AgentFunction::FileSystem,
         Function::FileStatus => AgentFunction::FileStatus,
         Function::VectorBytes => AgentFunction::VectorBytes,
         Function::Socket => AgentFunction::Socket,

@@ -45,6 +45,7 @@ pub fn arena_layout() -> ArenaLayout {
         globals_offset: GLOBALS_OFFSET,
         constants: SessionConstants {
             ancestors: vec![100, 99, 1],
+            mounts: "25 8:1 ext4 /\n26 0:22 tmpfs /tmp\n".to_owned(),
             pid: 100,
             ppid: 99,
             uid: 1000,

@@ -1,5 +1,6 @@
 //! `fds[ ]`: the open files of the process.
 
+use super::names::OfFile;
 use super::{Checked, Checker, names};
 use crate::diagnostic::Diagnostic;
 use crate::lower::{constant, convert};
@@ -28,20 +29,20 @@ impl Checker {
             let help = names::missing_variable("fds").unwrap_or_default();
             return Err(Diagnostic::new("D_XLATE_NOCONV", span, message).with_help(help));
         };
-        let call = |function, argument| Expression {
-            kind: ExpressionKind::Call {
-                function,
-                arguments: vec![argument],
-            },
+        let call = |function, arguments| Expression {
+            kind: ExpressionKind::Call { function, arguments },
             value_type: Type::String,
             span,
         };
         // A negative number means a directory, and is not a descriptor of the program.
         let index = convert::to_integer(convert::to_integer(index, names::UNSIGNED), constant::LONG);
-        let path = call(Function::Path, index);
         Ok(match part {
-            None => path,
-            Some(part) => call(part, path),
+            OfFile::Path(None) => call(Function::Path, vec![index]),
+            OfFile::Path(Some(part)) => call(part, vec![call(Function::Path, vec![index])]),
+            OfFile::FileSystem(part) => {
+                let part = constant::integer(part, constant::LONG, span);
+                call(Function::FileSystem, vec![index, part])
+            }
         })
     }
 }

@@ -54,12 +54,22 @@ pub(super) fn asked_for(name: &str) -> Option<(Function, Option<i64>)> {
     })
 }
 
-/// For a member of `fds[n]`: the function that takes this part of the path; `Some(None)`: the whole path.
-pub(super) fn of_file(member: &str) -> Option<Option<Function>> {
+/// What a member of `fds[n]` is.
+pub(super) enum OfFile {
+    /// The path, or what a function takes from it.
+    Path(Option<Function>),
+    /// A part of [`Function::FileSystem`].
+    FileSystem(i64),
+}
+
+/// A member of `fds[n]`.
+pub(super) fn of_file(member: &str) -> Option<OfFile> {
     Some(match member {
-        "fi_pathname" => None,
-        "fi_name" => Some(Function::BaseName),
-        "fi_dirname" => Some(Function::DirectoryName),
+        "fi_pathname" => OfFile::Path(None),
+        "fi_name" => OfFile::Path(Some(Function::BaseName)),
+        "fi_dirname" => OfFile::Path(Some(Function::DirectoryName)),
+        "fi_fs" => OfFile::FileSystem(0),
+        "fi_mount" => OfFile::FileSystem(1),
         _ => return None,
     })
 }
@@ -77,7 +87,7 @@ pub(super) fn missing_variable(name: &str) -> Option<&'static str> {
         "curlwpsinfo" | "curcpu" => "these members exist: curlwpsinfo->pr_lwpid and pr_onpro, curcpu->cpu_id",
         "caller" => "use ucaller",
         "stackdepth" => "use ustackdepth: the kernel's stacks are not available",
-        "fds" => "these members exist: fds[n].fi_pathname, fi_name and fi_dirname",
+        "fds" => "these members exist: fds[n].fi_pathname, fi_name, fi_dirname, fi_fs, fi_mount",
         "usermode" => "in a profile- clause arg1 is not 0 when the thread was in the program",
         "vmregs" => "the program's registers are uregs[R_RAX], ...",
         "zonename" | "jid" | "jailname" => "there are no zones and no jails here",

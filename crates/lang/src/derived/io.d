@@ -100,6 +100,8 @@ io:::start, io:::wait-start
 	args[2]->fi_pathname = fds[this->fd].fi_pathname;
 	args[2]->fi_name = fds[this->fd].fi_name;
 	args[2]->fi_dirname = fds[this->fd].fi_dirname;
+	args[2]->fi_fs = fds[this->fd].fi_fs;
+	args[2]->fi_mount = fds[this->fd].fi_mount;
 }
 
 io:::done, io:::wait-done
@@ -122,4 +124,6 @@ io:::done, io:::wait-done
 	args[2]->fi_pathname = fds[this->fd].fi_pathname;
 	args[2]->fi_name = fds[this->fd].fi_name;
 	args[2]->fi_dirname = fds[this->fd].fi_dirname;
+	args[2]->fi_fs = fds[this->fd].fi_fs;
+	args[2]->fi_mount = fds[this->fd].fi_mount;
 }

@@ -101,6 +101,16 @@ impl<W: World + ?Sized> Arguments<'_, '_, W> {
         self.evaluator.token(state, &separators)
     }
 
+    fn path(&mut self) -> Result<Value, Fault> {
+        let descriptor = self.number()?;
+        self.evaluator.world().path(descriptor).map(Value::String)
+    }
+
+    fn file_system(&mut self) -> Result<Value, Fault> {
+        let (descriptor, part) = (self.number()?, self.number()?);
+        self.evaluator.world().file_system(descriptor, part).map(Value::String)
+    }
+
     fn internet_address(&mut self) -> Result<Value, Fault> {
         let (family, address) = (self.number()?, self.address()?);
         match family {
@@ -187,10 +197,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
                 let pid = take.number()?;
                 integer(i64::from(self.world().is_progeny_of(pid)))
             }
-            Function::Path => {
-                let descriptor = take.number()?;
-                self.world().path(descriptor).map(Value::String)
-            }
+            Function::Path => take.path(),
+            Function::FileSystem => take.file_system(),
             // Only clauses that a thread of the target runs call these.
             Function::FileStatus
             | Function::VectorBytes

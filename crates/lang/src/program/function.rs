@@ -67,6 +67,8 @@ pub enum Function {
     ProgenyOf,
     /// `fds[descriptor].fi_pathname` -> `String`: [`CURRENT_FOLDER`] means `cwd`, [`ROOT_FOLDER`] means `root`.
     Path,
+    /// `fds[descriptor].fi_fs`, part 0, and `fi_mount`, part 1 -> `String`.
+    FileSystem,
     /// `threadname` -> `String`.
     ThreadName,
     /// Of a file, by its descriptor, for built-in texts. Part 0: whether it is a regular file or a block device; 1:
@@ -142,7 +144,7 @@ impl Function {
             Function::Json => "json",
             Function::UserFrame => "uframe",
             Function::ProgenyOf => "progenyof",
-            Function::Path => "fds[]",
+            Function::Path | Function::FileSystem => "fds[]",
             Function::ThreadName => "threadname",
             Function::FileStatus => "__file_status",
             Function::VectorBytes => "__vector_bytes",
@@ -179,7 +181,9 @@ impl Function {
             Function::NumberToString => &[Number, Number],
             Function::StringToNumber => &[Text, Number],
             Function::AddressToString | Function::LinkToString => &[Number, Address],
-            Function::FileStatus | Function::VectorBytes | Function::MessageBytes => &[Number, Number],
+            Function::FileSystem | Function::FileStatus | Function::VectorBytes | Function::MessageBytes => {
+                &[Number, Number]
+            }
             Function::Socket | Function::SocketAddress => &[Number, Number, Number],
             Function::AddressToString6 => &[Address],
             Function::Swap16 | Function::Swap32 | Function::Swap64 => &[Number],
@@ -210,6 +214,7 @@ impl Function {
                 | Function::AddressToString6
                 | Function::LinkToString
                 | Function::Path
+                | Function::FileSystem
                 | Function::SocketAddress
                 | Function::ThreadName
                 | Function::Json

@@ -168,7 +168,7 @@ impl Work {
                             KERNEL_NS
                         }
                         Function::UserFrame => STACK_NS,
-                        Function::Path => LOOK_UP_NS,
+                        Function::Path | Function::FileSystem => LOOK_UP_NS,
                         Function::Swap16 | Function::Swap32 | Function::Swap64 | Function::Random => OPERATION_NS,
                         _ => TEXT_NS,
                     }

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use nanoprobe_codegen::SessionConstants;
 use nanoprobe_lang::Program;
 use nanoprobe_lang::layout::RecordLayout;
-use nanoprobe_lang::program::Clause;
+use nanoprobe_lang::program::{Clause, Function};
 use nanoprobe_patch::Replacement;
 use nanoprobe_symbols::{Module, ModuleKind};
 use nanoprobe_target::{Process, StopError};
@@ -33,6 +33,7 @@ use crate::foreign::Foreign;
 use crate::identity;
 use crate::interpreted::Interpreted;
 use crate::made_code::MadeCode;
+use crate::mounts;
 use crate::names::NameError;
 use crate::perf_map::PerfMap;
 use crate::placement::{Choices, Refused};
@@ -96,6 +97,20 @@ pub(super) struct ModuleChanges {
     pub(super) warnings: Vec<String>,
 }
 
+/// What the process is, as far as the program asks for it.
+fn constants_of(compiled: &Compiled, process: &Process) -> SessionConstants {
+    let pid = process.pid() as u32;
+    let asks = |clause: &Clause| clause.calls(Function::FileSystem);
+    let mounts = match compiled.program.clauses.iter().any(asks) {
+        true => mounts::of_process(pid),
+        false => String::new(),
+    };
+    SessionConstants {
+        mounts,
+        ..identity::constants_of(pid, process.facts().name.clone())
+    }
+}
+
 impl Known {
     /// A process of which nothing is read or matched yet.
     pub(super) fn new(compiled: Rc<Compiled>, process: Option<Process>, role: Role) -> Result<Known, SessionError> {
@@ -107,9 +122,9 @@ impl Known {
         Ok(Known {
             codegen: nanoprobe_codegen::ArenaLayout {
                 globals_offset,
-                constants: process.as_ref().map_or_else(SessionConstants::default, |process| {
-                    identity::constants_of(process.pid() as u32, process.facts().name.clone())
-                }),
+                constants: process
+                    .as_ref()
+                    .map_or_else(SessionConstants::default, |process| constants_of(&compiled, process)),
                 static_arguments: Vec::new(),
             },
             process,
