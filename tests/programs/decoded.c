@@ -21,6 +21,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -208,6 +209,69 @@ static void sockets(void)
 	close(fd);
 }
 
+/* The descriptors have the same numbers in each run. */
+static void messages(void)
+{
+	char bytes[50], control[CMSG_SPACE(2 * sizeof(int))] = "";
+	int first = socket(AF_INET, SOCK_DGRAM, 0), second = socket(AF_INET, SOCK_DGRAM, 0), pair[2], pipes[2];
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } }, peer;
+	socklen_t length = sizeof address;
+	bind(first, (struct sockaddr *)&address, sizeof address);
+	bind(second, (struct sockaddr *)&address, sizeof address);
+	getsockname(first, (struct sockaddr *)&address, &length);
+	struct iovec parts[2] = { { "hello", 5 }, { " world", 6 } }, room = { bytes, sizeof bytes };
+	struct msghdr sent = { .msg_name = &address, .msg_namelen = sizeof address, .msg_iov = parts, .msg_iovlen = 2 };
+	struct msghdr received = { .msg_name = &peer, .msg_namelen = 100, .msg_iov = &room, .msg_iovlen = 1 };
+	sendmsg(second, &sent, MSG_DONTWAIT);
+	sendmsg(second, &sent, 0);
+	recvmsg(first, &received, 0);
+	received.msg_name = NULL;
+	received.msg_namelen = 0;
+	recvmsg(first, &received, MSG_TRUNC);
+	recvmsg(first, &received, MSG_DONTWAIT);
+	sendmsg(99, &sent, 0);
+	sendmsg(99, (struct msghdr *)8, 0);
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	sent = (struct msghdr){ .msg_iov = parts, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+	struct cmsghdr *rights = CMSG_FIRSTHDR(&sent);
+	rights->cmsg_level = SOL_SOCKET;
+	rights->cmsg_type = SCM_RIGHTS;
+	rights->cmsg_len = CMSG_LEN(2 * sizeof(int));
+	memcpy(CMSG_DATA(rights), (int[]){ first, second }, 2 * sizeof(int));
+	sendmsg(pair[0], &sent, 0);
+	sent.msg_iov = &room;
+	recvmsg(pair[1], &sent, 0);
+	for (int one = 0; one < 2; one++)
+		close(((int *)CMSG_DATA(rights))[one]);
+	/* Sets of descriptors. */
+	struct timespec moment = { 0, 1000 }, second_long = { 1, 0 };
+	struct timeval wait = { 0, 100 };
+	sigset_t mask;
+	fd_set in, out;
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGUSR1);
+	if (pipe(pipes) != 0)
+		return;
+	FD_ZERO(&in);
+	FD_ZERO(&out);
+	FD_SET(pipes[0], &in);
+	FD_SET(pipes[1], &out);
+	FD_SET(pair[0], &out);
+	pselect(pipes[1] + 1, &in, &out, NULL, &second_long, NULL);
+	FD_SET(pipes[0], &in);
+	pselect(pipes[0] + 1, &in, NULL, NULL, &moment, &mask);
+	FD_SET(pipes[0], &in);
+	syscall(SYS_select, pipes[0] + 1, &in, NULL, NULL, &wait);
+	syscall(SYS_select, pipes[1] + 1, NULL, &out, NULL, NULL);
+	syscall(SYS_select, -1, &in, NULL, NULL, NULL);
+	close(pipes[0]);
+	close(pipes[1]);
+	close(pair[0]);
+	close(pair[1]);
+	close(first);
+	close(second);
+}
+
 static void handle(int signal)
 {
 	(void)signal;
@@ -249,6 +313,11 @@ static void processes(void)
 		_exit(7);
 	wait4(child, &status, 0, NULL);
 	wait4(-1, &status, WNOHANG | __WALL, NULL);
+	child = fork();
+	if (!child)
+		_exit(8);
+	wait4(child, &status, 0, &usage);
+	wait4(-1, &status, WNOHANG, &usage);
 	syscall(500, 1L, 2L, 3L, 4L, 5L, 6L);
 }
 
@@ -261,6 +330,7 @@ int main(int count, char **arguments)
 	memory();
 	waiting();
 	sockets();
+	messages();
 	processes();
 	access("/marker/end", F_OK);
 	return 0;

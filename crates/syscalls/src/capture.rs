@@ -9,12 +9,16 @@
 //! shows the address, as strace does. Pieces of the same form share a clause. A record begins with a number that says
 //! which piece it is ([`Part::number`]), and the thread.
 
+mod messages;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::meaning::{Bytes, Direction, Meaning};
 use crate::prototypes::{Call, Parameter, calls};
 use crate::structures;
+use messages::led_to;
+pub(crate) use messages::{BUFFERS, CONTROL, LIST, NAME};
 
 /// Before a call or after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -104,6 +108,17 @@ enum Count {
     Strings,
     /// What the elements of a list of buffers lead to: several lengths and buffers.
     Vectors,
+    /// The same of a list that members of a structure name: where its address is, and its length.
+    MemberVectors(u32, u32),
+    /// What members of a structure name: where its address is, and how many units it has. The length may have 32 bits.
+    Member {
+        at: u32,
+        length: u32,
+        unit: u32,
+        is_narrow: bool,
+    },
+    /// A bit for each number below this argument, in whole words.
+    Bits(usize),
 }
 
 /// A piece of memory, and how it is read.
@@ -168,6 +183,25 @@ fn descriptions<'n>(names: impl Iterator<Item = &'n str>, end: &str) -> String {
 }
 
 impl Capture {
+    /// What lies beside the memory itself: a piece with another number.
+    fn beside(self, index: usize) -> Capture {
+        Capture {
+            part: Part { index, ..self.part },
+            ..self
+        }
+    }
+
+    /// The same before the call.
+    fn before(self) -> Capture {
+        Capture {
+            part: Part {
+                end: End::Entry,
+                ..self.part
+            },
+            ..self
+        }
+    }
+
     fn clause(&self) -> String {
         let own = word(self.part.end, self.part.argument);
         let mut conditions = vec![format!("{own} != 0")];
@@ -176,6 +210,30 @@ impl Capture {
         }
         let count = match self.count {
             Count::Text | Count::Fixed(_) | Count::Strings | Count::Vectors => None,
+            Count::MemberVectors(at, _) => {
+                conditions.push(format!("{} != 0", member(&own, at)));
+                None
+            }
+            Count::Member {
+                at,
+                length,
+                unit,
+                is_narrow,
+            } => {
+                conditions.push(format!("{} != 0", member(&own, at)));
+                let of = member(&own, length);
+                let of = if is_narrow {
+                    format!("(uint64_t)(uint32_t){of}")
+                } else {
+                    of
+                };
+                Some(times(of, unit))
+            }
+            Count::Bits(index) => {
+                let of = word(self.part.end, index);
+                conditions.push(format!("(int){of} > 0"));
+                Some(format!("((uint64_t)(uint32_t){of} + 63) / 64 * 8"))
+            }
             Count::Argument { index, unit, is_narrow } => {
                 let of = word(self.part.end, index);
                 let of = if is_narrow {
@@ -200,11 +258,10 @@ impl Capture {
                 format!("\ttrace({bytes});\n\ttracemem(copyin({own}, {bytes}), {bytes});\n")
             }
             (Count::Strings, _) => strings(&own),
+            (Count::MemberVectors(at, length), _) => vectors(&member(&own, at), &member(&own, length), limit),
+            (Count::Member { at, .. }, Some(count)) => bounded(&member(&own, at), &count, limit),
             (Count::Vectors, _) => vectors(&own, &word(self.part.end, self.part.argument + 1), limit),
-            (_, Some(count)) => format!(
-                "\tthis->bytes = {count};\n\tthis->bytes = this->bytes > {limit} ? {limit} : this->bytes;\n\
-                 \ttrace(this->bytes);\n\ttracemem(copyin({own}, this->bytes), {limit});\n"
-            ),
+            (_, Some(count)) => bounded(&own, &count, limit),
             (_, None) => String::new(),
         };
         format!(
@@ -212,6 +269,19 @@ impl Capture {
             conditions.join(" && ")
         )
     }
+}
+
+/// As many bytes, but at most `limit`.
+fn bounded(address: &str, count: &str, limit: u32) -> String {
+    format!(
+        "\tthis->bytes = {count};\n\tthis->bytes = this->bytes > {limit} ? {limit} : this->bytes;\n\
+         \ttrace(this->bytes);\n\ttracemem(copyin({address}, this->bytes), {limit});\n"
+    )
+}
+
+/// A word of the structure at an address.
+fn member(address: &str, offset: u32) -> String {
+    format!("*(uint64_t *)copyin({address} + {offset}, 8)")
 }
 
 /// The strings of an array that ends with NULL. Behind its end all are empty.
@@ -229,7 +299,8 @@ fn strings(array: &str) -> String {
 
 /// The buffers of a list of `count` elements, each of an address and a length.
 fn vectors(list: &str, count: &str, limit: u32) -> String {
-    let mut text = String::new();
+    let mut text = format!("\tthis->list = {list};\n\tthis->count = {count};\n");
+    let (list, count) = ("this->list", "this->count");
     for index in 0..IOVECS {
         let offset = 16 * index;
         text += &format!(
@@ -282,18 +353,6 @@ fn of_parameter(call: &Call, argument: usize, parameter: &Parameter, wish: Wish)
         unit,
         is_narrow: is_narrow(call.parameters.get(index)),
     };
-    // What lies beside the memory itself: a piece with another number.
-    let beside = |index, of: Capture| Capture {
-        part: Part { index, ..of.part },
-        ..of
-    };
-    let before = |of: Capture| Capture {
-        part: Part {
-            end: End::Entry,
-            ..of.part
-        },
-        ..of
-    };
     match parameter.meaning {
         Meaning::Path => vec![one(Count::Text, 0, false)],
         Meaning::BytesIn(index) => vec![one(sized(index, 1), wish.buffer, false)],
@@ -303,7 +362,7 @@ fn of_parameter(call: &Call, argument: usize, parameter: &Parameter, wish: Wish)
             (Some(unit), ..) => vec![one(Count::Result { unit }, ELEMENTS * unit, true)],
             (_, Some(bytes), Direction::Out) => vec![one(Count::Fixed(bytes), bytes, true)],
             // The kernel may write over what it has read: the time that is left, another mask.
-            (_, Some(bytes), Direction::In) => vec![before(one(Count::Fixed(bytes), bytes, false))],
+            (_, Some(bytes), Direction::In) => vec![one(Count::Fixed(bytes), bytes, false).before()],
             (None, None, _) => Vec::new(),
         },
         Meaning::PollFds(index) => vec![one(sized(index, 8), 8 * ELEMENTS, false)],
@@ -311,7 +370,10 @@ fn of_parameter(call: &Call, argument: usize, parameter: &Parameter, wish: Wish)
         Meaning::SocketAddress(Direction::In, index) => vec![one(sized(index, 1), ADDRESS, false)],
         Meaning::SocketAddress(Direction::Out, index) => vec![one(Count::Pointed(index), ADDRESS, true)],
         Meaning::Length => {
-            vec![before(one(Count::Fixed(4), 4, false)), one(Count::Fixed(4), 4, true)]
+            vec![one(Count::Fixed(4), 4, false).before(), one(Count::Fixed(4), 4, true)]
+        }
+        Meaning::Message(_) | Meaning::DescriptorSet(_) | Meaning::Timeout(_) | Meaning::Mask => {
+            led_to(parameter.meaning, &one, wish)
         }
         Meaning::Status => vec![one(Count::Fixed(4), 4, true)],
         Meaning::DirectoryEntries => vec![one(Count::Result { unit: 1 }, ENTRIES, true)],
@@ -330,15 +392,15 @@ fn of_parameter(call: &Call, argument: usize, parameter: &Parameter, wish: Wish)
             .to_vec(),
         Meaning::Iovecs(direction, index) => vec![
             one(sized(index, 16), 16 * IOVECS as u32, false),
-            beside(1, one(Count::Vectors, wish.buffer, direction == Direction::Out)),
+            one(Count::Vectors, wish.buffer, direction == Direction::Out).beside(1),
         ],
         Meaning::Strings => {
             let bytes = 8 * (STRINGS as u32 + 1);
             let array = one(Count::Fixed(bytes), bytes, false);
-            vec![array, beside(1, one(Count::Strings, 0, false))]
+            vec![array, one(Count::Strings, 0, false).beside(1)]
         }
         Meaning::Environment => [(0, 1024), (1, 128)]
-            .map(|(index, bytes)| beside(index, one(Count::Fixed(bytes), bytes, false)))
+            .map(|(index, bytes)| one(Count::Fixed(bytes), bytes, false).beside(index))
             .to_vec(),
         _ => Vec::new(),
     }

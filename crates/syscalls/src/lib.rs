@@ -6,7 +6,7 @@
 //!                   line          a call with its recorded memory -> a line as strace writes it
 //!                     values      numbers by name: names.rs has the names, the crate libc their values
 //!                     structures  bytes of structures, by the layouts of the crate libc
-//!                     sockets, tasks   the arguments of calls that differ from each other
+//!                     sockets, messages, tasks   the arguments of calls that differ from each other
 //!                     text        strings with escapes
 //! ```
 //!
@@ -19,6 +19,7 @@ pub mod capture;
 pub mod line;
 pub mod made;
 pub mod meaning;
+mod messages;
 mod names;
 pub mod prototypes;
 mod sockets;

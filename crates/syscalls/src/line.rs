@@ -6,7 +6,7 @@ use crate::meaning::{Bytes, Direction, Meaning};
 use crate::prototypes::{Parameter, call};
 use crate::structures::{half, of_epoll_event, of_pollfd, structure, unsigned, word};
 use crate::values::{self, address, hexadecimal};
-use crate::{sockets, tasks, text};
+use crate::{messages, sockets, tasks, text};
 
 /// The call as text, without a newline; `= result` begins at this column at least. `before`: the columns in use.
 #[must_use]
@@ -47,6 +47,7 @@ fn result(made: &Made, value: i64) -> String {
         ("fcntl", libc::F_GETFD) if value != 0 => flags("FD_CLOEXEC".to_owned()),
         ("poll" | "ppoll" | "select" | "pselect6", _) if value == 0 => "0 (Timeout)".to_owned(),
         ("poll" | "ppoll", _) => format!("{value} ({})", ready(made, value)),
+        ("select" | "pselect6", _) => format!("{value} ({})", messages::ready(made)),
         ("umask", _) => format!("{value:#03o}").replacen("0o", "0", 1),
         _ => value.to_string(),
     }
@@ -158,7 +159,7 @@ fn argument(made: &Made, index: usize, parameter: &Parameter) -> String {
             let all = memory.chunks_exact(8).filter_map(|fd| of_pollfd(fd, "events"));
             listed(all, made.argument(of) > u64::from(ELEMENTS))
         })),
-        Meaning::Iovecs(direction, of) => or_address(vectors(made, index, direction, made.argument(of))),
+        Meaning::Iovecs(direction, of) => or_address(listed_buffers(made, index, direction, made.argument(of))),
         Meaning::EpollEvents => match made.result() {
             Some(0) => "[]".to_owned(),
             Some(count) => or_address(made.bytes(index).map(|memory| {
@@ -172,6 +173,10 @@ fn argument(made: &Made, index: usize, parameter: &Parameter) -> String {
         Meaning::SocketAddress(..) => or_address(made.bytes(index).and_then(sockets::address)),
         Meaning::Length => or_address(length(made, index)),
         Meaning::DirectoryEntries => entries(made, index, value),
+        Meaning::Message(direction) => or_address(messages::message(made, index, direction)),
+        Meaning::DescriptorSet(_) => or_address(messages::descriptors(made, index)),
+        Meaning::Timeout(name) => or_address(made.bytes(index).and_then(|memory| structure(name, memory, &made.name))),
+        Meaning::Mask => or_address(messages::mask(made, index)),
         Meaning::Status => or_address(status(made, index)),
         Meaning::Processors => or_address(made.result().and_then(|_| made.bytes(index)).map(processors)),
         Meaning::Clone3 => or_address(made.bytes(index).and_then(|memory| tasks::clone3(made, memory))),
@@ -211,6 +216,10 @@ fn structured(made: &Made, index: usize, direction: Direction, name: &str) -> Op
     if direction == Direction::Out && made.result().is_none() {
         return None;
     }
+    // wait4 that has found no process writes nothing.
+    if made.name == "wait4" && made.result() == Some(0) {
+        return None;
+    }
     structure(name, made.bytes(index)?, &made.name)
 }
 
@@ -243,29 +252,12 @@ fn environment(made: &Made, index: usize, value: u64) -> String {
     }
 }
 
-fn vectors(made: &Made, index: usize, direction: Direction, count: u64) -> Option<String> {
-    let memory = made.bytes(index)?;
-    let mut left = match direction {
+fn listed_buffers(made: &Made, index: usize, direction: Direction, count: u64) -> Option<String> {
+    let left = match direction {
         Direction::In => u64::MAX,
         Direction::Out => made.result()? as u64,
     };
-    let mut all = Vec::new();
-    for (number, vector) in memory.chunks_exact(16).enumerate() {
-        let (base, length) = (word(vector, 0)?, word(vector, 8)?);
-        let filled = left.min(length);
-        left = left.saturating_sub(filled);
-        let shown = match made.piece(index, number + 1) {
-            _ if length == 0 || filled == 0 => "\"\"".to_owned(),
-            Some(piece) => {
-                let bytes = piece.bytes.get(..filled as usize).unwrap_or(&piece.bytes);
-                text::quoted(bytes, (bytes.len() as u64) < filled)
-            }
-            None => address(base),
-        };
-        all.push(format!("{{iov_base={shown}, iov_len={length}}}"));
-    }
-    let is_cut = (all.len() as u64) < count;
-    Some(listed(all.into_iter(), is_cut))
+    messages::vectors(made, (index, 1), made.bytes(index)?, left, count)
 }
 
 /// A length, and what the kernel has made of it: `[128 => 16]`.

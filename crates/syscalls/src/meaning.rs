@@ -76,6 +76,14 @@ pub enum Meaning {
     /// A pointer to a length, which the kernel changes.
     Length,
     DirectoryEntries,
+    /// A `struct msghdr`.
+    Message(Direction),
+    /// A set of descriptors below this parameter.
+    DescriptorSet(usize),
+    /// A structure that the kernel changes to the time that is left.
+    Timeout(&'static str),
+    /// The mask of pselect6: an address and a size.
+    Mask,
     /// A status of wait.
     Status,
     /// A set of processors; its size is the result.
@@ -143,6 +151,10 @@ impl Meaning {
             ("sockaddr", way, of) => Meaning::SocketAddress(direction(way)?, index(of)?),
             ("length", ..) => Meaning::Length,
             ("dirents", ..) => Meaning::DirectoryEntries,
+            ("message", way, _) => Meaning::Message(direction(way)?),
+            ("fdset", of, _) => Meaning::DescriptorSet(index(of)?),
+            ("timeout", Some(name), _) => Meaning::Timeout(name),
+            ("mask", ..) => Meaning::Mask,
             ("status", ..) => Meaning::Status,
             ("cpus", ..) => Meaning::Processors,
             _ => return None,

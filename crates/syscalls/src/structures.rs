@@ -155,7 +155,7 @@ pub(crate) fn of_timespec(memory: &[u8]) -> Option<String> {
     ))
 }
 
-fn of_timeval(memory: &[u8]) -> Option<String> {
+pub(crate) fn of_timeval(memory: &[u8]) -> Option<String> {
     Some(format!(
         "{{tv_sec={}, tv_usec={}}}",
         signed(memory, 0)?,

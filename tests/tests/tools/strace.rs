@@ -61,6 +61,13 @@ fn normalised(text: &str) -> Vec<String> {
             rest = &rest[end..];
         }
         words += rest;
+        // How long a child has run, and how much of a time is left, is another time in each run.
+        let words = [", {ru_utime", ", left {"]
+            .iter()
+            .fold(words, |words, cut| match words.find(cut) {
+                Some(at) => words[..at].to_owned(),
+                None => words,
+            });
         let words = numbered(&words, "htons(");
         let name = words.split('(').next().unwrap_or_default().to_owned();
         match name.as_str() {
