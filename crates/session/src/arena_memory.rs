@@ -99,6 +99,13 @@ impl ArenaMemory {
         &self.mapping
     }
 
+    /// Wakes the threads of the target that wait for a change of this word. They look again by themselves, only later.
+    pub fn wake(&self, offset: u64) {
+        let Ok(word) = self.mapping.futex(offset) else { return };
+        // SAFETY: the word lies in the mapping, which this value keeps; the call reads and writes no memory of ours.
+        let _ = unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, libc::c_int::MAX) };
+    }
+
     /// An error if pages of the mapping were lost. Zeros were read from these pages since then.
     pub fn damage(&self) -> Option<Corrupt> {
         let pages = self.watched.as_ref().map_or(0, Watched::lost);
@@ -107,8 +114,9 @@ impl ArenaMemory {
 }
 
 /// Waits until a thread of a target wakes the tracer after it has changed one of these words, or for so long. It does
-/// not wait if a word has another value already. A kernel without futex_waitv(2) wakes nobody, so this sleeps.
-pub fn wait_for_change<'a>(words: impl Iterator<Item = (&'a ArenaMemory, u64, u32)>, limit: Duration) {
+/// not wait if a word has another value already, and yields whether that is so. A kernel without futex_waitv(2) wakes
+/// nobody, so this sleeps.
+pub fn wait_for_change<'a>(words: impl Iterator<Item = (&'a ArenaMemory, u64, u32)>, limit: Duration) -> bool {
     let wait = |(arena, offset, value): (&ArenaMemory, u64, u32)| {
         let mut wait = Wait::new();
         wait.val = value.into();
@@ -124,9 +132,11 @@ pub fn wait_for_change<'a>(words: impl Iterator<Item = (&'a ArenaMemory, u64, u3
         tv_nsec: until.subsec_nanos().into(),
     };
     match waitv(&waits, WaitvFlags::empty(), Some(&until), ClockId::Monotonic) {
-        Ok(_) | Err(Errno::TIMEDOUT | Errno::AGAIN | Errno::INTR) => {}
+        Err(Errno::AGAIN) => return true,
+        Ok(_) | Err(Errno::TIMEDOUT | Errno::INTR) => {}
         Err(_) => std::thread::sleep(limit),
     }
+    false
 }
 
 impl Drop for ArenaMemory {
@@ -157,20 +167,17 @@ mod tests {
         let start = std::time::Instant::now();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                wait_for_change(words(), minute);
+                assert!(!wait_for_change(words(), minute));
                 assert_eq!(second.memory().load_u32(4096), Ok(1));
             });
             std::thread::sleep(Duration::from_millis(20));
             second.memory().store_u32(4096, 1).unwrap();
-            let word = second.memory().futex(4096).unwrap();
-            // SAFETY: the word lies in the mapping, which lives on; the call only wakes who waits there.
-            let woken = unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, 1) };
-            assert!(woken >= 0);
+            second.wake(4096);
         });
         // The value has changed already.
-        wait_for_change(words(), minute);
+        assert!(wait_for_change(words(), minute));
         assert!(start.elapsed() < minute);
-        wait_for_change([(first, 8, 0)].into_iter(), Duration::from_millis(1));
+        assert!(!wait_for_change([(first, 8, 0)].into_iter(), Duration::from_millis(1)));
     }
 
     #[test]

@@ -4,7 +4,11 @@
 //! CLOCK_MONOTONIC, since users compare times with that clock. It takes two readings, as far apart as the session's
 //! preparation takes, each the tightest of several. So the error is some tens of nanoseconds over some tens of
 //! milliseconds: a few parts per million.
+//!
+//! A run that attaches to one process after the other keeps the first reading for a second. A program that is executed
+//! waits for its session, and would wait ten milliseconds for nothing else.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -31,6 +35,8 @@ pub struct Clock {
 
 /// The shortest interval over which a rate is trusted.
 const INTERVAL_NS_MIN: u64 = 10_000_000;
+/// A first reading is used again for so long.
+const INTERVAL_NS_MAX: u64 = 1_000_000_000;
 /// Attempts at a tight reading.
 const ATTEMPTS: usize = 16;
 
@@ -72,6 +78,22 @@ pub fn read() -> Reading {
         }
     }
     best.1
+}
+
+/// The first of two readings: an earlier one if there is one, else a new one.
+pub fn start() -> Reading {
+    static KEPT: Mutex<Option<(Reading, u64)>> = Mutex::new(None);
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = monotonic_ns();
+    // While the machine was suspended, the counter may have gone on. The monotonic clock has not.
+    let suspended = nanoseconds(ClockId::Boottime).saturating_sub(now) / INTERVAL_NS_MIN;
+    let is_good = |(reading, then): &(Reading, u64)| {
+        now.saturating_sub(reading.ns) <= INTERVAL_NS_MAX && suspended.abs_diff(*then) <= 1
+    };
+    match kept.filter(is_good) {
+        Some((reading, _)) => reading,
+        None => kept.insert((read(), suspended)).0,
+    }
 }
 
 impl Clock {
@@ -138,6 +160,20 @@ mod tests {
             ours + slack >= before && ours <= after + slack,
             "{before} {ours} {after}"
         );
+    }
+
+    #[test]
+    fn a_first_reading_is_used_again_for_a_while() {
+        let first = start();
+        assert_eq!((start().tsc, start().ns), (first.tsc, first.ns));
+        std::thread::sleep(Duration::from_nanos(INTERVAL_NS_MAX + 1));
+        let later = start();
+        assert!(later.ns > first.ns + INTERVAL_NS_MAX && later.tsc > first.tsc);
+        let clock = Clock::since(later);
+        let before = monotonic_ns();
+        let ours = clock.ns_at(tsc());
+        let after = monotonic_ns();
+        assert!(ours + 100_000 >= before && ours <= after + 100_000);
     }
 
     #[test]

@@ -125,10 +125,12 @@ impl Entry {
 
     /// Changes the state; false: it was another one by then.
     fn change(&self, from: u32, to: u32) -> bool {
-        self.arena
-            .memory()
-            .compare_exchange_u32(self.offset, from, to)
-            .unwrap_or(false)
+        let memory = self.arena.memory();
+        let is_changed = memory.compare_exchange_u32(self.offset, from, to).unwrap_or(false);
+        if is_changed {
+            self.arena.wake(self.offset);
+        }
+        is_changed
     }
 }
 

@@ -57,17 +57,19 @@ impl<'a> Trace<'a> {
         let Some(members) = &self.members else {
             return attached.step();
         };
-        if members.are_hurried() {
-            std::thread::sleep(HURRIED);
-            return attached.poll();
-        }
         let quiet = match members.are_quiet {
             true => (REST * members.list.len() as u32).min(REST_MAX),
             false => Duration::ZERO,
         };
-        if attached.only_awaits_requests() {
+        let is_hurried = members.are_hurried();
+        if is_hurried || attached.only_awaits_requests() {
+            let limit = if is_hurried { HURRIED } else { WAKEABLE + quiet };
             let sessions = members.list.iter().map(|member| &member.session);
-            Attached::wait_for_requests([&*attached].into_iter().chain(sessions), WAKEABLE + quiet);
+            let is_early = Attached::wait_for_requests([&*attached].into_iter().chain(sessions), limit);
+            // A process may change the words without end.
+            if members.was_early.replace(is_early) && is_early {
+                std::thread::sleep(HURRIED);
+            }
             return attached.poll();
         }
         if attached.has_ended() {

@@ -1,6 +1,7 @@
 //! The processes of a run that have sessions beside the first one: those of a set (`-p A,B`, `--exe`), and the programs
 //! that traced processes execute (`-x follow=exec`). All have one output and one set of aggregations.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -46,6 +47,8 @@ pub struct Members<'a> {
     unmatched: Option<Unmatched>,
     /// Whether no member has recorded anything in the last round.
     pub(super) are_quiet: bool,
+    /// Whether the last wait ended at once.
+    pub(super) was_early: Cell<bool>,
     /// Whether a member has ended since memory was last given back.
     pub(super) have_ended: bool,
     /// The first place that could not be probed.
@@ -66,6 +69,7 @@ impl<'a> Members<'a> {
             compiled: root.map(|root| (root, compiled.clone())).into_iter().collect(),
             unmatched: None,
             are_quiet: false,
+            was_early: Cell::new(false),
             have_ended: false,
             unplaced: None,
             set,

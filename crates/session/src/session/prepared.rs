@@ -48,7 +48,7 @@ impl Prepared {
     /// # Errors
     /// [`SessionError`]; a running target was not touched, a command that was started is ended.
     pub fn new(compiled: Rc<Compiled>, acquired: Acquired) -> Result<Prepared, SessionError> {
-        let clock_start = clock::read();
+        let clock_start = clock::start();
         let role = acquired.role;
         let (mut process, starting) = acquired.into_parts();
         let seccomp = compiled.options.tracing.seccomp;

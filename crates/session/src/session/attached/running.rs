@@ -10,9 +10,10 @@ use crate::arena_memory::wait_for_change;
 use crate::detach::Detached;
 use crate::error::SessionError;
 use crate::followed::Followed;
-use crate::programs::Programs;
+use crate::programs::{Programs, Requests};
 use crate::session::ended::Ended;
 use crate::session::output::Output;
+use crate::session::presence::Presence;
 
 /// How long a step waits at most.
 const STEP: Duration = Duration::from_millis(2);
@@ -60,12 +61,15 @@ impl Attached {
         self.requests.is_some() && self.known().is_loaded() && !self.timers.has_samplers()
     }
 
-    /// Waits until a thread of these sessions is about to execute a program, or for so long.
-    pub fn wait_for_requests<'s>(sessions: impl Iterator<Item = &'s Attached>, limit: Duration) {
-        wait_for_change(
-            sessions.filter_map(|session| Some(session.requests.as_ref()?.word())),
-            limit,
-        );
+    /// Waits until a thread of these sessions is about to execute a program, or has loaded a library, or for so long.
+    /// Yields whether that had happened already.
+    pub fn wait_for_requests<'s>(sessions: impl Iterator<Item = &'s Attached>, limit: Duration) -> bool {
+        let words = |session: &'s Attached| {
+            let presence = session.presence.as_ref().filter(|_| session.exited.is_none());
+            let library = presence.and_then(Presence::library_word);
+            session.requests.as_ref().map(Requests::word).into_iter().chain(library)
+        };
+        wait_for_change(sessions.flat_map(words), limit)
     }
 
     /// Answers the requests of threads that are about to execute programs.

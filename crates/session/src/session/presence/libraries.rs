@@ -1,11 +1,15 @@
 //! Modules that come and go while the program runs: the dynamic linker's hook reports them, and the program waits.
 
+use std::mem::offset_of;
+
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::ControlBlock;
+use nanoprobe_arena::layout::Control;
 use nanoprobe_patch::{Fire, TargetAddress};
 use nanoprobe_target::{MemoryError, Pauses};
 
 use super::Presence;
+use crate::arena_memory::ArenaMemory;
 use crate::error::SessionError;
 use crate::placement::Hook;
 use crate::session::known::Known;
@@ -43,6 +47,9 @@ impl Presence {
             command.kill();
         }
         ControlBlock::open(tracing.memory())?.acknowledge_library(event)?;
+        if let Some(arena) = &self.attachment.arena {
+            arena.wake(offset_of!(Control, library_ack) as u64);
+        }
         match result {
             Err(SessionError::Memory(_) | SessionError::Stop(_) | SessionError::Remote(_))
                 if tracing.known.target_is_gone() =>
@@ -53,6 +60,15 @@ impl Presence {
             Err(_) if tracing.known.has_executed() => Ok(()),
             other => other,
         }
+    }
+
+    /// The word that changes when the program's list of libraries does, and its value at the last answer. Who changes
+    /// it wakes the tracer.
+    pub(in crate::session) fn library_word(&self) -> Option<(&ArenaMemory, u64, u32)> {
+        let arena = self.attachment.arena.as_deref();
+        let arena = arena.filter(|_| !self.attachment.regions.is_empty())?;
+        let (_, answered) = ControlBlock::open(arena.memory()).ok()?.library_events().ok()?;
+        Some((arena, offset_of!(Control, library_event) as u64, answered))
     }
 
     /// Matches and places probes in the modules that have come.
