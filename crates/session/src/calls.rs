@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use nanoprobe_arena::layout::CALL_NUMBERS;
-use nanoprobe_patch::SystemCall;
+use nanoprobe_patch::{CallInstruction, SystemCall};
 use nanoprobe_symbols::Module;
 use syscalls::x86_64::Sysno;
 
@@ -94,6 +94,8 @@ impl Calls {
 fn site(module: &Module, call: SystemCall) -> CallSite {
     let at = module.bias().to_image(call.syscall);
     let refusal = match call.number {
+        _ if call.instruction == CallInstruction::Interrupt => Some("`int 0x80` is a call of 32-bit programs"),
+        _ if call.instruction == CallInstruction::Sysenter => Some("`sysenter` is a call of 32-bit programs"),
         _ if call.before.is_none() => Some("the thread has unmapped its own stack"),
         // Go's threads end after others may have taken their stacks.
         Some(EXIT) if module.linkage().go => Some("the thread has given its stack up"),

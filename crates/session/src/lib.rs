@@ -9,6 +9,7 @@
 //! | `names`, `probes` | what the descriptions match in the modules ([`nanoprobe_text::modules`]) |
 //! | `calls`, `call_arguments` | system calls as probes, and the types of their arguments |
 //! | `perf_map`, `made_code` | code that the target makes at run time: with names, and without |
+//! | `unseen_calls` | system calls that no probe sees |
 //! | `statics`, `semaphores` | static probes, their operands, and the words that say that they are enabled |
 //! | `foreign` | names of code in processes that have no session, for samples of the whole system |
 //! | `kept_files` | what is known of files, for the other processes of a run |
@@ -79,6 +80,7 @@ mod thread_key;
 mod threads;
 mod tracer_state;
 mod types;
+mod unseen_calls;
 mod unwinding;
 
 pub use acquire::Acquired;

@@ -77,11 +77,8 @@ impl MadeCode {
             self.take(&map);
         }
         // After the map: the arena has a region before the process has it.
-        let arena = self.arena.as_ref();
-        let control = arena.and_then(|arena| ControlBlock::open(arena.memory()).ok());
-        if let Some(Ok(regions)) = control.map(|control| control.regions_ever()) {
-            let range = |region: &Region| region.address..region.address.saturating_add(region.bytes);
-            self.own = regions.iter().map(range).collect();
+        if let Some(own) = self.arena.as_ref().and_then(own_code) {
+            self.own = own;
         }
         let took = start.elapsed();
         self.next_for_one = Instant::now() + (took * ONE_FACTOR).max(FIRST_WAIT);
@@ -139,8 +136,15 @@ impl MadeCode {
     }
 }
 
+/// The ranges of our own code in a process; `None` if the arena does not tell.
+pub(crate) fn own_code(arena: &Arc<ArenaMemory>) -> Option<Vec<Range<u64>>> {
+    let control = ControlBlock::open(arena.memory()).ok()?;
+    let range = |region: &Region| region.address..region.address.saturating_add(region.bytes);
+    Some(control.regions_ever().ok()?.iter().map(range).collect())
+}
+
 /// Whether a mapping is executable memory that no file describes, and not nanoprobe's own.
-fn is_made(mapping: &Mapping) -> bool {
+pub(crate) fn is_made(mapping: &Mapping) -> bool {
     const OWN: &str = "/memfd:nanoprobe-";
     mapping.permissions.execute
         && match &mapping.kind {

@@ -1,16 +1,31 @@
 //! Where a module makes system calls. Pure.
 //!
-//! Every `syscall` in code that a symbol, call frame information or a file's section describes. Not `int 0x80` and
-//! `sysenter`, the calls of 32-bit programs.
+//! Every `syscall` in code that a symbol, call frame information or a file's section describes. `int 0x80` and
+//! `sysenter`, the calls of 32-bit programs, are refused: the first where a number is loaded before it, the second
+//! beside others.
 
 use std::collections::BTreeMap;
 
-use nanoprobe_patch::SystemCall;
 use nanoprobe_patch::order::gather;
+use nanoprobe_patch::{CallInstruction, SystemCall};
 use nanoprobe_symbols::{ImageAddress, Module};
 
 use crate::code::extent_around;
-use crate::shims::{SYSCALL, decoded};
+use crate::shims::decoded;
+
+/// `mov $NUMBER, %eax` begins with this byte.
+const LOAD: u8 = 0xb8;
+/// How far it is searched before an `int 0x80`.
+const LOAD_DISTANCE: usize = 32;
+
+/// Whether the code around these bytes is worth decoding. By chance they are in much code: each is one of 65,536 pairs.
+fn may_be_call(text: &[u8], offset: usize, pair: [u8; 2]) -> bool {
+    let has_load = || {
+        let before = text.get(offset.saturating_sub(LOAD_DISTANCE)..offset);
+        before.is_some_and(|before| before.contains(&LOAD))
+    };
+    pair == CallInstruction::Syscall.bytes() || (pair == CallInstruction::Interrupt.bytes() && has_load())
+}
 
 /// All system calls of a module, ascending.
 pub fn find(module: &Module) -> Vec<SystemCall> {
@@ -20,8 +35,8 @@ pub fn find(module: &Module) -> Vec<SystemCall> {
         let Some(text) = module.code_at(range.start, size) else {
             continue;
         };
-        let pairs = text.windows(SYSCALL.len()).enumerate();
-        let places = pairs.filter_map(|(offset, pair)| (pair == SYSCALL).then_some(offset as u64));
+        let pairs = text.array_windows::<2>().enumerate();
+        let places = pairs.filter_map(|(offset, pair)| may_be_call(text, offset, *pair).then_some(offset as u64));
         let extents = places.filter_map(|offset| {
             let (extent, _) = extent_around(module, ImageAddress(range.start.0.saturating_add(offset)))?;
             Some((extent.start, extent.end))

@@ -54,6 +54,7 @@ mod thread_keys;
 mod threads;
 mod told;
 mod trees;
+mod unseen_calls;
 mod users;
 mod waits;
 

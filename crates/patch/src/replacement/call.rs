@@ -16,7 +16,6 @@ use super::number::{SYSCALL, known_way, number};
 use crate::function::Kind;
 use crate::{FireCondition, FunctionMap, TargetAddress};
 
-/// `int 0x80`: a call of the 32-bit interface, which has other numbers. It is never counted as one of these calls.
 /// munmap, rt_sigreturn, exit.
 const MUNMAP: u32 = 11;
 const SIGRETURN: u32 = 15;
@@ -24,11 +23,42 @@ const EXIT: u32 = 60;
 /// How many instructions before an `exit` are searched for a `munmap` of the thread's own stack.
 const UNMAP_DISTANCE: usize = 6;
 
+/// An instruction that enters the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallInstruction {
+    /// `syscall`
+    Syscall,
+    /// `int 0x80`: a call of the 32-bit interface, which has other numbers. It is never counted as one of these calls.
+    Interrupt,
+    /// `sysenter`, of the 32-bit interface, too.
+    Sysenter,
+}
+
+impl CallInstruction {
+    /// All of them.
+    pub const ALL: [CallInstruction; 3] = [
+        CallInstruction::Syscall,
+        CallInstruction::Interrupt,
+        CallInstruction::Sysenter,
+    ];
+
+    /// Its bytes.
+    pub fn bytes(self) -> [u8; 2] {
+        match self {
+            CallInstruction::Syscall => SYSCALL,
+            CallInstruction::Interrupt => [0xcd, 0x80],
+            CallInstruction::Sysenter => [0x0f, 0x34],
+        }
+    }
+}
+
 /// One `syscall`, and the places at which probes before and after it fire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemCall {
     /// The instruction.
     pub syscall: TargetAddress,
+    /// Which instruction it is. Nothing fires at the others.
+    pub instruction: CallInstruction,
     /// The number, if the code loads a constant.
     pub number: Option<u32>,
     /// Where and when the probes before the call fire. `None`: there may be no stack.
@@ -45,7 +75,19 @@ impl SystemCall {
         let mut calls: Vec<SystemCall> = Vec::new();
         let mut last = None;
         for (index, instruction) in code.iter().enumerate() {
-            if instruction.padding || map.bytes_of(*instruction) != SYSCALL {
+            let bytes = map.bytes_of(*instruction);
+            let mut kinds = CallInstruction::ALL.into_iter();
+            let Some(kind) = kinds.find(|kind| bytes == kind.bytes() && !instruction.padding) else {
+                continue;
+            };
+            if kind != CallInstruction::Syscall {
+                calls.push(SystemCall {
+                    syscall: map.address(instruction.offset),
+                    instruction: kind,
+                    number: None,
+                    before: None,
+                    after: None,
+                });
                 continue;
             }
             let mut call = SystemCall::at(map, index);
@@ -85,6 +127,7 @@ impl SystemCall {
         let returns = !matches!(number, Some(SIGRETURN | EXIT));
         SystemCall {
             syscall,
+            instruction: CallInstruction::Syscall,
             number,
             before: Some(before),
             after: after.filter(|_| returns).map(|after| map.address(after.offset)),
@@ -152,6 +195,19 @@ mod tests {
         // mov rax, 15; syscall; nop
         let sigreturn = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 5, 0x90];
         assert_eq!(calls(&sigreturn), [(7, Some((0, FireCondition::Behind)), None)]);
+    }
+
+    #[test]
+    fn calls_of_32_bit_programs_have_no_places() {
+        // int 0x80; sysenter; syscall; ret
+        assert_eq!(
+            calls(&[0xcd, 0x80, 0x0f, 0x34, 0x0f, 5, 0xc3]),
+            [
+                (0, None, None),
+                (2, None, None),
+                (4, Some((4, FireCondition::Always)), Some(6))
+            ]
+        );
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod call;
 mod number;
 mod waits;
 
-pub use call::SystemCall;
+pub use call::{CallInstruction, SystemCall};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 

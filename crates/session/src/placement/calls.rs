@@ -23,7 +23,7 @@ use nanoprobe_arena::Structure as _;
 use nanoprobe_arena::layout::{
     CALL_NUMBERS, CALL_SITE_CODE, CallSite as SiteLayout, Context, Enabling as EnablingLayout,
 };
-use nanoprobe_patch::{Fire, FireCondition, FunctionMap, Point, Position, SystemCall, TargetAddress};
+use nanoprobe_patch::{CallInstruction, Fire, FireCondition, FunctionMap, Point, Position, SystemCall, TargetAddress};
 
 use super::groups::{Group, Located};
 use super::points::{point, spread};
@@ -94,7 +94,7 @@ impl Planner<'_> {
             .filter(|site| may_make(&site.call, &numbers))
         {
             match site.refusal {
-                Some(_) if end == End::Return && site.call.after.is_none() => {}
+                Some(_) if end == End::Return && site.call.after.is_none() && is_syscall(site) => {}
                 Some(reason) => refusals.push(Err(RefusedBecause::SystemCall(site.call.syscall, reason))),
                 None => addresses.extend(self.roles(site, end).into_iter().map(|(address, ..)| address)),
             }
@@ -402,6 +402,10 @@ impl Planner<'_> {
         }
         Ok(table.into_iter().flat_map(u64::to_le_bytes).collect())
     }
+}
+
+fn is_syscall(site: &CallSite) -> bool {
+    site.call.instruction == CallInstruction::Syscall
 }
 
 /// Whether a system call may have one of these numbers.

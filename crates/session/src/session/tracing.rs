@@ -19,7 +19,9 @@ use crate::arena_memory::ArenaMemory;
 use crate::attachment::Attachment;
 use crate::drain::{self, Consumer};
 use crate::error::SessionError;
+use crate::made_code;
 use crate::tracer_state::TracerState;
+use crate::unseen_calls::UnseenCalls;
 
 /// See the module's description.
 pub struct Tracing {
@@ -36,6 +38,7 @@ pub struct Tracing {
     pub(super) lost: Lost,
     /// Whether the program has stacks.
     walks_stacks: bool,
+    unseen_calls: UnseenCalls,
     /// What `BEGIN` has left in the variables, for the programs that the process and its children execute.
     begun: Option<BegunVariables>,
 }
@@ -133,6 +136,7 @@ impl Tracing {
             tracer: TracerState::on(options.recording.processor),
             speculations: Speculations::new(options.recording.speculation_bytes),
             exit_status: None,
+            unseen_calls: UnseenCalls::default(),
             handlers_stopped: None,
             lost: Lost::default(),
             walks_stacks: known.program().clauses.iter().any(Clause::walks_stack),
@@ -173,6 +177,13 @@ impl Tracing {
         if let (true, Some(process)) = (self.walks_stacks, self.known.process()) {
             let arena = self.arena.shared.is_some().then_some(&self.arena.memory);
             self.known.made_code.borrow_mut().look(process, arena);
+        }
+        if self.unseen_calls.is_due() {
+            let process = self.known.process().filter(|_| self.known.traces_calls());
+            let arena = self.arena.shared.is_some().then_some(&self.arena.memory);
+            let own = || arena.and_then(made_code::own_code).unwrap_or_default();
+            let told = self.unseen_calls.look(process, own);
+            self.outputs.extend(told.into_iter().map(Output::Warning));
         }
         let warnings = interpreted.take_warnings();
         self.outputs.extend(warnings.into_iter().map(Output::Warning));
