@@ -162,6 +162,69 @@ fn every_switch_is_there_for_a_user() {
     every_switch_is_there(true);
 }
 
+/// The calls in which the threads slept are those that they made; or -1, if a sleep was too short to be looked at.
+fn the_call_of_each_sleep_is_its_own(ordinary_user: bool) {
+    let clause = "sched:::sleep { self->call = curlwpsinfo->pr_syscall; self->sleeps = 1; }
+                  sched:::on-cpu /self->sleeps && self->call != curlwpsinfo->pr_syscall/ { @[\"other\", tid, 0] = count(); }
+                  sched:::on-cpu /self->sleeps/ { @[\"sleeps\", tid, curlwpsinfo->pr_syscall] = count(); }
+                  sched:::preempt { @[\"preempted\", tid, curlwpsinfo->pr_syscall] = count(); }
+                  sched:::on-cpu { self->sleeps = 0; }
+                  tick-1s { @[\"tick\", 0, curlwpsinfo->pr_syscall] = count(); }
+                  END { printa(\"%s %d %d %@d\\n\", @); }";
+    let Some(traced) = traced(clause, ordinary_user) else {
+        return;
+    };
+    let (lives, _) = lives(&traced.finished.stdout);
+    let mut seen: BTreeMap<(&str, i64), BTreeMap<i64, i64>> = BTreeMap::new();
+    for line in traced.results.lines().filter(|line| !line.is_empty()) {
+        let [what, thread, call, count] = *line.split(' ').collect::<Vec<_>>() else {
+            panic!("{line}");
+        };
+        let number = |text: &str| text.parse::<i64>().expect(line);
+        let calls = seen.entry((what, number(thread))).or_default();
+        calls.insert(number(call), number(count));
+    }
+    assert!(seen.keys().all(|(what, _)| *what != "other"), "{seen:?}");
+    for (_, calls) in seen
+        .iter()
+        .filter(|((what, _), _)| ["preempted", "tick"].contains(what))
+    {
+        assert!(calls.keys().eq([&-1]), "{seen:?}");
+    }
+    let clock_nanosleep = libc::SYS_clock_nanosleep;
+    for (name, call) in [
+        ("sleeper", clock_nanosleep),
+        ("taker", libc::SYS_futex),
+        ("reader", libc::SYS_read),
+    ] {
+        let life = lives.iter().find(|life| life.name == name).expect(name);
+        let calls = &seen[&("sleeps", life.tid)];
+        // Each ends with a wait for ever, and may wait for its memory when it begins.
+        let others = [
+            -1,
+            call,
+            libc::SYS_futex,
+            libc::SYS_mprotect,
+            libc::SYS_madvise,
+            libc::SYS_rseq,
+        ];
+        assert!(calls.keys().all(|call| others.contains(call)), "{name}: {calls:?}");
+        assert!(calls.get(&call).is_some_and(|count| *count > 0), "{name}: {calls:?}");
+        let all: i64 = calls.values().sum();
+        assert!(all <= life.voluntary as i64 + 1, "{name}: {calls:?}");
+    }
+}
+
+#[test]
+fn the_call_of_each_sleep_is_known_to_root() {
+    the_call_of_each_sleep_is_its_own(false);
+}
+
+#[test]
+fn the_call_of_each_sleep_is_known_to_a_user() {
+    the_call_of_each_sleep_is_its_own(true);
+}
+
 /// The functions that wait in each thread, and how often the stacks of its sleeps show them.
 fn stacks_of_sleeps(ordinary_user: bool) {
     let clause = "sched:::on-cpu /self->sleeps/ { @[ustack()] = count(); self->sleeps = 0; }

@@ -171,6 +171,11 @@ impl Clause {
         )
     }
 
+    /// Whether firing this clause may read a variable of the tracer's.
+    pub fn reads(&self, wanted: Builtin) -> bool {
+        self.computes(&|expression| matches!(expression.kind, ExpressionKind::Builtin(builtin) if builtin == wanted))
+    }
+
     /// Whether any part of any expression is `wanted`.
     fn computes(&self, wanted: &dyn Fn(&Expression) -> bool) -> bool {
         let mut pending: Vec<&Expression> = self.predicate.iter().collect();

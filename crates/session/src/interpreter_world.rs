@@ -226,6 +226,7 @@ impl World for TracerWorld<'_> {
                 Builtin::Gid => return number(i64::from(constants.gid)),
                 Builtin::EffectiveUid => return number(i64::from(constants.effective_uid)),
                 Builtin::EffectiveGid => return number(i64::from(constants.effective_gid)),
+                Builtin::SystemCall => return number(thread.call.map_or(-1, |call| call as i64)),
                 Builtin::ProcessGroup => return number(i64::from(constants.process_group)),
                 Builtin::ProcessSession => return number(i64::from(constants.process_session)),
                 Builtin::StartArgumentCount => return number(i64::from(constants.start.argument_count)),
@@ -259,6 +260,7 @@ impl World for TracerWorld<'_> {
             Builtin::Gid => number(i64::from(rustix::process::getgid().as_raw())),
             Builtin::EffectiveUid => number(i64::from(rustix::process::geteuid().as_raw())),
             Builtin::EffectiveGid => number(i64::from(rustix::process::getegid().as_raw())),
+            Builtin::SystemCall => number(-1),
             Builtin::ProcessGroup => number(i64::from(identity::ids_of(std::process::id()).process_group)),
             Builtin::ProcessSession => number(i64::from(identity::ids_of(std::process::id()).process_session)),
             // The number of the target's arguments, not the tracer's, just as `copyin` reads the target's memory.

@@ -19,6 +19,8 @@ pub struct SampledThread<'a> {
     pub tid: u32,
     /// The stack, innermost frame first; empty where no clause asks for it.
     pub frames: &'a [u64],
+    /// The system call in which the thread sleeps.
+    pub call: Option<u64>,
     /// The values that stay the same for the whole session.
     pub constants: &'a SessionConstants,
 }
@@ -90,6 +92,7 @@ mod tests {
             sample: &sample,
             tid: 2,
             frames: &[7, 8, 9],
+            call: None,
             constants: &SessionConstants::default(),
         };
         let numbers = [

@@ -62,6 +62,8 @@ impl Emitter<'_, '_> {
             Builtin::Gid => self.constant(i64::from(constants.gid)),
             Builtin::EffectiveUid => self.constant(i64::from(constants.effective_uid)),
             Builtin::EffectiveGid => self.constant(i64::from(constants.effective_gid)),
+            // A thread that executes a clause does not sleep.
+            Builtin::SystemCall => self.constant(-1),
             Builtin::ProcessGroup => self.constant(i64::from(constants.process_group)),
             Builtin::ProcessSession => self.constant(i64::from(constants.process_session)),
             Builtin::StartArgumentCount => self.constant(i64::from(constants.start.argument_count)),

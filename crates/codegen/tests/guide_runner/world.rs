@@ -121,6 +121,7 @@ impl World for GuideWorld<'_> {
             Builtin::Gid => number(1001),
             Builtin::EffectiveUid => number(1002),
             Builtin::EffectiveGid => number(1003),
+            Builtin::SystemCall => number(-1),
             Builtin::ProcessGroup => number(98),
             Builtin::ProcessSession => number(97),
             Builtin::ExecName => text("looper"),

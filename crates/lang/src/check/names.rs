@@ -84,7 +84,9 @@ pub(super) fn missing_variable(name: &str) -> Option<&'static str> {
     Some(match name {
         "curthread" => "use pid, tid, execname, uid, gid, cpu",
         "curpsinfo" => "use its members: curpsinfo->pr_psargs, pr_fname, pr_pid, pr_ppid, pr_uid, pr_euid, ...",
-        "curlwpsinfo" | "curcpu" => "these members exist: curlwpsinfo->pr_lwpid and pr_onpro, curcpu->cpu_id",
+        "curlwpsinfo" | "curcpu" => {
+            "these members exist: curlwpsinfo->pr_lwpid, pr_onpro and pr_syscall, curcpu->cpu_id"
+        }
         "caller" => "use ucaller",
         "stackdepth" => "use ustackdepth: the kernel's stacks are not available",
         "fds" => "these members exist: fds[n].fi_pathname, fi_name, fi_dirname, fi_fs, fi_mount",

@@ -80,6 +80,11 @@ pub const BUILTINS: &[BuiltinRow] = &[
         "number of the thread; in a clause that the tracer runs, the tracer's",
     ),
     int(
+        Builtin::SystemCall,
+        &["curlwpsinfo->pr_syscall"],
+        "number of the system call in which the thread sleeps, in clauses of `sched`; -1: in none, or it is not known",
+    ),
+    int(
         Builtin::Ppid,
         &["ppid", "curpsinfo->pr_ppid"],
         "number of the parent; in a clause that the tracer runs, the tracer's",

@@ -159,6 +159,8 @@ pub enum Builtin {
     EffectiveUid,
     /// `curpsinfo->pr_egid`: the effective group.
     EffectiveGid,
+    /// `curlwpsinfo->pr_syscall`: the system call in which the thread sleeps; -1: none is known.
+    SystemCall,
     /// `curpsinfo->pr_pgid`: the process group.
     ProcessGroup,
     /// `curpsinfo->pr_sid`: the session.

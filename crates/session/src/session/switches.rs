@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! 1  the records are read; the last one of the thread says that it sleeps
-//! 2  its stack pointer and its program counter (/proc/PID/task/TID/syscall), then its stack
+//! 2  its call, its stack pointer and its program counter (/proc/PID/task/TID/syscall), then its stack
 //! 3  the records are read again: there is no newer one of the thread
 //! ```
 //!
@@ -41,21 +41,44 @@ pub(super) struct Switches {
     /// The probes, with the enablings of each, in the order of the clauses.
     pub(super) enablings: Vec<(SwitchKind, usize)>,
     pub(super) walks: bool,
+    asks_calls: bool,
     /// Records that may not be in order yet.
     pending: Vec<Switch>,
     /// The state of sleeping threads that the tracer has read, with the time at which they left.
-    pub(super) read: HashMap<ThreadId, (u64, UserState)>,
-    /// The state and the stack of each thread that is off its processor.
-    pub(super) off: HashMap<ThreadId, (Option<UserState>, Vec<u64>)>,
+    pub(super) read: HashMap<ThreadId, (u64, Seen)>,
+    /// Each thread that is off its processor.
+    pub(super) off: HashMap<ThreadId, Off>,
+}
+
+/// What the tracer has seen of a thread that sleeps.
+pub(super) struct Seen {
+    /// If its stack is wanted, and the kernel does not sample it.
+    pub(super) user: Option<UserState>,
+    /// The system call in which it sleeps.
+    pub(super) call: Option<u64>,
+}
+
+/// A thread that is off its processor.
+#[derive(Clone, Default)]
+pub(super) struct Off {
+    pub(super) user: Option<UserState>,
+    pub(super) frames: Vec<u64>,
+    pub(super) call: Option<u64>,
 }
 
 impl Switches {
-    /// `walks`: whether clauses ask for stacks.
-    pub(super) fn new(watch: SwitchWatch, enablings: Vec<(SwitchKind, usize)>, walks: bool) -> Switches {
+    /// `walks`: whether clauses ask for stacks. `asks_calls`: whether they ask for the calls in which threads sleep.
+    pub(super) fn new(
+        watch: SwitchWatch,
+        enablings: Vec<(SwitchKind, usize)>,
+        walks: bool,
+        asks_calls: bool,
+    ) -> Switches {
         Switches {
             watch,
             enablings,
             walks,
+            asks_calls,
             pending: Vec::new(),
             read: HashMap::new(),
             off: HashMap::new(),
@@ -66,7 +89,7 @@ impl Switches {
     pub(super) fn take(&mut self, process: &Process, is_last: bool) -> (Vec<Switch>, u64) {
         let began = clock::monotonic_ns();
         let mut lost = self.take_in();
-        if self.walks && !self.watch.has_stacks() && !is_last {
+        if (self.reads_stacks() || self.asks_calls) && !is_last {
             let found = self.read_sleepers(process);
             if found {
                 let more = self.take_in();
@@ -85,6 +108,11 @@ impl Switches {
         };
         let ready = self.pending.partition_point(|switch| switch.time_ns <= horizon);
         (self.pending.drain(..ready).collect(), lost)
+    }
+
+    /// Whether the tracer itself must read the stacks that clauses ask for.
+    fn reads_stacks(&self) -> bool {
+        self.walks && !self.watch.has_stacks()
     }
 
     fn take_in(&mut self) -> u64 {
@@ -119,18 +147,30 @@ impl Switches {
             .take(LOOKS_MAX)
             .collect();
         for (thread, time) in &sleepers {
-            if let Some(user) = state_of(process, *thread) {
-                self.read.insert(*thread, (*time, user));
+            if let Some(seen) = seen_of(process, *thread, self.reads_stacks()) {
+                self.read.insert(*thread, (*time, seen));
             }
         }
         !sleepers.is_empty()
     }
 }
 
+fn seen_of(process: &Process, thread: ThreadId, with_stack: bool) -> Option<Seen> {
+    let asleep = Asleep::of(process.pid(), thread)?;
+    let user = if with_stack {
+        Some(state_of(process, &asleep)?)
+    } else {
+        None
+    };
+    Some(Seen {
+        user,
+        call: asleep.call,
+    })
+}
+
 /// The state of a thread that sleeps. Its other registers are not known: where a frame is found by rbp only, the stack
 /// ends, unless a function below has saved rbp.
-fn state_of(process: &Process, thread: ThreadId) -> Option<UserState> {
-    let asleep = Asleep::of(process.pid(), thread)?;
+fn state_of(process: &Process, asleep: &Asleep) -> Option<UserState> {
     let mut user = UserState::default();
     for (name, register) in UserState::NAMES.iter().zip(&mut user.registers) {
         match *name {

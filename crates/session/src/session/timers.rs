@@ -10,6 +10,7 @@ mod system;
 use std::time::{Duration, Instant};
 
 use nanoprobe_lang::options::IntervalKind;
+use nanoprobe_lang::program::Clause;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_runtimes::{CachedMemory, Cursor};
 use nanoprobe_target::{Exit, Process, Sample, Sampler};
@@ -316,6 +317,7 @@ impl Timers {
                 sample,
                 tid: own_number(&tracing.known, sample),
                 frames: stacks.get(index).map_or(&[], Vec::as_slice),
+                call: None,
                 constants: &constants,
             };
             for enabling in &enablings {
@@ -408,9 +410,12 @@ fn is_profile(known: &Known, timer: &Timer) -> bool {
 }
 
 fn walks_stack(known: &Known, enabling: usize) -> bool {
-    let enabling = known.enablings.list().get(enabling);
-    let clause = enabling.and_then(|enabling| known.program().clauses.get(enabling.clause));
-    clause.is_some_and(nanoprobe_lang::program::Clause::walks_stack)
+    clause_of(known, enabling).is_some_and(Clause::walks_stack)
+}
+
+fn clause_of(known: &Known, enabling: usize) -> Option<&Clause> {
+    let enabling = known.enablings.list().get(enabling)?;
+    known.program().clauses.get(enabling.clause)
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
 //! The provider `sched`: the clauses fire for the moments at which the target's threads leave their processors and come
 //! back, by the kernel's records ([`Switches`]).
 
+use nanoprobe_lang::program::Builtin;
 use nanoprobe_target::{Sample, Switch, Turn};
 
-use super::{Timers, own_number, walks_stack};
+use super::{Timers, clause_of, own_number, walks_stack};
 use crate::error::SessionError;
 use crate::probes::{Place, SwitchKind};
 use crate::sampled::SampledThread;
 use crate::session::rows::frames_of;
-use crate::session::switches::Switches;
+use crate::session::switches::{Off, Switches};
 use crate::session::tracing::Tracing;
 
 /// The only frame of a stack that is not known.
@@ -31,6 +32,10 @@ impl Timers {
         if enablings.is_empty() {
             return;
         }
+        let asks = |(_, index): &(SwitchKind, usize)| {
+            clause_of(known, *index).is_some_and(|clause| clause.reads(Builtin::SystemCall))
+        };
+        let asks_calls = enablings.iter().any(asks);
         let walks = enablings.iter().any(|(_, index)| walks_stack(known, *index));
         if walks {
             for module in 0..known.modules.list().len() {
@@ -53,7 +58,7 @@ impl Timers {
                          /proc/sys/kernel/perf_event_paranoid gives all)"
                     ));
                 }
-                self.switches = Some(Switches::new(watch, enablings, walks));
+                self.switches = Some(Switches::new(watch, enablings, walks, asks_calls));
             }
             Err(error) => tracing.warn(format!(
                 "sched probes see no thread of process {}: {error}",
@@ -85,20 +90,21 @@ impl Timers {
                 Turn::On => (&[SwitchKind::OnCpu], false),
                 Turn::Off { is_preempted, user } => {
                     let read = switches.read.remove(&thread).filter(|(left_ns, _)| *left_ns == time_ns);
-                    let user = user.or(read.map(|(_, user)| user));
+                    let (read, call) = read.map_or((None, None), |(_, seen)| (seen.user, seen.call));
+                    let user = user.or(read);
                     let frames = match (&user, switches.walks) {
                         (Some(user), true) => frames_of(&tracing.known, rows, tracing.shared_arena(), user, thread),
                         (None, true) => vec![tracing.known.foreign.borrow_mut().number(UNKNOWN.to_owned(), None)],
                         _ => Vec::new(),
                     };
-                    switches.off.insert(thread, (user, frames));
+                    switches.off.insert(thread, Off { user, frames, call });
                     match is_preempted {
                         true => (&[SwitchKind::Preempt, SwitchKind::OffCpu], true),
                         false => (&[SwitchKind::Sleep, SwitchKind::OffCpu], false),
                     }
                 }
             };
-            let (user, frames) = match kinds {
+            let Off { user, frames, call } = match kinds {
                 [SwitchKind::OnCpu] => switches.off.remove(&thread).unwrap_or_default(),
                 _ => switches.off.get(&thread).cloned().unwrap_or_default(),
             };
@@ -114,6 +120,7 @@ impl Timers {
                 sample: &sample,
                 tid: own_number(&tracing.known, &sample),
                 frames: &frames,
+                call,
                 constants: &constants,
             };
             let mut arguments = [0; 10];

@@ -80,6 +80,7 @@ impl Timers {
                 sample,
                 tid: sample.thread.cast_unsigned(),
                 frames: &[],
+                call: None,
                 constants: sighted.constants,
             };
             for enabling in &timer.enablings {
