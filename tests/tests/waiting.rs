@@ -4,11 +4,14 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use nanoprobe_tests::command::run;
+use nanoprobe_tests::command::{Running, run};
 use nanoprobe_tests::left_out::{is_root_of_the_machine, left_out};
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::{function_of, said, stacks, table};
-use nanoprobe_tests::tracer::{Form, Traced, Tracer, assert_nothing_lost, nanoprobe, start_waiting_as};
+use nanoprobe_tests::tracer::{
+    Form, Traced, Tracer, assert_nothing_lost, nanoprobe, start_waiting, start_waiting_as, wait_until_tracing,
+};
+use nix::sys::signal::Signal;
 
 /// A thread, as the program describes it.
 struct Life {
@@ -281,6 +284,21 @@ fn a_sleep_has_its_stack_as_root() {
 #[test]
 fn a_sleep_has_its_stack_or_it_is_unknown() {
     stacks_of_sleeps(true);
+}
+
+/// Its probes are the kernel's: nothing was to be placed when it is interrupted.
+#[test]
+fn offcpu_is_interrupted_without_a_complaint() {
+    let mut target = start_waiting(&program("switches.c"), "1 10");
+    let mut command = Command::new(nanoprobe());
+    command.args(["tool", "offcpu", "-v", "-p", &target.pid().to_string()]);
+    let mut tracer = Running::start(&mut command);
+    wait_until_tracing(&mut tracer);
+    tracer.signal(Signal::SIGINT);
+    let told = tracer.finish().success().stderr;
+    assert!(!told.contains("nothing was traced"), "{told}");
+    target.go();
+    target.finish().success();
 }
 
 /// The tool sums the same times: the sleeper's naps took as long as they were asked to, at least.

@@ -272,6 +272,13 @@ fn is_of_target(clause: &Clause) -> bool {
     !clause.probes.iter().all(is_own)
 }
 
+/// Whether some probes are written into the process. Those of `sched` and `profile` are the kernel's.
+pub fn has_places(program: &Program) -> bool {
+    let is_kernel_s = |probe: &ProbeDescription| probe.provider == "sched" || probe.name.starts_with("profile-");
+    let mut clauses = program.clauses.iter().filter(|clause| is_of_target(clause));
+    clauses.any(|clause| !clause.probes.iter().all(is_kernel_s))
+}
+
 /// Whether a clause that fires records or aggregates.
 fn leaves_a_trace(clause: &Clause) -> bool {
     let mut statements = clause.statements.iter();

@@ -13,7 +13,7 @@ use nanoprobe_target::Process;
 
 use super::aggregating::{Aggregated, needs_aggregations};
 use super::members::Members;
-use super::nothing::Seen;
+use super::nothing::{Seen, has_places};
 use super::reporting::{Told, milliseconds, stood, unplaced};
 use super::set::Set;
 use crate::arguments::Arguments;
@@ -181,7 +181,8 @@ impl<'a> Trace<'a> {
             None => tracing.known().unmatched(),
         };
         if interrupt::requested() {
-            self.told_interrupted(tracing.known().process().is_some());
+            let known = tracing.known();
+            self.told_interrupted(known.process().is_some() && has_places(known.program()));
         }
         let mut status = tracing.exit_status().or(self.exit_status).unwrap_or(0);
         status = status.max(self.finish_members(tracing.known())?);
@@ -283,11 +284,11 @@ impl<'a> Trace<'a> {
         self.seen.look(std::iter::once(first.known()).chain(members));
     }
 
-    /// Says what an interruption has left undone.
-    fn told_interrupted(&self, is_traced: bool) {
+    /// Says what an interruption has left undone. `has_places`: a process is traced by probes in its text.
+    fn told_interrupted(&self, has_places: bool) {
         let set = self.members.as_ref().and_then(|members| members.set.as_ref());
         let (began, left) = set.map_or((0, 0), |set| (set.began, set.ready.len()));
-        if !self.was_placed && (is_traced || self.is_set) {
+        if !self.was_placed && (has_places || self.is_set) {
             message("interrupted before the probes were in place: nothing was traced, and nothing is left behind");
         } else if left > 0 {
             message(format_args!(
