@@ -34,6 +34,7 @@
  * whether the thread is on that stack (not for one with SS_AUTODISARM). What the handlers had begun
  * is undone by the next code that begins the same. */
 #include "guard.h"
+#include "sandbox.h"
 #include "syscalls.h"
 #include "threads.h"
 
@@ -234,13 +235,23 @@ static NP_COLD void end_if_left(struct np_context *context, u64 here)
 		np_store(context->busy, 0);
 }
 
+/* Whether hits count in this process, even if it is a child that has not taken its table. */
+NP_INLINE int is_traced(const struct np_thread_table *table)
+{
+	const struct np_control *control = (const struct np_control *)np_header.control;
+	return np_load_once(table->magic) == NP_MAGIC || control->follows;
+}
+
 /* np_enter; `here`: the stack pointer at the site, or slightly below. */
 __attribute__((visibility("hidden"), no_caller_saved_registers, used)) u64 np_enter_from(u64 here)
 {
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
+	struct np_control *control = (struct np_control *)np_header.control;
+	/* Before a child takes its table, which reads the clock. */
+	if (np_unlikely(np_load_once(table->inherited.sandboxed) == NP_SANDBOXED_WITHOUT_CLOCK))
+		return is_traced(table) ? missed(control, &control->missed_without_context) : 0;
 	if (!np_is_usable(table))
 		return 0; /* a forked child that is not followed: the arena is its parent's */
-	struct np_control *control = (struct np_control *)np_header.control;
 	if (np_load_once(control->exit_requested))
 		return 0;
 	u64 key = np_thread_key();
@@ -263,8 +274,7 @@ __attribute__((visibility("hidden"), no_caller_saved_registers, used)) u64 np_en
 	const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
 	struct np_control *control = (struct np_control *)np_header.control;
 	/* There is no stack on which a child could take its table. */
-	int is_traced = np_load_once(table->magic) == NP_MAGIC || control->follows;
-	return is_traced ? missed(control, &control->missed_without_context) : 0;
+	return is_traced(table) ? missed(control, &control->missed_without_context) : 0;
 }
 
 /* np_enter: rax = the context. If the process has small stacks, all but three words are on one of

@@ -6,13 +6,25 @@
  * installed, and keeps the note whatever the call returns. The note is in a part of the thread table that a forked
  * child inherits, as it inherits the filter. For the traced process the note is also in the arena, for the tracer.
  */
+/* Some calls also forbid the thread to read the time stamp counter: seccomp's strict mode, and PR_SET_TSC. Reading it
+ * then ends the process. Handlers and the agent read it, so the thread fires nothing more, and its hits are missed.
+ */
 #ifndef NANOPROBE_SANDBOX_H
 #define NANOPROBE_SANDBOX_H
 
 #include "syscalls.h"
 
-enum { NP_PR_SET_SECCOMP = 22, NP_SYS_SECCOMP = 317 };
+enum {
+	NP_PR_SET_SECCOMP = 22,
+	NP_PR_SET_TSC = 26,
+	NP_PR_TSC_SIGSEGV = 2,
+	NP_SECCOMP_MODE_STRICT = 1,
+	NP_SECCOMP_SET_MODE_STRICT = 0,
+	NP_SYS_SECCOMP = 317,
+	NP_SANDBOXED_WITHOUT_CLOCK = 2, /* np_inherited.sandboxed */
+};
 
 void np_note_sandbox(void);
+void np_note_no_clock(void);
 
 #endif

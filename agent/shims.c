@@ -211,6 +211,14 @@ static u64 shim_sigaction(struct np_registers *registers)
 	return 1;
 }
 
+NP_INLINE void note_filter(int is_strict)
+{
+	if (is_strict)
+		np_note_no_clock();
+	else
+		np_note_sandbox();
+}
+
 /* np_shim_syscall, without the step after the last look (waits.c). */
 struct np_shimmed np_shim(struct np_registers *registers, u64 lends, u64 syscall);
 __attribute__((used)) struct np_shimmed np_shim(struct np_registers *registers, u64 lends, u64 syscall)
@@ -236,11 +244,13 @@ __attribute__((used)) struct np_shimmed np_shim(struct np_registers *registers, 
 		shimmed.made = np_shim_exec(registers);
 		break;
 	case NP_SYS_PRCTL:
+		if ((u32)registers->rdi == NP_PR_SET_TSC && (u32)registers->rsi == NP_PR_TSC_SIGSEGV)
+			np_note_no_clock();
 		if ((u32)registers->rdi == NP_PR_SET_SECCOMP)
-			np_note_sandbox();
+			note_filter((u32)registers->rsi == NP_SECCOMP_MODE_STRICT);
 		break;
 	case NP_SYS_SECCOMP:
-		np_note_sandbox();
+		note_filter((u32)registers->rdi == NP_SECCOMP_SET_MODE_STRICT);
 		break;
 	}
 	return shimmed;

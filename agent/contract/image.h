@@ -257,7 +257,7 @@ enum np_held_state { NP_HELD_FREE = 0, NP_HELD_CLAIMED = 1, NP_HELD_THERE = 2 };
 #define NP_ANCESTORS 31u
 struct np_inherited {
 	struct np_sigaction actions[5]; /* the program's own; control->actions is a copy of the traced process's */
-	u64 sandboxed;          /* not 0: this process, or one from which it was forked, has entered seccomp */
+	u64 sandboxed;          /* not 0: this process, or one from which it was forked, has entered seccomp (sandbox.h) */
 	u64 nested;             /* not 0: a followed child that is in a pid namespace below the traced process's */
 	/* the followed children from which this child was forked, and this child, the oldest first */
 	u32 ancestor_count;
