@@ -10,6 +10,7 @@
 //! which piece it is ([`Part::number`]), and the thread.
 
 mod messages;
+mod paths;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,6 +20,7 @@ use crate::prototypes::{Call, Parameter, calls};
 use crate::structures;
 use messages::led_to;
 pub(crate) use messages::{BUFFERS, CONTROL, LIST, NAME};
+pub(crate) use paths::{is_descriptor, of_argument, of_result};
 
 /// Before a call or after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -136,6 +138,8 @@ struct Capture {
 pub struct Wish {
     /// The most bytes of a buffer.
     pub buffer: u32,
+    /// Whether descriptors are shown with their paths.
+    pub has_paths: bool,
 }
 
 /// The program that records these calls. An empty list means all.
@@ -167,6 +171,9 @@ pub fn program(names: &[String], wish: Wish) -> String {
         };
         let of = descriptions(names.iter().copied(), end);
         let _ = writeln!(text, "{of}\n{}", capture.clause());
+    }
+    if wish.has_paths {
+        text += &paths::clauses(is_meant);
     }
     // The last record of a call completes it.
     let _ = writeln!(
@@ -430,7 +437,13 @@ mod tests {
 
     #[test]
     fn the_program_of_a_call_reads_what_the_call_points_to() {
-        let text = program(&["read".to_owned()], Wish { buffer: 32 });
+        let text = program(
+            &["read".to_owned()],
+            Wish {
+                buffer: 32,
+                has_paths: false,
+            },
+        );
         assert!(
             text.contains("syscall::read:return\n/uregs[R_RSI] != 0 && arg0 != -1/"),
             "{text}"

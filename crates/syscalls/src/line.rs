@@ -1,6 +1,6 @@
 //! A call with its memory, as a line of strace.
 
-use crate::capture::{ELEMENTS, End, Part, STRINGS};
+use crate::capture::{ELEMENTS, End, Part, STRINGS, is_descriptor, of_argument, of_result};
 use crate::made::{Made, Outcome};
 use crate::meaning::{Bytes, Direction, Meaning};
 use crate::prototypes::{Parameter, call};
@@ -20,7 +20,7 @@ pub fn line(made: &Made, before: usize) -> String {
     let name = number.map_or_else(|| made.name.clone(), |number| format!("syscall_{number:#x}"));
     let mut line = format!("{name}({}", arguments(made));
     let result = match made.outcome {
-        Outcome::Returned { value, error: 0 } => result(made, value),
+        Outcome::Returned { value, error: 0 } => result(made, value) + &path(made, of_result()),
         Outcome::Returned { error, .. } => format!("-1 {}", values::error(error)),
         Outcome::Left => "?".to_owned(),
         Outcome::Unfinished => {
@@ -90,10 +90,25 @@ fn arguments(made: &Made) -> String {
             _ => made.name == "mremap" && index == 4 && made.argument(3) & libc::MREMAP_FIXED as u64 == 0,
         };
         if !is_unused {
-            all.push(argument(made, index, parameter));
+            let text = argument(made, index, parameter);
+            all.push(match is_descriptor(parameter) {
+                true => text + &path(made, of_argument(index)),
+                false => text,
+            });
         }
     }
     all.join(", ")
+}
+
+/// The path of a descriptor, if it was recorded: `</etc/hostname>`.
+fn path(made: &Made, part: Part) -> String {
+    match made.at(part) {
+        None | Some(b"<none>") => String::new(),
+        Some(path) => match path.strip_suffix(b" (deleted)") {
+            Some(path) => format!("<{}>(deleted)", text::path(path)),
+            None => format!("<{}>", text::path(path)),
+        },
+    }
 }
 
 /// Whether flags of open make a file, so that its mode matters.

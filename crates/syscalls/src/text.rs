@@ -16,6 +16,20 @@ pub fn quoted(bytes: &[u8], is_cut: bool) -> String {
     text
 }
 
+/// A path without quotes, for angle brackets around it.
+#[must_use]
+pub(crate) fn path(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for (index, &byte) in bytes.iter().enumerate() {
+        let next = bytes.get(index + 1).copied();
+        match byte {
+            b'<' | b'>' => octal(&mut text, byte, next),
+            _ => escape(&mut text, byte, next),
+        }
+    }
+    text
+}
+
 /// As [`quoted`], with the form of a buffer.
 #[must_use]
 pub(crate) fn buffer(bytes: &[u8], is_cut: bool, form: Bytes) -> String {
@@ -28,7 +42,7 @@ pub(crate) fn buffer(bytes: &[u8], is_cut: bool, form: Bytes) -> String {
     }
 }
 
-/// One byte. An octal escape has three digits only where an octal digit follows.
+/// One byte. An octal escape ([`octal`]) has three digits only where an octal digit follows.
 fn escape(text: &mut String, byte: u8, next: Option<u8>) {
     match byte {
         b'"' => text.push_str("\\\""),
@@ -39,7 +53,13 @@ fn escape(text: &mut String, byte: u8, next: Option<u8>) {
         0x0b => text.push_str("\\v"),
         0x0c => text.push_str("\\f"),
         b' '..=b'~' => text.push(char::from(byte)),
-        _ if next.is_some_and(|next| (b'0'..=b'7').contains(&next)) => text.push_str(&format!("\\{byte:03o}")),
+        _ => octal(text, byte, next),
+    }
+}
+
+fn octal(text: &mut String, byte: u8, next: Option<u8>) {
+    match next {
+        Some(b'0'..=b'7') => text.push_str(&format!("\\{byte:03o}")),
         _ => text.push_str(&format!("\\{byte:o}")),
     }
 }

@@ -106,6 +106,13 @@ fn numbered(line: &str, word: &str) -> String {
     format!("{}N{}", &line[..at], &line[end..])
 }
 
+/// As [`numbered`], at each such word.
+fn numbered_everywhere(line: &str, word: &str) -> String {
+    let mut parts = line.split(word);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |before, part| before + &numbered(&format!("{word}{part}"), word))
+}
+
 /// The lines between the two marks of the program.
 fn between_marks(lines: Vec<String>) -> Vec<String> {
     let at = |mark: &str| lines.iter().position(|line| line.contains(mark));
@@ -145,6 +152,43 @@ fn each_call_is_printed_as_strace_prints_it() {
     let mut expected = lines(&expected);
     expected.retain(|line| !line.starts_with("syscall_0x"));
     assert_eq!(lines(&found), expected);
+}
+
+/// `-y`: the paths of descriptors, of the current folder, and of new descriptors.
+#[test]
+fn descriptors_have_their_paths() {
+    let Some(strace) = need_command("lines of strace", "strace") else {
+        return;
+    };
+    let program = program("decoded.c");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_str().expect("a path");
+    let program = program.to_str().expect("a path");
+    // Descriptors within structures have no paths here: those of pipe2, poll, select, and of messages.
+    let calls = "trace=access,openat,close,read,write,pread64,pwrite64,readv,writev,lseek,newfstatat,statx,dup,dup2,dup3,\
+                 fcntl,ftruncate,fsync,socket,bind,connect,accept4,getsockname,getpeername,setsockopt,sendto,recvfrom,\
+                 listen,shutdown,eventfd2,epoll_create1,timerfd_create,inotify_init1,sendfile,ioctl,getdents64";
+    let options = ["-y", "-e", calls];
+    let Some(expected) = by_strace(&strace, &options, &[program, path]) else {
+        return;
+    };
+    let lines = |text: &str| {
+        let all = between_marks(normalised(text));
+        let plain = |line: String| numbered_everywhere(&numbered_everywhere(&line, "socket:["), "pipe:[");
+        all.into_iter().map(plain).collect::<Vec<_>>()
+    };
+    let expected = lines(&expected);
+    let found = lines(&by_nanoprobe(&options, &format!("{program} {path}")));
+    let expected: Vec<String> = expected
+        .into_iter()
+        .filter(|line| !line.starts_with("syscall_0x"))
+        .collect();
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found, expected);
+    }
+    assert_eq!(found.len(), expected.len());
+    let with_paths = expected.iter().filter(|line| line.contains(&format!("<{path}")));
+    assert!(with_paths.count() > 20, "{expected:#?}");
 }
 
 /// Programs of the system: each line that nanoprobe prints, strace prints as often.

@@ -27,6 +27,8 @@ struct Asked {
     /// The calls of `-e`; empty: all.
     names: Vec<String>,
     follows: bool,
+    /// `-y`
+    has_paths: bool,
 }
 
 /// Reads the command line of the tool; `words` are those after its name.
@@ -50,6 +52,7 @@ pub fn parse(tool: &Tool, words: &[String]) -> Result<Wanted, clap::Error> {
     asked.style.has_threads = (asked.follows || is_set) && arguments.output.is_some();
     let wish = Wish {
         buffer: asked.buffer.unwrap_or(BUFFER).max(1),
+        has_paths: asked.has_paths,
     };
     arguments.tool.strace = Some(asked.style);
     arguments.programs.push(ProgramText::Carried {
@@ -70,6 +73,7 @@ fn own_flags(words: &[String], rest: &mut Vec<String>) -> Result<Asked, String> 
         };
         match word.as_str() {
             "-f" => asked.follows = true,
+            "-y" => asked.has_paths = true,
             "-t" => asked.style.stamps = Stamps::Seconds,
             "-tt" => asked.style.stamps = Stamps::Microseconds,
             "-ttt" => asked.style.stamps = Stamps::Epoch,
@@ -131,10 +135,14 @@ mod tests {
 
     #[test]
     fn own_flags_are_taken_out_of_those_of_tracing() {
-        let (found, rest) = asked("-f -tt -T -s 64 -e trace=read,write -p 7 -x strsize=2k").unwrap();
+        let (found, rest) = asked("-f -y -tt -T -s 64 -e trace=read,write -p 7 -x strsize=2k").unwrap();
         assert_eq!(rest, ["-p", "7", "-x", "strsize=2k"]);
         assert_eq!(
-            (found.follows, found.buffer, found.style.has_durations),
+            (
+                found.follows && found.has_paths,
+                found.buffer,
+                found.style.has_durations
+            ),
             (true, Some(64), true)
         );
         assert_eq!(found.style.stamps, Stamps::Microseconds);
