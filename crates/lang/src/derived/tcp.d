@@ -8,9 +8,13 @@
 /* Whether connect has begun a connection and not ended, by the socket's number. */
 int begun[int64_t];
 
+/* Whether there was ever one: without one, no call needs to be asked about. */
+int has_begun;
+
 syscall::connect:return
 /(errno == EINPROGRESS || errno == EINTR) && __socket(uregs[R_RDI], 0, 0) == 6/
 {
+	has_begun = 1;
 	begun[__socket(uregs[R_RDI], 5, 0)] = 1;
 }
 
@@ -73,7 +77,8 @@ tcp:::connect-established
 
 /* The first bytes tell it, too. */
 tcp:::connect-established
-/(int64_t)uregs[R_RAX] > 0 && __socket(this->fd, 0, 0) == 6 && begun[__socket(this->fd, 5, 0)] != 0/
+/has_begun && (int64_t)uregs[R_RAX] > 0 && __socket(this->fd, 0, 0) == 6 &&
+    begun[__socket(this->fd, 5, 0)] != 0/
 {
 	this->at = "syscall::write:return, syscall::writev:return, syscall::sendto:return, syscall::sendmsg:return";
 	this->at = "syscall::sendmmsg:return, syscall::sendfile:return";
@@ -202,13 +207,14 @@ syscall::getsockopt:return
 syscall::write:return, syscall::writev:return, syscall::sendto:return, syscall::sendmsg:return,
 syscall::sendmmsg:return, syscall::sendfile:return, syscall::read:return, syscall::readv:return,
 syscall::recvfrom:return, syscall::recvmsg:return, syscall::recvmmsg:return
-/(int64_t)uregs[R_RAX] > 0 && __socket(uregs[R_RDI], 0, 0) == 6 && begun[__socket(uregs[R_RDI], 5, 0)] != 0/
+/has_begun && (int64_t)uregs[R_RAX] > 0 && __socket(uregs[R_RDI], 0, 0) == 6 &&
+    begun[__socket(uregs[R_RDI], 5, 0)] != 0/
 {
 	begun[__socket(uregs[R_RDI], 5, 0)] = 0;
 }
 
 syscall::close:entry
-/__socket(uregs[R_RDI], 0, 0) == 6 && begun[__socket(uregs[R_RDI], 5, 0)] != 0/
+/has_begun && __socket(uregs[R_RDI], 0, 0) == 6 && begun[__socket(uregs[R_RDI], 5, 0)] != 0/
 {
 	begun[__socket(uregs[R_RDI], 5, 0)] = 0;
 }
