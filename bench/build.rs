@@ -13,8 +13,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("neighbour", &["-O2", "-no-pie"]),
     ("seeds", &["-O2"]),
     ("traced", &["-O2"]),
-    // Its counted function begins with push, as most do.
-    ("trees", &["-O2", "-fno-omit-frame-pointer"]),
+    ("trees", &["-O2"]),
     // As in the seed: a small function that is really called, and really calls strlen.
     ("looper", &["-O1", "-fno-builtin", "-fno-inline", "-fno-ipa-pure-const"]),
 ];
