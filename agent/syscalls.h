@@ -67,8 +67,10 @@ NP_INLINE int np_may_call(void)
 {
 	const struct np_control *control = (const struct np_control *)np_header.control;
 	const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
+	/* The shims that see a filter coming are the host's. */
+	const struct np_thread_table *host = (const struct np_thread_table *)np_load_once(*(u64 *)&np_header.host_table);
 	return np_load_once(*(u64 *)&np_header.allow_syscalls) != 0 && !(control && np_load_once(control->sandboxed)) &&
-	       !(table && np_load_once(table->inherited.sandboxed));
+	       !(table && np_load_once(table->inherited.sandboxed)) && !(host && np_load_once(host->inherited.sandboxed));
 }
 
 #endif

@@ -119,20 +119,28 @@ static int is_set_back(const struct np_ucontext *ucontext)
 	return last != 0xcc && !(last == 0x03 && second_last == 0xcd); /* int3; int 3 */
 }
 
-NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
+/* Asks the guests, the other tracers' agents, the latest first. Yields whether one has said yes. */
+static int is_a_guests(i32 signal, struct np_siginfo *information, struct np_ucontext *ucontext)
 {
-	struct np_siginfo *information = siginfo;
-	struct np_ucontext *ucontext = context;
+	for (u32 index = NP_GUESTS; index-- > 0;) {
+		np_guest_hook hook = (np_guest_hook)np_load_once(*(u64 *)&np_header.guests[index]);
+		if (hook && hook(signal, information, ucontext))
+			return 1;
+	}
+	return 0;
+}
+
+/* SIGTRAP and SIGILL. Yields whether the signal is dealt with. */
+static int is_our_trap(i32 signal, struct np_siginfo *information, struct np_ucontext *ucontext)
+{
 	int ours = signal != NP_SIGTRAP || information->code == NP_SI_KERNEL; /* perhaps: an invalid opcode or an int3 */
 	u64 behind = signal == NP_SIGTRAP && ours; /* int3 leaves rip after itself, an invalid opcode does not */
 	if (information->code <= 0) {
 		np_cancel_step(ucontext);
-		if (np_hold(signal, information, ucontext))
-			return;
 	} else if (!ours && is_step(information, ucontext) && np_end_step(ucontext)) {
-		return;
+		return 1;
 	} else if (!ours && is_own_event(information, ucontext)) {
-		return;
+		return 1;
 	} else if (ours || information->code != NP_TRAP_TRACE) {
 		/* The library may have changed rip. */
 		u64 at = ucontext->rip - behind;
@@ -141,59 +149,101 @@ NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 		if (to & NP_REDIRECT_EMULATION) {
 			int done = np_at_site((const struct np_emulation *)(to & ~NP_REDIRECT_EMULATION), ucontext);
 			if (!done || !(ucontext->flags & NP_FLAG_TRAP))
-				return;
+				return 1;
 			/* The program steps itself, and has made a step. */
 			information->code = NP_TRAP_TRACE;
 			information->address = ucontext->rip;
 		} else if (to) {
 			ucontext->rip = to;
-			return;
+			return 1;
 		} else if (ours && is_aborted_sequence(signal, information, ucontext)) {
-			return;
+			/* Nobody knows whose trap it was: every agent notes it. */
+			return !np_load_once(*(u64 *)&np_header.host_table);
 		} else if (behind && is_set_back(ucontext)) {
-			return;
-		} else {
-			u64 pushed, original = np_original_address(at, &pushed);
-			if (signal == NP_SIGILL && is_dealt_with(signal, ucontext, original, pushed))
-				return;
-			if (information->address == at && signal == NP_SIGILL)
-				information->address = original;
-			ucontext->rip = original + behind;
-			ucontext->rsp += pushed * sizeof(u64);
+			return 1;
 		}
 	}
-	np_chain(signal == NP_SIGTRAP ? NP_SLOT_TRAP : NP_SLOT_ILL, signal, information, ucontext);
+	return 0;
 }
 
-NP_SIGNAL void np_on_fault(i32 signal, void *siginfo, void *context)
+/* SIGSEGV, SIGBUS and SIGFPE. Yields whether the signal is dealt with. */
+static int is_our_fault(i32 signal, struct np_siginfo *information, struct np_ucontext *ucontext)
 {
-	struct np_siginfo *information = siginfo;
-	struct np_ucontext *ucontext = context;
 	if (information->code <= 0) {
 		np_cancel_step(ucontext);
-		if (np_hold(signal, information, ucontext))
-			return;
 	} else {
 		for (const struct np_guard *guard = np_guards_start; guard < np_guards_end; guard++) {
 			if ((u64)&guard->instruction + (u64)(i64)guard->instruction == ucontext->rip) {
 				resume(ucontext, (u64)&guard->recovery + (u64)(i64)guard->recovery);
-				return;
+				return 1;
 			}
 		}
 		if (signal == NP_SIGSEGV && skip_load_of_key(information, ucontext))
-			return;
+			return 1;
 		np_cancel_step(ucontext);
-		u64 pushed, original = np_original_address(ucontext->rip, &pushed);
-		if (is_dealt_with(signal, ucontext, original, pushed))
-			return;
-		/* For a SIGFPE, the signal's address is that of the instruction. */
-		if (signal == NP_SIGFPE && information->address == ucontext->rip)
-			information->address = original;
-		ucontext->rip = original;
-		ucontext->rsp += pushed * sizeof(u64);
 	}
+	return 0;
+}
+
+/* A signal that no agent has dealt with is the program's. If a relocated instruction has raised it, the program sees
+ * the original address. Yields whether that is so. */
+static int show_original(i32 signal, struct np_siginfo *information, struct np_ucontext *ucontext)
+{
+	int is_step_or_event = signal == NP_SIGTRAP && information->code != NP_SI_KERNEL;
+	if (information->code <= 0 || (is_step_or_event && information->code == NP_TRAP_TRACE))
+		return 0;
+	u64 behind = signal == NP_SIGTRAP && !is_step_or_event;
+	u64 at = ucontext->rip - behind, pushed, original = np_original_address(at, &pushed);
+	/* For these two, the signal's address is that of the instruction. */
+	if ((signal == NP_SIGILL || signal == NP_SIGFPE) && information->address == at)
+		information->address = original;
+	ucontext->rip = original + behind;
+	ucontext->rsp += pushed * sizeof(u64);
+	return original != at;
+}
+
+/* Whether a library in the program has handled a signal that an instruction of the program has raised. */
+static int is_a_librarys(i32 signal, const struct np_siginfo *information, struct np_ucontext *ucontext)
+{
+	if (information->code <= 0 || signal == NP_SIGTRAP)
+		return 0;
+	u64 pushed, original = np_original_address(ucontext->rip, &pushed);
+	return is_dealt_with(signal, ucontext, original, pushed);
+}
+
+/* The part of both handlers that is the same. */
+static int is_dealt_with_by_agents(i32 signal, struct np_siginfo *information, struct np_ucontext *ucontext)
+{
+	int traps = signal == NP_SIGTRAP || signal == NP_SIGILL;
+	if (is_a_guests(signal, information, ucontext) ||
+	    (traps ? is_our_trap(signal, information, ucontext) : is_our_fault(signal, information, ucontext)) ||
+	    is_a_librarys(signal, information, ucontext))
+		return 1;
+	if (!is_a_guests(-signal, information, ucontext))
+		show_original(signal, information, ucontext);
+	return information->code <= 0 && np_hold(signal, information, ucontext);
+}
+
+NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
+{
+	if (!is_dealt_with_by_agents(signal, siginfo, context))
+		np_chain(signal == NP_SIGTRAP ? NP_SLOT_TRAP : NP_SLOT_ILL, signal, siginfo, context);
+}
+
+NP_SIGNAL void np_on_fault(i32 signal, void *siginfo, void *context)
+{
 	enum np_signal_slot slot = signal == NP_SIGBUS ? NP_SLOT_BUS : signal == NP_SIGFPE ? NP_SLOT_FPE : NP_SLOT_SEGV;
-	np_chain(slot, signal, information, ucontext);
+	if (!is_dealt_with_by_agents(signal, siginfo, context))
+		np_chain(slot, signal, siginfo, context);
+}
+
+/* A guest's part, which its host calls in the signal's own frame. The host holds signals, and hands them on. */
+NP_SIGNAL int np_on_signal_of_host(i32 signal, void *siginfo, void *context)
+{
+	if (signal < 0)
+		return show_original(-signal, siginfo, context);
+	int traps = signal == NP_SIGTRAP || signal == NP_SIGILL;
+	return traps ? is_our_trap(signal, siginfo, context) : is_our_fault(signal, siginfo, context);
 }
 
 /* rt_sigreturn. Unwinders recognise it by these very bytes: mov $15, %rax; syscall. */

@@ -140,6 +140,9 @@ struct np_control {
 	u32 execs_alone;        /* programs that were executed without an answer of the tracer; atomic */
 	u32 execs_sandboxed;    /* programs that were executed under a seccomp filter, without a question; atomic */
 	struct np_exec execs[NP_EXECS];
+
+	/* several tracers (docs/design/several-tracers.md) */
+	u64 host;               /* address of the arena whose agent handles this one's signals; 0: its own agent */
 };
 /* The word of a speculation: free (0), taken (with the bytes of its records above the bit), or
  * ended. Nothing may be added to an ended speculation. The tracer frees it when it reads the record

@@ -184,6 +184,12 @@ void np_return_suspend(void);
 void np_on_trap(i32 signal, void *information, void *ucontext);
 void np_on_fault(i32 signal, void *information, void *ucontext);
 void np_restorer(void);
+/* np_image.guests: another tracer's agent, which is asked first for each signal. Not 0: the signal is dealt with, and
+ * the thread continues with the state in `ucontext`. With -signal, when no agent has dealt with it: not 0 if one of the
+ * agent's relocated instructions has raised it; `ucontext` now has the original address. */
+typedef int (*np_guest_hook)(i32 signal, void *information, void *ucontext);
+/* The function of this type in each agent. */
+int np_on_signal_of_host(i32 signal, void *information, void *ucontext);
 /* Executes the instruction that a struct np_emulation describes, on the registers r8 .. flags of a struct
  * np_ucontext. It has the ordinary calling convention. 0: only the processor can execute the instruction, and
  * nothing has changed. */

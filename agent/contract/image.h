@@ -6,6 +6,9 @@
 
 /* The first bytes of the agent's image. The tracer fills them in before it writes the image, and
  * never writes them later. */
+/* The most agents that one host serves. */
+#define NP_GUESTS 15u
+
 struct np_image {
 	u64 magic;
 	u64 control;            /* address of struct np_control */
@@ -26,6 +29,10 @@ struct np_image {
 	u64 event_hook;         /* hook of a library in the program itself: np_event_hook, or 0 */
 	u64 readers;            /* address of struct np_readers; 0: no table's memory is ever used again */
 	u64 stacks;             /* address of the handler stacks (stacks.h); 0: there are none */
+	/* Several tracers (docs/design/several-tracers.md). The first one's agent is the host: it handles the signals and
+	   the shims for all. */
+	u64 host_table;         /* address of the host's struct np_thread_table; 0: this is the host, or the only agent */
+	u64 guests[NP_GUESTS];  /* np_on_signal_of_host of each other agent, the latest last; 0: free */
 };
 
 /* The current tables. When a table grows it is written anew elsewhere. A table has its own length

@@ -191,6 +191,8 @@ functions! {
     OnTrap = np_on_trap,
     /// `SA_SIGINFO` handler of SIGSEGV and SIGBUS.
     OnFault = np_on_fault,
+    /// A guest's part of the handlers, which its host calls.
+    OnSignalOfHost = np_on_signal_of_host,
     /// `sa_restorer` of both signal handlers.
     Restorer = np_restorer,
     /// `u64 np_return_take(context, slot, stub)`
@@ -243,6 +245,8 @@ pub struct ImageHeader {
     pub thunks: u64,
     /// Address of the handler stacks; 0: there are none.
     pub stacks: u64,
+    /// Address of the thread table of the agent that handles this one's signals; 0: it does so itself.
+    pub host_table: u64,
 }
 
 /// Offset of `fault_hook` in the image, which [`image_with`] leaves 0.
@@ -320,6 +324,7 @@ pub fn image_with(header: ImageHeader) -> Vec<u8> {
         0,
         0,
         header.stacks,
+        header.host_table,
     ];
     let mut image = IMAGE.to_vec();
     // The magic stays unchanged; these words come after it.

@@ -5,7 +5,7 @@
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use nanoprobe_agent::{EVENT_HOOK_OFFSET, FAULT_HOOK_OFFSET, Function, IMAGE, ImageHeader, READERS_OFFSET, image_with};
 use nanoprobe_arena::Structure;
-use nanoprobe_arena::layout::{Image, MAGIC};
+use nanoprobe_arena::layout::{GUESTS, Image, MAGIC};
 
 /// Where an instruction goes. A system call, which is a call for the decoder, goes to no code of the image.
 fn flow_of(instruction: &Instruction) -> FlowControl {
@@ -187,6 +187,7 @@ fn the_header_is_where_the_contract_says() {
         returns: 0x9000,
         thunks: 0xa000,
         stacks: 0xb000,
+        host_table: 0xc000,
     };
     let image = image_with(header);
     let expected = Image {
@@ -206,6 +207,8 @@ fn the_header_is_where_the_contract_says() {
         event_hook: 0,
         readers: 0,
         stacks: header.stacks,
+        host_table: header.host_table,
+        guests: [0; GUESTS],
     };
     assert_eq!(Image::from_bytes(&image), Some(expected));
     // Whether the machine has the feature, according to the kernel.
@@ -214,7 +217,8 @@ fn the_header_is_where_the_contract_says() {
         expected.use_rdpid == 1,
         flags.split_whitespace().any(|flag| flag == "rdpid")
     );
-    assert_eq!(image[128..], IMAGE[128..]);
+    let guests = core::mem::offset_of!(Image, guests);
+    assert!(image[guests..] == IMAGE[guests..], "the rest is as it was built");
     let hooks = [
         (core::mem::offset_of!(Image, fault_hook), FAULT_HOOK_OFFSET),
         (core::mem::offset_of!(Image, event_hook), EVENT_HOOK_OFFSET),

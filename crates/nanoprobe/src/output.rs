@@ -290,7 +290,12 @@ pub fn detached(detached: &Detached) {
             detached.damaged
         ));
     }
-    if let Some(sandbox) = detached.sandbox {
+    if let Some(tracer) = detached.needed_by {
+        message(format_args!(
+            "another nanoprobe (process {tracer}) needs some of the patches: they stay in the text, record nothing, and are \
+             taken away with that one's"
+        ));
+    } else if let Some(sandbox) = detached.sandbox {
         message(format_args!(
             "{sandbox}; all original instructions are back, {} bytes stay mapped, and signals that instructions raise pass \
              through them",

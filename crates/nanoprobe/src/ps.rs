@@ -22,6 +22,8 @@ Lists the processes that are traced, and their tracers.
 
 STATE is `live` while the tracer lives. It is `dead` after the tracer was killed:
 `nanoprobe restore PID` or `nanoprobe restore --all` then takes the probes away.
+It is `kept` where another tracer that lives needs patches of this one. A process
+with several tracers has a line for each.
 SITES is the number of probed places, that in the dynamic linker included. SINCE
 is the time since the tracer attached (hours:minutes:seconds). USER and COMMAND
 are the tracer's. Forked children that the tracer follows have lines of their
@@ -99,7 +101,11 @@ impl Row {
     }
 
     fn state(&self) -> &'static str {
-        if self.carried.is_live { "live" } else { "dead" }
+        match (self.carried.is_live, self.carried.is_needed) {
+            (true, _) => "live",
+            (false, true) => "kept",
+            (false, false) => "dead",
+        }
     }
 
     fn line(&self) -> String {
@@ -196,6 +202,7 @@ mod tests {
             carried: Carried {
                 tracer: 1,
                 is_live: true,
+                is_needed: false,
                 sites: 3,
                 began_ns: 0,
                 file: ((0, 1), 2),

@@ -79,7 +79,7 @@ fn of_all() -> Option<Counts> {
         message(error);
     }
     for traced in &found.traced {
-        if traced.carried.is_live {
+        if traced.carried.is_live || traced.carried.is_needed {
             live += 1;
             continue;
         }

@@ -33,7 +33,7 @@ pub struct Traced {
 /// The processes that were found.
 #[derive(Default)]
 pub struct Found {
-    /// In the order of their numbers.
+    /// In the order of their numbers; a process that several tracers trace is there for each of them.
     pub traced: Vec<Traced>,
     /// The processes that seem to need `restore`, and cannot be looked at.
     pub failed: Vec<SessionError>,
@@ -56,13 +56,13 @@ pub fn all() -> std::io::Result<Found> {
     let mut found = Found::default();
     for (pid, map) in &candidates {
         match look(*pid) {
-            Ok(Some((name, carried))) => found.traced.push(Traced {
+            Ok((name, all)) => found.traced.extend(all.into_iter().map(|carried| Traced {
                 tracer: tracer(*pid, &carried, &candidates),
                 pid: *pid,
-                name,
+                name: name.clone(),
                 carried,
-            }),
-            Ok(None) | Err(SessionError::Attach(AttachError::NotFound { .. } | AttachError::Zombie { .. })) => {}
+            })),
+            Err(SessionError::Attach(AttachError::NotFound { .. } | AttachError::Zombie { .. })) => {}
             // The process may have ended since its map was read.
             Err(_) if !has_arena(*pid) => {}
             Err(error @ SessionError::LocksUnknown { .. }) => found.failed.push(error),
@@ -117,10 +117,10 @@ pub fn open(pid: i32) -> Result<Process, AttachError> {
 }
 
 /// The name of a process, and its arenas.
-fn look(pid: i32) -> Result<Option<(String, Carried)>, SessionError> {
+fn look(pid: i32) -> Result<(String, Vec<Carried>), SessionError> {
     let process = open(pid)?;
     let name = process.facts().name.clone();
-    Ok(survey(&process)?.map(|carried| (name, carried)))
+    Ok((name, survey(&process)?))
 }
 
 /// Whether an arena of a process is one that we map, too: it, or a process from which it was forked, is traced by us.

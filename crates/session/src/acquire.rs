@@ -207,7 +207,7 @@ pub(crate) fn check_acquired(process: &Process, policy: SeccompPolicy) -> Result
     }
 }
 
-/// Takes back what dead tracers have left in a process; an error when a tracer lives.
+/// Takes back what dead tracers have left in a process, except for what a tracer that lives needs.
 pub(crate) fn clean_up(process: &Process) -> Result<(), SessionError> {
     let map = process.map()?;
     if !detach::has_arena(&map) {
@@ -220,7 +220,7 @@ pub(crate) fn clean_up(process: &Process) -> Result<(), SessionError> {
         return Ok(());
     }
     match detach::restore(process) {
-        Ok(_) | Err(SessionError::NothingToRestore { .. }) => Ok(()),
+        Ok(_) | Err(SessionError::NothingToRestore { .. } | SessionError::TracerLives { .. }) => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -67,6 +67,7 @@ use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::mem::offset_of;
 
+use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::layout::{Control, STATE_ARMED, STATE_BUILDING, STATE_COMPLETE, Site};
 use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};
 use nanoprobe_lang::options::StopPolicy;
@@ -90,7 +91,7 @@ use crate::interrupt;
 use crate::layout::SITES_MAX;
 use crate::placement::{Changes, Refused, RefusedBecause};
 use crate::progress::{self, Work};
-use crate::signals;
+use crate::signals::{self, guests};
 use crate::site_table::{site_of, springboard_sites};
 
 pub use self::text::ranges;
@@ -232,7 +233,7 @@ impl Attachment {
             let mut stopped = match stopped {
                 Some(stopped) => stopped,
                 None => {
-                    if !is_empty && !self.actions.are_installed() {
+                    if !is_empty && !self.actions.are_installed() && self.actions.host.is_none() {
                         let mut one = self.process.stop_one()?;
                         known = signals::look(&self.actions, &mut one)?;
                         pauses.add_single(one.best_thread()?, one.release());
@@ -266,6 +267,12 @@ impl Attachment {
 
     /// From here on the agent handles the signals that our code raises.
     fn install_actions(&mut self, known: signals::Known, stopped: &mut Stopped) -> Result<(), SessionError> {
+        if let Some(host) = &self.actions.host {
+            let function = self.agent(AgentFunction::OnSignalOfHost);
+            guests::register(self.process.memory(), self.process.pid(), host, function)?;
+            self.actions.are_hosts = true;
+            return Ok(());
+        }
         let arena = self.arena.clone().ok_or(SessionError::NotAttached)?;
         let agent = signals::Agent {
             arena: arena.memory(),
@@ -284,6 +291,7 @@ impl Attachment {
     /// # Errors
     /// The target cannot be stopped or written.
     pub fn set_armed(&mut self, armed: bool, selected: &mut dyn FnMut(&Patch) -> bool) -> Result<Armed, SessionError> {
+        let _claim = self.process.claim()?;
         let candidates = self
             .patches
             .iter()
@@ -298,6 +306,9 @@ impl Attachment {
             reader.holds(built.address, wanted)
         };
         let mut chosen: Vec<&Patch> = chosen.into_iter().filter(|patch| holds(patch)).collect();
+        if !armed {
+            self.leave_covered(&mut chosen)?;
+        }
         self.keep_together(armed, &mut chosen);
         let mut done = Armed {
             patches: chosen.len(),

@@ -12,6 +12,7 @@
 //!    actions
 //!    and the text: see [`crate::arming`].
 
+mod among;
 mod collecting;
 mod mapping;
 mod places;
@@ -353,6 +354,7 @@ impl Attachment {
                 returns: self.returns.pool.0,
                 thunks: self.returns.thunks.0,
                 stacks: self.addresses.stacks.map_or(0, |stacks| stacks.0),
+                host_table: self.actions.host.map_or(0, |host| host.table),
             };
             pieces.push((self.addresses.code, image_with(header).into()));
         }

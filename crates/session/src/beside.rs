@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use nanoprobe_patch::{BREAKPOINT, TargetAddress};
-use nanoprobe_target::Pauses;
+use nanoprobe_target::{Memory, Pauses};
 use nanoprobe_text::Patch;
 use nanoprobe_text::together::Links;
 
@@ -29,6 +29,8 @@ use crate::arming::ranges;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
 use crate::layout::PAGE_BYTES;
+use crate::others::Others;
+use crate::site_table::site_of;
 
 /// How often the text is looked at.
 const PERIOD: Duration = Duration::from_millis(5);
@@ -93,6 +95,23 @@ struct Affected {
     new: Vec<TargetAddress>,
 }
 
+impl Affected {
+    fn is_empty(&self) -> bool {
+        self.by_others.is_empty() && self.new.is_empty()
+    }
+
+    /// Adds a patch if its text was changed.
+    fn add(&mut self, patch: &Patch, page: &mut Page, memory: &Memory) {
+        match found(patch, &mut |address| page.byte_at(address, memory)) {
+            Found::Others(breakpoints) => {
+                self.by_others.insert(patch.built.address, breakpoints);
+            }
+            Found::New => self.new.push(patch.built.address),
+            Found::Ours | Found::Unknown => {}
+        }
+    }
+}
+
 /// The changes of a look: patches by address.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
@@ -131,7 +150,19 @@ impl Attachment {
         let pages = if all { usize::MAX } else { PAGES_MAX };
         // Before and after the look: a debugger takes its breakpoints away before it goes.
         let was_debugged = self.process.is_debugged();
-        let affected = self.affected(pages);
+        let mut affected = self.affected(pages);
+        // Another tracer that is at work writes breakpoints, too.
+        let claim = match affected.is_empty() && self.beside.suspended.is_empty() {
+            true => None,
+            false if all => Some(self.process.claim()?),
+            false => match self.process.claim_now() {
+                None => return Ok(Changed::default()),
+                claim => claim,
+            },
+        };
+        if !affected.is_empty() {
+            affected = self.affected_by_strangers(&affected)?;
+        }
         let mut changed = Changed::default();
         let has_others = !affected.by_others.is_empty() && !was_debugged && !self.process.is_debugged();
         let is_idle = self.beside.suspended.is_empty() && affected.new.is_empty();
@@ -149,6 +180,7 @@ impl Attachment {
             changed.resumed = self.resume(now)?;
             changed.resumed.retain(|address| !affected.new.contains(address));
         }
+        drop(claim);
         Ok(changed)
     }
 
@@ -170,21 +202,28 @@ impl Attachment {
             if patch.stays() || self.is_disarmed(patch) {
                 continue;
             }
-            let found = found(patch, &mut |address| {
-                let byte = page.byte_at(address, self.process.memory());
-                pages += usize::from(std::mem::take(&mut page.is_new));
-                byte
-            });
-            match found {
-                Found::Others(breakpoints) => {
-                    affected.by_others.insert(patch.built.address, breakpoints);
-                }
-                Found::New => affected.new.push(patch.built.address),
-                Found::Ours | Found::Unknown => {}
-            }
+            affected.add(patch, &mut page, self.process.memory());
+            pages += std::mem::take(&mut page.came);
         }
         self.beside.cursor = cursor % self.patches.len().max(1);
         affected
+    }
+
+    /// Looks at these patches again, while no other tracer is at work. Leaves out those on which another tracer's
+    /// patch is stacked.
+    fn affected_by_strangers(&self, before: &Affected) -> Result<Affected, SessionError> {
+        let others = Others::of(&self.process, Some(self.addresses.arena))?;
+        let own = self.own(&[]);
+        let is_known = |address: &TargetAddress| before.by_others.contains_key(address) || before.new.contains(address);
+        let mut affected = Affected::default();
+        for patch in self.patches.iter().filter(|patch| is_known(&patch.built.address)) {
+            let mut site = vec![site_of(patch)];
+            others.keep_covered(&own, &mut site);
+            if !site.is_empty() {
+                affected.add(patch, &mut Page::default(), self.process.memory());
+            }
+        }
+        Ok(affected)
     }
 
     /// Takes patches out of the text, except for the foreign breakpoints in them.
@@ -278,11 +317,12 @@ fn found(patch: &Patch, byte_at: &mut dyn FnMut(u64) -> Option<u8>) -> Found {
 struct Page {
     start: Option<u64>,
     bytes: Vec<u8>,
-    is_new: bool,
+    /// How many pages have been read.
+    came: usize,
 }
 
 impl Page {
-    fn byte_at(&mut self, address: u64, memory: &nanoprobe_target::Memory) -> Option<u8> {
+    fn byte_at(&mut self, address: u64, memory: &Memory) -> Option<u8> {
         let start = address & !(PAGE_BYTES - 1);
         if self.start != Some(start) {
             self.bytes.resize(PAGE_BYTES as usize, 0);
@@ -290,7 +330,7 @@ impl Page {
                 .read(TargetAddress(start), &mut self.bytes)
                 .is_ok()
                 .then_some(start);
-            self.is_new = true;
+            self.came += 1;
             self.start?;
         }
         self.bytes.get((address - start) as usize).copied()

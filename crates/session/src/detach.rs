@@ -23,48 +23,43 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_agent::Function;
 use nanoprobe_arena::ControlBlock;
-use nanoprobe_arena::layout::{
-    REGION_ARENA, REGION_CODE, REGION_RETURNS, Region, STATE_RESTORED, Site, TACTIC_HOST, TACTIC_SPRINGBOARD,
-};
-use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Map, Pauses, Process, Registers, RemoteError, Sandbox, StopError, Stopped};
+use nanoprobe_arena::layout::{REGION_CODE, Region, STATE_RESTORED, Site, TACTIC_HOST, TACTIC_SPRINGBOARD};
+use nanoprobe_target::{Pauses, Process, Sandbox, StopError, Stopped};
 
 use crate::attachment::Attachment;
 use crate::error::SessionError;
+use crate::others::{Host, Others};
 use crate::progress::{self, Work};
-use crate::returns::{PutBack, put_back as put_back_returns};
+use crate::returns::put_back as put_back_returns;
+use crate::semaphores;
+use crate::signals::{self, guests};
 use crate::site_table::{site_of, springboard_sites};
-use crate::{records, semaphores, signals};
 
+pub(crate) use leaving::is_anyone_inside;
 pub use rehearsal::{Standing, rehearse_restore};
 pub use restore::restore;
 pub(crate) use restore::restore_child;
 pub use survey::{Carried, has_abandoned_arena, survey};
 pub use unmapping::has_arena;
 
+mod leaving;
 mod rehearsal;
-mod remains;
+pub(crate) mod remains;
 mod restore;
 mod sites;
 pub(crate) mod stacks;
 mod survey;
 pub(crate) mod unmapping;
 
+use leaving::{Presence, leave};
 use sites::restore_sites;
 use stacks::{OurCode, Restorer};
-use unmapping::unmap;
 
 /// How long threads may take to leave our code. On a machine that is twenty times too busy, a thread may wait for a
 /// processor for seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The least time between two looks at all threads.
-const LOOKS_APART_MIN: Duration = Duration::from_micros(200);
-/// The greatest time between two looks at all threads, as a multiple of the time that they stood for the last look.
-const LOOKS_APART_MAX: u32 = 9;
 /// How long a debugger may hold the target before detaching gives up (`nanoprobe restore` then does it later).
 const PATIENCE_WITH_DEBUGGERS: Duration = Duration::from_secs(10);
-/// TF of the flags.
-const TRAP_FLAG: u64 = 0x100;
 
 /// The result of taking everything back.
 #[derive(Debug, Default)]
@@ -84,6 +79,8 @@ pub struct Detached {
     pub abandoned_calls: u64,
     /// Bytes that stay mapped because a thread is still inside, or because of the sandbox; 0: all is gone.
     pub left_bytes: u64,
+    /// The number of another tracer that needs some of the patches, which stay in the text for as long as it runs.
+    pub needed_by: Option<u32>,
     /// The seccomp filter that the program has installed meanwhile, and that forbids to unmap anything.
     pub sandbox: Option<Sandbox>,
 }
@@ -109,12 +106,18 @@ fn stop(process: &Process) -> Result<Stopped, StopError> {
 pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let _restoring = progress::doing(Work::Restoring, 0);
     let mut detached = Detached::default();
+    let _claim = attachment.process.claim()?;
+    // A dead tracer may have stacked its patches on ours.
+    restore::sweep(&attachment.process);
     // A damaged table of semaphores must not keep the rest from being taken back.
     let arena = attachment.memory();
     let _ = arena.and_then(|arena| semaphores::lower_all(&attachment.process, arena));
     // Other programs' breakpoints stay in the text. After an error some of them may be taken for ours, which harms
     // only their owners.
     let _ = attachment.look_beside(true);
+    if leave_to_others(attachment, &mut detached)? {
+        return Ok(detached);
+    }
     // Patches that cannot be taken back here, for example because a debugger holds a thread, are taken back in the
     // stop.
     if let Ok(restored) = attachment.disarm_before_stop(&mut detached.pauses) {
@@ -142,7 +145,8 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     // The map shows where stacks end. It is read while the program still runs.
     let map = process.map()?;
     let restorer = Restorer::of(process.pid(), attachment.agent(Function::Restorer).0);
-    let mut code = our_code(&regions, &springboards, &hosts, restorer);
+    let host = attachment.actions.host;
+    let mut code = our_code(&regions, &springboards, &hosts, restorer, host.as_ref());
     // A signal handler may have interrupted a thread just before a call that waits. Until the handler returns, the
     // thread's registers may hold a mask of ours.
     for call in attachment
@@ -156,16 +160,21 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     }
     let sharers = process.sharers();
     // An error is ignored: the stop looks again.
-    let looked = signals::look_at_recorded(attachment.addresses.table, &process)
-        .ok()
-        .flatten();
+    let looked = match host {
+        Some(_) => None,
+        None => signals::look_at_recorded(attachment.addresses.table, &process)
+            .ok()
+            .flatten(),
+    };
     let (known, held) = looked.unwrap_or_default();
     detached.pauses.add_single(process.pid(), held);
     let mut stopped = stop(&process)?;
     restore_sites(process.memory(), &left, &mut detached)?;
-    if let Ok(control) = attachment
-        .memory()
-        .and_then(|memory| Ok(ControlBlock::open(memory)?.read()?))
+    // A guest has neither recorded nor changed a mask.
+    if host.is_none()
+        && let Ok(control) = attachment
+            .memory()
+            .and_then(|memory| Ok(ControlBlock::open(memory)?.read()?))
     {
         signals::restore_masks(&control, attachment.addresses.table.0, known, &mut stopped, |rip| {
             is_code(&regions, rip)
@@ -188,16 +197,44 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
         lent,
         table: attachment.addresses.table.0,
         sharers,
+        is_guest: host.is_some(),
     };
     let arena = attachment.arena.clone();
     let arena = arena.as_ref().map(|arena| arena.memory());
-    let put_back = |stopped: &mut Stopped| signals::restore(&mut attachment.actions, arena, stopped);
+    let put_back = |stopped: &mut Stopped| match &host {
+        Some(host) => guests::unregister(stopped.process().memory(), host, |address| is_code(&regions, address)),
+        None => signals::restore(&mut attachment.actions, arena, stopped),
+    };
     leave(&process, stopped, &presence, put_back, &mut detached)?;
     drop(patches);
+    if detached.left_bytes == 0 {
+        restore::sweep(&process);
+    }
     if detached.left_bytes == 0 {
         attachment.regions.clear();
     }
     Ok(detached)
+}
+
+/// Where another tracer needs what we have in the target, takes back the sites that it does not need. The rest stays,
+/// counts for nobody, and is taken back with that tracer, or after it. Yields whether that is so.
+fn leave_to_others(attachment: &mut Attachment, detached: &mut Detached) -> Result<bool, SessionError> {
+    let arena = attachment.addresses.arena;
+    let others = Others::of(&attachment.process, Some(arena))?;
+    let sites = attachment.own_sites();
+    let own = attachment.own(&sites);
+    if !others.need(&own) {
+        return Ok(false);
+    }
+    detached.needed_by = others.living_need(&own);
+    let gone = attachment.set_armed(false, &mut |_| true)?;
+    detached.pauses.add(&gone.pauses);
+    detached.restored += gone.patches;
+    detached.left_bytes = attachment.regions.iter().map(|region| region.bytes).sum();
+    attachment.process.set_scratch(None);
+    attachment.regions.clear();
+    attachment.patches.clear();
+    Ok(true)
 }
 
 /// Whether a site is the second part of an `evict`.
@@ -241,7 +278,13 @@ fn is_code(regions: &[Region], address: u64) -> bool {
     regions.iter().any(|region| region.kind == REGION_CODE && holds(region))
 }
 
-fn our_code(regions: &[Region], springboards: &[Site], hosts: &[Site], restorer: Restorer) -> OurCode {
+pub(crate) fn our_code(
+    regions: &[Region],
+    springboards: &[Site],
+    hosts: &[Site],
+    restorer: Restorer,
+    host: Option<&Host>,
+) -> OurCode {
     let code = regions.iter().filter(|region| region.kind == REGION_CODE);
     let mut ranges: Vec<Range<u64>> = code
         .map(|region| region.address..region.address.saturating_add(region.bytes))
@@ -261,226 +304,6 @@ fn our_code(regions: &[Region], springboards: &[Site], hosts: &[Site], restorer:
         ranges,
         image: block..block.saturating_add(nanoprobe_agent::IMAGE.len() as u64),
         restorer: restorer.programs_handlers(),
-    }
-}
-
-/// The things that a session owns in its target, without the sites that are already restored.
-struct Presence<'a> {
-    /// The arena's address, if there is an arena.
-    arena: Option<TargetAddress>,
-    /// The mappings, as the arena's table lists them.
-    regions: &'a [Region],
-    /// The springboards. They are taken back when no thread is in our code.
-    springboards: &'a [Site],
-    /// Patches that carry springboards. They are taken back when no thread is on a springboard: until then each of
-    /// them leads threads into our code.
-    hosts: &'a [Site],
-    /// Our code within the regions, and the jumps of the springboards.
-    code: OurCode,
-    /// The target's map, read a moment ago.
-    map: &'a Map,
-    /// The addresses in detours at which a thread may be moved, each with its address in the original text.
-    departures: &'a BTreeMap<u64, u64>,
-    /// The lent thread pointer; 0: none.
-    lent: u64,
-    /// The thread table; 0: none.
-    table: u64,
-    /// Processes with the same memory, read before the stop.
-    sharers: Vec<i32>,
-}
-
-/// Carries out steps 2 and 3 of the module's description.
-fn leave(
-    process: &Process,
-    stopped: Stopped,
-    presence: &Presence,
-    mut put_back: impl FnMut(&mut Stopped) -> Result<(), SessionError>,
-    detached: &mut Detached,
-) -> Result<(), SessionError> {
-    let Presence { arena, regions, .. } = *presence;
-    let deadline = Instant::now() + PATIENCE;
-    let pool = regions.iter().find(|region| region.kind == REGION_RETURNS);
-    let mut stopped = stopped;
-    let mut sharers = presence.sharers.clone();
-    let carried = on_hosts(presence);
-    let mut hosts_are_there = !presence.hosts.is_empty();
-    let mut looks = 0;
-    loop {
-        // Addresses are put back at every look: a thread in a detour may have replaced another one meanwhile.
-        if let Some(pool) = pool {
-            let PutBack { put_back, abandoned } = put_back_returns(process.memory(), TargetAddress(pool.address))?;
-            // Calls whose return addresses were put back at an earlier look do not count as abandoned.
-            detached.abandoned_calls = abandoned.saturating_sub(detached.calls);
-            detached.calls += put_back;
-        }
-        let mut inside = false;
-        let threads: Vec<i32> = stopped.threads().collect();
-        for tid in &threads {
-            inside |= is_inside(process, &mut stopped, *tid, presence)?;
-        }
-        if hosts_are_there && !is_anyone_on(&carried, process, &mut stopped, &threads, presence)? {
-            restore_sites(process.memory(), presence.hosts, detached)?;
-            hosts_are_there = false;
-        }
-        inside |= hosts_are_there;
-        // A process that shares the memory is not stopped, and may execute our code at any place.
-        inside |= sharers.iter().any(|other| process.is_shared_with(*other));
-        let late = Instant::now() > deadline;
-        if !inside {
-            restore_sites(process.memory(), presence.springboards, detached)?;
-        }
-        let mut stay = late;
-        if !inside || late {
-            match put_back(&mut stopped) {
-                // No call can be made in the process any more. Our signal handlers stay, and hand signals on to the
-                // program's.
-                Err(SessionError::Remote(RemoteError::Sandboxed { sandbox, .. })) => {
-                    detached.sandbox = Some(sandbox);
-                    stay = true;
-                }
-                other => other?,
-            }
-        }
-        if !inside && detached.sandbox.is_none() {
-            // Nothing leads to our code any more, and no thread is inside: one thread is enough for the rest.
-            let tid = stopped.best_thread()?;
-            detached.pauses.add_whole(stopped.release_others(tid));
-            let unmapped = unmap(&mut stopped, arena, regions);
-            detached.pauses.add_single(tid, stopped.release());
-            return unmapped;
-        }
-        let stood = stopped.release();
-        detached.pauses.add_whole(stood);
-        looks += 1;
-        if stay {
-            detached.left_bytes = regions
-                .iter()
-                .filter(|region| region.kind != REGION_ARENA)
-                .map(|region| region.bytes)
-                .sum();
-            return Ok(());
-        }
-        // A thread that stays inside must not hold up the others: they are stopped for a tenth of the time at most.
-        std::thread::sleep(until_next_look(
-            stood,
-            looks,
-            deadline.saturating_duration_since(Instant::now()),
-        ));
-        sharers = process.sharers();
-        stopped = process.stop()?;
-    }
-}
-
-/// How long all threads run before the next look at them. `stood` is how long the last look stopped them, `looks` the
-/// number of looks so far, `left` the time that remains.
-fn until_next_look(stood: Duration, looks: u32, left: Duration) -> Duration {
-    let apart = stood.saturating_mul(looks.min(LOOKS_APART_MAX));
-    apart.min(left).max(LOOKS_APART_MIN)
-}
-
-/// Whether any thread is in our code, or on its way there or back. All threads are stopped.
-pub(crate) fn is_anyone_inside(
-    process: &Process,
-    stopped: &mut Stopped,
-    regions: &[Region],
-    springboards: &[Site],
-    restorer: TargetAddress,
-    answer: TargetAddress,
-    map: &Map,
-) -> Result<bool, SessionError> {
-    let code = our_code(regions, springboards, &[], Restorer::of(process.pid(), restorer.0));
-    // Such a thread is in no look-up, and goes back to the detour of the linker's hook, which stays.
-    let waits_for_answer = |registers: &Registers| {
-        registers.orig_rax == libc::SYS_futex as u64 && registers.rdi == answer.0 && code.image.contains(&registers.rip)
-    };
-    let threads: Vec<i32> = stopped.threads().collect();
-    for tid in threads {
-        let registers = stopped.registers(tid)?;
-        let stands = code.holds(registers.rip) && !waits_for_answer(&registers);
-        if stands || code.is_awaited_on(process.memory(), map, registers.rsp) || stopped.has_queued_trap(tid) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// The code that consists only of the springboards in displaced instructions.
-fn on_hosts(presence: &Presence) -> OurCode {
-    let mut ranges: Vec<Range<u64>> = presence
-        .hosts
-        .iter()
-        .map(carried_jump)
-        .map(|jump| jump..jump.saturating_add(1))
-        .collect();
-    ranges.sort_unstable_by_key(|range| range.start);
-    OurCode {
-        ranges,
-        image: 0..0,
-        restorer: presence.code.restorer,
-    }
-}
-
-/// Whether a thread stands on our code, or returns to it from a signal handler.
-fn is_anyone_on(
-    places: &OurCode,
-    process: &Process,
-    stopped: &mut Stopped,
-    threads: &[i32],
-    presence: &Presence,
-) -> Result<bool, SessionError> {
-    for tid in threads {
-        let registers = stopped.registers(*tid)?;
-        if places.holds(registers.rip) || places.is_awaited_on(process.memory(), presence.map, registers.rsp) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Whether a thread is in our code and cannot be moved out of it.
-fn is_inside(process: &Process, stopped: &mut Stopped, tid: i32, presence: &Presence) -> Result<bool, SessionError> {
-    let Presence { code, map, .. } = presence;
-    let mut registers = stopped.registers(tid)?;
-    let mut changed = false;
-    if presence.lent != 0 && registers.fs_base == presence.lent {
-        registers.fs_base = 0;
-        changed = true;
-    }
-    changed |= records::take_back_mask(presence.table, process.memory(), &mut registers);
-    let mut inside = false;
-    if code.holds(registers.rip) {
-        match presence.departures.get(&registers.rip) {
-            // A thread that steps through a copy is not moved: its own signal handler must restore its flags and
-            // its mask.
-            Some(original) if registers.eflags & TRAP_FLAG == 0 => {
-                registers.rip = *original;
-                changed = true;
-            }
-            _ => inside = true,
-        }
-    }
-    if changed {
-        stopped.set_registers(tid, &registers)?;
-    }
-    Ok(inside || stopped.has_queued_trap(tid) || code.is_awaited_on(process.memory(), map, registers.rsp))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn looks_are_ever_further_apart_within_the_time_that_is_left() {
-        let (stood, left) = (Duration::from_millis(10), Duration::from_secs(1));
-        assert_eq!(until_next_look(stood, 1, left), Duration::from_millis(10));
-        assert_eq!(until_next_look(stood, 5, left), Duration::from_millis(50));
-        assert_eq!(until_next_look(stood, 1000, left), Duration::from_millis(90));
-        assert_eq!(until_next_look(Duration::from_micros(1), 1, left), LOOKS_APART_MIN);
-        assert_eq!(
-            until_next_look(Duration::from_secs(5), 9, left),
-            left,
-            "a machine twenty times too busy"
-        );
-        assert_eq!(until_next_look(stood, 9, Duration::ZERO), LOOKS_APART_MIN);
+        host: host.map_or(0..0, Host::image_range),
     }
 }

@@ -227,6 +227,12 @@ pub enum SessionError {
         "the program's variables have other types in this process than in the first one: give the process a run of its own"
     )]
     OtherVariables,
+    /// There is no room for another tracer.
+    #[error("process {pid} is traced by sixteen nanoprobes already; end one of them first (`nanoprobe ps` lists them)")]
+    TooManyTracers {
+        /// The number of the process.
+        pid: i32,
+    },
     /// Two tracers attach at once.
     #[error("another nanoprobe is attaching to process {pid}; try again, or end that one first")]
     TwoTracers {

@@ -58,6 +58,8 @@ mod lost_pages;
 mod made_code;
 mod mounts;
 mod names;
+mod occupied;
+mod others;
 pub mod perf_map;
 mod placement;
 mod probes;

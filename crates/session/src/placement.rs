@@ -16,6 +16,7 @@ mod functions;
 mod groups;
 mod points;
 mod refused;
+mod stacked;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -29,6 +30,7 @@ use nanoprobe_text::space::Space;
 use nanoprobe_text::{Ahead, Patch, without};
 
 use crate::enable::Enablings;
+use crate::occupied::Occupied;
 use crate::probes::{ProbeIndex, ProbeList, Spot};
 use crate::progress::{self, Work};
 use crate::returns::ReturnPolicy;
@@ -124,6 +126,13 @@ impl Placement {
         (&mut self.changes, &mut self.room.near)
     }
 
+    /// The sites whose instructions other tracers' patches have displaced.
+    pub fn displaced_by_others(&self) -> Vec<TargetAddress> {
+        let refused = self.changes.refused.iter();
+        let others = refused.filter(|refused| matches!(refused.reason, RefusedBecause::OtherTracer));
+        others.filter_map(|refused| refused.site).collect()
+    }
+
     /// Takes the placement's memory, and makes its probes known to the next planning. No other placement may have been
     /// committed since this placement was planned.
     pub fn commit(self, holder: Holder<'_>) -> Changes {
@@ -136,6 +145,16 @@ impl Placement {
         holder.fired.extend(room.fired);
         changes
     }
+}
+
+/// The patches that are in the text before planning.
+pub struct There<'a> {
+    /// The session's.
+    pub patches: &'a [Patch],
+    /// Those that newer ones have replaced. Their springboards are still in the text.
+    pub retired: &'a [Patch],
+    /// Those of other tracers.
+    pub occupied: &'a Occupied,
 }
 
 /// All that planning reads, and the memory that it takes on trial.
@@ -172,10 +191,8 @@ pub struct Planner<'a> {
     pub small_stacks: Vec<SmallStack>,
     /// The probes that fire in each function that was planned so far, by the function's start.
     pub placed: &'a Fired,
-    /// The patches that are in the text.
-    pub patches: &'a [Patch],
-    /// Patches that newer patches have replaced. Their springboards are still in the text.
-    pub retired: &'a [Patch],
+    /// The patches that are in the text already.
+    pub there: There<'a>,
     /// The functions around the planned functions.
     pub neighbours: Neighbours,
     /// For how many sites planning finds out why they have no jump.
@@ -211,6 +228,8 @@ struct Planned {
     runs: Vec<(TargetAddress, Function)>,
     /// The parts of functions in which something fires, by start.
     parts: BTreeMap<TargetAddress, Part>,
+    /// The runs at jumps of other tracers.
+    stacked: Vec<RunPlan>,
 }
 
 /// A part of a function: where to find the function again.
@@ -230,7 +249,12 @@ impl Planner<'_> {
         let groups = self.groups(first, hooks, &mut changes.refused);
         let planning_work = progress::doing(Work::Planning, groups.len());
         let planned = self.plan_groups(groups, &free, &mut changes);
-        let Planned { planning, runs, parts } = planned;
+        let Planned {
+            planning,
+            runs,
+            parts,
+            stacked,
+        } = planned;
         let functions = functions(&parts, runs);
         let function_of = |site: TargetAddress| {
             let behind = functions.partition_point(|(start, _)| *start <= site);
@@ -245,7 +269,7 @@ impl Planner<'_> {
         };
         let taken = self.taken(&changes.replaced);
         let options = self.options();
-        let settled = planning.settle(&taken, &mut |range| {
+        let mut settled = planning.settle(&taken, &mut |range| {
             let part = parts.get(&range.start)?;
             let map = self
                 .neighbours
@@ -253,9 +277,15 @@ impl Planner<'_> {
             Some(self.shown(map, &free))
         });
         drop(parts);
+        stacked::keep_clear(&mut settled, self.there.occupied);
         self.neighbours = Neighbours::default();
         spare::give_back(settled.runs.len());
-        let placed = self.room.near.place_with_fallbacks(settled.runs, &options);
+        let mut placed = self.room.near.place_with_fallbacks(settled.runs, &options);
+        // Their tactic is chosen already.
+        let any = PlanOptions { force: None, ..options };
+        let on_top = self.room.near.place_with_fallbacks(stacked, &any);
+        placed.runs.extend(on_top.runs);
+        placed.refusals.extend(on_top.refusals);
         drop(planning_work);
         let _building = progress::doing(Work::Building, placed.runs.len());
         changes.patches.reserve_exact(placed.runs.len());
@@ -318,6 +348,7 @@ impl Planner<'_> {
             planning: Planning::new(self.options(), self.explanations),
             runs: Vec::new(),
             parts: BTreeMap::new(),
+            stacked: Vec::new(),
         };
         let modules = self.modules;
         let extents = groups
@@ -356,23 +387,25 @@ impl Planner<'_> {
 
     /// Whether a patch of a function must stay as it is.
     fn has_host(&self, start: u64) -> bool {
-        let mut patches = self.patches.iter();
+        let mut patches = self.there.patches.iter();
         patches.any(|patch| patch.function.0 == start && patch.built.carries.is_some())
     }
 
     /// The text that earlier patches occupy and will keep.
     fn taken(&self, replaced: &[TargetAddress]) -> Vec<Range<TargetAddress>> {
         let kept = self
+            .there
             .patches
             .iter()
             .filter(|patch| patch.shim || !replaced.contains(&patch.function));
         let sites = kept.flat_map(|patch| patch.built.ranges());
         // Springboards stay in the text until the end.
-        let all = self.patches.iter().chain(self.retired);
+        let all = self.there.patches.iter().chain(self.there.retired);
         let springboards = all.flat_map(|patch| patch.built.springboard.iter().cloned());
         let taken = sites.chain(springboards);
         let end = |part: &TextRange| TargetAddress(part.address.0.saturating_add(part.original.len() as u64));
-        taken.map(|part| part.address..end(&part)).collect()
+        let ours = taken.map(|part| part.address..end(&part));
+        ours.chain(self.there.occupied.ranges()).collect()
     }
 }
 

@@ -17,6 +17,7 @@
 //! original one.
 
 mod calls;
+pub(crate) mod guests;
 mod masks;
 
 use std::collections::BTreeMap;
@@ -34,6 +35,7 @@ use nanoprobe_target::{SignalAction, Stopped};
 use self::calls::{exchange, look_at, signals_of};
 use self::masks::unblock;
 use crate::error::SessionError;
+use crate::others::Host;
 use crate::records::action_place;
 
 pub(crate) use self::calls::Known;
@@ -57,6 +59,10 @@ pub(crate) struct Actions {
     /// The program's action and ours, for each slot. The arena has them too, where the agent keeps the first up to
     /// date, but the arena may be damaged.
     kept: [(SignalAction, SignalAction); 5],
+    /// The agent of another tracer that handles the signals for ours, too: see [`guests`].
+    pub host: Option<Host>,
+    /// Whether it does already.
+    pub are_hosts: bool,
 }
 
 /// The agent in the target, and the memory that it shares with us.
@@ -79,7 +85,7 @@ impl Agent<'_> {
 impl Actions {
     /// Whether our actions are in place.
     pub fn are_installed(&self) -> bool {
-        self.installed != [false; 5]
+        self.are_hosts || self.installed != [false; 5]
     }
 
     /// The actions in an arena, corrected. If even our own action is wrong in the arena, its copy of the program's

@@ -179,6 +179,12 @@ pub enum StopError {
         errno: Errno,
         reason: String,
     },
+    /// Another tracer has been at work in the process all the time.
+    #[error(
+        "another nanoprobe has been at work in process {pid} for a minute: is it stopped? `nanoprobe ps` shows its number; \
+         try again"
+    )]
+    Busy { pid: ProcessId },
     /// Every round found a new thread.
     #[error("process {pid} creates threads faster than they can be stopped ({threads} so far); try again")]
     TooManyThreads {

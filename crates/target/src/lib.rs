@@ -34,6 +34,7 @@
 mod attach;
 mod chain;
 mod child;
+mod claim;
 mod error;
 pub mod executing;
 mod filter;
@@ -66,6 +67,7 @@ mod way_home;
 
 pub use attach::Facts;
 pub use chain::Doubt;
+pub use claim::Claim;
 pub use error::{AttachError, MemoryError, RemoteError, SpawnError, StopError};
 pub use holes::{Hole, HoleRules};
 pub use images::Image;

@@ -31,6 +31,11 @@ impl Memory {
         Memory { pid, file }
     }
 
+    /// The open file, on which tracers lock the process: [`crate::Claim`].
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// The memory of this process.
     ///
     /// # Errors

@@ -71,6 +71,8 @@ struct Shared {
     /// Whether the process's seccomp filters are our own: their number, or why this is not certain. Empty until the
     /// first question.
     kinship: OnceLock<Result<u32, Doubt>>,
+    /// How many claims on the process this tracer holds.
+    claims: Mutex<u32>,
     /// Whether the user insists on tracing the process although its filters cannot be read.
     insists: AtomicBool,
 }
@@ -149,6 +151,7 @@ impl Process {
                 resumes: AtomicU64::new(0),
                 kinship: OnceLock::new(),
                 insists: AtomicBool::new(false),
+                claims: Mutex::new(0),
             }),
         })
     }
@@ -169,6 +172,10 @@ impl Process {
 
     pub fn memory(&self) -> &Memory {
         &self.shared.memory
+    }
+
+    pub(crate) fn claims(&self) -> &Mutex<u32> {
+        &self.shared.claims
     }
 
     pub fn is_child(&self) -> bool {

@@ -16,6 +16,7 @@
 //!      also fails if the program that was opened had been replaced before.
 //! 4. Detach. Deliberate changes ([`Stopped::set_registers`]) stay.
 
+mod interruptible;
 mod patience;
 mod progress;
 mod standing;
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
+use crate::claim::Claim;
 use crate::error::{MemoryError, StopError};
 use crate::process::Process;
 use crate::raw::{self, Event, Resume};
@@ -60,6 +62,8 @@ pub struct Stopped {
     all: bool,
     /// Raises the tracer's priority while a thread is stopped.
     urgency: Option<Urgency>,
+    /// Keeps other tracers out meanwhile.
+    claim: Option<Claim>,
     tied_to_thread: PhantomData<*const ()>,
 }
 
@@ -95,8 +99,10 @@ impl Process {
     /// # Errors
     /// [`StopError`]; the threads that were stopped by then run again.
     pub fn stop(&self) -> Result<Stopped, StopError> {
+        let claim = self.claim()?;
         self.wait_for_interruptible(&self.listed()?)?;
         let mut stopped = Stopped::new(self.clone(), true);
+        stopped.claim = Some(claim);
         stopped.urgency = Some(Urgency::begin());
         stopped.since = Instant::now();
         let mut quiet_listings = 0;
@@ -129,6 +135,7 @@ impl Process {
     /// # Errors
     /// As [`Process::stop`].
     pub fn stop_one(&self) -> Result<Stopped, StopError> {
+        let claim = self.claim()?;
         let alive: Vec<ThreadId> = self
             .listed()?
             .into_iter()
@@ -138,7 +145,9 @@ impl Process {
         let tid = can_stop.or(alive.first()).copied();
         let tid = tid.ok_or(StopError::Gone { pid: self.pid() })?;
         self.wait_for_interruptible(&[tid])?;
-        self.stop_thread(tid)
+        let mut stopped = self.stop_thread(tid)?;
+        stopped.claim = Some(claim);
+        Ok(stopped)
     }
 
     /// Stops this thread, which must not be in an uninterruptible sleep. The others run on.
@@ -163,27 +172,6 @@ impl Process {
             error => error.into(),
         })
     }
-
-    fn wait_for_interruptible(&self, tids: &[ThreadId]) -> Result<(), StopError> {
-        let pid = self.pid();
-        let deadline = Instant::now() + LIMIT;
-        let mut waiting: Vec<ThreadId> = tids.to_vec();
-        let mut looks = 0;
-        loop {
-            waiting.retain(|&tid| threads::state(pid, tid) == Some('D'));
-            let Some(&tid) = waiting.first() else { return Ok(()) };
-            looks += 1;
-            if looks > LOOKS_MIN && Instant::now() >= deadline {
-                return Err(StopError::Uninterruptible {
-                    pid,
-                    tid,
-                    state: 'D',
-                    place: threads::waits_at(pid, tid),
-                });
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
 }
 
 impl Stopped {
@@ -194,6 +182,7 @@ impl Stopped {
             since: Instant::now(),
             all,
             urgency: None,
+            claim: None,
             tied_to_thread: PhantomData,
         }
     }

@@ -105,6 +105,7 @@ impl Process {
         pauses: &mut Pauses,
         visit: &mut dyn FnMut(&mut Stopped) -> Result<(), E>,
     ) -> Result<(), E> {
+        let _claim = self.claim()?;
         let mut round = Round {
             process: self,
             clocks: self.has_late_threads().then(Clocks::ready).flatten(),

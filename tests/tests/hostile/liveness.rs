@@ -47,13 +47,17 @@ fn a_tracer_of_another_name_counts_as_alive() {
     let mut tracer = Running::start(&mut command);
     wait_until_armed(&mut tracer, target.pid());
     assert_refused(&run(Command::new(nanoprobe()).args(["restore", &pid])));
-    let second = Tracer::new(Form::Default).clause(WORK).process(target.pid()).run();
-    assert_refused(&second.finished);
+    // A second tracer takes nothing away.
+    let second = Tracer::new(Form::Default).clause(WORK).trace(target.pid());
     target.go();
     let finished = target.finish().success();
     tracer.finish().success();
     let counted = std::fs::read_to_string(results.path()).expect("the results");
     assert_eq!(value(&counted), said(&finished.stdout, "calls"));
+    assert_eq!(
+        value(&second.finish().success().results),
+        said(&finished.stdout, "calls")
+    );
 }
 
 /// The number, in our namespace, of a program that was started in its own pid namespace.

@@ -43,6 +43,7 @@ mod sampled;
 mod scripts;
 mod semaphores;
 mod sets;
+mod several;
 mod signals;
 mod small_stacks;
 mod stacks;

@@ -257,6 +257,8 @@ structure! {
         execs_sandboxed: u32,
         /// The threads that are about to execute programs.
         execs: [Exec; EXECS],
+        /// Address of the arena whose agent handles the signals of this arena's agent; 0: its own agent does.
+        host: u64,
     }
 }
 structure! {

@@ -60,6 +60,9 @@ pub const TABLE_ROWS: u64 = 4096;
 /// A key's first slot is `key * TABLE_FACTOR >> (64 - TABLE_BITS)`.
 pub const TABLE_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// The most agents that one host serves.
+pub const GUESTS: usize = 15;
+
 structure! {
     /// The first bytes of the agent's image.
     Image = "np_image" {
@@ -93,6 +96,10 @@ structure! {
         readers: u64,
         /// Address of the handler stacks; 0: there are none.
         stacks: u64,
+        /// Address of the host's thread table; 0: this agent is the host, or the only one.
+        host_table: u64,
+        /// The guests' functions for signals, the latest last; 0: free.
+        guests: [u64; GUESTS],
     }
 }
 structure! {

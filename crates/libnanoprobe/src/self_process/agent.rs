@@ -148,6 +148,7 @@ impl Agent {
             returns: agent.returns,
             thunks: agent.thunks,
             stacks: 0,
+            host_table: 0,
         });
         let hooks = [
             (FAULT_HOOK_OFFSET, hit::fault_hook_address()),

@@ -15,7 +15,7 @@ use nanoprobe_arena::layout::{Control, TABLE_ROWS, Tables};
 use nanoprobe_patch::TargetAddress;
 
 use super::Attachment;
-use crate::detach;
+use crate::detach::{self, stacks::Restorer};
 use crate::error::SessionError;
 use crate::site_table::springboard_sites;
 use crate::threads::{self, Traced};
@@ -98,15 +98,9 @@ impl Attachment {
         let answer = TargetAddress(self.addresses.arena.0 + offset_of!(Control, library_ack) as u64);
         let process = self.process.clone();
         let mut stopped = process.stop()?;
-        if detach::is_anyone_inside(
-            &process,
-            &mut stopped,
-            &self.regions,
-            &springboards,
-            restorer,
-            answer,
-            &map,
-        )? {
+        let restorer = Restorer::of(process.pid(), restorer.0);
+        let code = detach::our_code(&self.regions, &springboards, &[], restorer, self.actions.host.as_ref());
+        if detach::is_anyone_inside(&process, &mut stopped, &code, answer, &map)? {
             stopped.release();
             return Ok(());
         }

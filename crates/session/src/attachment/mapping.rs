@@ -18,9 +18,9 @@ use super::places::without;
 use super::{Attachment, LENT_THREAD_POINTER, MADV_DONTDUMP, MADV_WIPEONFORK, stacks_bytes};
 use crate::arena_memory::ArenaMemory;
 use crate::clock::Clock;
-use crate::detach::unmapping::other_arenas;
 use crate::error::SessionError;
 use crate::layout::{PAGE_BYTES, round_up};
+use crate::others::Others;
 
 /// The target's memory, while one of its threads is borrowed.
 struct TargetMemory<'a, 's> {
@@ -111,18 +111,12 @@ impl Attachment {
         })
     }
 
-    /// Checks that no other tracer has mapped its arena meanwhile.
+    /// Checks that the other tracers of the process leave room for this one.
     ///
     /// # Errors
-    /// Another tracer has mapped its arena, or the map cannot be read.
-    pub fn check_alone(&self) -> Result<(), SessionError> {
-        let map = self.process.map()?;
-        if other_arenas(&map, self.addresses.arena) {
-            return Err(SessionError::TwoTracers {
-                pid: self.process.pid(),
-            });
-        }
-        Ok(())
+    /// Those of [`Others::check`], or the map cannot be read.
+    pub fn check_others(&self) -> Result<(), SessionError> {
+        Others::of(&self.process, Some(self.addresses.arena))?.check(self.process.pid())
     }
 
     /// Finds the holes in which near memory may now be mapped. The target may have loaded libraries into the former

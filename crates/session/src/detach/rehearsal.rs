@@ -80,7 +80,7 @@ fn take_back(
         address: restorer_of(&head),
         has_shadow_stack: true,
     };
-    let code = our_code(&regions, &springboards, &hosts, restorer);
+    let code = our_code(&regions, &springboards, &hosts, restorer, None);
     if let Some(pool) = regions.iter().find(|region| region.kind == REGION_RETURNS) {
         let put_back = put_back_returns(memory, TargetAddress(pool.address))?;
         detached.calls += put_back.put_back;

@@ -6,7 +6,7 @@
 use std::io::Error;
 
 use nanoprobe_arena::Structure;
-use nanoprobe_arena::layout::{Control, MAGIC, REGION_ARENA, Region, Semaphore, Site};
+use nanoprobe_arena::layout::{Control, MAGIC, REGION_ARENA, REGION_CODE, Region, Semaphore, Site};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Mapping, Memory, MemoryError, Process, is_locked};
 
@@ -20,7 +20,7 @@ const ARENAS_MAX: usize = 16;
 const PIECE_BYTES: u64 = 64 << 10;
 
 /// The head of a dead tracer's arena.
-pub(super) struct Found {
+pub(crate) struct Found {
     pub head: Control,
     /// The address at which the arena is mapped.
     pub start: u64,
@@ -29,7 +29,7 @@ pub(super) struct Found {
 }
 
 /// The contents of the tables in a dead tracer's arena.
-pub(super) struct Remains {
+pub(crate) struct Remains {
     pub head: Control,
     pub sites: Vec<Site>,
     pub semaphores: Vec<Semaphore>,
@@ -37,6 +37,38 @@ pub(super) struct Remains {
     pub regions: Vec<Region>,
     /// The number of entries that no tracer can have written.
     pub damaged: usize,
+}
+
+/// What a tracer has in the process.
+pub(crate) struct Own<'a> {
+    /// Where its arena lies.
+    pub arena: u64,
+    /// When it attached, in ns of CLOCK_MONOTONIC.
+    pub began_ns: u64,
+    pub regions: &'a [Region],
+    pub sites: &'a [Site],
+}
+
+impl Own<'_> {
+    /// Whether an address lies in its detours, or its other code.
+    pub fn has_code(&self, address: u64) -> bool {
+        let holds = |region: &Region| address.wrapping_sub(region.address) < region.bytes;
+        self.regions
+            .iter()
+            .any(|region| region.kind == REGION_CODE && holds(region))
+    }
+}
+
+impl Remains {
+    /// What the tracer whose arena lies there has in the process.
+    pub fn own(&self, arena: u64) -> Own<'_> {
+        Own {
+            arena,
+            began_ns: self.head.clock_ns,
+            regions: &self.regions,
+            sites: &self.sites,
+        }
+    }
 }
 
 impl Found {
@@ -80,17 +112,26 @@ impl Found {
 }
 
 /// Whether the process was forked from the traced process.
-pub(super) fn is_child(process: &Process, head: &Control) -> bool {
+pub(crate) fn is_child(process: &Process, head: &Control) -> bool {
     i64::from(head.target_pid) != i64::from(process.facts().inner_pid)
 }
 
-/// The arenas of dead tracers.
+/// The arenas of a process.
+#[derive(Default)]
+pub(crate) struct Arenas {
+    /// Those of dead tracers.
+    pub dead: Vec<Found>,
+    /// The number of a tracer that lives, as its arena states it.
+    pub living: Option<u32>,
+}
+
+/// The arenas of a process.
 ///
 /// # Errors
-/// A tracer lives, or nanoprobe cannot find out whether it lives; or the head of an arena is destroyed.
-pub(super) fn find(process: &Process, map: &Map) -> Result<Vec<Found>, SessionError> {
+/// Nanoprobe cannot find out whether the tracers live; or the head of a dead tracer's arena is destroyed.
+pub(crate) fn find(process: &Process, map: &Map) -> Result<Arenas, SessionError> {
     let pid = process.pid();
-    let mut all = Vec::new();
+    let mut all = Arenas::default();
     let mappings = map.mappings();
     let starts = mappings.iter().enumerate();
     for (index, mapping) in starts.filter(|(_, mapping)| is_arena(mapping) && mapping.offset == 0) {
@@ -101,16 +142,14 @@ pub(super) fn find(process: &Process, map: &Map) -> Result<Vec<Found>, SessionEr
             // A live tracer maps the arenas of its targets, too, but at other addresses.
             (true, false) => continue,
             (true, true) => {
-                return Err(SessionError::TracerLives {
-                    pid,
-                    tracer: found.head.tracer_pid,
-                });
+                all.living.get_or_insert(found.head.tracer_pid);
+                continue;
             }
             (false, false) => return Err(SessionError::Overwritten { pid }),
             (false, true) => {}
         }
-        all.push(found.told());
-        if all.len() == ARENAS_MAX {
+        all.dead.push(found.told());
+        if all.dead.len() == ARENAS_MAX {
             break;
         }
     }
@@ -118,7 +157,7 @@ pub(super) fn find(process: &Process, map: &Map) -> Result<Vec<Found>, SessionEr
 }
 
 /// The arena at this address, whether or not its tracer lives.
-pub(super) fn at(process: &Process, map: &Map, arena: TargetAddress) -> Option<Found> {
+pub(crate) fn at(process: &Process, map: &Map, arena: TargetAddress) -> Option<Found> {
     let mappings = map.mappings();
     let first = mappings
         .iter()
@@ -127,7 +166,7 @@ pub(super) fn at(process: &Process, map: &Map, arena: TargetAddress) -> Option<F
 }
 
 /// The head of the arena that the first of these mappings begins.
-pub(super) fn found(memory: &Memory, mappings: &[Mapping]) -> Option<Found> {
+pub(crate) fn found(memory: &Memory, mappings: &[Mapping]) -> Option<Found> {
     let start = mappings.first()?.start;
     let mut bytes = vec![0; Control::BYTES];
     memory.read(start, &mut bytes).ok()?;
@@ -139,7 +178,7 @@ pub(super) fn found(memory: &Memory, mappings: &[Mapping]) -> Option<Found> {
 }
 
 /// Whether a live tracer holds the lock on the file.
-pub(super) fn is_held(pid: i32, mapping: &Mapping) -> Result<bool, SessionError> {
+pub(crate) fn is_held(pid: i32, mapping: &Mapping) -> Result<bool, SessionError> {
     is_locked(mapping).map_err(|error: Error| SessionError::LocksUnknown {
         pid,
         reason: error.to_string(),
@@ -168,7 +207,7 @@ fn extent(mappings: &[Mapping]) -> u64 {
 ///
 /// # Errors
 /// The process has ended.
-pub(super) fn read(memory: &Memory, found: &Found, is_child: bool) -> Result<Remains, SessionError> {
+pub(crate) fn read(memory: &Memory, found: &Found, is_child: bool) -> Result<Remains, SessionError> {
     let head = found.head;
     let mut damaged = 0;
     let mut table = |offset: u64, count: u32, most: u32, bytes: usize| Table {

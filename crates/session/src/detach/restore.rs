@@ -26,44 +26,56 @@ use nanoprobe_arena::layout::{
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Memory, Process, Stopped, WayHome, is_file_locked};
 
-use super::remains::{self, Remains, is_child};
+use super::leaving::{Presence, leave};
+use super::remains::{self, Arenas, Remains, is_child};
 use super::stacks::Restorer;
 use super::unmapping::{ARENA_NAME, mapped_parts};
-use super::{Detached, PATIENCE, Presence, bytes_of, is_code, is_host, is_springboard, leave, our_code, restore_sites};
+use super::{Detached, PATIENCE, bytes_of, is_code, is_host, is_springboard, our_code, restore_sites};
 use crate::error::SessionError;
-use crate::{semaphores, signals};
+use crate::others::{Host, Others};
+use crate::semaphores;
+use crate::signals::{self, guests};
 
 /// The time between two checks whether a borrowed thread has returned.
 const PAUSE: Duration = Duration::from_millis(1);
 /// The number of bytes that stay in the process if job control has stopped a borrowed thread, so that it cannot return.
 const WAY_HOME_BYTES: u64 = 12;
 
-/// Cleans up after a tracer that was killed. This may be repeated any number of times, and may be killed at any moment.
+/// Cleans up after tracers that were killed. This may be repeated any number of times, and may be killed at any moment.
 ///
 /// # Errors
-/// There is nothing to clean, the tracer lives, or the target cannot be stopped or written.
+/// There is nothing to clean, a tracer lives that needs what is there, or the target cannot be stopped or written.
 pub fn restore(process: &Process) -> Result<Detached, SessionError> {
-    // A program whose tracer lives is not even stopped.
-    let mut known = Vec::new();
-    for found in remains::find(process, &process.map()?)? {
-        known.push(remains::read(process.memory(), &found, is_child(process, &found.head))?);
-    }
+    let _claim = process.claim()?;
+    let pid = process.pid();
     let mut detached = Detached::default();
+    let first = remains::find(process, &process.map()?)?;
+    // A program that has nothing of a dead tracer's is not even stopped.
+    if let (true, Some(tracer)) = (first.dead.is_empty(), first.living) {
+        return Err(SessionError::TracerLives { pid, tracer });
+    }
+    let living = first.living;
+    let mut next = unneeded(process, first, &[])?;
     let (mut stopped, way_home) = settled(process, &mut detached)?;
     let mut anything = way_home != WayHome::Clean;
     // All threads are stopped, so no other tracer can be in the middle of attaching.
-    let all = remains::find(process, &process.map()?)?;
-    anything |= close_descriptors(&mut stopped)? | !all.is_empty();
-    for found in all {
-        let read_before = known.iter().position(|remains| found.is_like(&remains.head));
-        let mut remains = match read_before {
-            Some(index) => known.swap_remove(index),
-            None => remains::read(process.memory(), &found, is_child(process, &found.head))?,
-        };
+    anything |= close_descriptors(&mut stopped)?;
+    let mut done = Vec::new();
+    while let Some(mut remains) = next.take() {
+        let arena = remains.head.arena_address;
+        done.push(arena);
         // The head as it is now: the program may have changed it meanwhile, for example its signal actions.
-        remains.head = found.head;
+        let now = remains::at(process, &process.map()?, TargetAddress(arena));
+        if let Some(found) = now {
+            if !found.is_like(&remains.head) {
+                remains = remains::read(process.memory(), &found, is_child(process, &found.head))?;
+            }
+            remains.head = found.head;
+        }
+        anything = true;
         detached.damaged += remains.damaged;
         take_back(process, stopped, remains, &mut detached)?;
+        next = unneeded(process, remains::find(process, &process.map()?)?, &done)?;
         stopped = process.stop()?;
     }
     if way_home == WayHome::InUse {
@@ -71,11 +83,24 @@ pub fn restore(process: &Process) -> Result<Detached, SessionError> {
         detached.left_bytes += if last == WayHome::InUse { WAY_HOME_BYTES } else { 0 };
     }
     detached.pauses.add_whole(stopped.release());
-    if anything {
-        Ok(detached)
-    } else {
-        Err(SessionError::NothingToRestore { pid: process.pid() })
+    match (anything, living) {
+        (true, _) => Ok(detached),
+        (false, Some(tracer)) => Err(SessionError::TracerLives { pid, tracer }),
+        (false, None) => Err(SessionError::NothingToRestore { pid }),
     }
+}
+
+/// The first remains of a dead tracer that no other tracer needs, running or not, and that are not `done`. Remains that
+/// are needed only by each other, in a circle, are forged, and stay.
+fn unneeded(process: &Process, arenas: Arenas, done: &[u64]) -> Result<Option<Remains>, SessionError> {
+    let others = Others::of(process, None)?;
+    for found in arenas.dead.iter().filter(|found| !done.contains(&found.start)) {
+        let remains = remains::read(process.memory(), found, is_child(process, &found.head))?;
+        if !others.need(&remains.own(found.start)) {
+            return Ok(Some(remains));
+        }
+    }
+    Ok(None)
 }
 
 /// Takes the patches of a live session out of a forked child. The session has already left the target itself.
@@ -87,10 +112,42 @@ pub(crate) fn restore_child(process: &Process, arena: TargetAddress) -> Result<D
     let Some(found) = remains::at(process, &process.map()?, arena) else {
         return Ok(detached);
     };
-    let remains = remains::read(process.memory(), &found, true)?;
+    let _claim = process.claim()?;
+    sweep(process);
+    let mut remains = remains::read(process.memory(), &found, true)?;
+    let others = Others::of(process, Some(arena))?;
+    if others.need(&remains.own(arena.0)) {
+        detached.needed_by = others.living_need(&remains.own(arena.0));
+        let mut sites = remains.sites.clone();
+        others.keep_covered(&remains.own(arena.0), &mut sites);
+        remains.sites = sites;
+        let is_left = |site: &Site| site.tactic == TACTIC_SHIM || is_host(site) || is_springboard(site);
+        remains.sites.retain(|site| !is_left(site));
+        let stopped = super::stop(process)?;
+        restore_sites(process.memory(), &remains.sites, &mut detached)?;
+        detached.pauses.add_whole(stopped.release());
+        return Ok(detached);
+    }
     let stopped = super::stop(process)?;
     take_back(process, stopped, remains, &mut detached)?;
+    sweep(process);
     Ok(detached)
+}
+
+/// Takes back what other tracers, which are gone, have left because this one needed it.
+pub(super) fn sweep(process: &Process) {
+    // A tracer that lives may need it, too. What cannot be taken back now is found by the next tracer.
+    if has_arena_at_rest(process) {
+        let _ = restore(process);
+    }
+}
+
+fn has_arena_at_rest(process: &Process) -> bool {
+    let arenas = process
+        .map()
+        .map_err(SessionError::from)
+        .and_then(|map| remains::find(process, &map));
+    arenas.is_ok_and(|arenas| !arenas.dead.is_empty())
 }
 
 /// Stops all threads, after those that the dead tracer had borrowed have returned. Before that, one of them could
@@ -146,23 +203,29 @@ fn take_back(
         lent,
         table,
     } = take_back_sites(process.memory(), &map, sites, regions, detached)?;
+    let guest_of = guest_of(process, head)?;
     // Without the shims the program has been changing its masks itself.
-    if shimmed {
+    if shimmed && guest_of.is_none() {
         signals::restore_masks(head, table, signals::Known::new(), &mut stopped, |rip| {
             is_code(regions, rip)
         })?;
     }
-    let put_back = |stopped: &mut Stopped| signals::put_back(head, stopped);
+    let put_back = |stopped: &mut Stopped| match &guest_of {
+        Some(host) => guests::unregister(stopped.process().memory(), host, |address| is_code(regions, address)),
+        None => signals::put_back(head, stopped),
+    };
+    let code = our_code(
+        regions,
+        &springboards,
+        &hosts,
+        Restorer::of(process.pid(), restorer_of(head)),
+        guest_of.as_ref(),
+    );
     let presence = Presence {
         // A child shares the arena with the traced process, whose mappings the table must go on listing.
         arena: Some(TargetAddress(head.arena_address)).filter(|_| !child),
         regions,
-        code: our_code(
-            regions,
-            &springboards,
-            &hosts,
-            Restorer::of(process.pid(), restorer_of(head)),
-        ),
+        code,
         springboards: &springboards,
         hosts: &hosts,
         map: &map,
@@ -171,8 +234,18 @@ fn take_back(
         lent,
         table,
         sharers: process.sharers(),
+        is_guest: guest_of.is_some(),
     };
     leave(process, stopped, &presence, put_back, detached)
+}
+
+/// The tracer whose agent handles the signals of this arena's agent; `None`: its own agent does.
+fn guest_of(process: &Process, head: &Control) -> Result<Option<Host>, SessionError> {
+    if head.version != VERSION || head.host == 0 {
+        return Ok(None);
+    }
+    let others = Others::of(process, Some(TargetAddress(head.arena_address)))?;
+    Ok(others.host_at(head.host, process.memory()))
 }
 
 /// The head with the signal actions of a followed child, which the child keeps itself.

@@ -72,7 +72,7 @@ const TRAPS: [u64; 2] = [3, 6];
 
 /// The code to which our signal handlers return.
 #[derive(Clone, Copy)]
-pub(super) struct Restorer {
+pub(crate) struct Restorer {
     /// Its address, in the agent; 0: there are no handlers.
     pub address: u64,
     /// Whether the process has shadow stacks.
@@ -95,13 +95,15 @@ impl Restorer {
 }
 
 /// The addresses of our code in a target.
-pub(super) struct OurCode {
+pub(crate) struct OurCode {
     /// All ranges of our code, ascending and disjoint.
     pub ranges: Vec<Range<u64>>,
     /// The agent's image.
     pub image: Range<u64>,
     /// [`Restorer::programs_handlers`].
     pub restorer: u64,
+    /// The image of the agent that calls ours in its signal handlers; empty: ours is called by the kernel.
+    pub host: Range<u64>,
 }
 
 impl OurCode {
@@ -137,7 +139,9 @@ impl OurCode {
                 return !(self.holds(field(RIP)) && TRAPS.contains(&field(TRAP_NUMBER)));
             }
             match index.checked_sub(RIP) {
-                Some(frame) if is_frame(words, frame, rsp) => words.get(frame).is_none_or(|back| !self.holds(*back)),
+                Some(frame) if is_frame(words, frame, rsp) => words
+                    .get(frame)
+                    .is_none_or(|back| !self.holds(*back) && !self.host.contains(back)),
                 _ => code_at(*word).is_some_and(|bytes| bytes.starts_with(&THUNK)),
             }
         })
@@ -298,6 +302,7 @@ mod tests {
             ranges: vec![0x1000..0x3000, 0x5000..0x6000],
             image: 0x1000..0x2000,
             restorer: RESTORER,
+            host: 0x7000..0x8000,
         }
     }
 
@@ -320,6 +325,10 @@ mod tests {
         assert!(!is_awaited(&[DETOUR, 0, RESTORER, 0x1500, 0x2500]));
         assert!(!is_awaited(&frame(RESTORER, DETOUR, 3)), "a trap that was redirected");
         assert!(!is_awaited(&frame(PROGRAM, PROGRAM, 14)), "a frame of the program's");
+        assert!(
+            !is_awaited(&frame(0x7100, DETOUR, 3)),
+            "a trap that our host has let us redirect"
+        );
     }
 
     #[test]

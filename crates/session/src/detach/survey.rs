@@ -9,9 +9,7 @@ use nanoprobe_target::{Map, Mapping, Process};
 use super::remains::{self, Found, is_child, is_held};
 use super::unmapping::is_arena;
 use crate::error::SessionError;
-
-/// How many arenas of a process are looked at.
-const ARENAS_MAX: usize = 16;
+use crate::others::{ARENAS_MAX, Others};
 
 /// The tracing of a process, as its arena describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +18,8 @@ pub struct Carried {
     pub tracer: u32,
     /// Whether a process holds the lock on the arena's file.
     pub is_live: bool,
+    /// Whether another tracer that lives needs what the arena lists.
+    pub is_needed: bool,
     /// The number of sites that the arena lists for probes.
     pub sites: usize,
     /// When the tracer attached, in ns of CLOCK_MONOTONIC; 0: unknown.
@@ -30,14 +30,13 @@ pub struct Carried {
     pub is_forked: bool,
 }
 
-/// The data in an arena of the process; if one of them belongs to a live tracer, that arena. `None`: no tracer has
-/// attached.
+/// The data in the arenas of the process, by tracer. Empty: no tracer has attached.
 ///
 /// # Errors
 /// The process has ended; its map or the locks cannot be read; or it has only arenas whose heads are destroyed.
-pub fn survey(process: &Process) -> Result<Option<Carried>, SessionError> {
+pub fn survey(process: &Process) -> Result<Vec<Carried>, SessionError> {
     let map = process.map()?;
-    let mut first_dead = None;
+    let mut all = Vec::new();
     let mut is_destroyed = false;
     for (mapping, rest) in arenas(&map).take(ARENAS_MAX) {
         let is_live = is_held(process.pid(), mapping)?;
@@ -48,19 +47,15 @@ pub fn survey(process: &Process) -> Result<Option<Carried>, SessionError> {
             continue;
         };
         match (is_own(&found), is_live) {
-            (true, true) => return Ok(Some(carried(process, mapping, found, true)?)),
-            (true, false) => {
-                first_dead.get_or_insert((mapping, found));
-            }
+            (true, _) => all.push(carried(process, mapping, found, is_live)?),
             // The lock of a tracer's own mapping is held.
             (false, false) => is_destroyed = true,
             (false, true) => {}
         }
     }
-    match first_dead {
-        Some((mapping, found)) => Ok(Some(carried(process, mapping, found, false)?)),
-        None if is_destroyed => Err(SessionError::Overwritten { pid: process.pid() }),
-        None => Ok(None),
+    match all.is_empty() && is_destroyed {
+        true => Err(SessionError::Overwritten { pid: process.pid() }),
+        false => Ok(all),
     }
 }
 
@@ -89,12 +84,15 @@ fn carried(process: &Process, mapping: &Mapping, found: Found, is_live: bool) ->
     let found = found.told();
     let head = found.head;
     let is_forked = is_child(process, &head);
-    let sites = remains::read(process.memory(), &found, is_forked)?.sites;
+    let remains = remains::read(process.memory(), &found, is_forked)?;
+    let own = remains.own(found.start);
+    let is_needed = || Ok::<_, SessionError>(Others::of(process, None)?.living_need(&own).is_some());
     let is_probed = |tactic: u32| ![TACTIC_SHIM, TACTIC_SPRINGBOARD].contains(&tactic);
     Ok(Carried {
         tracer: head.tracer_pid,
         is_live,
-        sites: sites.iter().filter(|site| is_probed(site.tactic)).count(),
+        is_needed: !is_live && is_needed()?,
+        sites: remains.sites.iter().filter(|site| is_probed(site.tactic)).count(),
         began_ns: head.clock_ns,
         file: (mapping.device, mapping.inode),
         is_forked,

@@ -21,14 +21,7 @@ pub fn has_arena(map: &Map) -> bool {
     map.mappings().iter().any(is_arena)
 }
 
-/// Whether the process has an arena that does not begin at `ours`.
-pub fn other_arenas(map: &Map, ours: TargetAddress) -> bool {
-    map.mappings()
-        .iter()
-        .any(|mapping| is_arena(mapping) && mapping.start != ours)
-}
-
-pub(super) fn is_arena(mapping: &Mapping) -> bool {
+pub(crate) fn is_arena(mapping: &Mapping) -> bool {
     mapping.permissions.shared
         && mapping
             .path()

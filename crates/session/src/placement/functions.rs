@@ -11,6 +11,7 @@ use nanoprobe_text::returns::{ReturnRefusal, frameless_jumps};
 
 use super::groups::Group;
 use super::points::point;
+use super::stacked::{self, Sorted};
 use super::{Function, Part, Planned, Planner, Refused, RefusedBecause};
 use crate::probes::Spot;
 use crate::returns;
@@ -218,7 +219,19 @@ impl Planner<'_> {
                 function,
             };
             planned.parts.insert(part.start(), whole);
-            let runs = planned.planning.add(part, points, force);
+            let Sorted {
+                own,
+                stacked,
+                refused: covered,
+            } = stacked::sorted(points, self.there.occupied, force);
+            planned.runs.extend(stacked.iter().map(|run| (run.start, function)));
+            planned.stacked.extend(stacked);
+            refused.extend(covered.into_iter().map(|site| Refused {
+                site: Some(site),
+                function: self.name_of(group),
+                reason: RefusedBecause::OtherTracer,
+            }));
+            let runs = planned.planning.add(part, &own, force);
             self.neighbours.take(runs);
             planned.runs.extend(runs.iter().map(|run| (run.start, function)));
             let reasons = planned.planning.take_refusals().into_iter();

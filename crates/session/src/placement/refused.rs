@@ -54,6 +54,9 @@ pub enum RefusedBecause {
     /// The target's text is not what the file says.
     #[error("the text in memory differs from the file: somebody else patched it (a kernel uprobe, a debugger?)")]
     TextDiffers,
+    /// Another tracer has displaced the instruction, or traps there.
+    #[error("another nanoprobe has a patch over this instruction, beside which no other one fits")]
+    OtherTracer,
     /// The jump ends with the bytes of the patch after it, and that patch is missing, or was replaced by another patch.
     #[error("the patch after it, with which its jump shares bytes, was refused or replaced")]
     SuccessorGone,

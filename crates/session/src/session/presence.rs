@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_arena::ControlBlock;
 use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::Claim;
 
 use crate::attachment::Attachment;
 use crate::detach::{self, Detached};
@@ -41,6 +42,8 @@ pub(super) struct Presence {
     warned_of_returns: bool,
     /// Whether the place of errno is known, or it is known that no library has an errno.
     errno_known: bool,
+    /// Keeps other tracers out while this one attaches.
+    claim: Option<Claim>,
     _present: Present,
 }
 
@@ -65,6 +68,7 @@ impl Presence {
             return_hooks: HashSet::new(),
             warned_of_returns: false,
             errno_known: false,
+            claim: None,
             _present: Present::new(),
         }
     }

@@ -20,6 +20,7 @@ use crate::attachment::Attachment;
 use crate::drain::{self, Consumer};
 use crate::error::SessionError;
 use crate::made_code;
+use crate::others;
 use crate::tracer_state::TracerState;
 use crate::unseen_calls::UnseenCalls;
 
@@ -181,7 +182,11 @@ impl Tracing {
         if self.unseen_calls.is_due() {
             let process = self.known.process().filter(|_| self.known.traces_calls());
             let arena = self.arena.shared.is_some().then_some(&self.arena.memory);
-            let own = || arena.and_then(made_code::own_code).unwrap_or_default();
+            let own = || {
+                let mut own = arena.and_then(made_code::own_code).unwrap_or_default();
+                own.extend(process.map(others::code_of_tracers).unwrap_or_default());
+                own
+            };
             let told = self.unseen_calls.look(process, own);
             self.outputs.extend(told.into_iter().map(Output::Warning));
         }

@@ -32,6 +32,7 @@ pub(in crate::session) fn enter(
         false => Some(look_in_turn(process, deadline, pauses)?),
     };
     loop {
+        let claim = process.claim()?;
         let parameters = known.parameters(process, seen)?;
         let layout = known.compiled.layout.clone();
         let attachment = Attachment::prepare(process.clone(), &process.map()?, layout, parameters)?;
@@ -44,11 +45,14 @@ pub(in crate::session) fn enter(
         };
         let entered = stopped.map_err(SessionError::from).and_then(|mut stopped| {
             presence.attachment.map(&mut stopped, clock)?;
-            presence.attachment.check_alone()?;
+            presence.attachment.check_others()?;
             Ok(stopped)
         });
         let error = match entered {
-            Ok(stopped) => return Ok((presence, stopped)),
+            Ok(stopped) => {
+                presence.claim = Some(claim);
+                return Ok((presence, stopped));
+            }
             Err(error) => error,
         };
         // Only the first error is reported.
@@ -59,6 +63,7 @@ pub(in crate::session) fn enter(
         // The arena's lock is released with `presence`: what could not be taken back now counts as left by a dead
         // tracer.
         drop(presence);
+        drop(claim);
         give_way(process, deadline)?;
     }
 }

@@ -18,7 +18,9 @@ use super::{Placed, Presence};
 use crate::arming::Armed;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
-use crate::placement::{CallPlaces, Changes, EXPLANATIONS_MAX, Fired, Holder, Hook, Placement, Planner, Room};
+use crate::occupied::Occupied;
+use crate::others::Others;
+use crate::placement::{CallPlaces, Changes, EXPLANATIONS_MAX, Fired, Holder, Hook, Placement, Planner, Room, There};
 use crate::probes::Place;
 use crate::session::known::Known;
 use crate::session::output::Begun;
@@ -70,6 +72,10 @@ impl Presence {
             pauses.add(&self.prepare_returns(tracing, std::mem::take(&mut hooks))?);
         }
         let armed = self.place(tracing, first, 0, &hooks, stopped)?;
+        if self.attachment.actions.host.is_some() && self.attachment.parameters.follows_programs {
+            let warning = "another nanoprobe traces this process: the programs that it executes are not followed";
+            tracing.warn(warning.to_owned());
+        }
         pauses.add(&armed.pauses);
         self.look_for_sandbox()?;
         match self.serve_returns(tracing) {
@@ -78,6 +84,7 @@ impl Presence {
             other => other?,
         }
         self.attachment.complete()?;
+        self.claim = None;
         // The first interval of a tick is as long as all later ones, however long the placing took.
         timers.count_from_now();
         Ok(Begun {
@@ -97,6 +104,9 @@ impl Presence {
         hooks: &[Hook],
         stopped: Option<Stopped>,
     ) -> Result<Armed, SessionError> {
+        // The text is planned as it is now, and must be the same when it is written.
+        let _claim = self.attachment.process.claim()?;
+        let others = self.attachment.find_others()?;
         let known = &tracing.known;
         let knows_all = stopped.is_some() && known.is_static() && self.takes_returns(known);
         let whole = knows_all.then_some(known);
@@ -104,7 +114,7 @@ impl Presence {
         let addresses = unwinders.iter().filter_map(|hook| known.address_of(hook));
         let hooked: Vec<u64> = addresses.map(|address| address.0).collect();
         let hooks: Vec<Hook> = hooks.iter().chain(&unwinders).copied().collect();
-        let (placement, coming, has_shims) = self.plan_with_shims(&mut tracing.known, first, &hooks)?;
+        let (placement, coming, has_shims) = self.plan_among(&mut tracing.known, first, &hooks, &others)?;
         let known = &tracing.known;
         if interrupt::requested() {
             return Ok(Armed::default());
@@ -161,6 +171,26 @@ impl Presence {
         Ok(armed)
     }
 
+    /// As [`Presence::plan_with_shims`], where other tracers have patches. Instructions that these have displaced are
+    /// looked for only where they are wanted.
+    fn plan_among(
+        &self,
+        known: &mut Known,
+        first: usize,
+        hooks: &[Hook],
+        others: &Others,
+    ) -> Result<(Placement, Vec<TargetAddress>, bool), SessionError> {
+        let memory = self.attachment.process.memory();
+        let mut occupied = others.occupied(memory);
+        let planned = self.plan_with_shims(known, first, hooks, &occupied)?;
+        let displaced = planned.0.displaced_by_others();
+        if displaced.is_empty() {
+            return Ok(planned);
+        }
+        occupied.homes = others.homes(memory, displaced.into_iter(), &self.attachment.asked());
+        self.plan_with_shims(known, first, hooks, &occupied)
+    }
+
     /// Plans the enablings from index `first` on, the hooks, and the shims that belong to them. Yields also the system
     /// calls whose probes became parts of shims, and whether shims were planned.
     fn plan_with_shims(
@@ -168,15 +198,16 @@ impl Presence {
         known: &mut Known,
         first: usize,
         hooks: &[Hook],
+        occupied: &Occupied,
     ) -> Result<(Placement, Vec<TargetAddress>, bool), SessionError> {
         let indexes = self.without_shims(known);
         // Probes before a system call at which a shim will stand become a part of the shim.
-        let fires = known.traces_calls() && !self.listing;
+        let fires = known.traces_calls() && !self.listing && self.attachment.actions.host.is_none();
         let found = fires.then(|| known.take_shims(&indexes));
         let all = found.iter().flatten().flatten();
         let mut coming: Vec<TargetAddress> = all.map(Replacement::syscall).collect();
         coming.sort_unstable();
-        let mut placement = planned(known, &self.placed, &self.attachment, first, hooks, &coming)?;
+        let mut placement = planned(known, &self.placed, &self.attachment, first, hooks, &coming, occupied)?;
         let has_shims = !interrupt::requested() && self.wants_shims(&placement);
         if has_shims {
             let found = found.unwrap_or_else(|| known.take_shims(&indexes));
@@ -188,6 +219,10 @@ impl Presence {
     /// Whether the agent must stand before system calls.
     fn wants_shims(&self, placement: &Placement) -> bool {
         let attachment = &self.attachment;
+        if attachment.actions.host.is_some() {
+            // The host's shims watch the masks.
+            return false;
+        }
         let follows = attachment.parameters.follows_programs;
         let fires = !placement.changes.patches.is_empty() || !placement.shim_points.is_empty();
         follows || attachment.shimmed.is_some() || fires
@@ -265,6 +300,7 @@ pub(super) fn planned(
     first: usize,
     hooks: &[Hook],
     coming: &[TargetAddress],
+    occupied: &Occupied,
 ) -> Result<Placement, SessionError> {
     let refusal = known.return_refusal();
     let shadow_stack = known.has_shadow_stack();
@@ -300,8 +336,11 @@ pub(super) fn planned(
         shadow_stack,
         small_stacks: small_stacks(known.modules.list(), attachment.parameters.small_stacks),
         placed: &placed.fired,
-        patches: &attachment.patches,
-        retired: &attachment.retired,
+        there: There {
+            patches: &attachment.patches,
+            retired: &attachment.retired,
+            occupied,
+        },
         neighbours: Neighbours::default(),
         explanations: EXPLANATIONS_MAX,
     };
@@ -317,7 +356,7 @@ pub(in crate::session) fn plan(known: &Known, placed: &Placed) -> Result<Changes
     let parameters = known.parameters(&process, None)?;
     let layout = known.compiled.layout.clone();
     let attachment = Attachment::prepare(process.clone(), &process.map()?, layout, parameters)?;
-    Ok(planned(known, placed, &attachment, 0, &[], &[])?.changes)
+    Ok(planned(known, placed, &attachment, 0, &[], &[], &Occupied::default())?.changes)
 }
 
 /// Where the modules lie that the program keeps.

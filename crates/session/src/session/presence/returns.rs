@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use nanoprobe_agent::Function as AgentFunction;
+use nanoprobe_lang::options::ReturnForm;
 use nanoprobe_patch::{Fire, ReturnExits};
 use nanoprobe_target::Pauses;
 use nanoprobe_text::returns::{ReturnRefusal, readers, unwinders};
@@ -87,7 +88,7 @@ impl Presence {
 
     /// Whether it is certain or likely, before anything is planned, that return addresses will be replaced.
     pub(super) fn takes_returns(&self, known: &Known) -> bool {
-        !self.listing && known.takes_returns()
+        !self.listing && self.attachment.actions.host.is_none() && known.takes_returns()
     }
 
     /// Places hooks alone.
@@ -150,7 +151,11 @@ pub(super) fn return_policy<'a>(
     refusal: Option<&'a ReturnRefusal>,
 ) -> ReturnPolicy<'a> {
     ReturnPolicy {
-        form: known.compiled.options.tracing.return_form,
+        // Another tracer may replace the same address, and may end before the function returns.
+        form: match attachment.actions.host {
+            Some(_) => ReturnForm::Exits,
+            None => known.compiled.options.tracing.return_form,
+        },
         refusal,
         take: attachment.agent(AgentFunction::ReturnTakeAt),
         take_at_jump: attachment.agent(AgentFunction::ReturnTakeAtJump),
