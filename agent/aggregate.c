@@ -5,6 +5,7 @@
  * A handler updates the words that it was given before it asks for others, and no handler runs
  * within another one. So at the start of np_aggregate no handler holds an address in this thread's
  * table. np_aggregate may therefore switch to the other table. */
+#include "guard.h"
 #include "hash.h"
 
 static NP_COLD struct np_aggregate_entry *add_entry(struct np_aggregate_table *table, u32 *bucket, u32 hash,
@@ -49,7 +50,11 @@ NP_ENTRY void np_aggregate(struct np_context *context, u64 aggregation, u64 valu
 				break;
 			}
 			struct np_aggregate_entry *candidate = (struct np_aggregate_entry *)((u64)table + *bucket * 8UL);
-			if (candidate->hash == hash && candidate->aggregation == (u32)aggregation &&
+			/* The program may have written over the index. */
+			u64 found;
+			if (np_unlikely(!np_guarded_u32((u64)candidate, &found)))
+				break;
+			if ((u32)found == hash && candidate->aggregation == (u32)aggregation &&
 			    candidate->key_bytes == key_words * 8 && candidate->value_words == value_words &&
 			    np_same_words((const u64 *)(candidate + 1), key, key_words)) {
 				entry = candidate;

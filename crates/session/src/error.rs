@@ -228,7 +228,10 @@ pub enum SessionError {
     )]
     OtherVariables,
     /// There is no room for another tracer.
-    #[error("process {pid} is traced by sixteen nanoprobes already; end one of them first (`nanoprobe ps` lists them)")]
+    #[error(
+        "process {pid} is traced by sixteen nanoprobes already, or by some with two million sites: end one of them first \
+         (`nanoprobe ps` lists them)"
+    )]
     TooManyTracers {
         /// The number of the process.
         pid: i32,

@@ -25,6 +25,7 @@ use nanoprobe_target::{Memory, Process};
 use crate::detach::remains::{self, Own};
 use crate::detach::unmapping;
 use crate::error::SessionError;
+use crate::layout::SITES_MAX;
 use crate::occupied::{Home, Occupied, is_silent, is_stacked, jump_to};
 
 /// The bytes that are read of an instruction.
@@ -33,6 +34,11 @@ const INSTRUCTION_BYTES_MAX: usize = 15;
 const TABLE_HEAD_BYTES: u64 = 16;
 const ENTRY_BYTES: u64 = 16;
 
+/// How many sites all arenas of a process may list: so much memory, and so much time, may a process that forges its
+/// tables cost.
+const SITES_TOTAL_MAX: usize = SITES_MAX as usize;
+/// Up to this many sites, [`Others::living_need`] answers.
+const SITES_SHOWN_MAX: usize = 1 << 19;
 /// How many arenas of one process are looked at: a host and its guests.
 pub(crate) const ARENAS_MAX: usize = GUESTS + 1;
 /// Another tracer's arena.
@@ -70,6 +76,7 @@ impl Others {
         let map = process.map()?;
         let (memory, pid) = (process.memory(), process.pid());
         let mut all = Vec::new();
+        let mut sites = 0;
         let mappings = map.mappings();
         let starts = mappings.iter().enumerate();
         let starts = starts.filter(|(_, mapping)| unmapping::is_arena(mapping) && mapping.offset == 0);
@@ -82,6 +89,10 @@ impl Others {
             let is_live = remains::is_held(pid, mapping)?;
             let (head, address) = (found.head, found.start);
             let remains = remains::read(memory, &found.told(), remains::is_child(process, &head))?;
+            sites += remains.sites.len();
+            if sites > SITES_TOTAL_MAX {
+                return Err(SessionError::TooManyTracers { pid });
+            }
             all.push(Other {
                 head,
                 address,
@@ -146,7 +157,12 @@ impl Others {
 
     /// The number of a running tracer that needs this one, or needs a dead one that needs it; a dead one counts for the
     /// running one above it.
+    /// Only shown to people: for tables so large that the answer takes long, there is none.
     pub fn living_need(&self, own: &Own<'_>) -> Option<u32> {
+        let sites = self.0.iter().map(|other| other.sites.len()).sum::<usize>();
+        if sites > SITES_SHOWN_MAX {
+            return None;
+        }
         let kept = self.kept();
         let needing = self.needing(own).find_map(|other| kept.get(&other.address));
         needing.copied()

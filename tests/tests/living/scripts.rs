@@ -164,7 +164,7 @@ fn libraries_are_read_in_the_order_of_their_dependencies() {
         ("b.d", "inline int two = 2;\nBEGIN { printf(\"never\"); }\n"),
         (
             "kernel.d",
-            "#pragma D depends_on provider io\ninline int b_read = B_READ;\n",
+            "#pragma D depends_on provider fbt\ninline int entered = NO_SUCH_CONSTANT;\n",
         ),
         ("README", "no library"),
         ("other/a.d", "inline int four = 5;\n"),
