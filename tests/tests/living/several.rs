@@ -140,6 +140,10 @@ live_tests! {
         }
         let said: Vec<&str> = said.lines().filter(|line| !line.contains(" 0x")).collect();
         assert!(!nanoprobe_tests::text::is_patched(target.pid()), "{}", said.join("\n"));
+        // On a machine that is much too busy, a thread may stay inside for longer than a tracer waits. It says so.
+        if said.iter().any(|line| line.contains("still inside of our code")) {
+            run(std::process::Command::new(nanoprobe()).args(["restore", &target.pid().to_string()])).success();
+        }
         target.snapshot.assert_identical(target.pid());
         target.finish();
     }
