@@ -211,17 +211,10 @@ mod tests {
     use nanoprobe_arena::layout::{TACTIC_JUMP, TACTIC_RUN};
 
     use super::*;
+    use crate::site_table;
 
     fn site(address: u64, original: &[u8], patched: &[u8], tactic: u32) -> Site {
-        let mut site = Site {
-            address,
-            length: original.len() as u32,
-            tactic,
-            ..Site::default()
-        };
-        site.original[..original.len()].copy_from_slice(original);
-        site.patched[..patched.len()].copy_from_slice(patched);
-        site
+        site_table::site(TargetAddress(address), original, patched, tactic)
     }
 
     const FIRST: [u8; 5] = [0xe9, 1, 2, 3, 4];

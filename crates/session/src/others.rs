@@ -3,8 +3,8 @@
 //! The first tracer that patches a process is the *host*: its agent handles the signals, and its shims watch the masks.
 //! A later one is a *guest*: its agent is called by the host's ([`crate::signals::guests`]). Where both want the same
 //! site, the later patch is *stacked*: its detour ends with the jump that stood there (`placement/stacked.rs`). So a
-//! tracer may be needed after its end. It then takes back what it can, and leaves the rest, which counts nothing, to
-//! whoever is the last. docs/design/several-tracers.md has the argument.
+//! tracer may be needed after its end. It then takes back what it can, and leaves the rest, which counts for nobody, to
+//! the last tracer. docs/design/several-tracers.md has the argument.
 //!
 //! The process may have forged all that is read here. It can keep tracers out, and falsify what is recorded about
 //! itself: every byte of text that is written was compared first.
@@ -41,6 +41,7 @@ const SITES_TOTAL_MAX: usize = SITES_MAX as usize;
 const SITES_SHOWN_MAX: usize = 1 << 19;
 /// How many arenas of one process are looked at: a host and its guests.
 pub(crate) const ARENAS_MAX: usize = GUESTS + 1;
+
 /// Another tracer's arena.
 pub(crate) struct Other {
     pub head: Control,
@@ -138,6 +139,11 @@ impl Others {
         self.0.iter().filter(handles).find_map(|other| other.as_host(memory))
     }
 
+    /// Whether there is an arena at this address.
+    pub fn has(&self, arena: u64) -> bool {
+        self.0.iter().any(|other| other.address == arena)
+    }
+
     /// The host at this address of an arena.
     pub fn host_at(&self, arena: u64, memory: &Memory) -> Option<Host> {
         let mut all = self.0.iter();
@@ -155,9 +161,8 @@ impl Others {
         self.needing(own).next().is_some()
     }
 
-    /// The number of a running tracer that needs this one, or needs a dead one that needs it; a dead one counts for the
-    /// running one above it.
-    /// Only shown to people: for tables so large that the answer takes long, there is none.
+    /// The number of a running tracer that needs this one, or needs a dead one that needs this one, and so on. The
+    /// number is only shown to people. If the tables are so large that the search takes long, there is no answer.
     pub fn living_need(&self, own: &Own<'_>) -> Option<u32> {
         let sites = self.0.iter().map(|other| other.sites.len()).sum::<usize>();
         if sites > SITES_SHOWN_MAX {
@@ -404,17 +409,10 @@ mod tests {
     use nanoprobe_arena::layout::TACTIC_RUN;
 
     use super::*;
+    use crate::site_table;
 
     fn site(address: u64, original: &[u8], patched: &[u8], tactic: u32) -> Site {
-        let mut site = Site {
-            address,
-            length: original.len() as u32,
-            tactic,
-            ..Site::default()
-        };
-        site.original[..original.len()].copy_from_slice(original);
-        site.patched[..patched.len()].copy_from_slice(patched);
-        site
+        site_table::site(TargetAddress(address), original, patched, tactic)
     }
 
     fn other(address: u64, sites: Vec<Site>) -> Other {

@@ -23,7 +23,8 @@ pub fn springboard_sites(patch: &Patch) -> impl Iterator<Item = Site> {
     springboard.map(|range| site(range.address, &range.original, &range.patched, TACTIC_SPRINGBOARD))
 }
 
-fn site(address: TargetAddress, original: &[u8], patched: &[u8], tactic: u32) -> Site {
+/// An entry of the site table.
+pub(crate) fn site(address: TargetAddress, original: &[u8], patched: &[u8], tactic: u32) -> Site {
     let mut site = Site {
         address: address.0,
         length: original.len() as u32,

@@ -20,7 +20,6 @@ use crate::arena_memory::ArenaMemory;
 use crate::clock::Clock;
 use crate::error::SessionError;
 use crate::layout::{PAGE_BYTES, round_up};
-use crate::others::Others;
 
 /// The target's memory, while one of its threads is borrowed.
 struct TargetMemory<'a, 's> {
@@ -111,12 +110,12 @@ impl Attachment {
         })
     }
 
-    /// Checks that the other tracers of the process leave room for this one.
+    /// Checks that the other tracers of the process leave room for this one, and finds the host among them.
     ///
     /// # Errors
-    /// Those of [`Others::check`], or the map cannot be read.
-    pub fn check_others(&self) -> Result<(), SessionError> {
-        Others::of(&self.process, Some(self.addresses.arena))?.check(self.process.pid())
+    /// Those of [`crate::others::Others::check`], or the map cannot be read.
+    pub fn check_others(&mut self) -> Result<(), SessionError> {
+        self.find_others()?.check(self.process.pid())
     }
 
     /// Finds the holes in which near memory may now be mapped. The target may have loaded libraries into the former

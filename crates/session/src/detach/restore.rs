@@ -245,7 +245,11 @@ fn guest_of(process: &Process, head: &Control) -> Result<Option<Host>, SessionEr
         return Ok(None);
     }
     let others = Others::of(process, Some(TargetAddress(head.arena_address)))?;
-    Ok(others.host_at(head.host, process.memory()))
+    match others.host_at(head.host, process.memory()) {
+        // Its list still leads to this arena's code.
+        None if others.has(head.host) => Err(SessionError::Overwritten { pid: process.pid() }),
+        host => Ok(host),
+    }
 }
 
 /// The head with the signal actions of a followed child, which the child keeps itself.
