@@ -104,6 +104,21 @@ pub fn said(stdout: &str, name: &str) -> i64 {
         .unwrap_or_else(|| panic!("the program did not say {name}:\n{stdout}"))
 }
 
+/// What processes of a tree report of themselves: calls, by number (`by 1234 1000`).
+///
+/// # Panics
+/// When such a line has no count.
+#[track_caller]
+pub fn said_by_processes(stdout: &str) -> BTreeMap<String, i64> {
+    let lines = stdout.lines().filter_map(|line| line.strip_prefix("by "));
+    lines
+        .map(|line| {
+            let (pid, calls) = line.split_once(' ').expect("a number and a count");
+            (pid.to_owned(), calls.parse().expect("a count"))
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

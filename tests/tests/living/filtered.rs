@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use nanoprobe_tests::command::Finished;
 use nanoprobe_tests::program::program;
-use nanoprobe_tests::results::table;
+use nanoprobe_tests::results::{said_by_processes, table};
 use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost, start_waiting};
 
 /// Clocks, stacks, records and aggregations: much for which the agent has calls elsewhere.
@@ -15,16 +15,6 @@ const CLAUSES: &str =
 
 fn following(what: &str) -> Tracer {
     Tracer::new(Form::Default).argument("-x").argument(what)
-}
-
-fn said(stdout: &str) -> BTreeMap<String, i64> {
-    let lines = stdout.lines().filter_map(|line| line.strip_prefix("by "));
-    lines
-        .map(|line| {
-            let (pid, calls) = line.split_once(' ').expect("a number and a count");
-            (pid.to_owned(), calls.parse().expect("a count"))
-        })
-        .collect()
 }
 
 /// A child that has called before it enters the filter, and one that has not, so that its first hit is inside.
@@ -38,7 +28,7 @@ fn children_under_filters_of_their_own_are_counted_and_live() {
                 .command(&program("filtered.c"), &format!("{kind} 1000"))
                 .run()
                 .complete();
-            let said = said(&traced.finished.stdout);
+            let said = said_by_processes(&traced.finished.stdout);
             assert_eq!(said.values().sum::<i64>(), 3001, "{kind}");
             let mut counted = table(&traced.results);
             counted.retain(|pid, _| said.contains_key(pid));
@@ -59,7 +49,7 @@ fn children_in_strict_mode_live_and_their_hits_are_missed() {
         .success();
     let Finished { stdout, stderr, .. } = &traced.finished;
     assert!(stdout.ends_with("OK\n"), "{stdout}");
-    let said = said(stdout);
+    let said = said_by_processes(stdout);
     // Of the child with 2,000 calls, the first 1,000 come before it enters the mode; the other has none before.
     let before = said.iter().filter(|(_, calls)| **calls != 1000);
     let expected: BTreeMap<String, i64> = before.map(|(pid, calls)| (pid.clone(), (*calls).min(1000))).collect();
@@ -79,12 +69,19 @@ fn children_under_filters_outlive_the_tracing() {
             .clause("pid$target:a.out:called:entry { @[pid] = count(); }")
             .trace(target.pid());
         target.go();
-        target.wait_until("two children's calls", |target| said(&target.stdout()).len() == 3);
+        target.wait_until("two children's calls", |target| {
+            said_by_processes(&target.stdout()).len() == 3
+        });
         let traced = tracing.interrupt();
         if kind != "strict" {
             assert_nothing_lost(&traced.finished.stderr);
             let counted = table(&traced.results);
-            assert_eq!(counted, said(&target.stdout()), "{kind}: {}", traced.finished.stderr);
+            assert_eq!(
+                counted,
+                said_by_processes(&target.stdout()),
+                "{kind}: {}",
+                traced.finished.stderr
+            );
         }
         target.close_input();
         let finished = target.finish().success();

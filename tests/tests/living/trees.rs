@@ -6,7 +6,7 @@ use std::process::Command;
 use nanoprobe_tests::command::run;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
-use nanoprobe_tests::results::{said, table, value};
+use nanoprobe_tests::results::{said, said_by_processes, table, value};
 use nanoprobe_tests::text::Snapshot;
 use nanoprobe_tests::tracer::{Form, Tracer, Tracing, assert_nothing_lost, nanoprobe, start_waiting};
 use nix::sys::signal::Signal;
@@ -16,17 +16,6 @@ const SUM: &str = "pid$target:a.out:called:entry { @ = count(); }";
 
 fn following(form: Form) -> Tracer {
     Tracer::new(form).argument("-x").argument("follow=fork")
-}
-
-/// The processes' own reports.
-fn said_by_processes(stdout: &str) -> BTreeMap<String, i64> {
-    let lines = stdout.lines().filter_map(|line| line.strip_prefix("by "));
-    lines
-        .map(|line| {
-            let (pid, calls) = line.split_once(' ').expect("a number and a count");
-            (pid.to_owned(), calls.parse().expect("a count"))
-        })
-        .collect()
 }
 
 /// The children of a process.
