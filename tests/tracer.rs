@@ -265,6 +265,17 @@ impl Tracing {
         std::fs::read_to_string(self.results.path()).unwrap_or_default()
     }
 
+    /// Waits until the results are as they should be.
+    ///
+    /// # Panics
+    /// When they never are.
+    #[track_caller]
+    pub fn wait_for_results(&mut self, what: &str, are_there: impl Fn(&str) -> bool) {
+        let path = self.results.path().to_owned();
+        let is_so = |_: &Running| std::fs::read_to_string(&path).is_ok_and(|text| are_there(&text));
+        self.running.wait_until(what, is_so);
+    }
+
     /// Waits until the tracer has ended.
     ///
     /// # Panics

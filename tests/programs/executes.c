@@ -4,6 +4,7 @@
  * executes fork|vfork|spawn|path CHILDREN CALLS   children one after the other, each of which executes `call`
  * executes together CHILDREN CALLS                all at the same time, by posix_spawn
  * executes thread CALLS           a second thread executes `call`
+ * executes then PROGRAM ...      executes this program with these arguments
  * executes fails TIMES CALLS      executions that fail, then calls */
 #include <errno.h>
 #include <pthread.h>
@@ -12,6 +13,9 @@
 #include "check.h"
 
 extern char **environ;
+
+/* How often the program is to execute itself: another value in each. */
+volatile long times_left;
 
 PROBED uint64_t called(uint64_t value)
 {
@@ -110,6 +114,10 @@ int main(int argc, char **argv)
 	CHECK(argc >= 3 && readlink("/proc/self/exe", path, sizeof path - 1) > 0);
 	own = path;
 	const char *how = argv[1];
+	if (strcmp(how, "then") == 0) {
+		execv(argv[2], argv + 2);
+		CHECK(!"executed");
+	}
 	called_so_often[2] = argv[argc - 1];
 	long calls = atol(argv[argc - 1]), times = atol(argv[2]);
 	if (strcmp(how, "call") == 0) {
@@ -117,6 +125,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (strcmp(how, "self") == 0) {
+		times_left = times;
 		call(calls);
 		char left[32];
 		snprintf(left, sizeof left, "%ld", times - 1);

@@ -1,6 +1,8 @@
 /* A process that obeys its input line by line, and prints how often it has called a function: `by PID CALLS`.
  *
  *     call CALLS          calls
+ *     with VALUE          calls once, with this value
+ *     mark VALUE          calls another function with this value
  *     allocate CALLS      calls malloc and free
  *     fork CALLS          a child calls
  *     execute FILE CALLS  a child executes FILE, which calls and ends
@@ -12,6 +14,11 @@
 PROBED uint64_t called(uint64_t value)
 {
 	return value * 31 + 7;
+}
+
+PROBED uint64_t marked(uint64_t value)
+{
+	return value ^ 5;
 }
 
 static void say(long calls)
@@ -73,6 +80,12 @@ static void act(const char *line)
 			_exit(0);
 		}
 		wait_for(child);
+	} else if (strcmp(how, "with") == 0) {
+		CHECK(called((uint64_t)calls) == (uint64_t)calls * 31 + 7);
+		say(1);
+	} else if (strcmp(how, "mark") == 0) {
+		CHECK(marked((uint64_t)calls) == ((uint64_t)calls ^ 5));
+		say(0);
 	} else if (strcmp(how, "allocate") == 0) {
 		allocate(calls);
 	} else {

@@ -149,13 +149,7 @@ impl Snapshot {
             let Some(found) = program.aggregations.get(aggregation as usize) else {
                 continue;
             };
-            for (offset, of) in addresses_in(&found.keys, &bytes) {
-                if let Some(word) = bytes.get_mut(offset..offset + 8)
-                    && let Ok(address) = <[u8; 8]>::try_from(&*word)
-                {
-                    word.copy_from_slice(&number(u64::from_le_bytes(address), of).to_le_bytes());
-                }
-            }
+            replace_addresses(&found.keys, &mut bytes, number);
             merge(found.function, merged.words_of(found, aggregation, &bytes), &words);
         }
         merged
@@ -185,6 +179,16 @@ impl Snapshot {
     fn words_of(&mut self, found: &Aggregation, aggregation: u32, key: &[u8]) -> &mut Vec<u64> {
         let zeros = || vec![0; value_words(found.function)];
         self.words.entry((aggregation, key.to_vec())).or_insert_with(zeros)
+    }
+}
+
+fn replace_addresses(keys: &[KeyType], bytes: &mut [u8], number: &mut dyn FnMut(u64, AddressUse) -> u64) {
+    for (offset, of) in addresses_in(keys, bytes) {
+        if let Some(word) = bytes.get_mut(offset..offset + 8)
+            && let Ok(address) = <[u8; 8]>::try_from(&*word)
+        {
+            word.copy_from_slice(&number(u64::from_le_bytes(address), of).to_le_bytes());
+        }
     }
 }
 
@@ -243,7 +247,7 @@ fn bytes_of_entry((_, key): &Identity, words: &[u64]) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Epoch {
     aggregation: AggregationId,
-    /// The keys that remain after a `trunc()`.
+    /// The keys that remain after a `trunc()`. If one of them begins again, too, the table still has its extreme.
     kept: BTreeSet<Vec<u8>>,
     /// Whether the processor follows the keys. The actions do not name it.
     by_processor: bool,
@@ -313,6 +317,30 @@ impl AggregateTable {
                         parts: BTreeMap::new(),
                         normal: 1,
                     });
+                }
+            }
+        }
+    }
+
+    /// As [`Snapshot::with_addresses`]: so far all values are those of one process, and another one begins.
+    pub fn replace_addresses(&mut self, program: &Program, number: &mut dyn FnMut(u64, AddressUse) -> u64) {
+        for ((aggregation, mut bytes), entry) in std::mem::take(&mut self.entries) {
+            let Some(found) = program.aggregations.get(aggregation as usize) else {
+                continue;
+            };
+            replace_addresses(found.shown_keys(), &mut bytes, number);
+            match self.entries.entry((aggregation, bytes)) {
+                btree_map::Entry::Vacant(place) => {
+                    place.insert(entry);
+                }
+                btree_map::Entry::Occupied(mut other) => {
+                    self.bytes = self.bytes.saturating_sub(bytes_of_entry(other.key(), &entry.words));
+                    let other = other.get_mut();
+                    merge(found.function, &mut other.words, &entry.words);
+                    for (processor, words) in entry.parts {
+                        let part = other.parts.entry(processor);
+                        merge(found.function, part.or_insert_with(|| zeros(found.function)), &words);
+                    }
                 }
             }
         }
@@ -410,10 +438,7 @@ impl AggregateTable {
             if count < 0 { order } else { order.reverse() }
         });
         let kept = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-        // A key that is printed as a name stands for many addresses. The target keeps addresses, so it cannot
-        // decide which keys stay.
-        let has_symbols = found.keys.iter().any(|key| matches!(key, KeyType::Symbol(_)));
-        if is_extreme(program, id) && (kept == 0 || !has_symbols) {
+        if is_extreme(program, id) {
             let kept = order.iter().take(kept).map(|(_, _, (_, key))| key.clone()).collect();
             self.begin_epoch(program, id, kept);
         }

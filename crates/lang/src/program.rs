@@ -176,6 +176,23 @@ impl Clause {
         self.computes(&|expression| matches!(expression.kind, ExpressionKind::Builtin(builtin) if builtin == wanted))
     }
 
+    /// Whether firing this clause may assign a global variable, or an element of a global array.
+    pub fn assigns_globals(&self) -> bool {
+        self.computes(&|expression| {
+            let (ExpressionKind::Assign { place, .. }
+            | ExpressionKind::AssignOperator { place, .. }
+            | ExpressionKind::Increment { place, .. }) = &expression.kind
+            else {
+                return false;
+            };
+            let (Place::Scalar { scope, .. } | Place::Element { scope, .. } | Place::Field { scope, .. }) = place
+            else {
+                return false;
+            };
+            *scope == Scope::Global
+        })
+    }
+
     /// Whether any part of any expression is `wanted`.
     fn computes(&self, wanted: &dyn Fn(&Expression) -> bool) -> bool {
         let mut pending: Vec<&Expression> = self.predicate.iter().collect();

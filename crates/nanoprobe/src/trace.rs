@@ -1,6 +1,7 @@
 //! A tracing session on the command line.
 
 mod aggregating;
+mod anew;
 mod compiling;
 mod costs;
 mod following;
@@ -8,6 +9,7 @@ mod leading;
 mod matches;
 mod members;
 mod nothing;
+mod others;
 mod reporting;
 mod run;
 mod set;
@@ -19,6 +21,7 @@ use std::process::ExitCode;
 use nanoprobe_lang::Source;
 use nanoprobe_session::{Acquired, Compiled, Prepared, SessionError};
 
+use self::anew::Root;
 use self::compiling::{ForProcess, compile_for, refused};
 use self::run::Trace;
 use crate::arguments::Arguments;
@@ -112,7 +115,11 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
     if arguments.list {
         return print_list(arguments, &compiled, prepared);
     }
-    Trace::new(arguments, sources, &compiled, prepared.known(), files)?.run(prepared)
+    let root = Root {
+        compiled,
+        asks: traced.was_asked(),
+    };
+    Trace::new(arguments, sources, &root, prepared.known(), files)?.run(prepared)
 }
 
 /// `-l`

@@ -35,6 +35,9 @@ pub(crate) enum Role {
         /// The process for which the program was compiled: this process, or an earlier one that forked it, or that
         /// executed its program. Descriptions with the number of that process mean this process, too.
         root: i32,
+        /// The program is not good for what the process executes. So no description matches there, and only the
+        /// programs that it executes in its turn are followed.
+        is_bare: bool,
     },
 }
 
@@ -65,7 +68,7 @@ impl Drop for Starting {
 impl Role {
     pub(crate) fn root(self) -> Option<i32> {
         match self {
-            Role::Member { root } => Some(root),
+            Role::Member { root, .. } => Some(root),
             Role::First | Role::Leader => None,
         }
     }
@@ -106,7 +109,10 @@ impl Acquired {
     /// As [`Acquired::running`].
     pub fn member(pid: i32) -> Result<Acquired, SessionError> {
         Ok(Acquired {
-            role: Role::Member { root: pid },
+            role: Role::Member {
+                root: pid,
+                is_bare: false,
+            },
             ..Acquired::running(pid)?
         })
     }
@@ -140,8 +146,18 @@ impl Acquired {
         Acquired {
             process: Some(process),
             starting: Starting(Some(stopped)),
-            role: Role::Member { root },
+            role: Role::Member { root, is_bare: false },
         }
+    }
+
+    /// The same process, in which no description is to match.
+    #[must_use]
+    pub fn without_matches(self) -> Acquired {
+        let role = match self.role {
+            Role::Member { root, .. } => Role::Member { root, is_bare: true },
+            other => other,
+        };
+        Acquired { role, ..self }
     }
 
     /// The process for which the program of a member was compiled.

@@ -271,6 +271,18 @@ impl From<nanoprobe_arena::OutOfBounds> for SessionError {
 }
 
 impl SessionError {
+    /// This error of a description that matches nothing, with the remedy if a program was meant that the process
+    /// executes later. A hint has another remedy already.
+    pub(crate) fn unless_later(mut self) -> SessionError {
+        if let SessionError::AtDescription { error, .. } = &mut self
+            && let SessionError::NoMatch { hint, .. } | SessionError::NoFunction { hint, .. } = &mut **error
+            && (hint.is_empty() || hint.contains("there is no such module"))
+        {
+            *hint += "; in programs that it executes it may match with -Z";
+        }
+        self
+    }
+
     /// This error, with the place of the description that caused it.
     pub(crate) fn at(self, description: &nanoprobe_lang::program::ProbeDescription) -> SessionError {
         SessionError::AtDescription {

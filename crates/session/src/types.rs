@@ -39,6 +39,8 @@ const FUNCTIONS_MAX: usize = 4096;
 /// types are read lazily.
 pub struct TracedProgram {
     process: Option<Process>,
+    /// The process by whose number the text names it: the first one, if this process was executed or forked by it.
+    root: Option<i32>,
     /// It is a command before its first instruction.
     is_starting: bool,
     /// If no process was given: the process that a probe or a type of the program names.
@@ -67,11 +69,18 @@ impl TracedProgram {
     pub fn new(acquired: &Acquired) -> TracedProgram {
         TracedProgram {
             process: acquired.process().cloned(),
+            root: acquired.root(),
             is_starting: acquired.is_starting(),
             named: OnceCell::new(),
             modules: OnceCell::new(),
             libraries: OnceCell::new(),
         }
+    }
+
+    /// Whether the compiler has asked anything: then the program may have types and addresses of this process.
+    #[must_use]
+    pub fn was_asked(&self) -> bool {
+        self.modules.get().is_some()
     }
 
     /// The process, as far as it is known by now.
@@ -136,7 +145,7 @@ impl TracedProgram {
         if self.process().is_none() && pid > 0 {
             self.modules.get_or_init(|| self.modules_of_named(pid));
         }
-        if self.process().map(Process::pid) != Some(pid) {
+        if ![self.process().map(Process::pid), self.root].contains(&Some(pid)) {
             let message = format!("failed to resolve {name}: pid{pid} is not the process that is traced");
             return Err(Unknown::new("D_TYPE_ERR", message).with_help("name it by -p"));
         }

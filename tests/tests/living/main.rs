@@ -3,6 +3,7 @@
 mod blocked;
 mod buffers;
 mod by_address;
+mod by_default;
 mod counted_by_strace;
 mod disk;
 mod effects;
@@ -13,6 +14,7 @@ mod ever_new;
 mod exceptions;
 mod execs;
 mod executed;
+mod extremes;
 mod families;
 mod files;
 mod filtered;

@@ -8,7 +8,7 @@ use nanoprobe_tests::command::run;
 use nanoprobe_tests::left_out::left_out;
 use nanoprobe_tests::program::{copy_program, program};
 use nanoprobe_tests::results::{stacks, table};
-use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost, nanoprobe};
+use nanoprobe_tests::tracer::{assert_nothing_lost, nanoprobe};
 
 use crate::told::{BY_PROCESS, Told, end, pids, trace};
 
@@ -68,22 +68,6 @@ fn stacks_of_executed_programs_are_merged_by_name() {
         "{}",
         traced.results
     );
-}
-
-#[test]
-fn minima_by_stacks_of_several_processes_are_refused() {
-    let told: Vec<Told> = (0..2).map(|_| Told::start()).collect();
-    let tracer = Tracer::new(Form::Default).argument("-p").argument(pids(&told));
-    let refused = tracer
-        .clause("pid$target:a.out:called:entry { @[ustack()] = min(arg0); }")
-        .run();
-    assert!(
-        refused.finished.stderr.contains("min() and max()"),
-        "{}",
-        refused.finished.stderr
-    );
-    assert_eq!(refused.finished.code(), 2);
-    end(told);
 }
 
 #[test]

@@ -50,6 +50,12 @@ impl Told {
     #[track_caller]
     pub fn tell(&mut self, line: &str) {
         self.running.write(&format!("{line}\n"));
+        self.wait_for_answer(line);
+    }
+
+    /// Waits for the answer to a line that was written.
+    #[track_caller]
+    pub fn wait_for_answer(&mut self, line: &str) {
         self.answers += 1;
         let answers = self.answers;
         self.running

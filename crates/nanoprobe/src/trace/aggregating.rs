@@ -3,7 +3,7 @@
 
 use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::program::{Clause, RecordKind, Statement};
-use nanoprobe_session::Tracing;
+use nanoprobe_session::{Known, Tracing};
 
 use crate::cost::hits;
 use crate::cost::limit::Limit;
@@ -20,8 +20,8 @@ pub struct Aggregated {
     limit: Option<Limit>,
     /// The names of addresses in keys, where several processes are traced.
     pub places: Places,
-    /// Whether several processes are traced.
-    pub merges: bool,
+    /// Whether several processes are traced, so that addresses in keys are replaced by numbers.
+    merges: bool,
     first: OfProcess,
 }
 
@@ -36,6 +36,22 @@ impl Aggregated {
             merges: false,
             first: OfProcess::new(),
         }
+    }
+
+    /// Another process is traced, too, from now on. All values so far are those of the first one.
+    pub fn begin_merging(&mut self, first: &Known) {
+        if std::mem::replace(&mut self.merges, true) {
+            return;
+        }
+        let (places, numbers) = (&mut self.places, &mut self.first);
+        self.table.replace_addresses(first.program(), &mut |address, of| {
+            places.number(first, numbers, address, of)
+        });
+    }
+
+    /// Whether several processes were traced.
+    pub fn is_of_several(&self) -> bool {
+        self.merges
     }
 
     /// Brings the aggregations up to date.

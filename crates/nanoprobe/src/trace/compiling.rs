@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use nanoprobe_export::profile;
 use nanoprobe_lang::options::{Follow, Options};
-use nanoprobe_lang::program::{AggregatingFunction, Aggregation, KeyType};
 use nanoprobe_lang::{Diagnostic, Program, Source, Target};
 use nanoprobe_session::{Acquired, TracedProgram};
+use nanoprobe_target::Process;
 
 use crate::arguments::Arguments;
 use crate::cost::hits;
@@ -31,7 +31,8 @@ pub fn compile_for(
     now: Attempt,
 ) -> Result<Result<ForProcess, Vec<Diagnostic>>, anyhow::Error> {
     let mut macros = macro_values(arguments);
-    macros.target = acquired.process().map(|process| i64::from(process.pid()));
+    let pid = acquired.root().or(acquired.process().map(Process::pid));
+    macros.target = pid.map(i64::from);
     let traced = Rc::new(TracedProgram::new(acquired));
     let target: Rc<dyn Target> = traced.clone();
     let compiled = interrupt::at_once(acquired.command(), || {
@@ -61,7 +62,7 @@ pub fn compile_for(
     }
     // A command is often a script, and what it starts is what is looked for.
     if arguments.command.is_some() && !options.tracing.follow_is_given {
-        options.tracing.follow = Follow::Fork;
+        options.tracing.follow = Follow::All;
     }
     // Children that the members of such a set fork have the members' probes, so nanoprobe cannot attach to the children
     // later.
@@ -106,24 +107,15 @@ pub fn refused(
     for (_, path) in &arguments.profiles {
         profile::check(path)?;
     }
-    if let Some(refusal) = refusal(program, options.tracing.follow, arguments.processes.is_set()) {
-        message(refusal);
-        return Ok(Some(2));
-    }
     Ok(None)
 }
 
-/// Why a program cannot be traced in several processes: `clear()` could not tell which of their minima begin anew.
-fn refusal(program: &Program, follow: Follow, is_set: bool) -> Option<&'static str> {
-    let is_extreme = |found: &&Aggregation| {
-        use AggregatingFunction::{Maximum, Minimum};
-        matches!(found.function, Minimum | Maximum)
-    };
-    let extremes = program.aggregations.iter().filter(is_extreme);
-    let mut keys = extremes.flat_map(|found| &found.keys);
-    let has_addresses = keys.any(|key| matches!(key, KeyType::UserStack { .. } | KeyType::Symbol(_)));
-    ((is_set || follow.programs()) && has_addresses).then_some(
-        "an address is another function in each program: with several processes, or -x follow=exec or all, \
-         min() and max() may not have ustack(), usym(), uaddr() or umod() as a key",
-    )
+/// Whether the aggregations and the variables of two programs, which come from one text, are the same.
+pub fn has_same_results(one: &Program, other: &Program) -> bool {
+    one.aggregations == other.aggregations && one.globals == other.globals && one.clauses.len() == other.clauses.len()
+}
+
+pub fn first_of(diagnostics: &[Diagnostic]) -> String {
+    let mut diagnostics = diagnostics.iter();
+    diagnostics.next().map_or_else(String::new, ToString::to_string)
 }

@@ -2,7 +2,6 @@
 
 use nanoprobe_session::Attached;
 
-use super::members::Member;
 use super::run::Trace;
 use crate::cost::limit::look_at_all;
 
@@ -14,14 +13,7 @@ impl Trace<'_> {
         }
         self.aggregated.load(attached.tracing_mut())?;
         for member in self.members.iter_mut().flat_map(|members| &mut members.list) {
-            let Member {
-                session,
-                limit,
-                numbers,
-                ..
-            } = member;
-            self.aggregated
-                .load_from(session.tracing_mut(), limit.as_mut(), numbers)?;
+            member.load_into(&mut self.aggregated)?;
         }
         let mut all: Vec<_> = self
             .aggregated

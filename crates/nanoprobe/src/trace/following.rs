@@ -7,8 +7,10 @@ use nanoprobe_export::Error;
 use nanoprobe_session::{Acquired, Attached, Came, Compiled, Known, Losses, Output, Prepared, Programs, SessionError};
 use nanoprobe_target::{Pauses, Process};
 
+use super::anew::compile_anew;
 use super::members::{Member, Members};
 use super::nothing::some;
+use super::others::Others;
 use super::reporting::{Told, milliseconds, stood};
 use super::run::Trace;
 use super::set::{Ready, name_of};
@@ -42,12 +44,12 @@ impl<'a> Trace<'a> {
         if attached.known().is_loaded() {
             self.announce(attached.known(), attached.patches())?;
         }
-        self.print(attached.tracing_mut(), outputs)?;
         let Some(mut members) = self.members.take() else {
-            self.epochs.clear();
-            return Ok(());
+            return self.print(attached.tracing_mut(), outputs, &mut Others::default());
         };
-        let result = self.follow(&mut members, attached);
+        let mut others = Others::new(None, [&mut members.list, &mut []]);
+        let result = self.print(attached.tracing_mut(), outputs, &mut others);
+        let result = result.and_then(|()| self.follow(&mut members, attached));
         self.members = Some(members);
         result
     }
@@ -101,23 +103,20 @@ impl<'a> Trace<'a> {
             let _ = member.session.look_for_end();
         }
         let mut index = 0;
-        while let Some(member) = members.list.get_mut(index) {
+        while let Some((before, rest)) = members.list.split_at_mut_checked(index)
+            && let Some((member, after)) = rest.split_first_mut()
+        {
             let polled = member.session.poll();
             let is_over = polled.is_err() || member.session.is_finished();
-            if members.prints_aggregations {
-                let Member {
-                    session,
-                    limit,
-                    numbers,
-                    ..
-                } = &mut *member;
-                self.aggregated
-                    .load_from(session.tracing_mut(), limit.as_mut(), numbers)?;
-            }
             match polled {
+                Ok(outputs) if outputs.is_empty() => {}
                 Ok(outputs) => {
-                    members.are_quiet &= outputs.is_empty();
-                    self.print(member.session.tracing_mut(), outputs)?;
+                    members.are_quiet = false;
+                    if members.prints_aggregations {
+                        member.load_into(&mut self.aggregated)?;
+                    }
+                    let mut others = Others::new(Some(&mut *attached), [before, after]);
+                    self.print(member.session.tracing_mut(), outputs, &mut others)?;
                 }
                 Err(error) => message(&error),
             }
@@ -125,16 +124,9 @@ impl<'a> Trace<'a> {
             if is_over {
                 let member = members.list.swap_remove(index);
                 let _alive = members.keep_alive(attached);
-                self.end_member(members, member)?;
+                self.end_member(members, member, attached)?;
             } else {
                 index += 1;
-            }
-        }
-        let epochs = std::mem::take(&mut self.epochs);
-        if !epochs.is_empty() {
-            attached.tracing_mut().begin_epochs(&epochs)?;
-            for member in &mut members.list {
-                member.session.tracing_mut().begin_epochs(&epochs)?;
             }
         }
         Ok(())
@@ -216,15 +208,13 @@ impl<'a> Trace<'a> {
         ready: Ready,
         pauses: &mut Pauses,
     ) -> Result<(), anyhow::Error> {
+        let root = ready.root();
         let Ready {
-            pid,
-            prepared,
-            compiled,
-            traced,
+            pid, prepared, traced, ..
         } = ready;
         let name = name_of(prepared.known());
         // Made before the first hit: the first hits must not count for a shorter time than they took.
-        let limit = limit_of(&compiled);
+        let limit = limit_of(&root.compiled);
         let _alive = members.keep_alive(leader);
         match prepared.begin_after(leader) {
             Ok((session, begun)) => {
@@ -238,7 +228,7 @@ impl<'a> Trace<'a> {
                 let mut member = self.member(session, limit);
                 member._traced = Some(traced);
                 self.places_of(&mut member)?;
-                members.compiled.insert(pid, compiled);
+                members.compiled.insert(pid, root);
                 members.list.push(member);
                 if let Some(set) = &mut members.set {
                     set.began += 1;
@@ -286,11 +276,21 @@ impl<'a> Trace<'a> {
         for session in sessions.chain([&mut *attached]).filter(|session| is_same(session)) {
             session.replaced()?;
         }
-        let Some(compiled) = members.compiled.get(&root).cloned() else {
+        let Some(root) = members.compiled.get(&root) else {
             return Ok(());
         };
-        let limit = limit_of(&compiled);
         let _alive = members.keep_alive(attached);
+        let anew = compile_anew(self.arguments, self.sources, &acquired, root);
+        let ((compiled, traced), acquired) = match anew {
+            Ok(anew) => (anew, acquired),
+            // What it executes in its turn may be meant.
+            Err(error) => {
+                let anew = (root.compiled.clone(), None);
+                self.left_alone(members, &format!("process {pid} executes {program}"), &error)?;
+                (anew, acquired.without_matches())
+            }
+        };
+        let limit = limit_of(&compiled);
         let begun = Prepared::new(compiled, acquired).and_then(|prepared| prepared.begin_after(attached));
         match begun {
             Ok((session, begun)) => {
@@ -300,7 +300,9 @@ impl<'a> Trace<'a> {
                     stood(&begun.pauses),
                     begun.patches
                 ));
-                let member = self.member(session, limit);
+                self.aggregated.begin_merging(attached.known());
+                let mut member = self.member(session, limit);
+                member._traced = traced;
                 members.list.push(member);
             }
             Err(SessionError::Interrupted) => {}
@@ -314,8 +316,32 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
+    /// Reports that the program is not good for a file. By default, without `-x follow`, this is told once: what a
+    /// script executes is mostly other software than its first program.
+    fn left_alone(&mut self, members: &mut Members<'a>, what: &str, why: &str) -> Result<(), anyhow::Error> {
+        let is_told = std::mem::replace(&mut members.has_left, true);
+        let is_default = !self.printer.options().tracing.follow_is_given;
+        if is_told && is_default {
+            self.verbose(format_args!("{what}, which is not traced: {why}"));
+            return Ok(());
+        }
+        let further = if is_default {
+            " (others like it are not told)"
+        } else {
+            ""
+        };
+        let text = format!("{what}, which is not traced: {why}{further}");
+        self.printer.sink().warning(&mut self.out, &text)?;
+        Ok(())
+    }
+
     /// Takes the last records and the aggregations of a member.
-    fn end_member(&mut self, members: &mut Members<'a>, member: Member<'a>) -> Result<(), anyhow::Error> {
+    fn end_member(
+        &mut self,
+        members: &mut Members<'a>,
+        member: Member<'a>,
+        first: &mut Attached,
+    ) -> Result<(), anyhow::Error> {
         let Member {
             session,
             mut told,
@@ -336,7 +362,12 @@ impl<'a> Trace<'a> {
             }
         };
         while let Some(outputs) = ended.remaining()? {
-            self.print(ended.tracing_mut(), outputs)?;
+            if members.prints_aggregations {
+                self.aggregated
+                    .load_from(ended.tracing_mut(), limit.as_mut(), &mut numbers)?;
+            }
+            let mut others = Others::new(Some(&mut *first), [&mut members.list, &mut []]);
+            self.print(ended.tracing_mut(), outputs, &mut others)?;
         }
         self.aggregated
             .load_from(ended.tracing_mut(), limit.as_mut(), &mut numbers)?;
@@ -377,18 +408,25 @@ impl<'a> Trace<'a> {
     }
 
     /// Lets all threads go that are about to execute programs, and takes the probes out of the members.
-    pub(super) fn end_members(&mut self) -> Result<(), anyhow::Error> {
+    pub(super) fn end_members(&mut self, first: &mut Attached) -> Result<(), anyhow::Error> {
         let Some(mut members) = self.members.take() else {
             return Ok(());
         };
         members.programs = Programs::default();
         let mut result = Ok(());
         for member in std::mem::take(&mut members.list) {
-            let ended = self.end_member(&mut members, member);
+            let ended = self.end_member(&mut members, member, first);
             result = result.and(ended);
         }
         self.members = Some(members);
         result
+    }
+
+    /// Whether descriptions without a match are told for all programs together: where several were traced, or were to
+    /// be.
+    pub(super) fn tells_unmatched_of_all(&self) -> bool {
+        let tracing = &self.printer.options().tracing;
+        self.aggregated.is_of_several() || tracing.follow_is_given && tracing.follow.programs()
     }
 
     /// Reports the members' results at the end of the run. Yields the least exit status. `first`: the process, if this
@@ -404,8 +442,15 @@ impl<'a> Trace<'a> {
         if !self.is_set {
             members.note_matches(first);
         }
-        for description in members.unmatched(self.program) {
+        let are_told = self.tells_unmatched_of_all();
+        let unmatched = are_told.then(|| members.unmatched(self.program));
+        for description in unmatched.into_iter().flatten() {
             message(format_args!("{description} has matched no probe in any program"));
+        }
+        if members.has_own_variables {
+            let text = "global variables are each executed program's own: END has those of the first program \
+                        (aggregations are common to all)";
+            self.printer.sink().warning(&mut self.out, text)?;
         }
         let Some(set) = members.set.as_ref().filter(|_| !interrupt::requested()) else {
             return Ok(0);

@@ -3,10 +3,10 @@
 use nanoprobe_lang::Source;
 use nanoprobe_session::{Acquired, Prepared, SessionError};
 
-use super::compiling::refused;
+use super::compiling::{first_of, refused};
 use super::matches::{texts_of, without_match};
 use super::run::Trace;
-use super::set::{LOOK_PERIOD, Set, first_of, prepare};
+use super::set::{LOOK_PERIOD, Set, prepare};
 use crate::arguments::Arguments;
 use crate::macros::macro_values;
 use crate::output::message;
@@ -41,10 +41,10 @@ pub fn run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
         return Ok(1);
     };
     check_matches(&set)?;
-    let compiled = first.compiled.clone();
-    let leader = Prepared::new(compiled.clone(), Acquired::leader())?;
-    let mut trace = Trace::new(arguments, sources, &compiled, leader.known(), None)?;
-    trace.lead(&compiled, set, leader.known())?;
+    let root = first.root();
+    let leader = Prepared::new(root.compiled.clone(), Acquired::leader())?;
+    let mut trace = Trace::new(arguments, sources, &root, leader.known(), None)?;
+    trace.lead(&root, set, leader.known())?;
     trace.run(leader)
 }
 

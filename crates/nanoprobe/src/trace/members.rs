@@ -7,10 +7,11 @@ use std::rc::Rc;
 
 use nanoprobe_export::Unplaced;
 use nanoprobe_lang::Program;
-use nanoprobe_session::{Attached, Compiled, Heartbeat, Known, Programs, TracedProgram};
+use nanoprobe_session::{Attached, Heartbeat, Known, Programs, TracedProgram};
 use nanoprobe_target::Process;
 
-use super::aggregating::needs_aggregations;
+use super::aggregating::{Aggregated, needs_aggregations};
+use super::anew::Root;
 use super::matches::{Unmatched, texts_of, without_match};
 use super::reporting::{Told, unplaced};
 use super::set::Set;
@@ -33,16 +34,22 @@ impl Member<'_> {
     pub fn pid(&self) -> Option<i32> {
         self.session.known().process().map(Process::pid)
     }
+
+    /// Adds its values to those of the run.
+    pub fn load_into(&mut self, aggregated: &mut Aggregated) -> Result<(), anyhow::Error> {
+        let limit = self.limit.as_mut();
+        aggregated.load_from(self.session.tracing_mut(), limit, &mut self.numbers)
+    }
 }
 
 /// The members of a run.
 pub struct Members<'a> {
     pub(super) programs: Programs,
     pub(super) list: Vec<Member<'a>>,
-    /// Whether clauses print aggregations while tracing goes on.
+    /// Whether clauses print or clear aggregations.
     pub(super) prints_aggregations: bool,
     /// The program as compiled for a process, by the process's number.
-    pub(super) compiled: HashMap<i32, Rc<Compiled>>,
+    pub(super) compiled: HashMap<i32, Root>,
     /// The descriptions that have matched in no process so far.
     unmatched: Option<Unmatched>,
     /// Whether no member has recorded anything in the last round.
@@ -51,6 +58,11 @@ pub struct Members<'a> {
     pub(super) was_early: Cell<bool>,
     /// Whether a member has ended since memory was last given back.
     pub(super) have_ended: bool,
+    /// Whether a clause that assigns a global variable has had probes in an executed program, which has a variable of
+    /// its own.
+    pub(super) has_own_variables: bool,
+    /// Whether a program was told of for which the text is not good.
+    pub(super) has_left: bool,
     /// The first place that could not be probed.
     pub(super) unplaced: Option<Unplaced>,
     /// `None`: all members are programs that the first process or a child of it has executed.
@@ -59,18 +71,21 @@ pub struct Members<'a> {
 
 impl<'a> Members<'a> {
     /// `None`: a run of one process whose executed programs are not traced.
-    pub fn of(compiled: &Rc<Compiled>, known: &Known, set: Option<Set>) -> Option<Members<'a>> {
-        let root = known.process().map(Process::pid);
-        let follows = root.is_some() && compiled.options().tracing.follow.programs();
+    pub fn of(root: &Root, known: &Known, set: Option<Set>) -> Option<Members<'a>> {
+        let pid = known.process().map(Process::pid);
+        let compiled = &root.compiled;
+        let follows = pid.is_some() && compiled.options().tracing.follow.programs();
         (follows || set.is_some()).then(|| Members {
             programs: Programs::default(),
             list: Vec::new(),
             prints_aggregations: compiled.program().clauses.iter().any(needs_aggregations),
-            compiled: root.map(|root| (root, compiled.clone())).into_iter().collect(),
+            compiled: pid.map(|pid| (pid, root.clone())).into_iter().collect(),
             unmatched: None,
             are_quiet: false,
             was_early: Cell::new(false),
             have_ended: false,
+            has_own_variables: false,
+            has_left: false,
             unplaced: None,
             set,
         })
@@ -98,6 +113,14 @@ impl<'a> Members<'a> {
 
     /// Notes what matched in a process, and what could not be placed there.
     pub fn note_matches(&mut self, known: &Known) {
+        if self.set.is_none() && known.is_member() && !self.has_own_variables {
+            let clauses = &known.program().clauses;
+            let mut enabled = known.enablings().filter_map(|enabling| clauses.get(enabling.clause));
+            self.has_own_variables = enabled.any(|clause| {
+                let is_hidden = clause.derived.as_ref().is_some_and(|derived| derived.is_hidden);
+                !is_hidden && clause.assigns_globals()
+            });
+        }
         let unmatched = without_match(known);
         self.unmatched = Some(match self.unmatched.take() {
             Some(before) => &before & &unmatched,

@@ -2,18 +2,19 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use nanoprobe_export::{Epoch, Event, Printer, Several, Sink, Strace};
+use nanoprobe_export::{Event, Printer, Several, Sink, Strace};
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::{Program, Source};
-use nanoprobe_session::{Attached, Compiled, Detached, Ended, Known, Losses, Output, Patch, Prepared, Tracing};
+use nanoprobe_session::{Attached, Detached, Ended, Known, Losses, Output, Patch, Prepared, Tracing};
 use nanoprobe_target::Process;
 
 use super::aggregating::{Aggregated, needs_aggregations};
+use super::anew::Root;
 use super::members::Members;
 use super::nothing::{Seen, has_places};
+use super::others::Others;
 use super::reporting::{Told, milliseconds, stood, unplaced};
 use super::set::Set;
 use crate::arguments::Arguments;
@@ -51,8 +52,6 @@ pub struct Trace<'a> {
     pub(super) is_set: bool,
     /// The status of an `exit()` in one of these.
     pub(super) exit_status: Option<i32>,
-    /// The aggregations that were cleared, for the sessions that have not cleared them yet.
-    pub(super) epochs: Vec<Epoch>,
     /// The screen on which a terminal shows the aggregations, if there is one.
     pub(super) screen: Option<Screen>,
     /// The standard files of a command while a screen is shown.
@@ -63,18 +62,17 @@ impl<'a> Trace<'a> {
     pub fn new(
         arguments: &'a Arguments,
         sources: &'a [Source],
-        compiled: &'a Rc<Compiled>,
+        root: &'a Root,
         known: &Known,
         files: Option<Files>,
     ) -> std::io::Result<Trace<'a>> {
-        let (program, options) = (compiled.program(), compiled.options());
+        let (program, options) = (root.compiled.program(), root.compiled.options());
         if options.tracing.max_cost.is_some() && traces_calls(program) {
             message(format_args!("maxcost: system calls are not watched, and stay on"));
         }
-        let members = Members::of(compiled, known, None);
+        let members = Members::of(root, known, None);
         let limit = options.tracing.max_cost.map(Limit::new);
-        let mut aggregated = Aggregated::new(limit, options.recording.aggregations_bytes_max);
-        aggregated.merges = members.is_some();
+        let aggregated = Aggregated::new(limit, options.recording.aggregations_bytes_max);
         Ok(Trace {
             arguments,
             program,
@@ -95,19 +93,18 @@ impl<'a> Trace<'a> {
             members,
             is_set: false,
             exit_status: None,
-            epochs: Vec::new(),
             screen: None,
             files,
         })
     }
 
     /// Makes this the run of a set of processes.
-    pub fn lead(&mut self, compiled: &Rc<Compiled>, set: Set, leader: &Known) -> Result<(), anyhow::Error> {
+    pub fn lead(&mut self, root: &Root, set: Set, leader: &Known) -> Result<(), anyhow::Error> {
         let known: Vec<&Known> = std::iter::once(leader).chain(set.known()).collect();
         self.told.announce_matches(&known, self.printer.sink(), &mut self.out)?;
         self.is_set = true;
-        self.members = Members::of(compiled, leader, Some(set));
-        self.aggregated.merges = true;
+        self.members = Members::of(root, leader, Some(set));
+        self.aggregated.begin_merging(leader);
         Ok(())
     }
 
@@ -133,7 +130,7 @@ impl<'a> Trace<'a> {
             .and(self.close_screen());
         self.seen.look_now();
         self.look(&attached);
-        let result = result.and(self.end_members());
+        let result = result.and(self.end_members(&mut attached));
         self.was_placed |= attached.has_places();
         let start = Instant::now();
         let (mut ended, gone) = match (result, attached.end()) {
@@ -162,7 +159,7 @@ impl<'a> Trace<'a> {
     fn finish(mut self, ended: &mut Ended, gone: &Detached) -> Result<u8, anyhow::Error> {
         self.aggregated.table.end();
         while let Some(outputs) = ended.remaining()? {
-            self.print(ended.tracing_mut(), outputs)?;
+            self.print(ended.tracing_mut(), outputs, &mut Others::default())?;
         }
         self.aggregated.load(ended.tracing_mut())?;
         let tracing = ended.tracing();
@@ -176,9 +173,9 @@ impl<'a> Trace<'a> {
         self.losses(tracing)?;
         self.seen.note(tracing.known());
         // Descriptions that matched in none of several processes are told there.
-        let unmatched = match self.members {
-            Some(_) => Vec::new(),
-            None => tracing.known().unmatched(),
+        let unmatched = match self.tells_unmatched_of_all() {
+            true => Vec::new(),
+            false => tracing.known().unmatched(),
         };
         if interrupt::requested() {
             let known = tracing.known();
@@ -318,7 +315,13 @@ impl<'a> Trace<'a> {
         self.told.losses(tracing, self.printer.sink(), &mut self.out)
     }
 
-    pub(super) fn print(&mut self, tracing: &mut Tracing, outputs: Vec<Output>) -> Result<(), anyhow::Error> {
+    /// Prints what a session has recorded. A member's values were taken after these records.
+    pub(super) fn print(
+        &mut self,
+        tracing: &mut Tracing,
+        outputs: Vec<Output>,
+        others: &mut Others<'_, 'a>,
+    ) -> Result<(), anyhow::Error> {
         if tracing.known().process().is_some() {
             self.out.set_target(tracing.known().process().map(Process::pid));
         }
@@ -337,7 +340,7 @@ impl<'a> Trace<'a> {
                     thread,
                     bytes,
                 } => {
-                    self.print_record(tracing, (epid, cpu, thread), next, &bytes)?;
+                    self.print_record((tracing, &mut *others), (epid, cpu, thread), next, &bytes)?;
                 }
                 Output::Fault { epid, fault } => {
                     if let Some((probe, ..)) = tracing.known().enabling(epid) {
@@ -366,16 +369,19 @@ impl<'a> Trace<'a> {
 
     fn print_record(
         &mut self,
-        tracing: &mut Tracing,
+        (tracing, others): (&mut Tracing, &mut Others<'_, 'a>),
         (epid, cpu, thread): (u32, u32, u32),
         next: Option<(u32, u32)>,
         bytes: &[u8],
     ) -> Result<(), anyhow::Error> {
         let enabling = tracing.known().enabling(epid).map(|(_, enabling, _)| enabling.clause);
         let clause = enabling.and_then(|clause| self.program.clauses.get(clause));
-        // The members' aggregations are up to date already.
-        if clause.is_some_and(needs_aggregations) && !tracing.known().is_member() {
-            self.aggregated.load(tracing)?;
+        if clause.is_some_and(needs_aggregations) {
+            others.load(&mut self.aggregated)?;
+            // A member's own values were taken already.
+            if !tracing.known().is_member() {
+                self.aggregated.load(tracing)?;
+            }
         }
         let known = tracing.known();
         let Some((probe, enabling, layout)) = known.enabling(epid) else {
@@ -403,7 +409,7 @@ impl<'a> Trace<'a> {
         let epochs = table.take_epochs();
         if !epochs.is_empty() {
             tracing.begin_epochs(&epochs)?;
-            self.epochs.extend(epochs);
+            others.begin_epochs(&epochs)?;
         }
         match printed {
             Ok(_) => Ok(()),

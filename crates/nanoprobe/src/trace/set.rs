@@ -15,11 +15,12 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use nanoprobe_lang::{Diagnostic, Program, Source};
+use nanoprobe_lang::{Diagnostic, Source};
 use nanoprobe_session::{Acquired, Compiled, Known, Prepared, SessionError, TracedProgram};
 use nanoprobe_target::Stat;
 
-use super::compiling::{ForProcess, compile_for};
+use super::anew::Root;
+use super::compiling::{ForProcess, compile_for, first_of, has_same_results};
 use crate::arguments::Arguments;
 use crate::output::message;
 use crate::processes::shown;
@@ -41,6 +42,16 @@ pub struct Ready {
     pub(super) prepared: Prepared,
     pub(super) compiled: Rc<Compiled>,
     pub(super) traced: Rc<TracedProgram>,
+}
+
+impl Ready {
+    /// The program of the process and of those that it makes.
+    pub fn root(&self) -> Root {
+        Root {
+            compiled: self.compiled.clone(),
+            asks: self.traced.was_asked(),
+        }
+    }
 }
 
 /// A process by its number and the time at which it began: numbers pass to other processes.
@@ -104,16 +115,6 @@ pub fn prepare(
         compiled,
         traced,
     }))
-}
-
-/// Whether the aggregations and the variables of two programs, which come from one text, are the same.
-fn has_same_results(one: &Program, other: &Program) -> bool {
-    one.aggregations == other.aggregations && one.globals == other.globals && one.clauses.len() == other.clauses.len()
-}
-
-pub fn first_of(diagnostics: &[Diagnostic]) -> String {
-    let mut diagnostics = diagnostics.iter();
-    diagnostics.next().map_or_else(String::new, ToString::to_string)
 }
 
 impl Set {

@@ -2,7 +2,6 @@
 
 use nanoprobe_session::{Attached, Known, interrupt};
 
-use super::members::Member;
 use super::run::{Trace, subject};
 use crate::arguments::ProgramText;
 use crate::output::{Names, message};
@@ -35,14 +34,7 @@ impl Trace<'_> {
         if screen.is_due() {
             self.aggregated.load(attached.tracing_mut())?;
             for member in self.members.iter_mut().flat_map(|members| &mut members.list) {
-                let Member {
-                    session,
-                    limit,
-                    numbers,
-                    ..
-                } = member;
-                self.aggregated
-                    .load_from(session.tracing_mut(), limit.as_mut(), numbers)?;
+                member.load_into(&mut self.aggregated)?;
             }
             screen.update(self.program, &self.aggregated.table);
         }

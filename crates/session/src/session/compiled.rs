@@ -75,6 +75,14 @@ impl Compiled {
         }))
     }
 
+    /// The same program, compiled for a process that executes another file: types and addresses are that file's.
+    ///
+    /// # Errors
+    /// As [`Compiled::new`].
+    pub fn anew(&self, program: Program, options: Options) -> Result<Rc<Compiled>, SessionError> {
+        Compiled::for_processes(program, options, self.pids.clone(), Some(self))
+    }
+
     /// Whether a description names another of the processes than `pid`.
     pub(super) fn is_for_another(&self, description: &ProbeDescription, pid: Option<i32>) -> bool {
         let named = named_process(std::iter::once(description)).map(|(named, _)| named);

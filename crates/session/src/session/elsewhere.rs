@@ -279,7 +279,11 @@ impl Code {
     /// `None`: the process has ended, may not be opened, or is no 64-bit program.
     fn of(pid: i32, compiled: &Rc<Compiled>, files: &OfFiles) -> Option<Code> {
         let process = Process::open(pid).ok()?;
-        let mut known = Known::new(compiled.clone(), Some(process.clone()), Role::Member { root: pid }).ok()?;
+        let role = Role::Member {
+            root: pid,
+            is_bare: false,
+        };
+        let mut known = Known::new(compiled.clone(), Some(process.clone()), role).ok()?;
         known.update_modules().ok()?;
         Some(Code {
             process,

@@ -282,13 +282,20 @@ impl Timers {
 
     /// Fires for the samples up to the end.
     pub(super) fn end(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
+        self.end_sampling(tracing)?;
+        self.list.clear();
+        Ok(())
+    }
+
+    /// Fires for the samples up to now, and takes no more. The ticks of the run go on.
+    pub(super) fn end_sampling(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
         self.fire_switches(tracing, true)?;
         self.switches = None;
         for index in 0..self.list.len() {
             self.fire_system(tracing, index)?;
             self.fire_samples(tracing, index)?;
         }
-        self.list.clear();
+        self.list.retain(|timer| !is_profile(&tracing.known, timer));
         Ok(())
     }
 

@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
         ]),
         "nanoprobe's own: whether children of the target are traced, too. `fork`: the processes that it forks, until they \
          execute another program. `exec`: the programs that it and its children execute. `all`: both. Their `pid` and \
-         `ppid` are their own. For a command (`-c`) the default is `fork`. See [providers](providers.md#children)",
+         `ppid` are their own. For a command (`-c`) the default is `all`. See [providers](providers.md#children)",
     ),
     row(
         "maxactive",

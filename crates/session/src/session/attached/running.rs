@@ -92,7 +92,7 @@ impl Attached {
             presence.attachment.leave_behind();
         }
         self.is_replaced = true;
-        self.timers.end(&mut self.tracing)?;
+        self.timers.end_sampling(&mut self.tracing)?;
         self.note_exit(Exit::Unknown)
     }
 

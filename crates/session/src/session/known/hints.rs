@@ -104,10 +104,15 @@ impl Known {
     pub(in crate::session) fn check_matches(&self) -> Result<(), SessionError> {
         let tracing = &self.compiled.options.tracing;
         // Another program may have the probe that this program lacks.
-        if tracing.follow.programs() || self.role != Role::First {
+        if self.role != Role::First || tracing.follow.programs() && tracing.follow_is_given {
             return Ok(());
         }
-        self.check_some_match(&|_, _| true)
+        let checked = self.check_some_match(&|_, _| true);
+        match tracing.follow.programs() {
+            // The command was not named for its programs. So a name that it lacks is rather a mistake.
+            true => checked.map_err(SessionError::unless_later),
+            false => checked,
+        }
     }
 
     /// Whether no probe of this process matches a description, given by its clause and its number there. Descriptions

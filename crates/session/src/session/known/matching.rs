@@ -13,6 +13,7 @@ use nanoprobe_text::code::Instructions;
 use nanoprobe_text::read_functions;
 
 use super::Known;
+use crate::acquire::Role;
 use crate::calls::End;
 use crate::enable::{By, Context};
 use crate::error::SessionError;
@@ -131,6 +132,9 @@ impl Known {
 
     /// A clause's descriptions, with their numbers, except those of other processes that the program traces.
     fn own_descriptions(&self, clause: usize) -> Vec<(usize, ProbeDescription)> {
+        if matches!(self.role, Role::Member { is_bare: true, .. }) {
+            return Vec::new();
+        }
         let mut descriptions: Vec<_> = self.descriptions(clause).into_iter().enumerate().collect();
         let pid = self.process.as_ref().map(Process::pid);
         descriptions.retain(|(_, description)| !self.compiled.is_for_another(description, pid));
