@@ -4,6 +4,7 @@
 //! A round runs the program untraced, and with each watcher in turn; a sample compares the two runs of one round. Each
 //! run measures the same thing many times, and has the median.
 
+mod configure;
 mod postgres;
 mod run;
 mod together;
@@ -72,12 +73,13 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Resu
 
     let script = script()?;
     let malloc = Probed::new(&programs::libc()?, "malloc", "libc")?;
-    let name = format!("a script with {COMMANDS} commands, malloc counted: of untraced");
+    let name = format!("a script with {COMMANDS} commands that do nothing, malloc counted: of untraced");
     let mut scripts = Compared::new(&name, "x", |plain, with| Ok(with.seconds / plain.seconds));
     round_of("the script", &mut || {
         scripts.round(&malloc, &[Path::new("sh"), &script])
     })?;
-    rows.extend(scripts.rows(Some(1.5)));
+    rows.extend(scripts.rows(None));
+    configure::measure(rounds, say, &malloc, rows)?;
 
     for (name, column) in [("a hit in the parent", 0), ("a hit in a child", 1)] {
         let mut hits = Compared::new(name, "ns/call", more(column, 1e3));
@@ -167,7 +169,7 @@ fn files(program: &Path) -> Result<(String, String)> {
     Ok((text(program.to_owned())?, text(folder.join("new%d"))?))
 }
 
-/// A script as configure is one: small programs, substitutions, pipes.
+/// Small programs, substitutions, pipes: nothing but forks and execs.
 fn script() -> Result<PathBuf> {
     let path = programs::folder()?.join("script");
     let text = format!(

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use nanoprobe_lang::{glob, spelling};
+use nanoprobe_target::proc_file;
 
 /// The number of candidates that a message lists.
 const LISTED_MAX: usize = 20;
@@ -133,7 +134,7 @@ fn all() -> Vec<Process> {
 
 /// A live process by its number; `None` if it has ended meanwhile.
 fn process(pid: i32) -> Option<Process> {
-    let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).ok();
+    let read = |file: &str| proc_file::read(format!("/proc/{pid}/{file}")).ok();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim_end().to_owned();
     let file = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let mut command = read("cmdline")?;

@@ -9,6 +9,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use nanoprobe_session::{Carried, SessionError, has_abandoned_arena, survey};
+use nanoprobe_target::proc_file;
 use nanoprobe_target::{AttachError, Map, Process};
 
 /// Each line of an arena in a memory map contains this text.
@@ -154,7 +155,7 @@ fn tracer(pid: i32, carried: &Carried, candidates: &[(i32, Map)]) -> Option<i32>
 
 /// The number of a process in its own pid namespace.
 fn inner_number(pid: i32) -> Option<u32> {
-    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = proc_file::read(format!("/proc/{pid}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     numbers.split_whitespace().last()?.parse().ok()

@@ -80,8 +80,8 @@ pub use function::{
 pub use kept::{Kept, kept_registers};
 pub use near::{NearSpace, Placed};
 pub use plan::{
-    Displaced, FunctionPlan, Guest, Obstacle, PlanOptions, RunPlan, Springboard, plan, plan_again, reconcile, why_not,
-    why_trap,
+    Displaced, FunctionPlan, Guest, Obstacle, PlanOptions, RunPlan, Shift, Springboard, plan, plan_again, reconcile,
+    why_not, why_trap,
 };
 pub use point::{Fire, FireCondition, Point, Position, Quick};
 pub use refusal::Refusal;

@@ -17,6 +17,7 @@ use nanoprobe_arena::layout::{Context, Control, NESTED, TABLE_BEGAN};
 use nanoprobe_arena::{ControlBlock, Memory as _};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Process;
+use nanoprobe_target::proc_file;
 
 use crate::attachment::Attachment;
 use crate::detach::restore_child;
@@ -36,6 +37,9 @@ const ROUNDS_MAX: usize = 100;
 /// This number of searches in a row must find no child. A single search may miss a child: another child forks it during
 /// the search, and ends before its own map is read.
 const EMPTY_SEARCHES: u32 = 4;
+/// A search during which no process was made at all counts for so many. One is not enough: a process may have its
+/// number before the search, and its folder in /proc after it.
+const QUIET_SEARCH: u32 = 2;
 /// The time between two searches that found no child.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -184,6 +188,7 @@ impl Followed {
             .map_or_else(Vec::new, |arena| search.with(arena, address, self.since));
         // A child without a context may still get one.
         match found.is_empty() {
+            true if search.is_quiet => self.empty_searches += QUIET_SEARCH,
             true => self.empty_searches += 1,
             false => self.empty_searches = 0,
         }
@@ -292,7 +297,7 @@ fn has_only_other_threads(pid: u32) -> bool {
 /// The state of a process, and the number of its threads.
 fn state(pid: u32) -> Option<(String, u64)> {
     const THREADS: usize = 17;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = proc_file::read_text(format!("/proc/{pid}/stat")).ok()?;
     let (_, after_name) = stat.rsplit_once(") ")?;
     let mut fields = after_name.split(' ');
     let state = fields.next()?.to_owned();
@@ -302,7 +307,7 @@ fn state(pid: u32) -> Option<(String, u64)> {
 /// The processes in pid namespaces below ours: our number, and their own.
 fn numbers_elsewhere() -> impl Iterator<Item = (u32, u32)> {
     processes().filter_map(|pid| {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let status = proc_file::read_text(format!("/proc/{pid}/status")).ok()?;
         let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
         let mut numbers = numbers.split_whitespace().skip(1);
         Some((pid, numbers.by_ref().last()?.parse().ok()?))

@@ -4,6 +4,10 @@
 //! Most processes are older than the first target, and have no arena. When a process was made never changes, so it is
 //! asked once. A process is known by its number and the inode of its folder in /proc: a later process with the same
 //! number has another inode.
+//!
+//! A map is read once, too, if it shows no arena. Only a fork hands on an arena, so a process without one gets none,
+//! unless the run attaches to it. Then it is a target, and nobody searches for it: its children are processes that were
+//! made later.
 
 use std::collections::HashMap;
 use std::os::unix::fs::DirEntryExt as _;
@@ -13,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Map;
+use nanoprobe_target::proc_file;
 
 /// Device and inode of an arena.
 pub(crate) type ArenaFile = ((u32, u32), u64);
@@ -32,6 +37,8 @@ struct Holder {
 pub(crate) struct Search {
     began: Instant,
     pub ended: Instant,
+    /// Whether no process and no thread was made meanwhile, so that no process can have been missed for that reason.
+    pub is_quiet: bool,
     holders: Arc<[Holder]>,
 }
 
@@ -39,17 +46,28 @@ impl Search {
     /// Looks at the processes that were made no earlier than `since`.
     fn run(since: u64, ages: &mut Ages) -> Search {
         let began = Instant::now();
+        let made = last_made();
         let own = std::process::id();
         let is_young = |started: Option<u64>| started.is_none_or(|started| started >= since);
-        let holders = ages
-            .look()
-            .filter(|(pid, started)| *pid != own && is_young(*started))
-            .flat_map(|(pid, started)| holders_of(pid, started))
-            .collect();
+        let mut holders = Vec::new();
+        for process in ages.look() {
+            let pid = process.folder.0;
+            if pid == own || process.has_no_arena || !is_young(process.made) {
+                continue;
+            }
+            let map = proc_file::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+            let found = holders_of(&map, pid, process.made);
+            // Where no map is shown, the process is about to end, or it is another user's.
+            if found.is_empty() && !map.is_empty() {
+                ages.note_that_it_has_no_arena(process.folder);
+            }
+            holders.extend(found);
+        }
         Search {
             began,
             ended: Instant::now(),
-            holders,
+            is_quiet: made.is_some() && made == last_made(),
+            holders: holders.into(),
         }
     }
 
@@ -68,24 +86,46 @@ impl Search {
     }
 }
 
-/// When each process was made, in the kernel's ticks, by its number and the inode of its folder.
+/// The number of a process, and the inode of its folder in /proc.
+type Folder = (u32, u64);
+
+/// What never changes in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    folder: Folder,
+    /// When it was made, in the kernel's ticks, if that is known.
+    made: Option<u64>,
+    has_no_arena: bool,
+}
+
+/// What is known of each process.
 #[derive(Debug, Default)]
-struct Ages(HashMap<(u32, u64), u64>);
+struct Ages(HashMap<Folder, Seen>);
 
 impl Ages {
-    /// All processes, each with its age if that is known. Those that have ended are forgotten.
-    fn look(&mut self) -> impl Iterator<Item = (u32, Option<u64>)> {
+    /// All processes. Those that have ended are forgotten.
+    fn look(&mut self) -> Vec<Seen> {
         let before = std::mem::take(&mut self.0);
         let mut all = Vec::with_capacity(before.len());
-        for (pid, inode) in folders() {
-            let age = before.get(&(pid, inode)).copied().or_else(|| started(pid));
+        for folder in folders() {
+            let seen = before.get(&folder).copied().unwrap_or_else(|| Seen {
+                folder,
+                made: made(folder.0),
+                has_no_arena: false,
+            });
             // The kernel writes 1 if it has no inode at hand.
-            if let (Some(age), 2..) = (age, inode) {
-                self.0.insert((pid, inode), age);
+            if let (Some(_), 2..) = (seen.made, folder.1) {
+                self.0.insert(folder, seen);
             }
-            all.push((pid, age));
+            all.push(seen);
         }
-        all.into_iter()
+        all
+    }
+
+    fn note_that_it_has_no_arena(&mut self, folder: Folder) {
+        if let Some(seen) = self.0.get_mut(&folder) {
+            seen.has_no_arena = true;
+        }
     }
 }
 
@@ -131,10 +171,9 @@ impl Searches {
     }
 }
 
-/// The arenas that a process has mapped.
-fn holders_of(pid: u32, started: Option<u64>) -> Vec<Holder> {
+/// The arenas that a process has mapped, by its map.
+fn holders_of(text: &[u8], pid: u32, started: Option<u64>) -> Vec<Holder> {
     const NAME: &[u8] = b"memfd:nanoprobe-";
-    let text = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     if !text.windows(NAME.len()).any(|part| part == NAME) {
         return Vec::new();
     }
@@ -152,10 +191,17 @@ fn holders_of(pid: u32, started: Option<u64>) -> Vec<Holder> {
     map.mappings().iter().map(of).collect()
 }
 
+/// The number that the kernel gave last to a process or thread that we see (proc_loadavg(5)). Numbers are given in
+/// ascending order, and begin again after tens of thousands.
+fn last_made() -> Option<u32> {
+    let text = proc_file::read_text("/proc/loadavg").ok()?;
+    text.split_ascii_whitespace().last()?.parse().ok()
+}
+
 /// When a process was made, in the kernel's ticks.
-fn started(pid: u32) -> Option<u64> {
+fn made(pid: u32) -> Option<u64> {
     const STARTED: usize = 19;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = proc_file::read_text(format!("/proc/{pid}/stat")).ok()?;
     let (_, after_name) = stat.rsplit_once(") ")?;
     after_name.split(' ').nth(STARTED)?.parse().ok()
 }
@@ -166,7 +212,7 @@ pub(crate) fn processes() -> impl Iterator<Item = u32> {
 }
 
 /// The same, each with the inode of its folder.
-fn folders() -> impl Iterator<Item = (u32, u64)> {
+fn folders() -> impl Iterator<Item = Folder> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten();
     entries.filter_map(|entry| {
         let entry = entry.ok()?;
@@ -192,26 +238,62 @@ mod tests {
         assert!(searches.now().began >= later.ended);
     }
 
+    fn seen_of(all: &[Seen], pid: u32) -> Seen {
+        *all.iter().find(|seen| seen.folder.0 == pid).unwrap()
+    }
+
     /// A wrong age would hide a process, or show an older one.
     #[test]
     fn each_process_has_the_age_that_the_kernel_says() {
         let mut ages = Ages::default();
-        let first: Vec<_> = ages.look().collect();
         let own = std::process::id();
-        assert!(first.contains(&(own, started(own))), "{first:?}");
+        let first = seen_of(&ages.look(), own);
+        assert_eq!(first.made, made(own));
         // The second look asks nobody whom the first has asked.
         let known = ages.0.clone();
-        assert!(known.keys().any(|(pid, _)| *pid == own));
-        for age in ages.0.values_mut() {
-            *age += 1;
+        for seen in ages.0.values_mut() {
+            seen.made = seen.made.map(|made| made + 1);
         }
-        let second: Vec<_> = ages.look().collect();
-        assert!(second.contains(&(own, started(own).map(|age| age + 1))));
+        ages.note_that_it_has_no_arena(first.folder);
+        let second = seen_of(&ages.look(), own);
+        assert_eq!(second.made, first.made.map(|made| made + 1));
+        assert!(second.has_no_arena);
         // A process that has another folder is another process, whatever its number is.
-        let stale = known.iter().map(|((pid, inode), age)| ((*pid, inode + 1), age + 7));
+        let stale = known.into_keys().map(|(pid, inode)| {
+            let folder = (pid, inode + 1);
+            let seen = Seen {
+                folder,
+                made: Some(7),
+                has_no_arena: true,
+            };
+            (folder, seen)
+        });
         ages.0 = stale.collect();
-        let third: Vec<_> = ages.look().collect();
-        assert!(third.contains(&(own, started(own))));
+        assert_eq!(seen_of(&ages.look(), own), first);
+    }
+
+    /// The program's map is read in each search only if it has an arena.
+    #[test]
+    fn a_process_without_an_arena_is_looked_at_once() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut ages = Ages::default();
+        let since = made(child.id()).unwrap();
+        // The child may stand before its program, and may still share the map of the test.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !seen_of(&ages.look(), child.id()).has_no_arena {
+            assert!(Instant::now() < deadline);
+            Search::run(since, &mut ages);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// The number changes with each process, also with one that ends at once.
+    #[test]
+    fn a_process_that_is_made_is_noticed() {
+        let before = last_made().unwrap();
+        std::process::Command::new("true").status().unwrap();
+        assert_ne!(last_made().unwrap(), before);
     }
 
     #[test]
@@ -220,11 +302,11 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let id = child.id();
         let has = |ages: &Ages| ages.0.keys().any(|(pid, _)| *pid == id);
-        ages.look().for_each(drop);
+        ages.look();
         assert!(has(&ages));
         child.kill().unwrap();
         child.wait().unwrap();
-        ages.look().for_each(drop);
+        ages.look();
         assert!(!has(&ages));
     }
 
@@ -241,6 +323,7 @@ mod tests {
         let search = Search {
             began: now,
             ended: now,
+            is_quiet: false,
             holders: [
                 holder(1, file, 0x1000, Some(50)),
                 holder(2, file, 0x1000, Some(49)),

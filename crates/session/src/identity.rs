@@ -2,19 +2,20 @@
 
 use nanoprobe_codegen::{ProgramStart, SessionConstants};
 use nanoprobe_lang::program::{CURRENT_FOLDER, ROOT_FOLDER};
+use nanoprobe_target::proc_file;
 
 /// More ancestors than any process tree is deep.
 const ANCESTORS_MAX: usize = 64;
 /// Bytes of `curpsinfo->pr_psargs` without its NUL, as in DTrace's `psinfo_t`.
 const ARGUMENTS_BYTES_MAX: usize = 79;
 
-/// The data of a process that clauses read and that does not change in a session.
+/// The data of a process that clauses read and that does not change in a session, without its ancestors and mounts.
 pub fn constants_of(pid: u32, execname: String) -> SessionConstants {
     let ids = ids_of(pid);
     SessionConstants {
         pid,
         ppid: ids.parent,
-        ancestors: ancestors_of(pid),
+        ancestors: Vec::new(),
         mounts: String::new(),
         uid: ids.user[0],
         gid: ids.group[0],
@@ -52,7 +53,7 @@ pub struct Ids {
 
 /// The numbers of a process.
 pub fn ids_of(pid: u32) -> Ids {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = proc_file::read_text(format!("/proc/{pid}/status")).unwrap_or_default();
     let of_process = nix::unistd::Pid::from_raw(pid as i32);
     Ids {
         process_group: nix::unistd::getpgid(Some(of_process)).map_or(0, |group| group.as_raw() as u32),
@@ -98,21 +99,21 @@ pub fn path_of(pid: u32, tid: u32, descriptor: i64) -> Vec<u8> {
 
 /// The name of a thread.
 pub fn thread_name_of(pid: u32, tid: u32) -> Vec<u8> {
-    let mut name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    let mut name = proc_file::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
     name.pop_if(|last| *last == b'\n');
     name
 }
 
 /// The command line of a process, in one line and shortened. The process may have overwritten it with anything.
 pub fn arguments_of(pid: u32) -> String {
-    joined(&std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default())
+    joined(&proc_file::read(format!("/proc/{pid}/cmdline")).unwrap_or_default())
 }
 
 /// Where the kernel has put the arguments and the environment of a process's program: at the start of its stack, as the
 /// ABI says. The program may have overwritten them since.
 pub fn start_of(pid: u32) -> ProgramStart {
     use std::os::unix::fs::FileExt as _;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = proc_file::read_text(format!("/proc/{pid}/stat")).unwrap_or_default();
     let Some(stack) = start_of_stack(&stat) else {
         return ProgramStart::default();
     };
@@ -147,7 +148,7 @@ fn start_of_stack(stat: &str) -> Option<u64> {
 
 /// The processor time of a thread in ns; 0 when the thread has ended.
 pub fn processor_time_of(pid: i32, tid: i32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
+    let text = proc_file::read_text(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
     let first = text.split_whitespace().next();
     first.and_then(|number| number.parse().ok()).unwrap_or(0)
 }

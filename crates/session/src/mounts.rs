@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 
+use nanoprobe_target::proc_file;
+
 /// Bytes of the lines. Code has them as a constant.
 const BYTES_MAX: usize = 32 << 10;
 
 /// A line for each mounted file system: `number major:minor name folder`.
 pub fn of_process(pid: u32) -> String {
-    let text = std::fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+    let text = proc_file::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
     lines(&String::from_utf8_lossy(&text))
 }
 
@@ -45,7 +47,7 @@ fn unescaped(folder: &str) -> String {
 
 /// The name (part 0) or the folder of the file system that an open file is on.
 pub fn of_file(pid: u32, tid: u32, descriptor: i64, part: i64) -> String {
-    let Ok(information) = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/fdinfo/{descriptor}")) else {
+    let Ok(information) = proc_file::read_text(format!("/proc/{pid}/task/{tid}/fdinfo/{descriptor}")) else {
         return "<none>".to_owned();
     };
     let number = information.lines().find_map(|line| line.strip_prefix("mnt_id:"));

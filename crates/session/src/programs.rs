@@ -18,6 +18,7 @@ use nanoprobe_arena::layout::{Control, EXEC_ALONE, EXEC_ASKED, EXEC_FAILED, EXEC
 use nanoprobe_arena::{ControlBlock, Memory as _, OutOfBounds};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::executing::{Executing, Execution, Looked, Path, look};
+use nanoprobe_target::proc_file;
 use nanoprobe_target::{Map, Seccomp};
 
 use crate::acquire::{Acquired, Role};
@@ -78,7 +79,7 @@ impl Requests {
 
     /// Whether a thread belongs to the traced processes.
     fn has_thread(&self, tid: i32) -> bool {
-        let text = std::fs::read(format!("/proc/{tid}/maps")).unwrap_or_default();
+        let text = proc_file::read(format!("/proc/{tid}/maps")).unwrap_or_default();
         let map = Map::parse(&text);
         let found = map.find(self.address);
         found.is_some_and(|found| (found.device, found.inode) == self.file && found.start == self.address)

@@ -14,6 +14,7 @@ use nanoprobe_arena::layout::{
 };
 use nanoprobe_arena::{ControlBlock, Mapping, Memory as _, Structure as _};
 use nanoprobe_patch::{TargetAddress, ThreadKey};
+use nanoprobe_target::proc_file;
 use nanoprobe_target::{Process, Stopped};
 
 use crate::error::SessionError;
@@ -193,7 +194,7 @@ fn levels(reuse: &Reuse, traced: &Traced<'_>) -> Result<[Level; 2], SessionError
 /// How many threads a process has.
 fn threads_of(pid: i32) -> Option<u64> {
     const FIELD: usize = 17;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = proc_file::read_text(format!("/proc/{pid}/stat")).ok()?;
     let (_, behind_name) = stat.rsplit_once(") ")?;
     behind_name.split(' ').nth(FIELD)?.parse().ok()
 }

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use nanoprobe_patch::TargetAddress;
 use nanoprobe_patch::order::sort_by_numbers;
+use nanoprobe_patch::{Replacement, TargetAddress};
 
 use crate::address::{AddressRange, Bias, FileOffset, ImageAddress};
 use crate::debug_file::DebugFile;
@@ -66,8 +66,8 @@ struct Answers {
     deferreturn: OnceLock<Option<u64>>,
     /// The module's variables by address.
     objects: OnceLock<Vec<objects::DataObject>>,
-    /// See [`Module::ranges_once`].
-    ranges: [OnceLock<Vec<(u64, u64)>>; 2],
+    /// See [`Module::replacements_once`].
+    replacements: [OnceLock<Vec<Replacement>>; 2],
 }
 
 impl Module {

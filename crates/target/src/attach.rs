@@ -15,6 +15,7 @@ use nix::unistd::{Uid, User};
 
 use crate::error::AttachError;
 use crate::map::Map;
+use crate::proc_file;
 use crate::status::{Seccomp, Stat, Status};
 use crate::{ProcessId, ThreadId, threads};
 
@@ -111,7 +112,7 @@ fn seccomp_of_threads(pid: ProcessId, main: &Status) -> Seccomp {
 }
 
 fn read_status_of_ourselves(pid: ProcessId) -> Result<Status, AttachError> {
-    let text = fs::read("/proc/thread-self/status").map_err(|error| AttachError::Proc {
+    let text = proc_file::read("/proc/thread-self/status").map_err(|error| AttachError::Proc {
         pid,
         file: "/proc/thread-self/status".to_owned(),
         reason: error.to_string(),
@@ -186,7 +187,7 @@ fn user_name(uid: u32) -> String {
 }
 
 fn yama_scope() -> u32 {
-    fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
+    proc_file::read_text("/proc/sys/kernel/yama/ptrace_scope")
         .ok()
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(0)
@@ -252,7 +253,7 @@ fn check_architecture(pid: ProcessId, tid: ThreadId, executable: &Path, memory: 
 }
 
 fn image_head(tid: ThreadId, executable: &Path, memory: &File) -> Option<Vec<u8>> {
-    let map = Map::parse(&fs::read(format!("/proc/{tid}/maps")).ok()?);
+    let map = Map::parse(&proc_file::read(format!("/proc/{tid}/maps")).ok()?);
     let first = map
         .mappings()
         .iter()

@@ -24,6 +24,7 @@ use std::path::PathBuf;
 
 use nix::errno::Errno;
 
+use crate::proc_file;
 use crate::status::{Seccomp, Status};
 use crate::{ProcessId, ThreadId};
 
@@ -127,13 +128,13 @@ pub(crate) fn number_in_common(tid: ThreadId) -> Result<u32, Doubt> {
 }
 
 fn status(id: &str) -> Option<Status> {
-    let text = fs::read(format!("/proc/{id}/status")).ok()?;
+    let text = proc_file::read(format!("/proc/{id}/status")).ok()?;
     Some(Status::parse(&String::from_utf8_lossy(&text)))
 }
 
 /// Compares control groups and namespaces. What cannot be read counts as different.
 fn same_container(tid: ThreadId) -> Result<(), Doubt> {
-    let groups = |id: &str| fs::read(format!("/proc/{id}/cgroup")).ok();
+    let groups = |id: &str| proc_file::read(format!("/proc/{id}/cgroup")).ok();
     let own = groups("thread-self");
     if own.is_none() || own != groups(&tid.to_string()) {
         return Err(Doubt::OtherContainer {
@@ -156,7 +157,7 @@ fn same_container(tid: ThreadId) -> Result<(), Doubt> {
 
 /// All processes that /proc shows, except ended processes and threads of the kernel.
 fn all() -> BTreeMap<ProcessId, Seen> {
-    let own = fs::read("/proc/thread-self/cgroup").ok();
+    let own = proc_file::read("/proc/thread-self/cgroup").ok();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<ProcessId>().ok());
     let seen = |pid: ProcessId| {
@@ -165,7 +166,7 @@ fn all() -> BTreeMap<ProcessId, Seen> {
         lives.then(|| Seen {
             parent: status.parent,
             filters: status.filters.unwrap_or(0),
-            is_inside: own.is_some() && fs::read(format!("/proc/{pid}/cgroup")).ok() == own,
+            is_inside: own.is_some() && proc_file::read(format!("/proc/{pid}/cgroup")).ok() == own,
         })
     };
     pids.filter_map(|pid| Some((pid, seen(pid)?))).collect()

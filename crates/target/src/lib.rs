@@ -45,6 +45,7 @@ mod locks;
 mod map;
 mod memory;
 mod perf;
+pub mod proc_file;
 mod process;
 mod processor;
 mod raw;

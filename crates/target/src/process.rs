@@ -1,6 +1,5 @@
 //! A process: how it is identified, how to reach its memory, and how it ended.
 
-use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -17,6 +16,7 @@ use crate::error::{AttachError, MemoryError};
 use crate::holes::HoleRules;
 use crate::map::Map;
 use crate::memory::Memory;
+use crate::proc_file;
 use crate::sandbox::Unreadable;
 use crate::status::{Seccomp, Stat, Status};
 use crate::unused::Unused;
@@ -259,9 +259,15 @@ impl Process {
     /// [`MemoryError::Gone`] when it has ended, [`MemoryError::Proc`].
     pub fn map(&self) -> Result<Map, MemoryError> {
         let pid = self.pid();
+        // The main thread shows the map as long as it lives, which is nearly always.
+        let main = proc_file::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let map = Map::parse(&main);
+        if !map.mappings().is_empty() {
+            return Ok(map);
+        }
         let living = threads::living(pid).ok_or(MemoryError::Gone { pid })?;
         let file = format!("/proc/{living}/maps");
-        let text = fs::read(&file).map_err(|error| match error.kind() {
+        let text = proc_file::read(&file).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => MemoryError::Gone { pid },
             _ => MemoryError::Proc {
                 pid,
@@ -308,16 +314,18 @@ impl Process {
     pub fn hole_rules(&self) -> HoleRules {
         const PAGE: u64 = 4096;
         const MIB: u64 = 1 << 20;
-        let minimum = fs::read_to_string("/proc/sys/vm/mmap_min_addr")
-            .ok()
-            .and_then(|text| text.trim().parse().ok());
+        static MINIMUM: OnceLock<Option<u64>> = OnceLock::new();
+        let minimum = *MINIMUM.get_or_init(|| {
+            let text = proc_file::read_text("/proc/sys/vm/mmap_min_addr").ok()?;
+            text.trim().parse().ok()
+        });
         let stack_limit = self.stack_limit().unwrap_or(0);
         let break_start = threads::living(self.pid())
             .and_then(|tid| Stat::of(tid).ok())
             .map(|stat| stat.break_start)
             .filter(|&start| start != 0);
         HoleRules {
-            minimum: TargetAddress(minimum.unwrap_or(0x10000u64).max(PAGE)),
+            minimum: TargetAddress(minimum.unwrap_or(0x10000).max(PAGE)),
             break_start: break_start.map(TargetAddress),
             stack_guard: HoleRules::STACK_GUARD.max(stack_limit.saturating_add(MIB)),
             ..HoleRules::default()
@@ -364,7 +372,7 @@ impl Process {
     /// known.
     pub fn spare_address_space(&self) -> Option<u64> {
         let limit = self.soft_limit("Max address space")?;
-        let text = fs::read_to_string(format!("/proc/{}/statm", self.living_thread())).ok()?;
+        let text = proc_file::read_text(format!("/proc/{}/statm", self.living_thread())).ok()?;
         let pages: u64 = text.split_ascii_whitespace().next()?.parse().ok()?;
         Some(limit.saturating_sub(pages.saturating_mul(4096)))
     }
@@ -377,7 +385,7 @@ impl Process {
 
     /// A line of /proc/PID/limits; `None` when unlimited or unknown.
     fn soft_limit(&self, name: &str) -> Option<u64> {
-        let text = fs::read_to_string(format!("/proc/{}/limits", self.living_thread())).ok()?;
+        let text = proc_file::read_text(format!("/proc/{}/limits", self.living_thread())).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_ascii_whitespace().next()?.parse().ok()
     }

@@ -310,10 +310,11 @@ impl Remote<'_> {
             }
             self.process().memory().write(room.data(), &bytes)?;
             let results = self.listed(room, &calls)?;
-            for ((index, (signal, _)), result) in wanted.iter().enumerate().zip(results) {
+            self.process().memory().read(room.data(), &mut bytes)?;
+            let former = bytes.chunks_exact(DATA as usize).filter_map(|data| data.first_chunk());
+            for (((signal, _), result), former) in wanted.iter().zip(results).zip(former) {
                 self.check_result(result, libc::SYS_rt_sigaction, || format!("rt_sigaction({signal})"))?;
-                let bytes = self.process().memory().read_array(TargetAddress(data(index)))?;
-                before.push(SignalAction::from_bytes(&bytes));
+                before.push(SignalAction::from_bytes(former));
             }
         }
         Ok(before)

@@ -1,7 +1,8 @@
 //! /proc/PID/status and /proc/PID/stat, parsed leniently: every field may be missing.
 
-use std::{fs, io};
+use std::io;
 
+use crate::proc_file;
 use crate::{ProcessId, ThreadId};
 
 /// The seccomp mode of a thread (prctl(2), PR_GET_SECCOMP).
@@ -40,7 +41,7 @@ pub(crate) struct Status {
 impl Status {
     /// Reads the status of a process or thread.
     pub fn of(id: ThreadId) -> io::Result<Status> {
-        let text = fs::read(format!("/proc/{id}/status"))?;
+        let text = proc_file::read(format!("/proc/{id}/status"))?;
         Ok(Status::parse(&String::from_utf8_lossy(&text)))
     }
 
@@ -101,7 +102,7 @@ const PF_KTHREAD: u64 = 0x0020_0000;
 impl Stat {
     /// Reads the stat line of a process or thread.
     pub fn of(id: ThreadId) -> io::Result<Stat> {
-        let text = fs::read(format!("/proc/{id}/stat"))?;
+        let text = proc_file::read(format!("/proc/{id}/stat"))?;
         Ok(Stat::parse(&String::from_utf8_lossy(&text)))
     }
 

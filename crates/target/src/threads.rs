@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{ErrorKind, Read as _};
 
 use crate::error::MemoryError;
+use crate::proc_file;
 use crate::status::Stat;
 use crate::{ProcessId, ThreadId};
 
@@ -34,7 +35,7 @@ pub(crate) fn state(pid: ProcessId, tid: ThreadId) -> Option<char> {
 
 /// When a thread was created, in clock ticks since boot; `None` when the thread is gone.
 pub(crate) fn created(pid: ProcessId, tid: ThreadId) -> Option<u64> {
-    let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let text = proc_file::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     Some(Stat::parse(&String::from_utf8_lossy(&text)).start_time)
 }
 
@@ -63,7 +64,7 @@ pub(crate) fn living(pid: ProcessId) -> Option<ThreadId> {
 
 /// How often the thread has left its processor; `None` when the thread is gone.
 pub(crate) fn switches(pid: ProcessId, tid: ThreadId) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    let text = proc_file::read_text(format!("/proc/{pid}/task/{tid}/status")).ok()?;
     let counts = text.lines().filter_map(|line| line.split_once("ctxt_switches:"));
     counts.map(|(_, count)| count.trim().parse::<u64>().ok()).sum()
 }
@@ -71,7 +72,7 @@ pub(crate) fn switches(pid: ProcessId, tid: ThreadId) -> Option<u64> {
 /// Whether a thread waits for a child of vfork that still has its memory.
 pub(crate) fn is_in_vfork(pid: ProcessId, tid: ThreadId) -> bool {
     const CLONE3: i64 = 435;
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default();
+    let text = proc_file::read_text(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default();
     let number = text.split_ascii_whitespace().next().and_then(|word| word.parse().ok());
     matches!(number, Some(libc::SYS_vfork | libc::SYS_clone | CLONE3))
 }
@@ -79,7 +80,7 @@ pub(crate) fn is_in_vfork(pid: ProcessId, tid: ThreadId) -> bool {
 /// Where in the kernel a thread waits: a function's name if we may read it, else the number of its system call, else
 /// `?`.
 pub(crate) fn waits_at(pid: ProcessId, tid: ThreadId) -> String {
-    let file = |name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}")).ok();
+    let file = |name: &str| proc_file::read_text(format!("/proc/{pid}/task/{tid}/{name}")).ok();
     let function = file("wchan").filter(|name| !name.is_empty() && name != "0");
     let call = || {
         Some(format!(
@@ -93,7 +94,7 @@ pub(crate) fn waits_at(pid: ProcessId, tid: ThreadId) -> String {
 /// The signals in a thread's own queue (not its process's) that it does not block. The kernel's present mask counts;
 /// for a thread in sigsuspend that is the temporary mask. Bit n-1: signal n.
 pub(crate) fn deliverable(tid: ThreadId) -> u64 {
-    let text = fs::read(format!("/proc/{tid}/status")).unwrap_or_default();
+    let text = proc_file::read(format!("/proc/{tid}/status")).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let set = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name));

@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 
 use nanoprobe_patch::order::gather;
-use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, Replacement, analyze};
-use nanoprobe_symbols::{ImageAddress, Module, ModuleKind};
+use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, Replacement, Shift, analyze};
+use nanoprobe_symbols::{Bias, ImageAddress, Module, ModuleKind};
 
 /// rt_sigaction, rt_sigprocmask, clone, rt_sigpending, rt_sigtimedwait, prctl, seccomp, clone3.
 const CALLS: [u32; 8] = [13, 14, 56, 127, 128, 157, 317, 435];
@@ -26,17 +26,20 @@ const DISTANCE_MAX: usize = 64;
 /// All places of a module. `executes`: also those of execve and execveat.
 pub fn find(module: &Module, executes: bool) -> Vec<Replacement> {
     let calls: &[u32] = if executes { &CALLS_AND_EXECS } else { &CALLS };
-    let in_code = |range: &(u64, u64)| -> Vec<Replacement> {
-        let map = decoded(module, ImageAddress(range.0), ImageAddress(range.1));
+    let [from, to] = [Module::ANSWERS_BIAS, module.bias()].map(|bias| bias.to_target(ImageAddress(0)));
+    // The search takes longer than all else, and each process that maps the file has the same answer.
+    let found = module.replacements_once(executes, || search(module, calls));
+    let shift = Shift::new(from, to);
+    found.iter().map(|replacement| replacement.moved(shift)).collect()
+}
+
+/// The places, for code with the bias of answers that are kept.
+fn search(module: &Module, calls: &[u32]) -> Vec<Replacement> {
+    let in_code = |(start, end): (u64, u64)| -> Vec<Replacement> {
+        let map = decoded_with(module, Module::ANSWERS_BIAS, ImageAddress(start), ImageAddress(end));
         map.iter().flat_map(|map| Replacement::find(map, calls)).collect()
     };
-    // The search takes longer than all else. Its answer is the same in each process that maps the file.
-    let search = || {
-        let mut ranges = candidate_ranges(module, calls);
-        ranges.retain(|range| !in_code(range).is_empty());
-        ranges
-    };
-    module.ranges_once(executes, search).iter().flat_map(in_code).collect()
+    candidate_ranges(module, calls).into_iter().flat_map(in_code).collect()
 }
 
 /// The code around all places of a module that look like a `syscall` of interest.
@@ -83,9 +86,13 @@ fn candidates(text: &[u8], calls: &[u32]) -> Vec<(usize, Option<usize>)> {
 }
 
 pub(crate) fn decoded(module: &Module, start: ImageAddress, end: ImageAddress) -> Option<FunctionMap> {
+    decoded_with(module, module.bias(), start, end)
+}
+
+fn decoded_with(module: &Module, bias: Bias, start: ImageAddress, end: ImageAddress) -> Option<FunctionMap> {
     let size = end.0.checked_sub(start.0).filter(|size| *size <= FUNCTION_BYTES_MAX)?;
     let code = CodeView {
-        start: module.bias().to_target(start),
+        start: bias.to_target(start),
         bytes: module.code_at(start, size)?,
     };
     Some(analyze(
@@ -176,6 +183,32 @@ mod tests {
             }
         }
         assert!(places >= 20, "{places}");
+    }
+
+    /// What is kept of a file, and moved to where a process maps it, is what is found there.
+    #[test]
+    fn places_that_are_kept_are_those_of_each_process() {
+        let first = libc();
+        let mut places = 0;
+        for bias in [0, 0x40_0000, 0x5555_5555_4000, 0x7fff_f000_0000] {
+            let module = libc().with_bias(Bias(bias));
+            let known = first.clone().with_bias(Bias(bias));
+            for (executes, calls) in [(false, CALLS.as_slice()), (true, CALLS_AND_EXECS.as_slice())] {
+                let in_code = |(start, end): (u64, u64)| -> Vec<Replacement> {
+                    let map = decoded(&module, ImageAddress(start), ImageAddress(end));
+                    map.iter().flat_map(|map| Replacement::find(map, calls)).collect()
+                };
+                let expected: Vec<Replacement> =
+                    candidate_ranges(&module, calls).into_iter().flat_map(in_code).collect();
+                assert_eq!(
+                    format!("{:?}", find(&known, executes)),
+                    format!("{expected:?}"),
+                    "{bias:#x}"
+                );
+                places += expected.len();
+            }
+        }
+        assert!(places >= 200, "{places}");
     }
 
     /// Every load of one of the numbers that is followed by a system call, according to the disassembler, has a shim,

@@ -8,6 +8,7 @@ use nanoprobe_lang::Program;
 use nanoprobe_lang::program::{Clause, ProbeDescription, Statement};
 use nanoprobe_session::{Known, Place, Probe, Stripped};
 use nanoprobe_target::Process;
+use nanoprobe_target::proc_file;
 
 use crate::cost::hits::is_in_target;
 
@@ -122,7 +123,7 @@ impl Seen {
                 self.children.entry(pid).or_default().extend(pids);
             }
         }
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let stat = proc_file::read_text(format!("/proc/{pid}/stat")).unwrap_or_default();
         if had_children(&stat) {
             self.had_children.insert(pid);
         }

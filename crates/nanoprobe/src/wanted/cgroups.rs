@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 use crate::processes;
 
+use nanoprobe_target::proc_file;
+
 /// Where cgroups are mounted, and the hierarchies of version 1 below.
 const ROOT: &str = "/sys/fs/cgroup";
 /// The number of digits of a container's ID.
@@ -136,7 +138,7 @@ fn chosen(prefix: &str, found: &BTreeMap<String, usize>) -> Result<Container, St
 
 /// The containers that the cgroups of a process name: usually one.
 fn ids_of(pid: i32) -> Vec<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let text = proc_file::read_text(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let mut ids: Vec<String> = text.lines().flat_map(ids_in).collect();
     ids.sort_unstable();
     ids.dedup();

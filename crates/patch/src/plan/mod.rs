@@ -5,6 +5,7 @@ mod choose;
 mod displace;
 mod guest;
 mod last_resort;
+mod moved;
 mod neighbour;
 mod obstacle;
 mod pass;
@@ -19,6 +20,7 @@ mod successor;
 mod why;
 
 pub use guest::Guest;
+pub use moved::Shift;
 pub use obstacle::Obstacle;
 pub use pass::plan;
 pub use reconcile::reconcile;

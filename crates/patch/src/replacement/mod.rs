@@ -51,8 +51,8 @@ use crate::detour::{emit_rare, jump, overwrite, redirect_boundaries};
 use crate::function::{Instruction, Kind};
 use crate::relocate::{Original, relocate};
 use crate::{
-    Built, FireCondition, FunctionMap, Move, Origin, PlanOptions, Point, Position, Refusal, RunPlan, Runtime, Tactic,
-    TargetAddress, plan,
+    Built, FireCondition, FunctionMap, Move, Origin, PlanOptions, Point, Position, Refusal, RunPlan, Runtime, Shift,
+    Tactic, TargetAddress, plan,
 };
 
 const JUMP_BYTES: usize = 5;
@@ -159,6 +159,23 @@ impl Replacement {
             run,
         }
         .measured()
+    }
+
+    /// The replacement in the same code at another address. Only before points are added: these have addresses of
+    /// their own.
+    pub fn moved(&self, shift: Shift) -> Replacement {
+        let instructions = self.instructions.iter();
+        Replacement {
+            run: self.run.moved(shift),
+            instructions: instructions
+                .map(|(address, bytes)| (shift.address(*address), bytes.clone()))
+                .collect(),
+            syscall: shift.address(self.syscall),
+            lends: self.lends,
+            restarts: self.restarts,
+            is_bypassed: self.is_bypassed,
+            fires: self.fires.clone(),
+        }
     }
 
     /// This replacement, with points that fire before the call: once a call, also if the kernel restarts it.

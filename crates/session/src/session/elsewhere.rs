@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use nanoprobe_codegen::SessionConstants;
 use nanoprobe_lang::program::SymbolKind;
 use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::proc_file;
 use nanoprobe_target::{Event, Memory, Process, Sample, ThreadId, UserState};
 
 use super::compiled::Compiled;
@@ -264,7 +265,11 @@ impl Processes {
             Some(heard) => heard.name.clone(),
             None => now().unwrap_or_else(|| NAMELESS.to_owned()),
         };
-        let mut constants = identity::constants_of(sample.process as u32, execname);
+        let pid = sample.process as u32;
+        let mut constants = SessionConstants {
+            ancestors: identity::ancestors_of(pid),
+            ..identity::constants_of(pid, execname)
+        };
         if let (0, Some(parent)) = (constants.ppid, heard.and_then(|heard| heard.parent)) {
             constants.ppid = parent;
         }
@@ -330,7 +335,7 @@ impl Code {
 
 /// The name that a process has now.
 fn name_now(pid: i32) -> Option<String> {
-    let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    let name = proc_file::read(format!("/proc/{pid}/comm")).ok()?;
     let name = name.strip_suffix(b"\n").unwrap_or(&name);
     Some(String::from_utf8_lossy(name).into_owned())
 }

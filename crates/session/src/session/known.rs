@@ -100,13 +100,22 @@ pub(super) struct ModuleChanges {
 /// What the process is, as far as the program asks for it.
 fn constants_of(compiled: &Compiled, process: &Process) -> SessionConstants {
     let pid = process.pid() as u32;
-    let asks = |clause: &Clause| clause.calls(Function::FileSystem);
-    let mounts = match compiled.program.clauses.iter().any(asks) {
+    let asks = |function: Function| {
+        let mut clauses = compiled.program.clauses.iter();
+        clauses.any(|clause: &Clause| clause.calls(function))
+    };
+    let mounts = match asks(Function::FileSystem) {
         true => mounts::of_process(pid),
         false => String::new(),
     };
+    // A file of /proc for each of them.
+    let ancestors = match asks(Function::ProgenyOf) {
+        true => identity::ancestors_of(pid),
+        false => Vec::new(),
+    };
     SessionConstants {
         mounts,
+        ancestors,
         ..identity::constants_of(pid, process.facts().name.clone())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use nanoprobe_target::proc_file;
 use nanoprobe_target::{SignalAction, Stopped};
 
 use crate::error::SessionError;
@@ -71,7 +72,7 @@ pub(super) fn exchange(
 
 /// A mask that the kernel shows for a thread.
 pub(super) fn signals_of(pid: i32, tid: i32, field: &str) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    let status = proc_file::read_text(format!("/proc/{pid}/task/{tid}/status")).ok()?;
     let text = status.lines().find_map(|line| line.strip_prefix(field))?;
     u64::from_str_radix(text.trim(), 16).ok()
 }

@@ -1,8 +1,10 @@
 //! A module's code: its bytes, the extents of functions, the gaps between them, and the places that are entered from
 //! elsewhere.
 
+use nanoprobe_patch::Replacement;
+
 use super::Module;
-use crate::address::{AddressRange, ImageAddress};
+use crate::address::{AddressRange, Bias, ImageAddress};
 use crate::elf::Segment;
 use crate::function::Function;
 use crate::landing::LandingPads;
@@ -10,6 +12,10 @@ use crate::pointers;
 use crate::restartable::{RestartableSequence, Sequences};
 
 impl Module {
+    /// The bias of the code in answers that all copies of a module share. Two GiB on either side of such code are
+    /// addresses, too, so nothing in an answer is cut off.
+    pub const ANSWERS_BIAS: Bias = Bias(1 << 46);
+
     /// The original bytes of code: `bytes` of them at `address`; `None` if some of them are not in an executable
     /// segment's part of the file.
     pub fn code_at(&self, address: ImageAddress, bytes: u64) -> Option<&[u8]> {
@@ -120,10 +126,11 @@ impl Module {
         self.found.is_named()
     }
 
-    /// Ranges of the module's code that a caller searches once: the answer to one of two questions. All copies of the
-    /// module have the first answer, so it must follow from the module's code alone, and not from its bias.
-    pub fn ranges_once(&self, question: bool, search: impl FnOnce() -> Vec<(u64, u64)>) -> &[(u64, u64)] {
-        let [no, yes] = &self.answers.ranges;
+    /// The places before system calls that a caller searches once: the answer to one of two questions. All copies of
+    /// the module share it, so it must follow from the module's code alone. The places lie where the code would lie
+    /// with [`Module::ANSWERS_BIAS`].
+    pub fn replacements_once(&self, question: bool, search: impl FnOnce() -> Vec<Replacement>) -> &[Replacement] {
+        let [no, yes] = &self.answers.replacements;
         let answer = if question { yes } else { no };
         answer.get_or_init(search)
     }

@@ -80,12 +80,17 @@ impl Remote<'_> {
             ..self.home
         })?;
         self.run_list(room.start, last, calls.len())?;
-        let mut results = Vec::with_capacity(calls.len());
-        for index in 0..calls.len() as u64 {
-            let result = TargetAddress(room.entry(index).0 + RESULT);
-            results.push(self.process().memory().read_u64(result)? as i64);
-        }
-        Ok(results)
+        bytes.truncate(calls.len() * ENTRY_BYTES as usize);
+        self.process().memory().read(first, &mut bytes)?;
+        let result = |entry: &[u8]| {
+            entry
+                .get(RESULT as usize..)?
+                .first_chunk()
+                .copied()
+                .map(i64::from_le_bytes)
+        };
+        let entries = bytes.chunks_exact(ENTRY_BYTES as usize);
+        Ok(entries.map(|entry| result(entry).unwrap_or(-1)).collect())
     }
 
     /// Takes the thread from its present stop to PTRACE_EVENT_STOP after the last call.

@@ -20,6 +20,7 @@ use super::events::{self, Event};
 use super::opening::{SamplingError, processors, raise_limit, until_none_appears};
 use super::record::UserState;
 use crate::perf::{self, Ring, Switching};
+use crate::proc_file;
 use crate::{Process, ProcessId, ThreadId};
 
 /// The sizes of a ring to try, in pages.
@@ -220,7 +221,7 @@ pub struct Asleep {
 impl Asleep {
     /// `None`: the thread runs, or is gone, or may not be looked at.
     pub fn of(process: ProcessId, thread: ThreadId) -> Option<Asleep> {
-        Asleep::parse(&std::fs::read_to_string(format!("/proc/{process}/task/{thread}/syscall")).ok()?)
+        Asleep::parse(&proc_file::read_text(format!("/proc/{process}/task/{thread}/syscall")).ok()?)
     }
 
     /// `running`; or the call's number, its six arguments, the stack pointer, the program counter; or -1 and the two.

@@ -6,9 +6,9 @@
 //! without answering the request. Sleep is counted by looks, so that a tracer without a processor does not count its
 //! own wait.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
+use crate::proc_file;
 use crate::{ProcessId, ThreadId, threads};
 
 /// How long a thread may execute for one system call or one called function.
@@ -102,7 +102,7 @@ impl Progress {
 }
 
 fn executed(pid: ProcessId, tid: ThreadId) -> Option<Duration> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    let text = proc_file::read_text(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     // The fields: ns executed, ns waited, and the number of slices.
     let nanoseconds: u64 = text.split_ascii_whitespace().next()?.parse().ok()?;
     (nanoseconds != 0).then(|| Duration::from_nanos(nanoseconds))

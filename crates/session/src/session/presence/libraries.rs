@@ -10,6 +10,7 @@ use nanoprobe_target::{MemoryError, Pauses};
 
 use super::Presence;
 use crate::arena_memory::ArenaMemory;
+use crate::attachment::Attachment;
 use crate::error::SessionError;
 use crate::placement::Hook;
 use crate::session::known::Known;
@@ -147,5 +148,14 @@ impl Presence {
         );
         tracing.warn(warning);
         true
+    }
+}
+
+impl Attachment {
+    /// Whether the process has one thread, which waits for our answer about its libraries.
+    pub(super) fn waits_alone(&self) -> bool {
+        let events = || ControlBlock::open(self.memory().ok()?).ok()?.library_events().ok();
+        let waits = events().is_some_and(|(event, answered)| event != answered);
+        waits && self.process.threads().is_ok_and(|threads| threads.len() == 1)
     }
 }

@@ -136,6 +136,12 @@ impl Presence {
                 false => Ok(()),
             }
         };
+        // The only thread waits for the answer anyway: nothing runs that a stop could hold up, and the protocol for
+        // running threads has three rounds.
+        let stopped = match stopped {
+            None if !placement.patches.is_empty() && attachment.waits_alone() => Some(process.stop()?),
+            other => other,
+        };
         let stopped = match stopped {
             Some(mut stopped) => {
                 map(attachment, &mut stopped)?;
