@@ -20,7 +20,7 @@ use nanoprobe_arena::layout::{
     STATE_BUILDING, Site, TABLE_ROWS, Tables, VERSION,
 };
 use nanoprobe_patch::{BREAKPOINT, TargetAddress};
-use nanoprobe_target::{Memory, Process};
+use nanoprobe_target::{Map, Mapping, Memory, Process};
 
 use crate::detach::remains::{self, Own};
 use crate::detach::unmapping;
@@ -74,8 +74,21 @@ impl Others {
     /// # Errors
     /// The map cannot be read, or nanoprobe cannot find out whether the tracers live.
     pub fn of(process: &Process, ours: Option<TargetAddress>) -> Result<Others, SessionError> {
-        let map = process.map()?;
-        let (memory, pid) = (process.memory(), process.pid());
+        let (map, pid) = (process.map()?, process.pid());
+        let is_child = |head: &Control| remains::is_child(process, head);
+        let is_live = |mapping: &Mapping| remains::is_held(pid, mapping);
+        Others::read(process.memory(), &map, (pid, ours), &is_child, &is_live)
+    }
+
+    /// As [`Others::of`], of the process with this memory and this map. `is_child`: whether it was forked from the
+    /// process that the arena names. `is_live`: whether the tracer of an arena runs.
+    pub fn read(
+        memory: &Memory,
+        map: &Map,
+        (pid, ours): (i32, Option<TargetAddress>),
+        is_child: &dyn Fn(&Control) -> bool,
+        is_live: &dyn Fn(&Mapping) -> Result<bool, SessionError>,
+    ) -> Result<Others, SessionError> {
         let mut all = Vec::new();
         let mut sites = 0;
         let mappings = map.mappings();
@@ -87,9 +100,9 @@ impl Others {
             let Some(found) = found.filter(remains::Found::describes_itself) else {
                 continue;
             };
-            let is_live = remains::is_held(pid, mapping)?;
+            let is_live = is_live(mapping)?;
             let (head, address) = (found.head, found.start);
-            let remains = remains::read(memory, &found.told(), remains::is_child(process, &head))?;
+            let remains = remains::read(memory, &found.told(), is_child(&head))?;
             sites += remains.sites.len();
             if sites > SITES_TOTAL_MAX {
                 return Err(SessionError::TooManyTracers { pid });
@@ -106,6 +119,11 @@ impl Others {
             }
         }
         Ok(Others(all))
+    }
+
+    /// All of them.
+    pub fn list(&self) -> &[Other] {
+        &self.0
     }
 
     pub fn are_none(&self) -> bool {
@@ -276,7 +294,8 @@ pub(crate) struct Asked {
 }
 
 impl Other {
-    fn own(&self) -> Own<'_> {
+    /// It, as one that another tracer may need.
+    pub fn own(&self) -> Own<'_> {
         Own {
             arena: self.address,
             began_ns: self.head.clock_ns,

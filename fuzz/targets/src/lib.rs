@@ -18,6 +18,7 @@ mod perf_map;
 mod profile;
 mod restore;
 mod runtimes;
+mod tracers;
 
 pub use arena::arena;
 pub use d_text::d_text;
@@ -30,12 +31,13 @@ pub use perf_map::perf_map;
 pub use profile::profile;
 pub use restore::{ARENA, POOL, rehearsed, restore};
 pub use runtimes::runtimes;
+pub use tracers::{PIECES, told, tracers};
 
 /// A function that takes bytes.
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their corpora.
-pub const TARGETS: [(&str, Target); 11] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("arena", arena),
     ("d_text", d_text),
     ("dwarf", dwarf),
@@ -47,4 +49,5 @@ pub const TARGETS: [(&str, Target); 11] = [
     ("profile", profile),
     ("restore", restore),
     ("runtimes", runtimes),
+    ("tracers", tracers),
 ];

@@ -14,11 +14,13 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use nanoprobe_arena::layout::{
-    Context, Control, MAGIC, REGION_CODE, REGION_RETURNS, RETURN_ARMED, RETURN_POOL_INSTANCES, Region, ReturnInstance,
-    Returns, SEMAPHORE_RAISED, Semaphore, Site, TACTIC_HOST, TACTIC_SHIM, TACTIC_SPRINGBOARD, VERSION,
+    Context, Control, Image, MAGIC, REGION_CODE, REGION_RETURNS, REGION_TABLE, RETURN_ARMED, RETURN_POOL_INSTANCES,
+    Region, ReturnInstance, Returns, SEMAPHORE_RAISED, SLOT_TRAP, STATE_ARMED, Semaphore, Site, TACTIC_HOST,
+    TACTIC_SHIM, TACTIC_SPRINGBOARD, VERSION,
 };
 use nanoprobe_arena::{Bytes, ContextPlan, ControlBlock, DynamicVariables, Memory as _};
-use nanoprobe_fuzz::{ARENA, POOL, TARGETS, Target};
+use nanoprobe_fuzz::{ARENA, PIECES, POOL, TARGETS, Target};
+use nanoprobe_session::ToldOfOthers;
 
 /// The maximal memory that one input may take. All inputs are small.
 const BYTES_MAX: usize = 64 << 20;
@@ -138,6 +140,7 @@ fn arenas(name: &str) -> Vec<(&'static str, Vec<u8>)> {
     match name {
         "arena" => vec![("context", context())],
         "restore" => vec![("control", control(THUNKS)), ("thunks", control(u64::MAX - 8))],
+        "tracers" => vec![("two", two_tracers())],
         _ => Vec::new(),
     }
 }
@@ -242,6 +245,79 @@ fn control(thunks: u64) -> Vec<u8> {
     memory.store_u64(BYTES as u64 - 48, 0x40_5008).unwrap();
     memory.store_u64(BYTES as u64 - 40, 0x41_f000).unwrap();
     memory.copy(0, BYTES as u64).unwrap()
+}
+
+/// Two tracers: a host with a patch at 0x401000, and its guest with a patch over it and one in the host's code. The
+/// host's table of redirects knows the instruction at 0x401003.
+fn two_tracers() -> Vec<u8> {
+    const PIECE: u64 = 16384;
+    let [first, second, code] = PIECES;
+    let memory = Bytes::zeroed(3 * PIECE as usize);
+    let patch = |address, original: [u8; 5], patched: [u8; 5]| {
+        let mut site = Site {
+            address,
+            length: 5,
+            tactic: 1,
+            ..Site::default()
+        };
+        site.original[..5].copy_from_slice(&original);
+        site.patched[..5].copy_from_slice(&patched);
+        site
+    };
+    let (jump, later) = ([0xe9, 1, 2, 3, 4], [0xe9, 5, 6, 7, 8]);
+    let of_first = [patch(0x40_1000, [0x90; 5], jump)];
+    let of_second = [patch(0x40_1000, jump, later), patch(code + 0x1000, [0; 5], later)];
+    let tracers: [(u64, u64, &[Site]); 2] = [(0, first, &of_first), (PIECE, second, &of_second)];
+    for (at, address, sites) in tracers {
+        let control = Control {
+            magic: MAGIC,
+            version: VERSION,
+            state: STATE_ARMED,
+            arena_address: address,
+            arena_bytes: PIECE,
+            sites_offset: 8192,
+            site_capacity: 8,
+            site_count: sites.len() as u32,
+            regions_offset: 12288,
+            region_capacity: 4,
+            region_count: 2,
+            action_mask: u32::from(at == 0) << SLOT_TRAP,
+            host: if at == 0 { 0 } else { first },
+            clock_ns: 1 + at,
+            ..Control::default()
+        };
+        memory.write_structure(at, &control).unwrap();
+        for (site, place) in sites.iter().zip((at + 8192..).step_by(size_of::<Site>())) {
+            memory.write_structure(place, site).unwrap();
+        }
+        let its_code = if at == 0 { code } else { code + (1 << 30) };
+        let regions = [(its_code, REGION_CODE), (0x5000_0000_0000 + at, REGION_TABLE)];
+        for ((address, kind), place) in regions.into_iter().zip((at + 12288..).step_by(size_of::<Region>())) {
+            let region = Region {
+                address,
+                bytes: PIECE,
+                kind,
+                reserved: 0,
+            };
+            memory.write_structure(place, &region).unwrap();
+        }
+    }
+    let mut image = Image {
+        magic: MAGIC,
+        control: first,
+        table: 0x5000_0000_0000,
+        tables: code + 0x800,
+        rows: code + 0x900,
+        ..Image::default()
+    };
+    image.guests[0] = code + (1 << 30) + 0x100;
+    let at = 2 * PIECE;
+    memory.write_structure(at, &image).unwrap();
+    memory.store_u64(at + 0x800, code + 0xa00).unwrap();
+    for (word, value) in [1, 0, 0x40_1003, code + 0x2000].into_iter().enumerate() {
+        memory.store_u64(at + 0xa00 + 8 * word as u64, value).unwrap();
+    }
+    memory.copy(0, 3 * PIECE).unwrap()
 }
 
 /// The current input, for the watching thread: its start time, its target, and its bytes.
@@ -355,6 +431,7 @@ fuzzed! {
     any_profile_is_compared_or_refused "profile"
     arenas_that_are_damaged_are_restored_within_bounds "restore"
     any_memory_of_a_runtime_is_read_within_bounds "runtimes"
+    any_tables_of_other_tracers_are_read_within_bounds "tracers"
 }
 
 /// Checks that the target really restores something: otherwise nothing would have been tested.
@@ -365,6 +442,21 @@ fn a_made_arena_is_taken_back() {
     assert_eq!((detached.restored, detached.foreign, detached.damaged), (3, 0, 0));
     assert_eq!((detached.calls, detached.abandoned_calls), (0, 2));
     assert!(detached.left_bytes > 0);
+}
+
+/// As above: every question has an answer in these tables.
+#[test]
+fn two_made_tracers_are_told_apart() {
+    let told = nanoprobe_fuzz::told(&two_tracers()).unwrap();
+    let expected = ToldOfOthers {
+        arenas: 2,
+        sites: 3,
+        guests: 1,
+        homes: 1,
+        needed: 1,
+        covered: 1,
+    };
+    assert_eq!(told, expected);
 }
 
 #[test]

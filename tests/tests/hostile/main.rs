@@ -2,6 +2,7 @@
 
 mod decoys;
 mod elsewhere;
+mod forged;
 mod limits;
 mod liveness;
 mod remains;
