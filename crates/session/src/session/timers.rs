@@ -6,6 +6,7 @@
 
 mod switches;
 mod system;
+mod wakings;
 
 use std::time::{Duration, Instant};
 
@@ -325,6 +326,7 @@ impl Timers {
                 tid: own_number(&tracing.known, sample),
                 frames: stacks.get(index).map_or(&[], Vec::as_slice),
                 call: None,
+                other: None,
                 constants: &constants,
             };
             for enabling in &enablings {
