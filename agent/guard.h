@@ -65,6 +65,16 @@ fault:
 	return 0;
 }
 
+/* Replaces one byte by another, if it is still `old`. Only an address that cannot be written makes it fail. */
+NP_INLINE int np_guarded_exchange_u8(u64 address, u8 old, u8 new)
+{
+	u8 there = old;
+	__asm__ goto(NP_GUARDED("lock cmpxchgb %2, (%1)") : "+a"(there) : "r"(address), "q"(new) : "memory", "cc" : fault);
+	return 1;
+fault:
+	return 0;
+}
+
 /* The thread control block's own address, by the thread pointer; fails if there is no thread pointer yet. */
 NP_INLINE int np_guarded_tls_self(u64 *value)
 {

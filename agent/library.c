@@ -7,6 +7,7 @@
  * hits without counting them. The limit of a minute is for a tracer whose heartbeat goes on but that never
  * answers. Each time the program goes on without an answer is counted, because hits before the probes are placed
  * are not recorded. */
+#include "made.h"
 #include "ring.h"
 #include "syscalls.h"
 
@@ -16,14 +17,8 @@
 #define NP_LOOKS 1000000u
 enum { NP_FUTEX_WAIT = 0, NP_FUTEX_WAKE = 1 };
 
-NP_ENTRY void np_library_event(struct np_context *context)
+NP_INLINE void announce(struct np_control *control)
 {
-	struct np_control *control = np_control_block(context);
-	/* The tracer places probes in the libraries of the traced process only. */
-	if (context->process_began) {
-		__atomic_fetch_add(&control->child_libraries, 1, __ATOMIC_RELAXED);
-		return;
-	}
 	u32 event = __atomic_add_fetch(&control->library_event, 1, __ATOMIC_SEQ_CST);
 	u64 start = np_tsc(), nap[2] = { 0, NP_NAP_NS };
 	int may_call = np_may_call();
@@ -45,6 +40,23 @@ NP_ENTRY void np_library_event(struct np_context *context)
 			__builtin_ia32_pause();
 	}
 	__atomic_fetch_add(&control->library_timeouts, 1, __ATOMIC_RELAXED);
+}
+
+NP_ENTRY void np_library_event(struct np_context *context)
+{
+	struct np_control *control = np_control_block(context);
+	/* The tracer places probes in the libraries of the traced process only. */
+	if (context->process_began) {
+		__atomic_fetch_add(&control->child_libraries, 1, __ATOMIC_RELAXED);
+		return;
+	}
+	announce(control);
+}
+
+/* The program has made memory executable (made.c). */
+void np_wait_for_tracer(void)
+{
+	announce((struct np_control *)np_header.control);
 }
 
 /* The entry for a detour, which calls it like a handler. It changes no flag before np_library_event, which may

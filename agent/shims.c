@@ -39,6 +39,7 @@
 #include "exec.h"
 #include "guard.h"
 #include "held.h"
+#include "made.h"
 #include "sandbox.h"
 #include "syscalls.h"
 #include "threads.h"
@@ -238,6 +239,10 @@ __attribute__((used)) struct np_shimmed np_shim(struct np_registers *registers, 
 	case NP_SYS_CLONE:
 	case NP_SYS_CLONE3:
 		shim_clone(registers);
+		break;
+	case NP_SYS_MPROTECT:
+	case NP_SYS_PKEY_MPROTECT:
+		shimmed.made = np_shim_protect(registers);
 		break;
 	case NP_SYS_EXECVE:
 	case NP_SYS_EXECVEAT:

@@ -20,6 +20,7 @@
  */
 #include "emulate.h"
 #include "guard.h"
+#include "made.h"
 #include "waits.h"
 
 /* siginfo.si_code of a SIGTRAP: int1; an instruction was executed with the trap flag set; an int3 was executed.
@@ -146,7 +147,10 @@ static int is_our_trap(i32 signal, struct np_siginfo *information, struct np_uco
 		u64 at = ucontext->rip - behind;
 		u64 to = ours ? redirect(at) : 0;
 		np_cancel_step(ucontext);
-		if (to & NP_REDIRECT_EMULATION) {
+		if (to & NP_REDIRECT_CALL && !(to & NP_REDIRECT_EMULATION)) {
+			if (behind && np_continue_call(at, to & ~NP_REDIRECT_CALL, ucontext))
+				return 1;
+		} else if (to & NP_REDIRECT_EMULATION) {
 			int done = np_at_site((const struct np_emulation *)(to & ~NP_REDIRECT_EMULATION), ucontext);
 			if (!done || !(ucontext->flags & NP_FLAG_TRAP))
 				return 1;
@@ -159,7 +163,7 @@ static int is_our_trap(i32 signal, struct np_siginfo *information, struct np_uco
 		} else if (ours && is_aborted_sequence(signal, information, ucontext)) {
 			/* Nobody knows whose trap it was: every agent notes it. */
 			return !np_load_once(*(u64 *)&np_header.host_table);
-		} else if (behind && is_set_back(ucontext)) {
+		} else if (behind && (is_set_back(ucontext) || np_mend_copy(at, ucontext))) {
 			return 1;
 		}
 	}

@@ -143,6 +143,8 @@ struct np_control {
 
 	/* several tracers (docs/design/several-tracers.md) */
 	u64 host;               /* address of the arena whose agent handles this one's signals; 0: its own agent */
+
+	u64 copies_mended;      /* made.c: copies of patched calls that were executed, and made whole again; atomic */
 };
 /* The word of a speculation: free (0), taken (with the bytes of its records above the bit), or
  * ended. Nothing may be added to an ended speculation. The tracer frees it when it reads the record

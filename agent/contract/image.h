@@ -29,6 +29,7 @@ struct np_image {
 	u64 event_hook;         /* hook of a library in the program itself: np_event_hook, or 0 */
 	u64 readers;            /* address of struct np_readers; 0: no table's memory is ever used again */
 	u64 stacks;             /* address of the handler stacks (stacks.h); 0: there are none */
+	u64 made_calls;         /* not 0: system calls of code that the program has made may trap (made.c) */
 	/* Several tracers (docs/design/several-tracers.md). The first one's agent is the host: it handles the signals and
 	   the shims for all. */
 	u64 host_table;         /* address of the host's struct np_thread_table; 0: this is the host, or the only agent */
@@ -66,6 +67,8 @@ struct np_redirect {
 	u64 to;
 };
 #define NP_REDIRECT_EMULATION 0x8000000000000000UL
+/* The trap stands for a `syscall` (made.c); the rest of `to` is where the thread continues. */
+#define NP_REDIRECT_CALL 0x4000000000000000UL
 /* In `origins` an entry is valid up to the next one, because an instruction may be relocated as several. `to` is 0
  * for a detour's own code. The top byte of `to` is the number of words that the relocated code has pushed by then,
  * beyond what the original instruction pushes. */

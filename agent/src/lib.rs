@@ -247,6 +247,8 @@ pub struct ImageHeader {
     pub stacks: u64,
     /// Address of the thread table of the agent that handles this one's signals; 0: it does so itself.
     pub host_table: u64,
+    /// Whether system calls of code that the program has made may trap.
+    pub made_calls: bool,
 }
 
 /// Offset of `fault_hook` in the image, which [`image_with`] leaves 0.
@@ -324,6 +326,7 @@ pub fn image_with(header: ImageHeader) -> Vec<u8> {
         0,
         0,
         header.stacks,
+        u64::from(header.made_calls),
         header.host_table,
     ];
     let mut image = IMAGE.to_vec();

@@ -194,6 +194,7 @@ fn the_header_is_where_the_contract_says() {
         thunks: 0xa000,
         stacks: 0xb000,
         host_table: 0xc000,
+        made_calls: true,
     };
     let image = image_with(header);
     let expected = Image {
@@ -213,6 +214,7 @@ fn the_header_is_where_the_contract_says() {
         event_hook: 0,
         readers: 0,
         stacks: header.stacks,
+        made_calls: 1,
         host_table: header.host_table,
         guests: [0; GUESTS],
     };

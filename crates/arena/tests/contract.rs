@@ -252,6 +252,7 @@ fn layout_is_the_contracts() {
         ("NP_HELD_THERE", u64::from(HELD_THERE)),
         ("NP_LENT_MASKS", LENT_MASKS as u64),
         ("NP_REDIRECT_EMULATION", REDIRECT_EMULATION),
+        ("NP_REDIRECT_CALL", REDIRECT_CALL),
         ("NP_SYNCHRONOUS", SYNCHRONOUS),
         (
             "__builtin_offsetof(struct np_control, missed_without_context)",

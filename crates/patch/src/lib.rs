@@ -85,7 +85,7 @@ pub use plan::{
 };
 pub use point::{Fire, FireCondition, Point, Position, Quick};
 pub use refusal::Refusal;
-pub use replacement::{CallInstruction, RESTART, Replacement, SystemCall};
+pub use replacement::{CallInstruction, MadeCall, REDIRECT_CALL, RESTART, Replacement, SystemCall, is_likely_call};
 pub use tactic::Tactic;
 pub use thread_local::thread_local_offset;
 pub use transition::{BREAKPOINT, Step, Steps, TextRange, instruction_starts, transition};

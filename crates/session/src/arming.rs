@@ -60,6 +60,7 @@
 
 mod giving_way;
 mod live;
+mod made;
 mod text;
 mod writes;
 
@@ -424,12 +425,16 @@ impl Attachment {
     /// Publishes the patches from index `first` on: entries first, then their number. If these are the first patches,
     /// the state comes last.
     fn publish_sites(&mut self, first: usize) -> Result<(), SessionError> {
-        let memory = self.memory()?;
-        let before = self.tables.sites;
         let patches = self.patches.get(first..).unwrap_or_default().iter();
         let sites: Vec<Site> = patches
             .flat_map(|patch| springboard_sites(patch).chain([site_of(patch)]))
             .collect();
+        self.publish_entries(&sites)
+    }
+
+    fn publish_entries(&mut self, sites: &[Site]) -> Result<(), SessionError> {
+        let memory = self.memory()?;
+        let before = self.tables.sites;
         if before + sites.len() as u64 > u64::from(SITES_MAX) {
             return Err(SessionError::TooManySites);
         }

@@ -1,16 +1,13 @@
-//! The things that a session owns in its target: the arena, the code, the patches. Here they are made and changed;
-//! [`crate::detach`] takes them back.
+//! The things that a session owns in its target: here they are made and changed; [`crate::detach`] takes them back.
 //!
 //! The order of attaching (before step 4 the program can notice nothing except its memory map):
 //!
 //! 1. Addresses are chosen in holes of the map, and everything is planned and built for them.
 //! 2. One thread stands still: the arena, the thread table, the code block and near memory are mapped by system
-//!    calls
-//!    made in it, each at its exact address. It runs on.
+//!    calls made in it, each at its exact address. It runs on.
 //! 3. The arena is written through the shared mapping, the code through /proc/PID/mem.
 //! 4. The site table is published and the state becomes ARMED: from here on `restore` can undo all. Then signal
-//!    actions
-//!    and the text: see [`crate::arming`].
+//!    actions and the text: see [`crate::arming`].
 
 mod among;
 mod collecting;
@@ -102,6 +99,8 @@ pub struct Parameters {
     pub follows: bool,
     /// Whether the programs that the process and its children execute are traced, too.
     pub follows_programs: bool,
+    /// Whether system calls of code that the program makes may be patched.
+    pub made_calls: bool,
     /// The number of the target's parent.
     pub parent: u32,
 }
@@ -355,6 +354,7 @@ impl Attachment {
                 thunks: self.returns.thunks.0,
                 stacks: self.addresses.stacks.map_or(0, |stacks| stacks.0),
                 host_table: self.actions.host.map_or(0, |host| host.table),
+                made_calls: self.parameters.made_calls,
             };
             pieces.push((self.addresses.code, image_with(header).into()));
         }

@@ -23,7 +23,9 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_agent::Function;
 use nanoprobe_arena::ControlBlock;
-use nanoprobe_arena::layout::{REGION_CODE, Region, STATE_RESTORED, Site, TACTIC_HOST, TACTIC_SPRINGBOARD};
+use nanoprobe_arena::layout::{
+    REGION_CODE, Region, STATE_RESTORED, Site, TACTIC_HOST, TACTIC_MADE, TACTIC_SPRINGBOARD,
+};
 use nanoprobe_target::{Pauses, Process, Sandbox, StopError, Stopped};
 
 use crate::attachment::Attachment;
@@ -42,6 +44,7 @@ pub(crate) use restore::restore_child;
 pub use survey::{Carried, has_abandoned_arena, survey};
 pub use unmapping::has_arena;
 
+mod copies;
 mod leaving;
 mod rehearsal;
 pub(crate) mod remains;
@@ -170,6 +173,9 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     detached.pauses.add_single(process.pid(), held);
     let mut stopped = stop(&process)?;
     restore_sites(process.memory(), &left, &mut detached)?;
+    if left.iter().any(|site| site.tactic == TACTIC_MADE) {
+        copies::mend(process.memory(), &process.map()?, &left, &regions)?;
+    }
     // A guest has neither recorded nor changed a mask.
     if host.is_none()
         && let Ok(control) = attachment

@@ -55,6 +55,7 @@ mod javascript;
 mod kept_files;
 mod layout;
 mod lost_pages;
+mod made_calls;
 mod made_code;
 mod mounts;
 mod names;

@@ -14,6 +14,7 @@
 mod calls;
 mod functions;
 mod groups;
+mod made;
 mod points;
 mod refused;
 mod stacked;

@@ -11,15 +11,15 @@ use std::ops::Range;
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_patch::{Obstacle, Refusal, Replacement, Runtime, Tactic, TargetAddress};
 use nanoprobe_symbols::Module;
-pub use nanoprobe_text::shims::find;
+pub use nanoprobe_text::shims::{Also, find};
 use nanoprobe_text::{Patch, without};
 
 use crate::placement::{Placement, Refused, RefusedBecause};
 
 /// Where each of some modules is to have shims. It takes longer than placing them: another thread may do it.
-pub fn find_all(modules: &[&Module], executes: bool, is_cancelled: fn() -> bool) -> Vec<Vec<Replacement>> {
+pub fn find_all(modules: &[&Module], also: Also, is_cancelled: fn() -> bool) -> Vec<Vec<Replacement>> {
     let modules = modules.iter().take_while(|_| !is_cancelled());
-    modules.map(|module| find(module, executes)).collect()
+    modules.map(|module| find(module, also)).collect()
 }
 
 /// Adds the shims of some modules to a placement. Where a probe wants the same instructions the shim has

@@ -7,10 +7,10 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use nanoprobe_arena::layout::CALL_NUMBERS;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Mapping, MappingKind, Process};
 
+use crate::made_calls::{Form, calls_in};
 use crate::made_code::is_made;
 
 /// The first time between two looks. It doubles with each look.
@@ -23,15 +23,6 @@ const PIECE: usize = 1 << 16;
 /// Pieces overlap by more than a call with what stands before and after it.
 const PATTERNS: usize = 32;
 
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
-/// `mov $NUMBER, %eax`, `mov $NUMBER, %rax`.
-const NUMBERS: [&[u8]; 2] = [&[0xb8], &[0x48, 0xc7, 0xc0]];
-/// `cmp $-4096, %rax`, `cmp $-4095, %rax`.
-const TESTS: [[u8; 6]; 2] = [
-    [0x48, 0x3d, 0x00, 0xf0, 0xff, 0xff],
-    [0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff],
-];
-
 /// What was told, and when to look again.
 pub(crate) struct UnseenCalls {
     told_ring: bool,
@@ -40,18 +31,17 @@ pub(crate) struct UnseenCalls {
     next: Instant,
 }
 
-impl Default for UnseenCalls {
-    fn default() -> UnseenCalls {
+impl UnseenCalls {
+    /// Nothing is told yet. `of_code`: calls of made code are to be told.
+    pub(crate) fn new(of_code: bool) -> UnseenCalls {
         UnseenCalls {
             told_ring: false,
-            told_code: false,
+            told_code: !of_code,
             wait: FIRST_WAIT,
             next: Instant::now(),
         }
     }
-}
 
-impl UnseenCalls {
     /// Whether it is time for a look.
     pub(crate) fn is_due(&self) -> bool {
         !(self.told_ring && self.told_code) && Instant::now() >= self.next
@@ -123,20 +113,8 @@ fn found_in(process: &Process, mapping: &Mapping, left: &mut u64) -> Option<u64>
 
 /// The offset of the first `syscall` that is certain.
 fn call_in(bytes: &[u8]) -> Option<usize> {
-    let mut pairs = bytes.windows(SYSCALL.len()).enumerate();
-    pairs.find_map(|(offset, pair)| {
-        let (before, after) = (bytes.get(..offset)?, bytes.get(offset + SYSCALL.len()..)?);
-        let is_call = pair == SYSCALL && (has_number(before) || TESTS.iter().any(|test| after.starts_with(test)));
-        is_call.then_some(offset)
-    })
-}
-
-/// Whether the last instruction loads the number of a call.
-fn has_number(before: &[u8]) -> bool {
-    let Some((before, number)) = before.split_last_chunk::<4>() else {
-        return false;
-    };
-    u32::from_le_bytes(*number) < CALL_NUMBERS && NUMBERS.iter().any(|load| before.ends_with(load))
+    let mut calls = calls_in(bytes);
+    calls.find_map(|call| (call.form == Form::Certain { is_patched: false }).then_some(call.offset))
 }
 
 #[cfg(test)]
@@ -155,5 +133,7 @@ mod tests {
         assert_eq!(call_in(&[0xb8, 0x0f, 0x05, 0, 0, 0xc3]), None);
         assert_eq!(call_in(&[0xb8, 39, 0, 1, 0, 0x0f, 0x05]), None);
         assert_eq!(call_in(&[]), None);
+        // mov %rcx, %r10; syscall
+        assert_eq!(call_in(&[0x49, 0x89, 0xca, 0x0f, 0x05, 0xc3]), Some(3));
     }
 }

@@ -67,7 +67,7 @@ struct Answers {
     /// The module's variables by address.
     objects: OnceLock<Vec<objects::DataObject>>,
     /// See [`Module::replacements_once`].
-    replacements: [OnceLock<Vec<Replacement>>; 2],
+    replacements: [OnceLock<Vec<Replacement>>; 4],
 }
 
 impl Module {

@@ -17,18 +17,36 @@ use nanoprobe_symbols::{Bias, ImageAddress, Module, ModuleKind};
 const CALLS: [u32; 8] = [13, 14, 56, 127, 128, 157, 317, 435];
 /// The same, and execve and execveat.
 const CALLS_AND_EXECS: [u32; 10] = [13, 14, 56, 59, 127, 128, 157, 317, 322, 435];
+/// mprotect, pkey_mprotect.
+const PROTECTS: [u32; 2] = [10, 329];
 /// Functions larger than this are not analysed.
 const FUNCTION_BYTES_MAX: u64 = 1 << 20;
 pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// How far before a `syscall` the load of its number is searched.
 const DISTANCE_MAX: usize = 64;
 
-/// All places of a module. `executes`: also those of execve and execveat.
-pub fn find(module: &Module, executes: bool) -> Vec<Replacement> {
-    let calls: &[u32] = if executes { &CALLS_AND_EXECS } else { &CALLS };
+/// Which calls have shims besides those that every process needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Also {
+    /// execve and execveat.
+    pub executes: bool,
+    /// Those that make memory executable.
+    pub protects: bool,
+}
+
+/// All places of a module.
+pub fn find(module: &Module, also: Also) -> Vec<Replacement> {
+    let mut calls = if also.executes {
+        CALLS_AND_EXECS.to_vec()
+    } else {
+        CALLS.to_vec()
+    };
+    if also.protects {
+        calls.extend(PROTECTS);
+    }
     let [from, to] = [Module::ANSWERS_BIAS, module.bias()].map(|bias| bias.to_target(ImageAddress(0)));
     // The search takes longer than all else, and each process that maps the file has the same answer.
-    let found = module.replacements_once(executes, || search(module, calls));
+    let found = module.replacements_once([also.executes, also.protects], || search(module, &calls));
     let shift = Shift::new(from, to);
     found.iter().map(|replacement| replacement.moved(shift)).collect()
 }
@@ -110,6 +128,11 @@ mod tests {
     use super::*;
     use nanoprobe_symbols::files;
 
+    const EXECUTES: Also = Also {
+        executes: true,
+        protects: false,
+    };
+
     fn libc() -> Module {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let path = maps
@@ -158,7 +181,7 @@ mod tests {
                     Some((u64::from_str_radix(address.trim(), 16).ok()?, instruction))
                 })
                 .collect();
-            for shim in find(&module, true) {
+            for shim in find(&module, EXECUTES) {
                 places += 1;
                 let (start, call) = (shim.run().start.0, shim.syscall().0);
                 for displaced in &shim.run().instructions {
@@ -223,7 +246,7 @@ mod tests {
     }
 
     fn check_calls(module: &Module) {
-        let found: Vec<u64> = find(module, true).iter().map(|shim| shim.syscall().0).collect();
+        let found: Vec<u64> = find(module, EXECUTES).iter().map(|shim| shim.syscall().0).collect();
         let text = disassembled(module);
         let lines: Vec<&str> = text.lines().collect();
         let mut expected = Vec::new();

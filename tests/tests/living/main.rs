@@ -30,6 +30,7 @@ mod left;
 mod loading;
 mod locked;
 mod machine;
+mod made_calls;
 mod merged;
 mod middle;
 mod network;

@@ -69,6 +69,9 @@ pub const TACTIC_HOST: u32 = 7;
 /// [`Site::tactic`]: no probe, but a detour to the agent before a system call. While these patches
 /// are in the text, the agent's records of the program's signal masks are true.
 pub const TACTIC_SHIM: u32 = 8;
+/// [`Site::tactic`]: a `syscall` of code that the program has made. The program may change this code at any time, so
+/// only these very bytes are taken back. Copies of them may lie anywhere.
+pub const TACTIC_MADE: u32 = 9;
 
 /// Offset of the head of an empty [`AggregateTable`] from the example of a context.
 pub const EXAMPLE_AGGREGATES: u64 = 1024;
@@ -259,6 +262,8 @@ structure! {
         execs: [Exec; EXECS],
         /// Address of the arena whose agent handles the signals of this arena's agent; 0: its own agent does.
         host: u64,
+        /// How many copies of patched system calls were executed, and made whole again.
+        copies_mended: u64,
     }
 }
 structure! {

@@ -96,6 +96,8 @@ structure! {
         readers: u64,
         /// Address of the handler stacks; 0: there are none.
         stacks: u64,
+        /// Not 0: system calls of code that the program has made may trap.
+        made_calls: u64,
         /// Address of the host's thread table; 0: this agent is the host, or the only one.
         host_table: u64,
         /// The guests' functions for signals, the latest last; 0: free.
@@ -322,6 +324,8 @@ structure! {
 }
 /// Bit of [`Redirect::to`]: the other bits are the address of an [`Emulation`].
 pub const REDIRECT_EMULATION: u64 = 1 << 63;
+/// Bit of [`Redirect::to`]: the trap stands for a `syscall` of code that the program has made.
+pub const REDIRECT_CALL: u64 = 1 << 62;
 
 /// Bytes of `struct np_thread_table`.
 pub const TABLE_BYTES: usize = (TABLE_INHERITANCE + size_of::<Inherited>()).next_multiple_of(INHERITED_ALIGNMENT);

@@ -184,6 +184,8 @@ pub struct Tracing {
     pub max_cost: Option<u32>,
     /// The treatment of a process whose seccomp filters cannot be read.
     pub seccomp: SeccompPolicy,
+    /// `syscalls=all`: the provider `syscall` also stands in code that the program makes at run time.
+    pub made_calls: bool,
     /// `top`: whether the aggregations are shown on a screen, if there is a terminal. `None`: only tools show them.
     pub top: Option<bool>,
 }
@@ -205,6 +207,7 @@ impl Default for Tracing {
             trap: None,
             max_cost: None,
             seccomp: SeccompPolicy::Check,
+            made_calls: false,
             top: None,
         }
     }

@@ -9,7 +9,7 @@
 
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_patch::Replacement;
-use nanoprobe_text::shims::find;
+use nanoprobe_text::shims::{Also, find};
 use patch::KeptPatch;
 
 use super::text::ranges;
@@ -22,7 +22,7 @@ impl Engine {
         let modules = self.own.modules();
         let loaded = modules.list().iter().enumerate().skip(first);
         let loaded = loaded.filter(|(index, module)| modules.is_loaded(*index) && !is_library(module));
-        let found: Vec<Replacement> = loaded.flat_map(|(_, module)| find(module, false)).collect();
+        let found: Vec<Replacement> = loaded.flat_map(|(_, module)| find(module, Also::default())).collect();
         let mut patches = Vec::new();
         for shim in found {
             let run = shim.run();

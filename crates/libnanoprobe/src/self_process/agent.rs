@@ -149,6 +149,7 @@ impl Agent {
             thunks: agent.thunks,
             stacks: 0,
             host_table: 0,
+            made_calls: false,
         });
         let hooks = [
             (FAULT_HOOK_OFFSET, hit::fault_hook_address()),

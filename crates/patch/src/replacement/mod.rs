@@ -36,10 +36,12 @@
 //! syscall(3), or from a register), it may be any call, and the function checks rax.
 
 mod call;
+mod made;
 mod number;
 mod waits;
 
 pub use call::{CallInstruction, SystemCall};
+pub use made::{MadeCall, REDIRECT_CALL, is_likely_call};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 

@@ -26,6 +26,7 @@ use nanoprobe_arena::layout::{
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Memory, Process, Stopped, WayHome, is_file_locked};
 
+use super::copies;
 use super::leaving::{Presence, leave};
 use super::remains::{self, Arenas, Remains, is_child};
 use super::stacks::Restorer;
@@ -297,6 +298,7 @@ pub(super) fn take_back_sites(
         .filter(|site| site.tactic == TACTIC_SHIM)
         .all(|site| is_in_place(memory, site));
     restore_sites(memory, &sites, detached)?;
+    copies::mend(memory, map, &sites, regions)?;
     let whole = |region: &&Region| {
         // The kernel shows two mappings, since a part of the table is kept in forked children.
         let parts = mapped_parts(map, region).into_iter();

@@ -3,12 +3,13 @@
 //! Work and memory depend on the number of sites only, and not on their contents. The sites are walked by address,
 //! with a window over the bytes of the sites around each ([`Known`]).
 
-use nanoprobe_arena::layout::Site;
+use nanoprobe_arena::layout::{Site, TACTIC_MADE};
 use nanoprobe_patch::{BREAKPOINT, TargetAddress};
 use nanoprobe_target::{Memory, MemoryError};
 
 use super::{Detached, bytes_of};
 use crate::error::SessionError;
+use crate::made_calls::is_call;
 
 /// The longest site.
 const SITE_BYTES: u64 = 16;
@@ -47,6 +48,14 @@ pub(super) fn restore_sites(memory: &Memory, sites: &[Site], detached: &mut Deta
         let (original, _) = bytes_of(site);
         let now = text.read(memory, site.address, original.len())?;
         if now == Some(original) {
+            continue;
+        }
+        if site.tactic == TACTIC_MADE {
+            // The program may have made other code there, or none.
+            if is_call(memory, TargetAddress(site.address), true) {
+                writes.add(index, site.address, original);
+                detached.restored += 1;
+            }
             continue;
         }
         let is_ours = |(address, byte): (u64, &u8)| *byte == BREAKPOINT || known.holds(address, *byte);

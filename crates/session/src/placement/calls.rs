@@ -63,7 +63,7 @@ impl CallPlaces<'_> {
 
 /// The part of a clause's work that is done at one address.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+pub(super) enum Role {
     /// Its handler, or its count.
     Entry,
     /// The number must be remembered.
@@ -212,7 +212,7 @@ impl Planner<'_> {
 
     /// The handler or counter of an enabling before or after a system call, and whether it needs a full frame.
     /// `is_first`: no other enabling has brought a call of this function yet.
-    fn call_fires(
+    pub(super) fn call_fires(
         &mut self,
         enabling: &Enabling,
         call: &SystemCall,

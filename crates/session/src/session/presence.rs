@@ -6,6 +6,7 @@ pub(super) mod entering;
 mod errno;
 mod ifuncs;
 mod libraries;
+mod made;
 pub(super) mod placing;
 mod returns;
 mod suppress_hits;
@@ -35,6 +36,7 @@ pub(super) struct Presence {
     /// Only for a list: nothing but the linker's hook is placed, and no clause fires.
     listing: bool,
     ranges: Publisher,
+    made: made::MadeCalls,
     /// When the map of readable memory is next refreshed.
     next_ranges: Instant,
     /// The places where unwinders, and the linker, are hooked.
@@ -64,6 +66,7 @@ impl Presence {
             placed: Placed::default(),
             listing,
             ranges: Publisher::default(),
+            made: made::MadeCalls::default(),
             next_ranges: Instant::now(),
             return_hooks: HashSet::new(),
             warned_of_returns: false,

@@ -137,7 +137,7 @@ impl Tracing {
             tracer: TracerState::on(options.recording.processor),
             speculations: Speculations::new(options.recording.speculation_bytes),
             exit_status: None,
-            unseen_calls: UnseenCalls::default(),
+            unseen_calls: UnseenCalls::new(!options.tracing.made_calls),
             handlers_stopped: None,
             lost: Lost::default(),
             walks_stacks: known.program().clauses.iter().any(Clause::walks_stack),

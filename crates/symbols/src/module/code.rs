@@ -126,12 +126,17 @@ impl Module {
         self.found.is_named()
     }
 
-    /// The places before system calls that a caller searches once: the answer to one of two questions. All copies of
+    /// The places before system calls that a caller searches once: the answer to one of four questions. All copies of
     /// the module share it, so it must follow from the module's code alone. The places lie where the code would lie
     /// with [`Module::ANSWERS_BIAS`].
-    pub fn replacements_once(&self, question: bool, search: impl FnOnce() -> Vec<Replacement>) -> &[Replacement] {
-        let [no, yes] = &self.answers.replacements;
-        let answer = if question { yes } else { no };
+    pub fn replacements_once(&self, question: [bool; 2], search: impl FnOnce() -> Vec<Replacement>) -> &[Replacement] {
+        let [neither, second, first, both] = &self.answers.replacements;
+        let answer = match question {
+            [false, false] => neither,
+            [false, true] => second,
+            [true, false] => first,
+            [true, true] => both,
+        };
         answer.get_or_init(search)
     }
 

@@ -118,6 +118,17 @@ pub(super) const ROWS: &[Row] = &[
          first and the last change of signal actions); `auto`, only for few probes",
     ),
     row(
+        "syscalls",
+        "files",
+        Word(&[
+            ("files", |options| options.tracing.made_calls = false),
+            ("all", |options| options.tracing.made_calls = true),
+        ]),
+        "nanoprobe's own: where the provider `syscall` sees calls. `files`: in the program, its libraries and the vDSO. \
+         `all`: also in code that the program makes or copies at run time. See \
+         [system calls](syscalls.md#calls-of-code-that-the-program-makes)",
+    ),
+    row(
         "tactic",
         "",
         Name("the name of a tactic", |options, name| {

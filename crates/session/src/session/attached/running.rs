@@ -189,6 +189,7 @@ impl Attached {
             return Ok(());
         }
         presence.take_libraries(&mut self.tracing)?;
+        presence.look_at_made_code(&mut self.tracing, false)?;
         presence.look_beside(&mut self.tracing);
         presence.collect(&self.tracing)?;
         presence.look_for_aborted(&mut self.tracing)

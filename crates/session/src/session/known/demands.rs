@@ -80,6 +80,7 @@ impl Known {
             stop: self.compiled.options.tracing.stop,
             active_calls: self.compiled.options.tracing.active_calls,
             follows_programs: self.compiled.options.tracing.follow.programs(),
+            made_calls: self.compiled.options.tracing.made_calls,
             follows: self.compiled.options.tracing.follow.forks(),
             parent: self.codegen.constants.ppid,
         })

@@ -107,9 +107,9 @@ impl Known {
         if asked.iter().all(|module| module.has_found_functions()) {
             return;
         }
-        let executes = self.compiled.options.tracing.follow.programs();
+        let also = self.also_shims();
         let found = std::thread::scope(|scope| {
-            let find = || shims::find_all(&others, executes, interrupt::requested);
+            let find = || shims::find_all(&others, also, interrupt::requested);
             let thread = Builder::new().spawn_scoped(scope, find);
             read_functions(&asked);
             thread.ok().and_then(|thread| thread.join().ok())
@@ -120,14 +120,22 @@ impl Known {
     /// Where shims belong in the modules with these indexes. Places that were found while functions were read are
     /// handed over.
     pub(in crate::session) fn take_shims(&mut self, indexes: &[usize]) -> Vec<Vec<Replacement>> {
-        let executes = self.compiled.options.tracing.follow.programs();
+        let also = self.also_shims();
         let mut known = std::mem::take(&mut self.shims);
         let mut found = |index: &usize| {
             let module = self.modules.list().get(*index);
-            let find = || module.map_or_else(Vec::new, |module| shims::find(module, executes));
+            let find = || module.map_or_else(Vec::new, |module| shims::find(module, also));
             known.remove(index).unwrap_or_else(find)
         };
         indexes.iter().map(&mut found).collect()
+    }
+
+    fn also_shims(&self) -> shims::Also {
+        let tracing = &self.compiled.options.tracing;
+        shims::Also {
+            executes: tracing.follow.programs(),
+            protects: tracing.made_calls,
+        }
     }
 
     /// A clause's descriptions, with their numbers, except those of other processes that the program traces.

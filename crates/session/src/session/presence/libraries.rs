@@ -39,6 +39,7 @@ impl Presence {
         }
         let heartbeat = self.heartbeat();
         let updated = self.update_libraries(tracing);
+        let updated = updated.and_then(|()| self.look_at_made_code(tracing, true));
         let result = updated.and_then(|()| self.serve_returns(tracing));
         drop(heartbeat);
         if let (Err(SessionError::AtDescription { .. }), Some(command)) = (&result, tracing.known.command())

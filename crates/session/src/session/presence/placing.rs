@@ -77,6 +77,7 @@ impl Presence {
             tracing.warn(warning.to_owned());
         }
         pauses.add(&armed.pauses);
+        self.look_at_made_code(tracing, true)?;
         self.look_for_sandbox()?;
         match self.serve_returns(tracing) {
             Err(SessionError::Memory(_) | SessionError::Stop(_) | SessionError::Remote(_))
@@ -275,7 +276,7 @@ impl Presence {
     }
 
     /// Commits a placement: the only call that applies a plan.
-    fn commit(&mut self, placement: Placement) -> Changes {
+    pub(super) fn commit(&mut self, placement: Placement) -> Changes {
         placement.commit(Holder {
             near: &mut self.attachment.room.near,
             code: &mut self.attachment.room.code,
@@ -307,6 +308,32 @@ pub(super) fn planned(
     hooks: &[Hook],
     coming: &[TargetAddress],
     occupied: &Occupied,
+) -> Result<Placement, SessionError> {
+    with_planner(known, placed, attachment, coming, occupied, |planner| {
+        planner.place(first, hooks)
+    })
+}
+
+/// Plans the patches of calls in code that the program has made. Changes nothing.
+pub(super) fn planned_made(
+    known: &Known,
+    placed: &Placed,
+    attachment: &Attachment,
+    calls: &[TargetAddress],
+) -> Result<Placement, SessionError> {
+    let occupied = Occupied::default();
+    with_planner(known, placed, attachment, &[], &occupied, |planner| {
+        planner.place_made(calls)
+    })
+}
+
+fn with_planner(
+    known: &Known,
+    placed: &Placed,
+    attachment: &Attachment,
+    coming: &[TargetAddress],
+    occupied: &Occupied,
+    plan: impl FnOnce(Planner<'_>) -> Placement,
 ) -> Result<Placement, SessionError> {
     let refusal = known.return_refusal();
     let shadow_stack = known.has_shadow_stack();
@@ -350,7 +377,7 @@ pub(super) fn planned(
         neighbours: Neighbours::default(),
         explanations: EXPLANATIONS_MAX,
     };
-    Ok(planner.place(first, hooks))
+    Ok(plan(planner))
 }
 
 /// How the probes would be placed, for `-l -v`. Nothing is written into the target; IFUNCs stay unresolved.
