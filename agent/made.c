@@ -18,13 +18,14 @@
  * executes a `cc` in between that would not come here, too.
  *
  * mprotect that makes memory executable is made by the agent, for the program. Where the memory may hold a call, the
- * thread then waits until the tracer has looked, as after dlopen. Memory that holds none costs one look at its bytes. */
+ * thread then waits until the tracer has looked, as after dlopen. Memory without any costs one look at its bytes. */
 #include "made.h"
 #include "guard.h"
 #include "syscalls.h"
 #include "threads.h"
 
-enum { NP_PROT_READ = 1, NP_PROT_WRITE = 2, NP_PROT_EXEC = 4, NP_AT_FDCWD = -100, NP_O_RDWR = 2, NP_O_CLOEXEC = 02000000 };
+enum { NP_PROT_READ = 1, NP_PROT_WRITE = 2, NP_PROT_EXEC = 4, NP_AT_FDCWD = -100 };
+enum { NP_O_RDWR = 2, NP_O_CLOEXEC = 02000000 };
 /* Little endian: int3 and the second byte of `syscall`; `syscall`. */
 enum { NP_CALL_TRAP = 0x05cc, NP_CALL = 0x050f };
 #define NP_TRAP_BYTE 0xcc
@@ -55,7 +56,8 @@ static int may_read(u64 at, u64 address, u64 bytes)
 static int is_certain(u64 at)
 {
 	u64 byte, number, test;
-	if (may_read(at, at + 2, 6) && word16(at + 2) == NP_COMPARE && np_guarded_u32(at + 4, &test) && (test == NP_ERRORS || test == NP_ERRORS + 1))
+	if (may_read(at, at + 2, 6) && word16(at + 2) == NP_COMPARE && np_guarded_u32(at + 4, &test) &&
+	    (test == NP_ERRORS || test == NP_ERRORS + 1))
 		return 1;
 	if (!may_read(at, at - 7, 7) || !np_guarded_u32(at - 4, &number))
 		return 0;

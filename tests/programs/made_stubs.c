@@ -10,7 +10,7 @@
  *            c  children by fork, vfork and clone with a stack of their own, and a thread that ends
  *            i  calls that signals interrupt, and sleeps that they restart
  *            b  all signals are blocked by made code, while other made code makes calls
- *            d  a call whose number its code does not show, which blocks all signals; then a patched one, if there is one
+ *            d  a call whose number its code does not show, which blocks all signals; then another one
  *            k  code that is made, called, overwritten and freed all the time, by three threads
  *
  * Prints how often each call was made by made code: getpgid, getsid, getpriority. */

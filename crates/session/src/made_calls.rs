@@ -1,8 +1,8 @@
 //! The system calls of code that no file describes: which pairs of bytes in it are a `syscall`.
 //!
-//! Where such code has its instructions is known to its maker only. Three signs leave no doubt that a pair of bytes is a
-//! call: the load of a number, or of the fourth argument, directly before it, and the usual test of its result after it.
-//! `agent/made.c` knows the same signs.
+//! Where such code has its instructions is known to its maker only. Three signs leave no doubt that a pair of bytes is
+//! a call: the load of a number, or of the fourth argument, directly before it, and the usual test of its result after
+//! it. `agent/made.c` knows the same signs.
 
 use std::ops::Range;
 

@@ -221,10 +221,14 @@ mod tests {
                     let map = decoded(&module, ImageAddress(start), ImageAddress(end));
                     map.iter().flat_map(|map| Replacement::find(map, calls)).collect()
                 };
+                let also = Also {
+                    executes,
+                    protects: false,
+                };
                 let expected: Vec<Replacement> =
                     candidate_ranges(&module, calls).into_iter().flat_map(in_code).collect();
                 assert_eq!(
-                    format!("{:?}", find(&known, executes)),
+                    format!("{:?}", find(&known, also)),
                     format!("{expected:?}"),
                     "{bias:#x}"
                 );

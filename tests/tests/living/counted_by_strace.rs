@@ -10,6 +10,7 @@ use std::process::Command;
 use nanoprobe_tests::command::{Finished, Running, run};
 use nanoprobe_tests::left_out::{left_out, need_command};
 use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::table;
 use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost};
 
@@ -31,6 +32,8 @@ struct Subject {
     words: Vec<String>,
     /// The calls that vary besides [`VARYING`].
     varies: &'static [&'static str],
+    /// The value of `-x syscalls`.
+    calls: &'static str,
     /// What others do with the program while it runs; yields what they have seen.
     client: Box<dyn Fn() -> String>,
 }
@@ -40,6 +43,7 @@ impl Subject {
         Subject {
             words: words.iter().map(|word| (*word).to_owned()).collect(),
             varies,
+            calls: "files",
             client: Box::new(String::new),
         }
     }
@@ -88,6 +92,7 @@ impl Subject {
             .map(|word| format!("'{}'", word.replace('\'', "'\\''")));
         let variables = VARIABLES.map(|(name, value)| (name, std::path::Path::new(value)));
         let tracer = Tracer::new(form).clause(CLAUSES).argument("-x").argument("follow=all");
+        let tracer = tracer.argument("-x").argument(format!("syscalls={}", self.calls));
         let tracer = tracer.environment(&variables).argument("-c");
         let tracing = tracer.argument(quoted.collect::<Vec<_>>().join(" ")).start();
         let seen = (self.client)();
@@ -130,12 +135,41 @@ impl Subject {
     }
 }
 
+/// Whether strace is here, and can trace.
+fn has_strace() -> bool {
+    let Some(strace) = need_command("counts of strace", "strace") else {
+        return false;
+    };
+    let tried = run(Command::new(strace).args(["-f", "-c", "true"]));
+    if tried.code() != 0 {
+        left_out(
+            "counts of strace",
+            tried.stderr.lines().next().unwrap_or("it cannot trace"),
+        );
+    }
+    tried.code() == 0
+}
+
 live_tests! {
+    /// Calls of code that the program makes, also in its children.
+    fn a_program_that_makes_code(form) {
+        if !has_strace() {
+            return;
+        }
+        let program = program("made_stubs.c");
+        let program = program.to_str().expect("a path");
+        for what in ["wtb", "c"] {
+            let subject = Subject {
+                calls: "all",
+                ..Subject::new(&[program, "20", what], &[])
+            };
+            subject.compare(form);
+        }
+    }
+
     fn programs_that_do_the_same_in_every_run(form) {
-        let Some(strace) = need_command("counts of strace", "strace") else { return };
-        let tried = run(Command::new(strace).args(["-f", "-c", "true"]));
-        if tried.code() != 0 {
-            return left_out("counts of strace", tried.stderr.lines().next().unwrap_or("it cannot trace"));
+        if !has_strace() {
+            return;
         }
         let folder = programs::folder();
         let subjects = programs::subjects(folder.path()).into_iter().chain(servers::subjects(folder.path()));
