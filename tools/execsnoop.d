@@ -5,7 +5,7 @@
  *
  * One line for each execve and execveat, before the kernel has found the program: the process, its
  * parent, the path, and the first eight arguments. A shell tries the folders of PATH, so a program
- * may be there several times. The children of programs that were executed are not seen.
+ * may be there several times. Programs that executed programs execute are shown, too.
  *
  * example: what does a script execute?
  *
@@ -14,7 +14,7 @@
  *      20917      20915  /usr/bin/ls: ls -l /tmp
  */
 #pragma D option quiet
-#pragma D option follow=fork
+#pragma D option follow=all
 
 BEGIN
 {

@@ -4,6 +4,7 @@
 //! A round runs the program untraced, and with each watcher in turn; a sample compares the two runs of one round. Each
 //! run measures the same thing many times, and has the median.
 
+mod beside;
 mod configure;
 mod postgres;
 mod run;
@@ -86,6 +87,7 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Resu
         round_of(name, &mut || hits.words(&allocate, &program, &["hit", "7", "100000"]))?;
         rows.extend(hits.rows(None));
     }
+    beside::measure(rounds, say, rows)?;
     together::measure(rounds, say, rows)?;
     postgres::measure(rounds, say, rows)
 }

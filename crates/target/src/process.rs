@@ -56,6 +56,8 @@ struct Shared {
     /// Whether [`Process::spawn`] started the process. If so, this type collects the process when it has ended.
     is_child: bool,
     kill_on_drop: AtomicBool,
+    /// Whether the process was opened before the first instruction of its program.
+    begins: bool,
     /// Whether the kernel fills and locks all memory that it maps: mlockall(MCL_FUTURE). The answer is found out
     /// when shared memory is made.
     locks_new_memory: AtomicBool,
@@ -143,6 +145,7 @@ impl Process {
                 memory: Memory::new(pid, examined.memory),
                 is_our_child: examined.is_our_child,
                 is_child,
+                begins: is_tracee,
                 kill_on_drop: AtomicBool::new(false),
                 locks_new_memory: AtomicBool::new(false),
                 has_late_threads: AtomicBool::new(false),
@@ -247,6 +250,12 @@ impl Process {
 
     pub(crate) fn count_resume_in_whole_stop(&self) {
         self.shared.resumes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether the process stood before the first instruction of its program when it was opened: it has one thread, and
+    /// has locked no memory (execve(2), mlock(2)).
+    pub(crate) fn begins(&self) -> bool {
+        self.shared.begins
     }
 
     pub(crate) fn locks_new_memory(&self) -> &AtomicBool {

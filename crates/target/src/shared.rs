@@ -107,6 +107,15 @@ impl Remote<'_> {
         let pid = self.process().pid();
         let (file, identity) = own_file(pid, handle, bytes)?;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
+        if self.process().begins() {
+            // The kernel fills nothing.
+            self.map_at(address, bytes, Protection::ReadWrite, flags, descriptor as u64)?;
+            if let Err(error) = self.check_mapping(address, bytes, identity) {
+                self.unmap(address, bytes)?;
+                return Err(error);
+            }
+            return Ok(SharedMemory { address, bytes, file });
+        }
         // The memory is first mapped without access: see `Remote::map`.
         self.map_at(address, bytes, Protection::None, flags, descriptor as u64)?;
         let finished = self.check_mapping(address, bytes, identity).and_then(|()| {

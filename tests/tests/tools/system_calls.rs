@@ -60,7 +60,10 @@ fn execsnoop_shows_the_programs_of_children() {
     let Some(bash) = need_command("execsnoop", "bash") else {
         return;
     };
-    let command = format!("{} -c '/bin/echo a \"b c\"; /no/such/program; true'", bash.display());
+    let command = format!(
+        "{} -c '/bin/echo a \"b c\"; /no/such/program; /bin/sh -c \"/bin/true; :\"; true'",
+        bash.display()
+    );
     let (lines, stdout) = tool_and_command("execsnoop", &command, &[]);
     assert_eq!(
         (lines[0].as_str(), stdout.as_str()),
@@ -70,11 +73,20 @@ fn execsnoop_shows_the_programs_of_children() {
     let shown: Vec<&str> = rows.iter().map(|(_, call)| *call).collect();
     assert_eq!(
         shown,
-        ["bin/echo: /bin/echo a b c", "no/such/program: /no/such/program"],
+        [
+            "bin/echo: /bin/echo a b c",
+            "no/such/program: /no/such/program",
+            "bin/sh: /bin/sh -c /bin/true; :",
+            "bin/true: /bin/true"
+        ],
         "{lines:?}"
     );
-    let parents: Vec<&str> = rows.iter().filter_map(|(ids, _)| ids.split(' ').nth(1)).collect();
-    assert!(parents.len() == 2 && parents[0] == parents[1], "{lines:?}");
+    let ids: Vec<(&str, &str)> = rows.iter().filter_map(|(ids, _)| ids.split_once(' ')).collect();
+    let [echo, none, shell, deep] = ids.as_slice() else {
+        panic!("{lines:?}")
+    };
+    assert!(echo.1 == none.1 && none.1 == shell.1, "{lines:?}");
+    assert_eq!(deep.1, shell.0, "the shell that was executed is the parent: {lines:?}");
 }
 
 #[test]
