@@ -18,6 +18,7 @@ const PIECE: usize = 1 << 18;
 /// Pieces overlap by what a call has before it and after it.
 const BEFORE: usize = 40;
 const AFTER: usize = 40;
+const PAGE: u64 = 4096;
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// `mov $NUMBER, %eax`, `mov $NUMBER, %rax`.
@@ -102,7 +103,6 @@ fn number_of(before: &[u8]) -> Option<u32> {
 /// Whether there is still a call at an address, with our byte or without.
 pub(crate) fn is_call(memory: &Memory, address: TargetAddress, is_patched: bool) -> bool {
     const AROUND: usize = 8;
-    const PAGE: u64 = 4096;
     let mut bytes = [0; 2 * AROUND + SYSCALL.len()];
     let Some(start) = address.0.checked_sub(AROUND as u64) else {
         return false;
@@ -175,13 +175,15 @@ fn refusal(pair: Pair, bytes: &[u8]) -> Option<&'static str> {
 pub(crate) type Act<'a> = dyn FnMut(u64, &[u8], Range<usize>) + 'a;
 
 /// Reads memory in pieces that overlap. `act` gets the address of a piece, its bytes, and the offsets that belong to
-/// this piece and to no other.
+/// this piece and to no other. What was unmapped since the map was read is passed over: neighbouring mappings are one
+/// in the map, and the program may free the first of them and keep the rest.
 pub(crate) fn for_pieces(memory: &Memory, range: Range<u64>, left: &mut u64, act: &mut Act<'_>) {
     let all = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
     let mut bytes = vec![0; all.min(PIECE + BEFORE + AFTER)];
     let mut at = range.start;
+    let mut readable = range.start;
     while at < range.end && *left > 0 {
-        let start = at.saturating_sub(BEFORE as u64).max(range.start);
+        let start = at.saturating_sub(BEFORE as u64).max(readable);
         let before = (at - start) as usize;
         let length = usize::try_from(range.end - start).unwrap_or(usize::MAX);
         let length = length.min(before + PIECE + AFTER).min(bytes.len());
@@ -189,10 +191,19 @@ pub(crate) fn for_pieces(memory: &Memory, range: Range<u64>, left: &mut u64, act
             return;
         };
         let read = memory.read_some(TargetAddress(start), into).unwrap_or(0);
+        let is_whole = read == length;
         let read = into.get(..read).unwrap_or_default();
         act(start, read, before..before + PIECE);
-        at = at.saturating_add(PIECE as u64);
-        *left = left.saturating_sub(PIECE as u64);
+        let next = match is_whole {
+            true => at.saturating_add(PIECE as u64),
+            false => {
+                let hole = at.max(start.saturating_add(read.len() as u64));
+                readable = (hole | (PAGE - 1)).saturating_add(1);
+                readable
+            }
+        };
+        *left = left.saturating_sub(next - at);
+        at = next;
     }
 }
 
@@ -238,6 +249,51 @@ mod tests {
             },
         );
         assert_eq!(found, [PIECE as u64 - 2, PIECE as u64 + 5, 2 * PIECE as u64 + 8]);
+    }
+
+    /// The map shows one mapping, of which the program has freed pages since.
+    #[test]
+    fn calls_after_a_hole_are_found() {
+        const PAGES: usize = 6;
+        let length = PAGES * PAGE as usize;
+        // SAFETY: new memory, of which nobody else knows.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        let start = start as u64;
+        for page in [1, 2, 4] {
+            let call = [0xb8, 39, 0, 0, 0, 0x0f, 0x05];
+            let memory = Memory::of_self().unwrap();
+            memory.write(TargetAddress(start + page * PAGE), &call).unwrap();
+        }
+        for page in [0, 3, 5] {
+            // SAFETY: a page of the new memory.
+            let freed = unsafe { libc::munmap((start + page * PAGE) as *mut _, PAGE as usize) };
+            assert_eq!(freed, 0);
+        }
+        let mut found = Vec::new();
+        let mut left = READ_MAX;
+        for_pieces(
+            &Memory::of_self().unwrap(),
+            start..start + length as u64,
+            &mut left,
+            &mut |at, bytes, counted| {
+                let pairs = calls_in(bytes).filter(|pair| counted.contains(&pair.offset));
+                found.extend(pairs.map(|pair| at + pair.offset as u64 - start));
+            },
+        );
+        assert_eq!(found, [PAGE + 5, 2 * PAGE + 5, 4 * PAGE + 5]);
+        assert_eq!(READ_MAX - left, length as u64);
+        // SAFETY: the rest of the new memory.
+        unsafe { libc::munmap(start as *mut _, length) };
     }
 
     #[test]

@@ -147,7 +147,7 @@ live_tests! {
 
     /// The tracer goes while the code is being made, moved and freed.
     fn leaving_in_the_middle(form) {
-        let mut target = start_waiting(&program("made_stubs.c"), "1500 wtkb");
+        let mut target = start_waiting(&program("made_stubs.c"), "20000 wtkb");
         let tracing = tracer(form, CLAUSE).trace(target.pid());
         target.go();
         target.wait_until_worked(std::time::Duration::from_millis(300));

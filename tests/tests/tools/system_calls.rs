@@ -61,7 +61,7 @@ fn execsnoop_shows_the_programs_of_children() {
         return;
     };
     let command = format!(
-        "{} -c '/bin/echo a \"b c\"; /no/such/program; /bin/sh -c \"/bin/true; :\"; true'",
+        "{0} -c '/bin/echo a \"b c\"; /no/such/program; {0} -c \"/bin/true; :\"; true'",
         bash.display()
     );
     let (lines, stdout) = tool_and_command("execsnoop", &command, &[]);
@@ -76,7 +76,10 @@ fn execsnoop_shows_the_programs_of_children() {
         [
             "bin/echo: /bin/echo a b c",
             "no/such/program: /no/such/program",
-            "bin/sh: /bin/sh -c /bin/true; :",
+            &format!(
+                "{0}: /{0} -c /bin/true; :",
+                bash.display().to_string().trim_start_matches('/')
+            ),
             "bin/true: /bin/true"
         ],
         "{lines:?}"

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::Pauses;
+use nanoprobe_target::{Map, MemoryError, Pauses, Process};
 
 use super::Presence;
 use super::entering::release_one;
@@ -20,6 +20,9 @@ const WAIT: Duration = Duration::from_millis(50);
 const WAIT_FACTOR: u32 = 50;
 /// The most calls that have detours.
 const CALLS_MAX: usize = 4096;
+
+/// How often the map is read again where it changes.
+const MAPS_MAX: usize = 8;
 
 const GUEST: &str = "another nanoprobe traces this process";
 const SMALL_STACKS: &str = "the program has stacks that are too small for a signal";
@@ -73,7 +76,7 @@ impl Presence {
 
     fn look_now(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
         let process = self.attachment.process.clone();
-        let map = process.map()?;
+        let map = settled_map(&process)?;
         // After the map: the arena has a region before the process has it.
         let mut own = self
             .attachment
@@ -151,4 +154,24 @@ impl Presence {
             ));
         }
     }
+}
+
+/// A map in which no mapping is missing. The kernel shows a map piece by piece. A mapping that merges with its
+/// neighbour in between, because another thread frees or makes memory, may be in no piece. So the map is read until two
+/// looks show the same code.
+fn settled_map(process: &Process) -> Result<Map, MemoryError> {
+    let code = |map: &Map| -> Vec<(TargetAddress, TargetAddress)> {
+        let made = map.mappings().iter().filter(|mapping| made_code::is_made(mapping));
+        made.map(|mapping| (mapping.start, mapping.end)).collect()
+    };
+    let mut map = process.map()?;
+    for _ in 0..MAPS_MAX {
+        let again = process.map()?;
+        let is_settled = code(&again) == code(&map);
+        map = again;
+        if is_settled {
+            break;
+        }
+    }
+    Ok(map)
 }
