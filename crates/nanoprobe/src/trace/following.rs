@@ -64,6 +64,7 @@ impl<'a> Trace<'a> {
             false => Duration::ZERO,
         };
         let is_hurried = members.are_hurried();
+        let _alive = members.keep_alive_while_polled(attached);
         if is_hurried || attached.only_awaits_requests() {
             let limit = if is_hurried { HURRIED } else { WAKEABLE + quiet };
             let sessions = members.list.iter().map(|member| &member.session);
@@ -102,6 +103,7 @@ impl<'a> Trace<'a> {
             // The error is reported below.
             let _ = member.session.look_for_end();
         }
+        let _alive = members.keep_alive_while_polled(attached);
         let mut index = 0;
         while let Some((before, rest)) = members.list.split_at_mut_checked(index)
             && let Some((member, after)) = rest.split_first_mut()

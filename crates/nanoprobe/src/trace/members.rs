@@ -101,6 +101,13 @@ impl<'a> Members<'a> {
         Attached::keep_alive(self.list.iter().map(|member| &member.session).chain([first]))
     }
 
+    /// The same while each of them is polled. One may have loaded a library whose probes take seconds, and another one
+    /// may wait for its own.
+    pub fn keep_alive_while_polled(&self, first: &Attached) -> Option<Heartbeat> {
+        let may_wait = self.list.len() > 1 || self.list.iter().any(|member| !member.session.known().is_loaded());
+        may_wait.then(|| self.keep_alive(first))
+    }
+
     /// Whether something is to be done at once.
     pub fn are_hurried(&self) -> bool {
         self.programs.is_waiting() || self.list.iter().any(|member| !member.session.known().is_loaded())

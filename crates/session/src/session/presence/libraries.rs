@@ -17,6 +17,9 @@ use crate::session::known::Known;
 use crate::session::output::Output;
 use crate::session::tracing::Tracing;
 
+/// The most patches that are written while a process with one thread is stopped: about a millisecond's work.
+const ALONE_MAX: usize = 256;
+
 impl Presence {
     /// The enablings that fire at the linker's hook.
     pub(super) fn hooks(&self, known: &Known) -> Vec<Hook> {
@@ -153,8 +156,11 @@ impl Presence {
 }
 
 impl Attachment {
-    /// Whether the process has one thread, which waits for our answer about its libraries.
-    pub(super) fn waits_alone(&self) -> bool {
+    /// Whether the process has one thread, which waits for our answer about its libraries, and the patches are few.
+    pub(super) fn waits_alone_for(&self, patches: usize) -> bool {
+        if !(1..=ALONE_MAX).contains(&patches) {
+            return false;
+        }
         let events = || ControlBlock::open(self.memory().ok()?).ok()?.library_events().ok();
         let waits = events().is_some_and(|(event, answered)| event != answered);
         waits && self.process.threads().is_ok_and(|threads| threads.len() == 1)

@@ -137,10 +137,10 @@ impl Presence {
                 false => Ok(()),
             }
         };
-        // The only thread waits for the answer anyway: nothing runs that a stop could hold up, and the protocol for
-        // running threads has three rounds.
+        // The only thread waits for the answer anyway: nothing runs that a short stop could hold up, and the protocol
+        // for running threads has three rounds. In a long stop the tracer would keep a processor for itself.
         let stopped = match stopped {
-            None if !placement.patches.is_empty() && attachment.waits_alone() => Some(process.stop()?),
+            None if attachment.waits_alone_for(placement.patches.len()) => Some(process.stop()?),
             other => other,
         };
         let stopped = match stopped {
