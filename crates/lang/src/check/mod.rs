@@ -59,7 +59,6 @@ mod names;
 mod operators;
 mod pointed;
 mod pointers;
-mod scheduled;
 mod shown;
 mod speculations;
 mod statements;

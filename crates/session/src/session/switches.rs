@@ -20,13 +20,11 @@
 //! other.
 //! So a record waits until it is older than [`SETTLED`] when the reading begins: then all records before it were read.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{
-    Asleep, Process, Succession, SuccessionWatch, Switch, SwitchWatch, ThreadId, Turn, UserState, WakeWatch, Waking,
-};
+use nanoprobe_target::{Asleep, Process, Switch, SwitchWatch, ThreadId, Turn, UserState};
 
 use crate::clock;
 use crate::probes::SwitchKind;
@@ -37,57 +35,15 @@ const SETTLED: Duration = Duration::from_micros(200);
 const STACK_BYTES: usize = 16 << 10;
 /// As many threads are looked at in one round.
 const LOOKS_MAX: usize = 64;
-
-/// What the kernel has recorded.
-pub(super) enum Moment {
-    /// A thread of the process left its processor, or came to one, or ended.
-    Switch(Switch),
-    /// Anybody has woken any thread.
-    Waking(Waking),
-    /// Who runs after a thread of the process: comes before the thread's switch.
-    Succession(Succession),
-}
-
-impl Moment {
-    fn time_ns(&self) -> u64 {
-        match self {
-            Moment::Switch(switch) => switch.time_ns,
-            Moment::Waking(waking) => waking.waker.time_ns,
-            Moment::Succession(succession) => succession.time_ns,
-        }
-    }
-
-    fn switch(&self) -> Option<&Switch> {
-        match self {
-            Moment::Switch(switch) => Some(switch),
-            Moment::Waking(_) | Moment::Succession(_) => None,
-        }
-    }
-}
-
-/// What is watched of other threads.
-#[derive(Default)]
-pub(super) struct Others {
-    pub(super) wakes: Option<WakeWatch>,
-    pub(super) successions: Option<SuccessionWatch>,
-}
-
 /// The watched switches of a process.
 pub(super) struct Switches {
     pub(super) watch: SwitchWatch,
-    /// Who wakes its threads, and who runs after them, if a clause asks for it.
-    others: Others,
-    /// The living threads, as far as the records say. A thread that was created has come to a processor before anybody
-    /// can wake it.
-    pub(super) threads: HashSet<ThreadId>,
-    /// Who runs after a thread that is about to leave its processor.
-    pub(super) next: HashMap<ThreadId, ThreadId>,
     /// The probes, with the enablings of each, in the order of the clauses.
     pub(super) enablings: Vec<(SwitchKind, usize)>,
     pub(super) walks: bool,
     asks_calls: bool,
     /// Records that may not be in order yet.
-    pending: Vec<Moment>,
+    pending: Vec<Switch>,
     /// The state of sleeping threads that the tracer has read, with the time at which they left.
     pub(super) read: HashMap<ThreadId, (u64, Seen)>,
     /// Each thread that is off its processor.
@@ -120,9 +76,6 @@ impl Switches {
     ) -> Switches {
         Switches {
             watch,
-            others: Others::default(),
-            threads: HashSet::new(),
-            next: HashMap::new(),
             enablings,
             walks,
             asks_calls,
@@ -132,17 +85,8 @@ impl Switches {
         }
     }
 
-    /// Watches other threads, too. `threads`: those of the process that exist.
-    pub(super) fn beside(self, others: Others, threads: &[ThreadId]) -> Switches {
-        Switches {
-            others,
-            threads: threads.iter().copied().collect(),
-            ..self
-        }
-    }
-
     /// Reads the records, and the stacks of threads that sleep. Returns the records that are in order by now.
-    pub(super) fn take(&mut self, process: &Process, is_last: bool) -> (Vec<Moment>, u64) {
+    pub(super) fn take(&mut self, process: &Process, is_last: bool) -> (Vec<Switch>, u64) {
         let began = clock::monotonic_ns();
         let mut lost = self.take_in();
         if (self.reads_stacks() || self.asks_calls) && !is_last {
@@ -162,7 +106,7 @@ impl Switches {
         } else {
             began.saturating_sub(settled)
         };
-        let ready = self.pending.partition_point(|moment| moment.time_ns() <= horizon);
+        let ready = self.pending.partition_point(|switch| switch.time_ns <= horizon);
         (self.pending.drain(..ready).collect(), lost)
     }
 
@@ -172,25 +116,15 @@ impl Switches {
     }
 
     fn take_in(&mut self) -> u64 {
-        let (switches, mut lost) = self.watch.take();
-        self.pending.extend(switches.into_iter().map(Moment::Switch));
-        if let Some(wakes) = &mut self.others.wakes {
-            let (wakings, more) = wakes.take();
-            lost += more;
-            self.pending.extend(wakings.into_iter().map(Moment::Waking));
-        }
-        if let Some(watch) = &mut self.others.successions {
-            let (successions, more) = watch.take();
-            lost += more;
-            self.pending.extend(successions.into_iter().map(Moment::Succession));
-        }
-        self.pending.sort_by_key(Moment::time_ns);
+        let (switches, lost) = self.watch.take();
+        self.pending.extend(switches);
+        self.pending.sort_by_key(|switch| switch.time_ns);
         lost
     }
 
     /// The last record of each thread: its time, and whether the thread went to sleep.
     fn last_of_each(&self) -> HashMap<ThreadId, (u64, bool)> {
-        let last = self.pending.iter().filter_map(Moment::switch).map(|switch| {
+        let last = self.pending.iter().map(|switch| {
             let sleeps = matches!(
                 switch.turn,
                 Turn::Off {

@@ -6,7 +6,6 @@
 
 mod switches;
 mod system;
-mod wakings;
 
 use std::time::{Duration, Instant};
 
@@ -326,7 +325,6 @@ impl Timers {
                 tid: own_number(&tracing.known, sample),
                 frames: stacks.get(index).map_or(&[], Vec::as_slice),
                 call: None,
-                other: None,
                 constants: &constants,
             };
             for enabling in &enablings {

@@ -1,1 +1,0 @@
-sched:::wakeup { trace(args[0]); }

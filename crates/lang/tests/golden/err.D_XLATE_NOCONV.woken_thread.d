@@ -1,1 +1,0 @@
-sched:::wakeup { trace(args[1]->pr_nlwp); }
