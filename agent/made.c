@@ -13,8 +13,8 @@
  *     no longer cc             the tracer, the maker or another thread has changed it since: the thread goes back there
  *     cc, and no 05            the program's own breakpoint
  *
- * All of this works in a forked child, and when the tracer is dead. A copy is mended by an exchange of the byte; where
- * the page is not writable, through /proc/self/mem, and at last by making the page writable for a moment. No thread
+ * All of this works in a forked child, and when the tracer is dead. A copy is mended by an exchange of the byte, or,
+ * where the page is not writable, through /proc/self/mem: no page becomes writable and executable for it. No thread
  * executes a `cc` in between that would not come here, too.
  *
  * mprotect that makes memory executable is made by the agent, for the program. Where the memory may hold a call, the
@@ -24,7 +24,7 @@
 #include "syscalls.h"
 #include "threads.h"
 
-enum { NP_PROT_READ = 1, NP_PROT_WRITE = 2, NP_PROT_EXEC = 4, NP_AT_FDCWD = -100 };
+enum { NP_PROT_READ = 1, NP_PROT_EXEC = 4, NP_AT_FDCWD = -100 };
 enum { NP_O_RDWR = 2, NP_O_CLOEXEC = 02000000 };
 /* Little endian: int3 and the second byte of `syscall`; `syscall`. */
 enum { NP_CALL_TRAP = 0x05cc, NP_CALL = 0x050f };
@@ -96,16 +96,6 @@ static int write_by_file(u64 at)
 	return written == 1;
 }
 
-static int write_by_protection(u64 at)
-{
-	u64 page = at & ~(u64)(NP_PAGE - 1);
-	if (np_syscall4(NP_SYS_MPROTECT, page, NP_PAGE, NP_PROT_READ | NP_PROT_WRITE | NP_PROT_EXEC, 0) != 0)
-		return 0;
-	int done = np_guarded_exchange_u8(at, NP_TRAP_BYTE, NP_CALL_BYTE);
-	np_syscall4(NP_SYS_MPROTECT, page, NP_PAGE, NP_PROT_READ | NP_PROT_EXEC, 0);
-	return done;
-}
-
 int np_mend_copy(u64 at, struct np_ucontext *ucontext)
 {
 	u64 there = np_load_once(*(u64 *)&np_header.made_calls) && may_read(at, at, 2) ? word16(at) : 0;
@@ -114,7 +104,7 @@ int np_mend_copy(u64 at, struct np_ucontext *ucontext)
 	if (there == NP_CALL_TRAP) {
 		int may_call = np_may_call();
 		if (!np_guarded_exchange_u8(at, NP_TRAP_BYTE, NP_CALL_BYTE) &&
-		    !(may_call && (write_by_file(at) || write_by_protection(at))))
+		    !(may_call && write_by_file(at)))
 			return 0;
 		const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
 		struct np_control *control = (struct np_control *)np_header.control;
