@@ -16,7 +16,7 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions};
 
-use super::{RED_ZONE, SAVED_WORDS, emit_flags, emit_pops, emit_registers, single_run};
+use super::{SAVED_WORDS, emit_call, emit_flags, emit_pushes, emit_registers, emit_rest, single_run};
 use crate::assemble::{Assembled, Assembler, Label};
 use crate::detour::emit_rare;
 use crate::detour::fires::{Block, emit_block};
@@ -186,21 +186,10 @@ impl MadeCall {
         }
         let entry = code.here();
         let (done, relocated, behind) = (code.label(), code.label(), code.label());
-        code.bytes(&[0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp - 128]
-        code.bytes(&[0x50, 0x53, 0x51, 0x52, 0x56, 0x57, 0x55]); // push rax, rbx, rcx, rdx, rsi, rdi, rbp
-        for register in 0..8 {
-            code.bytes(&[0x41, 0x50 + register]); // push r8 .. r15
-        }
-        code.bytes(&[0x9f, 0x0f, 0x90, 0xc0, 0x50]); // lahf; seto al; push rax
-        code.bytes(&[0x48, 0x89, 0xe7]); // mov rdi, rsp
+        emit_pushes(&mut code);
         code.bytes(&[0xbe, 0, 0, 0, 0]); // mov esi, 0: no register may change
         code.local(&[0x48, 0x8d, 0x15], relocated); // lea rdx, [relocated]
-        code.bytes_u64(&[0x48, 0xb8], function.0); // mov rax, function
-        code.bytes(&[0xff, 0xd0]); // call rax
-        let called = code.here();
-        code.bytes(&[0x85, 0xc0]); // test eax, eax
-        code.jump_if(5, done); // jne done
-        emit_pops(&mut code);
+        let called = emit_call(&mut code, function, done);
         code.bind(relocated);
         code.bytes(&ORIGINAL);
         code.bind(behind);
@@ -214,8 +203,7 @@ impl MadeCall {
         emit_flags(&mut code);
         emit_registers(&mut code);
         code.bytes(&[0x9c, 0x41, 0x5b]); // pushfq; pop r11
-        code.bytes(&[0x58]); // pop rax
-        code.bytes_u32(&[0x48, 0x8d, 0xa4, 0x24], RED_ZONE); // lea rsp, [rsp + 128]
+        emit_rest(&mut code);
         code.jump(behind);
         for path in rare {
             emit_rare(&mut code, &self.runtime, path);

@@ -346,21 +346,10 @@ impl Replacement {
         });
         let entry = code.here();
         let done = code.label();
-        code.bytes(&[0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp - 128]
-        code.bytes(&[0x50, 0x53, 0x51, 0x52, 0x56, 0x57, 0x55]); // push rax, rbx, rcx, rdx, rsi, rdi, rbp
-        for register in 0..8 {
-            code.bytes(&[0x41, 0x50 + register]); // push r8 .. r15
-        }
-        code.bytes(&[0x9f, 0x0f, 0x90, 0xc0, 0x50]); // lahf; seto al; push rax
-        code.bytes(&[0x48, 0x89, 0xe7]); // mov rdi, rsp
+        emit_pushes(&mut code);
         code.bytes(&[0xbe, u8::from(self.lends), 0, 0, 0]); // mov esi, lends
         code.external(&[0x48, 0x8d, 0x15], self.syscall); // lea rdx, [syscall]
-        code.bytes_u64(&[0x48, 0xb8], function.0); // mov rax, function
-        code.bytes(&[0xff, 0xd0]); // call rax
-        let called = code.here();
-        code.bytes(&[0x85, 0xc0]); // test eax, eax
-        code.jump_if(5, done); // jne done
-        emit_pops(&mut code);
+        let called = emit_call(&mut code, function, done);
         let to_syscall = code.here();
         code.external(&[0xe9], self.syscall);
         code.bind(done);
@@ -414,6 +403,29 @@ fn single_run(map: &FunctionMap, site: TargetAddress, tactic: Tactic) -> Option<
     );
     let mut runs = planned.runs.into_iter();
     runs.find(|run| run.start == site && run.tactic == tactic && run.kept == 0 && run.padding_boundaries.is_empty())
+}
+
+/// Saves the registers as a `struct np_registers`, to which rdi points.
+fn emit_pushes(code: &mut Assembler) {
+    code.bytes(&[0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp - 128]
+    code.bytes(&[0x50, 0x53, 0x51, 0x52, 0x56, 0x57, 0x55]); // push rax, rbx, rcx, rdx, rsi, rdi, rbp
+    for register in 0..8 {
+        code.bytes(&[0x41, 0x50 + register]); // push r8 .. r15
+    }
+    code.bytes(&[0x9f, 0x0f, 0x90, 0xc0, 0x50]); // lahf; seto al; push rax
+    code.bytes(&[0x48, 0x89, 0xe7]); // mov rdi, rsp
+}
+
+/// Calls the function. Where it has made the call, it goes on at `done`, else with the registers as they were. Yields
+/// the place to which the function returns.
+fn emit_call(code: &mut Assembler, function: TargetAddress, done: Label) -> Label {
+    code.bytes_u64(&[0x48, 0xb8], function.0); // mov rax, function
+    code.bytes(&[0xff, 0xd0]); // call rax
+    let called = code.here();
+    code.bytes(&[0x85, 0xc0]); // test eax, eax
+    code.jump_if(5, done); // jne done
+    emit_pops(code);
+    called
 }
 
 fn emit_flags(code: &mut Assembler) {
