@@ -82,7 +82,7 @@ pub use remote_calls::{Protection, SignalAction};
 pub use sampling::events::Event;
 pub use sampling::opening::SamplingError;
 pub use sampling::switching::{Asleep, Switch, SwitchWatch, Turn};
-pub use sampling::system::{Reach, SystemSampler};
+pub use sampling::system::{Missing, Reach, SystemSampler};
 pub use sampling::{Sample, Sampler, UserState};
 pub use sandbox::Sandbox;
 pub use shared::SharedMemory;

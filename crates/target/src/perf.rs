@@ -53,6 +53,8 @@ const STAMPED: u64 = 1 << 18;
 /// `context_switch`: the kernel writes a record for each switch of the thread.
 const SWITCHES: u64 = 1 << 26;
 const USE_CLOCK: u64 = 1 << 25;
+/// In `read_format`: reading the event gives the time for which it was enabled, too.
+const TIME_ENABLED: u64 = 1 << 0;
 /// Threads inherit the event, and forked processes do not (since Linux 5.13).
 const INHERIT_THREAD: u64 = 1 << 35;
 
@@ -134,6 +136,7 @@ pub(crate) fn sampling(tid: ThreadId, processor: u32, sampling: Sampling) -> Res
         config: CPU_CLOCK,
         sample_period: sampling.period_ns,
         sample_type: SAMPLE_TYPE | with_stack,
+        read_format: TIME_ENABLED,
         flags: inherit | TASKS | USE_CLOCK | user_only | threads_only | names,
         user_registers: REGISTERS,
         user_stack_bytes: sampling.stack_bytes,
@@ -187,6 +190,18 @@ pub(crate) fn switching(
     };
     let processor = i32::try_from(processor).map_err(|_| Errno::EINVAL)?;
     open(&event, tid, processor)
+}
+
+/// For how many ns an event of [`sampling`] was enabled.
+///
+/// # Errors
+/// The kernel's error; EIO: it gave less than it should.
+pub(crate) fn enabled_ns(event: &OwnedFd) -> Result<u64, Errno> {
+    // The event's value, and the time.
+    let mut words = [0_u8; 16];
+    let read = nix::unistd::read(event, &mut words)?;
+    let time = words.last_chunk::<8>().filter(|_| read == words.len());
+    time.map(|bytes| u64::from_ne_bytes(*bytes)).ok_or(Errno::EIO)
 }
 
 /// Turns an event, and the events inherited from it, on or off. While an event is off, the rest of its current period

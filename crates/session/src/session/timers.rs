@@ -295,6 +295,9 @@ impl Timers {
             self.fire_system(tracing, index)?;
             self.fire_samples(tracing, index)?;
         }
+        for timer in &self.list {
+            system::tell_missing(timer, tracing);
+        }
         self.list.retain(|timer| !is_profile(&tracing.known, timer));
         Ok(())
     }

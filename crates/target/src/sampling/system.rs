@@ -9,10 +9,13 @@
 //! Elsewhere the threads of those processes are sampled that the user may trace ([`Own`]), and their children by
 //! inheritance. The rings are the same: one for each processor.
 //!
+//! Not every kernel keeps its word: some virtual machines give no sample while a processor idles. So the samples that
+//! came are compared with those that were due, for each processor ([`Missing`]).
+//!
 //! A thread of ours empties the rings all the time. The tracer may be busy for seconds, because the names of a large
 //! program have to be read when its first sample comes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,6 +49,23 @@ pub enum Reach {
     },
 }
 
+/// A processor whose samples the kernel has not all given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    pub processor: u32,
+    /// How many samples came, or were lost for lack of room.
+    pub given: u64,
+    /// How many periods the processor was sampled for.
+    pub due: u64,
+}
+
+impl Missing {
+    /// More than a tenth is missing. Fewer are, for instance, interrupts that came late and count as one.
+    fn is_worth_telling(self) -> bool {
+        self.given.saturating_mul(10) < self.due.saturating_mul(9) && self.due - self.given >= 20
+    }
+}
+
 /// The most memory for events that the tracer has not taken yet. Further samples are lost, and counted.
 const PENDING_BYTES_MAX: usize = 256 << 20;
 /// A ring has room for this many times as long as that of a single process: a second.
@@ -59,7 +79,7 @@ pub struct SystemSampler {
     sampling: Sampling,
     thinning: Thinning,
     /// The events of the processors.
-    everything: Vec<Arc<OwnedFd>>,
+    everything: Vec<(u32, Arc<OwnedFd>)>,
     state: Arc<Mutex<State>>,
     is_over: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
@@ -74,6 +94,8 @@ struct State {
     pending: Vec<Event>,
     bytes: usize,
     lost: u64,
+    /// How many samples each processor's ring had, with those that were lost.
+    given: BTreeMap<u32, u64>,
 }
 
 impl State {
@@ -81,9 +103,12 @@ impl State {
     fn read(&mut self) {
         let mut lost = 0_u64;
         let mut fresh = Vec::new();
-        for ring in self.rings.values() {
+        for (processor, ring) in &self.rings {
             let taken = events::read(&ring.take(), self.with_stack);
             lost = lost.saturating_add(taken.lost);
+            let samples = taken.list.iter().filter(|(_, event)| matches!(event, Event::Sample(_)));
+            let given = self.given.entry(*processor).or_default();
+            *given = given.saturating_add(taken.lost).saturating_add(samples.count() as u64);
             fresh.extend(taken.list);
         }
         fresh.sort_by_key(|(time, _)| *time);
@@ -218,7 +243,7 @@ impl SystemSampler {
             };
             let ring = Ring::map(event.clone(), pages).map_err(Refusal::Ring)?;
             sampler.state().rings.insert(processor, ring);
-            sampler.everything.push(event);
+            sampler.everything.push((processor, event));
         }
         Ok(sampler)
     }
@@ -268,6 +293,24 @@ impl SystemSampler {
         self.sampling.kernel
     }
 
+    /// The processors of which many samples did not come. Empty where only the user's own processes are sampled, whose
+    /// time is not known here.
+    pub fn missing(&self) -> Vec<Missing> {
+        let mut state = self.state();
+        state.read();
+        let of_processor = |(processor, event): &(u32, Arc<OwnedFd>)| {
+            let due = perf::enabled_ns(event).ok()? / self.sampling.period_ns.max(1);
+            let given = state.given.get(processor).copied().unwrap_or(0);
+            let missing = Missing {
+                processor: *processor,
+                given,
+                due,
+            };
+            missing.is_worth_telling().then_some(missing)
+        };
+        self.everything.iter().filter_map(of_processor).collect()
+    }
+
     /// Looks for processes of the user that have come, and are no children of known ones. Does nothing where all
     /// processes are sampled.
     pub fn look(&self) {
@@ -303,4 +346,23 @@ enum Refusal {
     Event(Errno),
     /// The memory of a ring.
     Ring(Errno),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processor_is_told_when_a_tenth_is_missing() {
+        let of = |given, due| Missing {
+            processor: 0,
+            given,
+            due,
+        };
+        assert!(of(3, 705).is_worth_telling());
+        assert!(!of(0, 19).is_worth_telling(), "a run that was too short to tell");
+        assert!(of(179, 200).is_worth_telling());
+        assert!(!of(181, 200).is_worth_telling());
+        assert!(!of(201, 200).is_worth_telling());
+    }
 }

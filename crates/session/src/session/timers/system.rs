@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_target::{Event, Reach, SystemSampler};
 
-use super::{Timers, is_profile, walks_stack};
+use super::{Timer, Timers, is_profile, walks_stack};
 use crate::error::SessionError;
 use crate::sampled::{self, SampledThread};
 use crate::session::tracing::Tracing;
@@ -88,6 +88,18 @@ impl Timers {
             }
         }
         Ok(())
+    }
+}
+
+/// Tells of samples that should have come, and did not.
+pub(super) fn tell_missing(timer: &Timer, tracing: &mut Tracing) {
+    let Some(system) = &timer.system else { return };
+    for missing in system.missing() {
+        tracing.warn(format!(
+            "the kernel gave {} of the {} samples that were due on processor {} (some virtual machines give none of an \
+             idle processor); the others are in no result",
+            missing.given, missing.due, missing.processor
+        ));
     }
 }
 
