@@ -2,7 +2,8 @@
  *
  * A thread's key is its thread pointer. A thread without one (a program without a C library) is identified by its
  * number, for which the kernel is asked at each hit. The same holds for all threads if some of them share one thread
- * pointer. The tracer chooses how the detours look a thread up (crates/session/src/thread_key.rs); threads that the
+ * pointer when the tracing begins, and later for those that come to share one (np_note_shared_pointer). The tracer
+ * chooses how the detours look a thread up (crates/session/src/thread_key.rs); threads that the
  * detours do not find are found here.
  *
  * The table is open addressing over keys, with linear probing from the slot that the detour has
@@ -158,12 +159,18 @@ static struct np_context *take_new(struct np_control *control)
 }
 
 /* The process of the context. A context whose `thread_key` is 0 is being claimed, whatever these fields hold. */
-NP_INLINE void identify_process(const struct np_control *control, struct np_context *context)
+NP_INLINE void identify_process(const struct np_control *control, struct np_context *context, u64 key)
 {
 	const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
 	context->process_began = table->began;
 	context->pid = table->began ? table->pid : control->shown_pid;
 	context->parent = table->began ? table->parent : control->shown_parent;
+	/* It may be another process with the same memory. */
+	int has_own_numbers = table->began ? !table->inherited.nested : control->shown_pid == control->target_pid;
+	if (np_load_once(table->shared_pointers) && key & NP_KEY_OF_NUMBER && has_own_numbers && np_may_call()) {
+		context->pid = (u32)np_syscall4(NP_SYS_GETPID, 0, 0, 0, 0);
+		context->parent = (u32)np_syscall4(NP_SYS_GETPPID, 0, 0, 0, 0);
+	}
 	context->ancestors = (u64)table->inherited.ancestors;
 }
 
@@ -183,6 +190,30 @@ static NP_COLD struct np_context *take_earlier(struct np_thread_table *table, u6
 	return context;
 }
 
+/* The calling thread is about to make a task that has its memory and its thread pointer, and runs beside it. From now
+ * on both are identified by their numbers, and the thread takes its context along. A signal handler that comes in
+ * between finds the same context by either key. */
+void np_note_shared_pointer(struct np_thread_table *table)
+{
+	u64 pointer = np_thread_pointer(), number = np_number_key(), none = 0;
+	struct np_thread_slot *open, *marker, *own, *slot;
+	if (pointer <= NP_SLOT_ENDED || np_find_slot(table, pointer | NP_KEY_SHARED, &open))
+		return;
+	own = number ? np_own_slot(table, number) : 0;
+	slot = np_find_slot(table, pointer, &open);
+	struct np_context *context = slot ? (struct np_context *)np_load_once(slot->context) : 0;
+	if (own && context && __atomic_compare_exchange_n(&own->context, &none, (u64)context, 0, __ATOMIC_ACQ_REL,
+	                                                  __ATOMIC_ACQUIRE))
+		np_store(context->thread_key, number);
+	marker = np_claim_slot(table, pointer | NP_KEY_SHARED);
+	/* Without room for it the two go on with one context, as if one had interrupted the other. */
+	if (!marker)
+		return;
+	np_store(table->shared_pointers, 1);
+	if (slot)
+		np_store(slot->context, 0);
+}
+
 static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_slot *slot, u64 key)
 {
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
@@ -195,7 +226,7 @@ static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_sl
 	if (!context)
 		return missed(control, &control->missed_without_context);
 	context->tid_address = tid_address(control, context, key);
-	identify_process(control, context);
+	identify_process(control, context, key);
 	if (ended)
 		begin_anew(context);
 	else
@@ -254,7 +285,7 @@ __attribute__((visibility("hidden"), no_caller_saved_registers, used)) u64 np_en
 		return 0; /* a forked child that is not followed: the arena is its parent's */
 	if (np_load_once(control->exit_requested))
 		return 0;
-	u64 key = np_thread_key();
+	u64 key = np_context_key(table);
 	if (!key)
 		return missed(control, &control->missed_unknown_thread);
 	struct np_thread_slot *slot = np_own_slot(table, key);

@@ -268,8 +268,8 @@ static int is_on(struct stack *stack, u64 slot)
 /* The entry for the calling thread in struct np_return_pool.chunk_owners; 0: it has no chunk. */
 static u32 own_number(void)
 {
-	const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
-	u64 key = np_thread_key();
+	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
+	u64 key = np_context_key(table);
 	u32 first = (u32)(key * NP_TABLE_FACTOR >> (64 - NP_TABLE_BITS));
 	for (u32 probe = 0; key && probe < NP_TABLE_PROBES; probe++) {
 		const struct np_thread_slot *slot = &table->slots[(first + probe) & (NP_TABLE_SLOTS - 1)];

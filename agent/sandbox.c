@@ -18,7 +18,7 @@ void np_note_no_clock(void)
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
 	np_note_sandbox();
 	np_store(table->inherited.sandboxed, NP_SANDBOXED_WITHOUT_CLOCK);
-	u64 key = np_load_once(table->magic) == NP_MAGIC ? np_thread_key() : 0;
+	u64 key = np_load_once(table->magic) == NP_MAGIC ? np_context_key(table) : 0;
 	struct np_thread_slot *open, *slot = key ? np_find_slot(table, key, &open) : 0;
 	if (slot)
 		np_store(slot->context, 0);

@@ -24,7 +24,7 @@
 static struct np_step *own_step(void)
 {
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
-	u64 key = table ? np_thread_key() : 0;
+	u64 key = table ? np_context_key(table) : 0;
 	struct np_thread_slot *slot = key ? np_own_slot(table, key) : 0;
 	return slot ? &table->steps[slot - table->slots] : 0;
 }

@@ -22,6 +22,12 @@ NP_INLINE u64 np_thread_pointer(void)
 	return pointer;
 }
 
+/* The key of a thread that is identified by its number; 0: the kernel cannot be asked. */
+NP_INLINE u64 np_number_key(void)
+{
+	return np_may_call() ? NP_KEY_OF_NUMBER | (u64)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0) : 0;
+}
+
 /* A value that no other thread has: the thread pointer, or else the thread's number. 0: the thread
  * cannot be identified. */
 NP_INLINE u64 np_thread_key(void)
@@ -29,7 +35,7 @@ NP_INLINE u64 np_thread_key(void)
 	u64 pointer = np_thread_pointer();
 	if (np_likely(pointer > NP_SLOT_ENDED))
 		return pointer;
-	return np_may_call() ? NP_KEY_OF_NUMBER | (u64)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0) : 0;
+	return np_number_key();
 }
 
 /* The slot of the thread with this key; 0: the thread has no slot. `open`: the first slot that the thread could
@@ -78,6 +84,17 @@ static NP_COLD __attribute__((unused)) struct np_thread_slot *np_claim_slot(stru
 	return 0;
 }
 
+/* The key of the slot that has the calling thread's context: np_thread_key, but for a thread pointer that another task
+ * has, too, the thread's number. 0: the thread cannot be identified. */
+NP_INLINE u64 np_context_key(struct np_thread_table *table)
+{
+	struct np_thread_slot *open;
+	u64 key = np_thread_key();
+	if (np_likely(!np_load_once(table->shared_pointers)) || !np_find_slot(table, key | NP_KEY_SHARED, &open))
+		return key;
+	return np_number_key();
+}
+
 /* The slot of the thread with this key. If the thread has no slot, claims one. 0: the table is full. */
 NP_INLINE struct np_thread_slot *np_own_slot(struct np_thread_table *table, u64 key)
 {
@@ -87,6 +104,9 @@ NP_INLINE struct np_thread_slot *np_own_slot(struct np_thread_table *table, u64 
 
 /* follow.c: takes the table of a forked child. Yields whether the table is usable. */
 __attribute__((visibility("hidden"), no_caller_saved_registers)) int np_take_table(void);
+
+/* enter.c: the calling thread's pointer will be that of another task, too, which runs beside it. */
+void np_note_shared_pointer(struct np_thread_table *table);
 
 /* Whether the thread table may be used: not in a forked child, whose table was wiped, unless children are followed. */
 NP_INLINE int np_is_usable(struct np_thread_table *table)

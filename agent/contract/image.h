@@ -206,6 +206,8 @@ struct np_return_pool {
 #define NP_TABLE_FACTOR 0x9e3779b97f4a7c15UL /* slot = (key * factor) >> (64 - NP_TABLE_BITS) */
 
 #define NP_KEY_OF_NUMBER (1UL << 63) /* in the key of a thread that is identified by its number; no thread pointer has it */
+/* In a key that no thread has: tasks share the thread pointer in the rest of the key, and are identified by number. */
+#define NP_KEY_SHARED (1UL << 62)
 /* the key of a slot whose thread is gone: the slot may be claimed, and searches go on past it */
 #define NP_SLOT_ENDED 1UL
 struct np_thread_slot {
@@ -283,7 +285,8 @@ struct np_thread_table {
 	u64 waited;             /* not 0: an entry of `waits` is, or was, in use */
 	u64 began;              /* for a followed child: TSC when it took its table, with NP_NESTED; 0: this is the target */
 	u32 pid, parent;        /* for a followed child: its number and its parent's, as the child sees them */
-	u64 reserved[2];
+	u64 shared_pointers;    /* not 0: a slot may have a key with NP_KEY_SHARED */
+	u64 reserved;
 	struct np_step steps[NP_TABLE_SLOTS]; /* the instruction that the thread of this slot is stepping */
 	struct np_lent_masks lent_masks[NP_TABLE_SLOTS];
 	struct np_wait waits[NP_TABLE_SLOTS];

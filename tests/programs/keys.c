@@ -1,7 +1,14 @@
-/* Threads whose thread pointer differs from the one that a C library has set. */
+/* Threads whose thread pointer differs from the one that a C library has set.
+ *
+ *     keys moved THREADS ROUNDS    each thread changes its thread pointer, and clears it
+ *     keys shared THREADS CALLS    threads with one thread pointer, which exist before the go
+ *     keys later THREADS CALLS     the same, made after it
+ *     keys beside TIMES CALLS      processes with the memory and the thread pointer of the first thread, which runs */
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include "check.h"
 
@@ -64,12 +71,50 @@ static int bare(void *argument)
 	return 0;
 }
 
+/* Makes threads that keep the thread pointer of their maker. They wait. */
+static void make_bare(int threads)
+{
+	static _Alignas(16) char stacks[THREADS_MAX][STACK_BYTES];
+	int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+	left = threads;
+	for (int thread = 0; thread < threads; thread++)
+		CHECK(clone(bare, stacks[thread] + STACK_BYTES, flags, 0) > 0);
+}
+
+/* Lets them work, and works beside them. */
+static void run_bare(int threads)
+{
+	__atomic_store_n(&go, 1, __ATOMIC_RELEASE);
+	uint64_t own = call(rounds);
+	while (__atomic_load_n(&left, __ATOMIC_ACQUIRE))
+		sched_yield();
+	CHECK(sum == own * (unsigned)threads);
+	calls += rounds;
+}
+
+static void beside(int times)
+{
+	static _Alignas(16) char stack[STACK_BYTES];
+	uint64_t by_children = 0;
+	for (int time = 0; time < times; time++) {
+		sum = go = 0;
+		left = 1;
+		int child = clone(bare, stack + STACK_BYTES, CLONE_VM | SIGCHLD, 0), status;
+		CHECK(child > 0);
+		uint64_t before = calls;
+		run_bare(1);
+		by_children += calls - before - rounds;
+		CHECK(waitpid(child, &status, 0) == child && status == 0);
+	}
+	printf("children %lu\n", by_children);
+}
+
 int main(int argc, char **argv)
 {
 	take_arguments(&argc, argv);
 	CHECK(argc == 4);
 	int threads = atoi(argv[2]);
-	CHECK(threads <= THREADS_MAX);
+	CHECK(threads <= THREADS_MAX || strcmp(argv[1], "beside") == 0);
 	rounds = strtoul(argv[3], 0, 0);
 	if (strcmp(argv[1], "moved") == 0) {
 		pthread_t all[THREADS_MAX];
@@ -78,18 +123,17 @@ int main(int argc, char **argv)
 			CHECK(pthread_create(&all[thread], 0, moved, 0) == 0);
 		for (int thread = 0; thread < threads; thread++)
 			CHECK(pthread_join(all[thread], 0) == 0);
-	} else {
-		static _Alignas(16) char stacks[THREADS_MAX][STACK_BYTES];
-		int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
-		left = threads;
-		for (int thread = 0; thread < threads; thread++)
-			CHECK(clone(bare, stacks[thread] + STACK_BYTES, flags, 0) > 0);
+	} else if (strcmp(argv[1], "beside") == 0) {
 		wait_for_go();
-		__atomic_store_n(&go, 1, __ATOMIC_RELEASE);
-		while (__atomic_load_n(&left, __ATOMIC_ACQUIRE))
-			sched_yield();
-		CHECK(sum == call(rounds) * (unsigned)threads);
-		calls += rounds;
+		beside(threads);
+	} else {
+		int are_later = strcmp(argv[1], "later") == 0;
+		if (!are_later)
+			make_bare(threads);
+		wait_for_go();
+		if (are_later)
+			make_bare(threads);
+		run_bare(threads);
 	}
 	printf("calls %lu\nOK\n", calls);
 	return 0;

@@ -209,6 +209,7 @@ fn layout_is_the_contracts() {
         ("NP_KEY_FSBASE", KEY_FSBASE),
         ("NP_KEY_ASKED", KEY_ASKED),
         ("NP_KEY_OF_NUMBER", KEY_OF_NUMBER),
+        ("NP_KEY_SHARED", KEY_SHARED),
         ("NP_HANDLER_STACK_BYTES", HANDLER_STACK_BYTES),
         ("NP_HANDLER_STACKS", HANDLER_STACKS),
         ("NP_KEY_TLS_CHECKED", KEY_TLS_CHECKED),
@@ -224,6 +225,10 @@ fn layout_is_the_contracts() {
         ("__builtin_offsetof(struct np_thread_table, lent)", TABLE_LENT as u64),
         ("__builtin_offsetof(struct np_thread_table, began)", TABLE_BEGAN as u64),
         ("__builtin_offsetof(struct np_thread_table, pid)", TABLE_PID as u64),
+        (
+            "__builtin_offsetof(struct np_thread_table, shared_pointers)",
+            TABLE_SHARED_POINTERS as u64,
+        ),
         ("__builtin_offsetof(struct np_thread_table, keys)", TABLE_KEYS as u64),
         (
             "__builtin_offsetof(struct np_thread_table, inherited)",

@@ -10,7 +10,8 @@ use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
 use nanoprobe_arena::layout::{
-    CONTEXTS_MAX, Context, Control, SLOT_ENDED, Step, TABLE_BLOCKED, TABLE_SLOTS, TABLE_STEPS, ThreadSlot,
+    CONTEXTS_MAX, Context, Control, KEY_SHARED, SLOT_ENDED, Step, TABLE_BLOCKED, TABLE_SHARED_POINTERS, TABLE_SLOTS,
+    TABLE_STEPS, ThreadSlot,
 };
 use nanoprobe_arena::{ControlBlock, Mapping, Memory as _, Structure as _};
 use nanoprobe_patch::{TargetAddress, ThreadKey};
@@ -206,9 +207,15 @@ fn ended_word(word: u64) -> u64 {
 /// Frees what ended threads have left. All threads are stopped.
 fn free_of_the_dead(reuse: &mut Reuse, traced: &Traced<'_>, stopped: &Stopped) -> Result<(), SessionError> {
     let table = traced.table;
+    let memory = traced.process.memory();
+    let are_shared = memory.read_u64(TargetAddress(table.0 + TABLE_SHARED_POINTERS as u64))? != 0;
+    // Another process with this memory has contexts, too, and is not stopped.
+    if are_shared && !traced.process.sharers().is_empty() {
+        return Ok(());
+    }
     let slots = slots_of(stopped, table)?;
     let owners = owners_of(traced)?;
-    let plan = plan(&slots, &owners, &thread_keys(stopped, traced.thread_key)?);
+    let plan = plan(&slots, &owners, &thread_keys(stopped, traced.thread_key, are_shared)?);
     free_slots(stopped, table, &slots, &plan)?;
     free_contexts(traced.arena, traced.layout, &plan.contexts)?;
     let claimed = traced.arena.load_u64(offset_of!(Control, slots_claimed) as u64)?;
@@ -216,13 +223,17 @@ fn free_of_the_dead(reuse: &mut Reuse, traced: &Traced<'_>, stopped: &Stopped) -
     Ok(())
 }
 
-/// The keys of all threads, by either way of telling threads apart (`enum np_thread_key`).
-fn thread_keys(stopped: &Stopped, key: ThreadKey) -> Result<BTreeSet<u64>, SessionError> {
+/// The keys of all threads, by either way of telling threads apart (`enum np_thread_key`). `are_shared`: some threads
+/// may be told apart by number because others have had their thread pointers.
+fn thread_keys(stopped: &Stopped, key: ThreadKey, are_shared: bool) -> Result<BTreeSet<u64>, SessionError> {
     let mut keys = BTreeSet::new();
     for tid in stopped.threads() {
         let pointer = stopped.registers(tid)?.fs_base;
         keys.insert(thread_key::of_pointer(stopped.process(), tid, pointer));
-        if key == ThreadKey::Asked {
+        if are_shared {
+            keys.insert(pointer | KEY_SHARED);
+        }
+        if key == ThreadKey::Asked || are_shared {
             keys.insert(thread_key::of_number(stopped.process(), tid));
         }
         // A value that points nowhere is no thread pointer.

@@ -2,7 +2,7 @@
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program};
-use nanoprobe_tests::results::{said, value};
+use nanoprobe_tests::results::{said, table, value};
 use nanoprobe_tests::tracer::assert_nothing_lost;
 
 use crate::{traced_from_start, traced_when_attached};
@@ -52,6 +52,34 @@ live_tests! {
             let (target, traced) = traced_when_attached(form, SUM, &path, &arguments);
             assert_eq!(value(&traced.results), said(&target.stdout, "calls"));
             assert_nothing_lost(&traced.finished.stderr);
+        }
+    }
+
+    fn threads_that_come_to_share_a_thread_pointer_are_counted(form) {
+        for build in [Build::Usual, Build::Static] {
+            let Some(path) = need_program("keys.c", build) else { continue };
+            let arguments = format!("later 6 {}", form.scale(100_000, 2000));
+            exact(form, COUNT, &path, &arguments);
+            exact(form, SUM, &path, &arguments);
+        }
+    }
+
+    /// clone(CLONE_VM) without CLONE_VFORK: two processes run in one memory, with one thread pointer.
+    fn processes_with_one_memory_are_counted(form) {
+        let clause = "pid$target:a.out:counted:entry { self->calls++; @calls[pid == $target, tid == pid] = count(); }
+            pid$target:a.out:counted:return { self->calls--; @depths[self->calls] = count(); }";
+        for build in [Build::Usual, Build::Static, Build::Musl] {
+            let Some(path) = need_program("keys.c", build) else { continue };
+            let arguments = format!("beside 8 {}", form.scale(50_000, 1000));
+            exact(form, COUNT, &path, &arguments);
+            let traced = traced_from_start(form, clause, &path, &arguments);
+            assert_nothing_lost(&traced.finished.stderr);
+            let (all, children) = (said(&traced.finished.stdout, "calls"), said(&traced.finished.stdout, "children"));
+            let rows = table(&traced.results);
+            assert_eq!(rows["1 1"], all - children, "{rows:?}");
+            assert_eq!(rows["0 1"], children, "{rows:?}");
+            assert_eq!(rows["0"], all, "{rows:?}");
+            assert_eq!(rows.len(), 3, "no call has another depth: {rows:?}");
         }
     }
 

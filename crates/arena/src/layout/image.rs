@@ -11,6 +11,8 @@ pub const KEY_FSBASE: u64 = 1;
 pub const KEY_ASKED: u64 = 2;
 /// This bit is set in the key of a thread that is identified by its thread id.
 pub const KEY_OF_NUMBER: u64 = 1 << 63;
+/// In a key that no thread has: tasks share the thread pointer in the rest of the key, and are identified by number.
+pub const KEY_SHARED: u64 = 1 << 62;
 /// [`Image::thread_key_mode`]: `mov %fs:0` in detours, `rdfsbase` in the agent.
 pub const KEY_TLS_CHECKED: u64 = 3;
 
@@ -366,6 +368,8 @@ pub const TABLE_INHERITANCE: usize = TABLE_KEYS + TABLE_SLOTS * size_of::<u64>()
 pub const TABLE_BEGAN: usize = TABLE_MAGIC + 32;
 /// Offset of `pid` in `struct np_thread_table`: the number of a followed child.
 pub const TABLE_PID: usize = TABLE_MAGIC + 40;
+/// Offset of `shared_pointers` in `struct np_thread_table`: a u64, not 0 if a slot may have a key with [`KEY_SHARED`].
+pub const TABLE_SHARED_POINTERS: usize = TABLE_MAGIC + 48;
 /// Bit of [`Context::process_began`](super::context::Context::process_began): see [`Inherited::nested`].
 pub const NESTED: u64 = 1;
 /// The maximal number of ancestors of a followed child that are known.

@@ -5,7 +5,7 @@
 //! are called only while all threads are stopped, and only where a new look at the map shows the library at its place.
 //! The program, the linker, and the libraries that these need are never unloaded. There one stopped thread is enough.
 
-use nanoprobe_patch::{TargetAddress, ThreadKey};
+use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Pauses, StopError, Stopped};
 use nanoprobe_text::modules::permanent;
 
@@ -77,14 +77,12 @@ impl Presence {
         let tid = stopped.best_thread()?;
         let mut remote = stopped.remote(tid)?;
         let slot_bytes = tracing.known.enablings.slots_used();
-        let thread_key = match attachment.parameters.thread_key {
-            ThreadKey::Asked => thread_key::of_number(remote.process(), tid),
-            ThreadKey::TlsSelf | ThreadKey::FsBase => {
-                thread_key::of_pointer(remote.process(), tid, remote.saved_registers().fs_base)
-            }
-        };
+        let thread_keys = [
+            thread_key::of_pointer(remote.process(), tid, remote.saved_registers().fs_base),
+            thread_key::of_number(remote.process(), tid),
+        ];
         let layout = &tracing.known.compiled.layout;
-        let unseen = Unseen::begin(tracing.memory(), layout, thread_key, slot_bytes)?;
+        let unseen = Unseen::begin(tracing.memory(), layout, thread_keys, slot_bytes)?;
         for resolver in resolvers.iter().map(|resolver| resolver.address) {
             match remote.call(resolver, [0; 6], stack..TargetAddress(stack.0 + STACK_BYTES)) {
                 Ok(choice) => {

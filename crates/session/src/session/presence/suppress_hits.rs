@@ -18,7 +18,7 @@ const FIELDS: [usize; 2] = [offset_of!(Context, busy), offset_of!(Context, misse
 
 /// The state of a thread's contexts before it was borrowed.
 pub(super) struct Unseen {
-    thread_key: u64,
+    thread_keys: [u64; 2],
     /// Bytes of static slots that are in use.
     slot_bytes: u64,
     before: Vec<Before>,
@@ -31,18 +31,19 @@ struct Before {
 }
 
 impl Unseen {
-    /// Saves the state of a stopped thread that is about to be borrowed. `thread_key`: its thread pointer.
+    /// Saves the state of a stopped thread that is about to be borrowed. `thread_keys`: its context has one of
+    /// these, or it has none.
     ///
     /// # Errors
     /// The arena is damaged.
     pub fn begin(
         memory: &Mapping,
         layout: &ArenaLayout,
-        thread_key: u64,
+        thread_keys: [u64; 2],
         slot_bytes: u64,
     ) -> Result<Unseen, SessionError> {
         let mut unseen = Unseen {
-            thread_key,
+            thread_keys,
             slot_bytes,
             before: Vec::new(),
         };
@@ -85,7 +86,8 @@ impl Unseen {
         let mut contexts = Vec::new();
         for index in 0..u64::from(count) {
             let context = context_offset(layout, index);
-            if memory.load_u64(context + offset_of!(Context, thread_key) as u64)? == self.thread_key {
+            let key = memory.load_u64(context + offset_of!(Context, thread_key) as u64)?;
+            if self.thread_keys.contains(&key) {
                 contexts.push(context);
             }
         }
