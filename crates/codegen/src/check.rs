@@ -176,5 +176,5 @@ fn is_string(builtin: Builtin) -> bool {
             | Builtin::ProbeModule
             | Builtin::ProbeFunction
             | Builtin::ProbeName
-    )
+    ) || matches!(builtin, Builtin::Other(part) if part.is_text())
 }

@@ -15,7 +15,7 @@ use crate::format::Format;
 use crate::lower::arithmetic::symbol;
 use crate::program::{
     AggregatingFunction, AggregationId, Builtin, Expression, ExpressionKind, KeyExpression, KeyType, LogicalOperator,
-    Place, Program, RecordKind, Scope, Statement, SymbolKind, Type, UnaryOperator, Variable,
+    OtherPart, Place, Program, RecordKind, Scope, Statement, SymbolKind, Type, UnaryOperator, Variable,
 };
 use crate::types;
 use std::fmt::Write;
@@ -343,6 +343,10 @@ fn builtin_name(of: Builtin) -> String {
         Builtin::Argument(index) => return format!("arg{index}"),
         Builtin::UserStack(frames) => return format!("ustack({frames})"),
         Builtin::TargetPid => "$target",
+        Builtin::Other(part) => {
+            let number = u8::from(!OtherPart::of_argument(0).contains(&part));
+            return format!("args[{number}]->{}", part.member());
+        }
         other => other.row_name().unwrap_or_default(),
     }
     .to_owned()

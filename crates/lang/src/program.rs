@@ -28,6 +28,7 @@ mod expression;
 mod foreign;
 mod function;
 mod operator;
+mod other;
 mod structure;
 mod value_type;
 
@@ -40,6 +41,7 @@ pub use function::{
     CURRENT_FOLDER, Function, PATH_OF_DEVICE, PATH_OF_PROGRAM, Parameter, ROOT_FOLDER, USER_FRAMES_MAX,
 };
 pub use operator::{BinaryOperator, LogicalOperator, UnaryOperator};
+pub use other::OtherPart;
 pub use structure::{
     Bits, Body, Declared, Found, Member, Packing, Source as StructureSource, Structure, alignment_of, holds_strings,
     size_of, step_of, unit_of,
@@ -191,6 +193,11 @@ impl Clause {
             };
             *scope == Scope::Global
         })
+    }
+
+    /// Whether firing this clause may read anything of another thread.
+    pub fn reads_other(&self) -> bool {
+        self.computes(&|expression| matches!(expression.kind, ExpressionKind::Builtin(Builtin::Other(_))))
     }
 
     /// Whether any part of any expression is `wanted`.

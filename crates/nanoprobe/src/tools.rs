@@ -96,7 +96,7 @@ macro_rules! tool {
 }
 
 /// All tools, in the order of the list.
-pub static TOOLS: [Tool; 30] = [
+pub static TOOLS: [Tool; 31] = [
     tool!("argcount", Function, Expression("arg0"), OneOf(&["entry", "return"])),
     tool!("argdist", Function, Expression("arg0"), OneOf(&["entry", "return"])),
     tool!("dtruss",),
@@ -140,6 +140,7 @@ pub static TOOLS: [Tool; 30] = [
     tool!("tcptop",),
     tool!("threadsnoop", Default("libc")),
     tool!("uobjnew", Default("libstdc++*")),
+    tool!("wakeuptime", Time(Microseconds, "1"), Number("stacks", "20")),
 ];
 
 /// The result of reading a tool's command line.

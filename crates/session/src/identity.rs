@@ -80,6 +80,17 @@ fn in_status(status: &str) -> Ids {
     }
 }
 
+/// The process of a thread, if the thread exists.
+pub fn process_of(thread: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("Tgid:"))?
+        .trim()
+        .parse()
+        .ok()
+}
+
 /// The parent of a process; 0 if there is none.
 pub fn parent_of(pid: u32) -> u32 {
     ids_of(pid).parent

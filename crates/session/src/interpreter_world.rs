@@ -261,6 +261,7 @@ impl World for TracerWorld<'_> {
             Builtin::EffectiveUid => number(i64::from(rustix::process::geteuid().as_raw())),
             Builtin::EffectiveGid => number(i64::from(rustix::process::getegid().as_raw())),
             Builtin::SystemCall => number(-1),
+            Builtin::Other(part) => Ok(sampled::of_other(self.thread.and_then(|thread| thread.other), part)),
             Builtin::ProcessGroup => number(i64::from(identity::ids_of(std::process::id()).process_group)),
             Builtin::ProcessSession => number(i64::from(identity::ids_of(std::process::id()).process_session)),
             // The number of the target's arguments, not the tracer's, just as `copyin` reads the target's memory.

@@ -140,6 +140,8 @@ pub enum SwitchKind {
     Sleep,
     /// `preempt`: the thread could have run on.
     Preempt,
+    /// `wakeup`: a thread of the target is woken. Fires in the waker.
+    Wakeup,
 }
 
 /// Which instructions of a function.

@@ -5,6 +5,8 @@ use std::mem::offset_of;
 use nanoprobe_arena::layout::Context;
 use nanoprobe_arena::{ControlBlock, Mapping, Memory as _};
 use nanoprobe_codegen::SessionConstants;
+use nanoprobe_lang::interpret::Value;
+use nanoprobe_lang::program::OtherPart;
 use nanoprobe_target::Sample;
 
 use crate::drain::context_offset;
@@ -21,8 +23,40 @@ pub struct SampledThread<'a> {
     pub frames: &'a [u64],
     /// The system call in which the thread sleeps.
     pub call: Option<u64>,
+    /// The thread that is woken, or that runs next.
+    pub other: Option<Other<'a>>,
     /// The values that stay the same for the whole session.
     pub constants: &'a SessionConstants,
+}
+
+/// The name of another process that is not known.
+const UNKNOWN: &[u8] = b"<unknown>";
+
+/// A thread beside the one for which a clause fires: its number, and its process.
+pub type Other<'a> = (u32, Option<&'a SessionConstants>);
+
+/// What a clause of `sched` knows of another thread; -1 and `<unknown>` where it is not known.
+pub fn of_other(other: Option<Other<'_>>, part: OtherPart) -> Value {
+    let (tid, process) = match other {
+        Some((tid, process)) => (i64::from(tid), process),
+        None => (-1, None),
+    };
+    let Some(process) = process else {
+        return match part {
+            OtherPart::Thread => Value::Integer(tid),
+            _ if part.is_text() => Value::String(UNKNOWN.to_vec()),
+            _ => Value::Integer(-1),
+        };
+    };
+    match part {
+        OtherPart::Thread => Value::Integer(tid),
+        OtherPart::Process => Value::Integer(i64::from(process.pid)),
+        OtherPart::Parent => Value::Integer(i64::from(process.ppid)),
+        OtherPart::User => Value::Integer(i64::from(process.uid)),
+        OtherPart::Group => Value::Integer(i64::from(process.gid)),
+        OtherPart::Name => Value::String(process.execname.clone().into_bytes()),
+        OtherPart::Arguments => Value::String(process.arguments.clone().into_bytes()),
+    }
 }
 
 impl SampledThread<'_> {
@@ -93,6 +127,7 @@ mod tests {
             tid: 2,
             frames: &[7, 8, 9],
             call: None,
+            other: None,
             constants: &SessionConstants::default(),
         };
         let numbers = [
@@ -111,6 +146,21 @@ mod tests {
         }
         assert_eq!(thread.register(26), None, "the thread pointer is in no sample");
         assert_eq!((thread.register(-1), thread.register(28)), (None, None));
+    }
+
+    #[test]
+    fn another_thread_may_be_unknown() {
+        let process = SessionConstants {
+            pid: 7,
+            execname: "looper".to_owned(),
+            ..SessionConstants::default()
+        };
+        let parts = [OtherPart::Thread, OtherPart::Process, OtherPart::Name];
+        let of = |other: Option<Other<'_>>| parts.map(|part| of_other(other, part));
+        let (number, text) = (Value::Integer, |text: &str| Value::String(text.as_bytes().to_vec()));
+        assert_eq!(of(Some((8, Some(&process)))), [number(8), number(7), text("looper")]);
+        assert_eq!(of(Some((8, None))), [number(8), number(-1), text("<unknown>")]);
+        assert_eq!(of(None), [number(-1), number(-1), text("<unknown>")]);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod output;
 mod prepared;
 mod presence;
 mod rows;
+mod sleeps;
 mod switches;
 mod timer;
 mod timers;

@@ -36,6 +36,7 @@ struct PerfEvent {
 }
 
 const SOFTWARE: u32 = 1;
+const TRACEPOINT: u32 = 2;
 const CPU_CLOCK: u64 = 0;
 const TASK_CLOCK: u64 = 1;
 const CONTEXT_SWITCHES: u64 = 3;
@@ -97,6 +98,7 @@ const TID: u64 = 1 << 1;
 const TIME: u64 = 1 << 2;
 const PROCESSOR: u64 = 1 << 7;
 const PERIOD: u64 = 1 << 8;
+const RAW: u64 = 1 << 10;
 const USER_REGISTERS: u64 = 1 << 12;
 const USER_STACK: u64 = 1 << 13;
 /// The registers of a 64-bit program (`<asm/perf_regs.h>`): ax bx cx dx si di bp sp ip flags cs ss, and r8 to r15.
@@ -202,6 +204,34 @@ pub(crate) fn enabled_ns(event: &OwnedFd) -> Result<u64, Errno> {
     let read = nix::unistd::read(event, &mut words)?;
     let time = words.last_chunk::<8>().filter(|_| read == words.len());
     time.map(|bytes| u64::from_ne_bytes(*bytes)).ok_or(Errno::EIO)
+}
+
+/// Samples each firing of one of the kernel's tracepoints on this processor, with the record of the tracepoint: while a
+/// thread, or one that it has created, is on the processor, or whoever is ([`EVERY_THREAD`]). Needs a privilege. Times
+/// are of CLOCK_MONOTONIC. `stack_bytes`: of the program's stack; 0: none.
+pub(crate) fn tracepoint(
+    tid: ThreadId,
+    processor: u32,
+    number: u64,
+    stack_bytes: u32,
+    threads_only: bool,
+) -> Result<OwnedFd, Errno> {
+    let threads_only = if threads_only { INHERIT_THREAD } else { 0 };
+    let inherit = if tid == EVERY_THREAD { 0 } else { INHERIT | threads_only };
+    let event = PerfEvent {
+        kind: TRACEPOINT,
+        size: size_of::<PerfEvent>() as u32,
+        config: number,
+        sample_period: 1,
+        sample_type: SAMPLE_TYPE | RAW | if stack_bytes > 0 { USER_STACK } else { 0 },
+        flags: inherit | USE_CLOCK,
+        user_registers: REGISTERS,
+        user_stack_bytes: stack_bytes,
+        clock: libc::CLOCK_MONOTONIC,
+        ..PerfEvent::default()
+    };
+    let processor = i32::try_from(processor).map_err(|_| Errno::EINVAL)?;
+    open(&event, tid, processor)
 }
 
 /// Turns an event, and the events inherited from it, on or off. While an event is off, the rest of its current period

@@ -27,6 +27,7 @@
 //! CAP_PERFMON).
 
 pub(crate) mod events;
+pub(crate) mod firings;
 pub(crate) mod opening;
 mod own;
 mod pace;
@@ -34,6 +35,8 @@ mod record;
 pub(crate) mod switching;
 pub(crate) mod system;
 mod thinning;
+mod tracepoint;
+pub(crate) mod waking;
 
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -64,6 +64,9 @@ impl Emitter<'_, '_> {
             Builtin::EffectiveGid => self.constant(i64::from(constants.effective_gid)),
             // A thread that executes a clause does not sleep.
             Builtin::SystemCall => self.constant(-1),
+            // Clauses of `sched` run in the tracer.
+            Builtin::Other(part) if part.is_text() => self.string_constant(b""),
+            Builtin::Other(_) => self.constant(0),
             Builtin::ProcessGroup => self.constant(i64::from(constants.process_group)),
             Builtin::ProcessSession => self.constant(i64::from(constants.process_session)),
             Builtin::StartArgumentCount => self.constant(i64::from(constants.start.argument_count)),

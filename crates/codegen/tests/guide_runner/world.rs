@@ -122,6 +122,8 @@ impl World for GuideWorld<'_> {
             Builtin::EffectiveUid => number(1002),
             Builtin::EffectiveGid => number(1003),
             Builtin::SystemCall => number(-1),
+            Builtin::Other(part) if part.is_text() => text(""),
+            Builtin::Other(_) => number(0),
             Builtin::ProcessGroup => number(98),
             Builtin::ProcessSession => number(97),
             Builtin::ExecName => text("looper"),

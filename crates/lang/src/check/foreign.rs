@@ -47,6 +47,7 @@ impl Checker {
         if let Some(value) = self.derived_whole(number, span)? {
             return Ok(value);
         }
+        self.scheduled_whole(number, span)?;
         if self.clause_at_hand.probes.is_empty() {
             let message = "args[ ] may not be referenced outside of a probe clause";
             return Err(Diagnostic::new("D_ARGS_NONE", span, message));

@@ -120,6 +120,9 @@ impl Checker {
         if arrow && let Some(value) = self.derived_member(base, name, span)? {
             return Ok(Some(value));
         }
+        if arrow && let Some(value) = self.scheduled_member(base, name, span)? {
+            return Ok(Some(value));
+        }
         if let NodeKind::Identifier(inline) = &base.kind
             && let Some((to, operand)) = self.scope.inline_translations.get(inline).cloned()
         {

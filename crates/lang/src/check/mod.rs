@@ -59,6 +59,7 @@ mod names;
 mod operators;
 mod pointed;
 mod pointers;
+mod scheduled;
 mod shown;
 mod speculations;
 mod statements;

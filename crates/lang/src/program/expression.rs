@@ -2,7 +2,7 @@
 //!
 //! Each node has the type of its value. The head of [`super`] describes the rules of the operators.
 
-use super::{BinaryOperator, Function, LogicalOperator, Type, UnaryOperator, VariableId};
+use super::{BinaryOperator, Function, LogicalOperator, OtherPart, Type, UnaryOperator, VariableId};
 use crate::source::Span;
 
 /// A value to compute.
@@ -161,6 +161,8 @@ pub enum Builtin {
     EffectiveGid,
     /// `curlwpsinfo->pr_syscall`: the system call in which the thread sleeps; -1: none is known.
     SystemCall,
+    /// `args[0]->pr_lwpid` and its like in clauses of `sched`: the thread that is woken, or that runs next.
+    Other(OtherPart),
     /// `curpsinfo->pr_pgid`: the process group.
     ProcessGroup,
     /// `curpsinfo->pr_sid`: the session.

@@ -56,6 +56,7 @@ fn arguments_are_completed() {
     assert_eq!(arguments("sqlslower -p 1 30"), ["30"]);
     assert_eq!(arguments("offcpu -p 1"), ["1", "20"]);
     assert_eq!(arguments("offcpu -p 1 2ms 5"), ["2000", "5"]);
+    assert_eq!(arguments("wakeuptime -p 1 2ms 5"), ["2000", "5"]);
     assert_eq!(arguments("memleak -p 1"), ["*", "a.out:no_allocator_of_its_own"]);
     assert_eq!(
         arguments("memleak -p 1 a.out"),

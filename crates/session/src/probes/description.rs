@@ -71,8 +71,8 @@ pub fn hint_for_elsewhere(description: &ProbeDescription) -> Option<&'static str
             " (that is bpftrace's; D has pid$target:module:function:entry and :return, and provider$target:::name)"
         }
         "sched" => {
-            " (sched has on-cpu, off-cpu, sleep and preempt, without a module or a function; only the kernel sees who wakes a \
-             thread, and its queues)"
+            " (sched has on-cpu, off-cpu, sleep, preempt and wakeup, without a module or a function; only the kernel sees its \
+             queues)"
         }
         "interval" => " (that is bpftrace's; D has tick-1s)",
         _ => return None,

@@ -24,11 +24,12 @@ const USUAL_RATES: [&str; 13] = [
 ];
 
 /// The probes of the provider `sched`.
-const SWITCHES: [(&str, SwitchKind); 4] = [
+const SWITCHES: [(&str, SwitchKind); 5] = [
     ("on-cpu", SwitchKind::OnCpu),
     ("off-cpu", SwitchKind::OffCpu),
     ("sleep", SwitchKind::Sleep),
     ("preempt", SwitchKind::Preempt),
+    ("wakeup", SwitchKind::Wakeup),
 ];
 
 /// Whether a description may mean the switches of threads.

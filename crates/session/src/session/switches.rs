@@ -20,12 +20,15 @@
 //! other.
 //! So a record waits until it is older than [`SETTLED`] when the reading begins: then all records before it were read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Asleep, Process, Switch, SwitchWatch, ThreadId, Turn, UserState};
+use nanoprobe_target::{
+    Asleep, Process, Succession, SuccessionWatch, Switch, SwitchWatch, ThreadId, Turn, UserState, WakeWatch, Waking,
+};
 
+use super::sleeps::Sleeps;
 use crate::clock;
 use crate::probes::SwitchKind;
 
@@ -35,15 +38,61 @@ const SETTLED: Duration = Duration::from_micros(200);
 const STACK_BYTES: usize = 16 << 10;
 /// As many threads are looked at in one round.
 const LOOKS_MAX: usize = 64;
+
+/// What the kernel has recorded.
+pub(super) enum Moment {
+    /// A thread of the process left its processor, or came to one, or ended.
+    Switch(Switch),
+    /// Anybody has woken any thread.
+    Waking(Waking),
+    /// Who runs after a thread of the process: comes before the thread's switch.
+    Succession(Succession),
+}
+
+impl Moment {
+    fn time_ns(&self) -> u64 {
+        match self {
+            Moment::Switch(switch) => switch.time_ns,
+            Moment::Waking(waking) => waking.waker.time_ns,
+            Moment::Succession(succession) => succession.time_ns,
+        }
+    }
+
+    fn switch(&self) -> Option<&Switch> {
+        match self {
+            Moment::Switch(switch) => Some(switch),
+            Moment::Waking(_) | Moment::Succession(_) => None,
+        }
+    }
+}
+
+/// What is watched of other threads.
+#[derive(Default)]
+pub(super) struct Others {
+    pub(super) wakes: Option<WakeWatch>,
+    pub(super) successions: Option<SuccessionWatch>,
+}
+
 /// The watched switches of a process.
 pub(super) struct Switches {
     pub(super) watch: SwitchWatch,
+    /// Who wakes its threads, and who runs after them, if a clause asks for it.
+    others: Others,
+    /// The living threads, as far as the records say. A thread that was created has come to a processor before anybody
+    /// can wake it.
+    pub(super) threads: HashSet<ThreadId>,
+    /// Which of their sleeps nobody was seen to end.
+    pub(super) sleeps: Sleeps,
+    /// Who runs after a thread that is about to leave its processor.
+    pub(super) next: HashMap<ThreadId, ThreadId>,
+    /// How often the kernel has not shown who runs next.
+    pub(super) unknown_next: u64,
     /// The probes, with the enablings of each, in the order of the clauses.
     pub(super) enablings: Vec<(SwitchKind, usize)>,
     pub(super) walks: bool,
     asks_calls: bool,
     /// Records that may not be in order yet.
-    pending: Vec<Switch>,
+    pending: Vec<Moment>,
     /// The state of sleeping threads that the tracer has read, with the time at which they left.
     pub(super) read: HashMap<ThreadId, (u64, Seen)>,
     /// Each thread that is off its processor.
@@ -76,6 +125,11 @@ impl Switches {
     ) -> Switches {
         Switches {
             watch,
+            others: Others::default(),
+            threads: HashSet::new(),
+            sleeps: Sleeps::default(),
+            next: HashMap::new(),
+            unknown_next: 0,
             enablings,
             walks,
             asks_calls,
@@ -85,8 +139,27 @@ impl Switches {
         }
     }
 
+    /// Watches other threads, too. `threads`: those of the process that exist.
+    pub(super) fn beside(self, others: Others, threads: &[ThreadId]) -> Switches {
+        Switches {
+            others,
+            threads: threads.iter().copied().collect(),
+            ..self
+        }
+    }
+
+    /// Whether the wakers of threads are watched.
+    pub(super) fn watches_wakers(&self) -> bool {
+        self.others.wakes.is_some()
+    }
+
+    /// Whether it is watched who runs next.
+    pub(super) fn watches_next(&self) -> bool {
+        self.others.successions.is_some()
+    }
+
     /// Reads the records, and the stacks of threads that sleep. Returns the records that are in order by now.
-    pub(super) fn take(&mut self, process: &Process, is_last: bool) -> (Vec<Switch>, u64) {
+    pub(super) fn take(&mut self, process: &Process, is_last: bool) -> (Vec<Moment>, u64) {
         let began = clock::monotonic_ns();
         let mut lost = self.take_in();
         if (self.reads_stacks() || self.asks_calls) && !is_last {
@@ -106,7 +179,7 @@ impl Switches {
         } else {
             began.saturating_sub(settled)
         };
-        let ready = self.pending.partition_point(|switch| switch.time_ns <= horizon);
+        let ready = self.pending.partition_point(|moment| moment.time_ns() <= horizon);
         (self.pending.drain(..ready).collect(), lost)
     }
 
@@ -116,15 +189,25 @@ impl Switches {
     }
 
     fn take_in(&mut self) -> u64 {
-        let (switches, lost) = self.watch.take();
-        self.pending.extend(switches);
-        self.pending.sort_by_key(|switch| switch.time_ns);
+        let (switches, mut lost) = self.watch.take();
+        self.pending.extend(switches.into_iter().map(Moment::Switch));
+        if let Some(wakes) = &mut self.others.wakes {
+            let (wakings, more) = wakes.take();
+            lost += more;
+            self.pending.extend(wakings.into_iter().map(Moment::Waking));
+        }
+        if let Some(watch) = &mut self.others.successions {
+            let (successions, more) = watch.take();
+            lost += more;
+            self.pending.extend(successions.into_iter().map(Moment::Succession));
+        }
+        self.pending.sort_by_key(Moment::time_ns);
         lost
     }
 
     /// The last record of each thread: its time, and whether the thread went to sleep.
     fn last_of_each(&self) -> HashMap<ThreadId, (u64, bool)> {
-        let last = self.pending.iter().map(|switch| {
+        let last = self.pending.iter().filter_map(Moment::switch).map(|switch| {
             let sleeps = matches!(
                 switch.turn,
                 Turn::Off {

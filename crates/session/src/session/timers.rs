@@ -6,6 +6,7 @@
 
 mod switches;
 mod system;
+mod wakings;
 
 use std::time::{Duration, Instant};
 
@@ -290,7 +291,9 @@ impl Timers {
     /// Fires for the samples up to now, and takes no more. The ticks of the run go on.
     pub(super) fn end_sampling(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
         self.fire_switches(tracing, true)?;
-        self.switches = None;
+        if let Some(switches) = self.switches.take() {
+            wakings::tell_unseen(&switches, tracing);
+        }
         for index in 0..self.list.len() {
             self.fire_system(tracing, index)?;
             self.fire_samples(tracing, index)?;
@@ -328,6 +331,7 @@ impl Timers {
                 tid: own_number(&tracing.known, sample),
                 frames: stacks.get(index).map_or(&[], Vec::as_slice),
                 call: None,
+                other: None,
                 constants: &constants,
             };
             for enabling in &enablings {

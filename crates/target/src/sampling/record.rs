@@ -4,6 +4,7 @@
 //! ```text
 //! header   u32 type, u16, u16 size of the whole record
 //! sample   u64 ip | u32 pid, u32 tid | u64 time | u32 processor, u32 | u64 period
+//!          | of tracepoints: u32 n, n bytes of the tracepoint's record; both together are a multiple of 8
 //!          | u64 abi, and if that is not 0: 20 registers
 //!          | u64 n, and if that is not 0: n bytes of the stack, then u64: how many of them belong to the stack
 //! lost     u64 id, u64 count
@@ -113,6 +114,43 @@ pub(super) fn sample(body: &[u8], with_stack: bool) -> Option<(u64, Sample)> {
     let time_ns = words.word()?;
     let (processor, _) = words.halves()?;
     let period_ns = words.word()?;
+    let sample = Sample {
+        process: process as ProcessId,
+        thread: thread as ThreadId,
+        processor,
+        time_ns,
+        executed,
+        user: user_state(&mut words, with_stack)?,
+    };
+    Some((period_ns, sample))
+}
+
+/// A sample of a tracepoint, and the tracepoint's record.
+pub(super) fn fired(body: &[u8], with_stack: bool) -> Option<(Sample, &[u8])> {
+    const BEFORE_BYTES: usize = 5 * 8;
+    let size = body.get(BEFORE_BYTES..)?.first_chunk::<4>()?;
+    let size = usize::try_from(u32::from_le_bytes(*size)).ok()?;
+    let raw = body.get(BEFORE_BYTES + 4..)?.get(..size)?;
+    let mut words = Words(body.get(BEFORE_BYTES + 4 + size..)?);
+    let user = user_state(&mut words, with_stack)?;
+    let mut words = Words(body);
+    let executed = words.word()?;
+    let (process, thread) = words.halves()?;
+    let time_ns = words.word()?;
+    let (processor, _) = words.halves()?;
+    let sample = Sample {
+        process: process as ProcessId,
+        thread: thread as ThreadId,
+        processor,
+        time_ns,
+        executed,
+        user,
+    };
+    Some((sample, raw))
+}
+
+/// The registers and the stack. `Some(None)`: the thread has none in the program.
+fn user_state(words: &mut Words<'_>, with_stack: bool) -> Option<Option<UserState>> {
     let mut user = None;
     if words.word()? != 0 {
         let mut state = UserState::default();
@@ -129,15 +167,7 @@ pub(super) fn sample(body: &[u8], with_stack: bool) -> Option<(u64, Sample)> {
         }
         user = Some(state);
     }
-    let sample = Sample {
-        process: process as ProcessId,
-        thread: thread as ThreadId,
-        processor,
-        time_ns,
-        executed,
-        user,
-    };
-    Some((period_ns, sample))
+    Some(user)
 }
 
 /// Little-endian words, one after the other.
@@ -227,6 +257,26 @@ mod tests {
             taken.samples.first().map(|(_, sample)| sample.user.is_none()),
             Some(true)
         );
+    }
+
+    /// The record of a tracepoint lies before the registers. One that claims to be longer than the sample is none.
+    #[test]
+    fn a_sample_of_a_tracepoint_has_its_record() {
+        let mut whole = body(true);
+        whole.insert(5, 12 | 0xdead_beef << 32);
+        whole.insert(6, 0x0102_0304_0506_0708);
+        let bytes: Vec<u8> = whole.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let (sample, raw) = fired(&bytes, true).expect("a sample");
+        assert_eq!((sample.thread, sample.time_ns, sample.processor), (8, 99, 1));
+        assert_eq!(raw, [0xef, 0xbe, 0xad, 0xde, 8, 7, 6, 5, 4, 3, 2, 1]);
+        let user = sample.user.expect("a user's state");
+        assert_eq!((user.register("ip"), user.stack_word(0x7008)), (8, Some(0xbbbb)));
+        for length in 0..bytes.len() {
+            assert_eq!(fired(bytes.get(..length).unwrap_or_default(), true), None, "{length}");
+        }
+        whole[5] = u64::from(u32::MAX);
+        let bytes: Vec<u8> = whole.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(fired(&bytes, true), None);
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! The provider `sched`: the clauses fire for the moments at which the target's threads leave their processors and come
-//! back, by the kernel's records ([`Switches`]).
+//! back, by the kernel's records ([`Switches`]), and at which somebody wakes them (`wakings`).
 
 use nanoprobe_lang::program::Builtin;
-use nanoprobe_target::{Sample, Switch, Turn};
+use nanoprobe_target::{Sample, Switch, ThreadId, Turn};
 
+use super::wakings::{Wakers, fire_waking, watch_others};
 use super::{Timers, clause_of, own_number, walks_stack};
 use crate::error::SessionError;
 use crate::probes::{Place, SwitchKind};
 use crate::sampled::SampledThread;
-use crate::session::rows::frames_of;
-use crate::session::switches::{Off, Switches};
+use crate::session::rows::{Rows, frames_of};
+use crate::session::switches::{Moment, Off, Switches};
 use crate::session::tracing::Tracing;
 
 /// The only frame of a stack that is not known.
@@ -58,7 +59,10 @@ impl Timers {
                          /proc/sys/kernel/perf_event_paranoid gives all)"
                     ));
                 }
-                self.switches = Some(Switches::new(watch, enablings, walks, asks_calls));
+                let others = watch_others(&process, &enablings, tracing);
+                let threads = process.threads().unwrap_or_default();
+                let switches = Switches::new(watch, enablings, walks, asks_calls);
+                self.switches = Some(switches.beside(others, &threads));
             }
             Err(error) => tracing.warn(format!(
                 "sched probes see no thread of process {}: {error}",
@@ -75,62 +79,118 @@ impl Timers {
         };
         let (taken, lost) = switches.take(&process, is_last);
         tracing.lost.switches += lost;
-        let constants = tracing.known.codegen.constants.clone();
-        for switch in taken {
-            let Switch {
-                thread, time_ns, turn, ..
-            } = switch;
-            let (kinds, is_preempted): (&[SwitchKind], bool) = match turn {
-                Turn::Ended => {
-                    switches.off.remove(&thread);
-                    switches.read.remove(&thread);
-                    tracing.tracer.forget_thread(thread.cast_unsigned());
-                    continue;
-                }
-                Turn::On => (&[SwitchKind::OnCpu], false),
-                Turn::Off { is_preempted, user } => {
-                    let read = switches.read.remove(&thread).filter(|(left_ns, _)| *left_ns == time_ns);
-                    let (read, call) = read.map_or((None, None), |(_, seen)| (seen.user, seen.call));
-                    let user = user.or(read);
-                    let frames = match (&user, switches.walks) {
-                        (Some(user), true) => frames_of(&tracing.known, rows, tracing.shared_arena(), user, thread),
-                        (None, true) => vec![tracing.known.foreign.borrow_mut().number(UNKNOWN.to_owned(), None)],
-                        _ => Vec::new(),
-                    };
-                    switches.off.insert(thread, Off { user, frames, call });
-                    match is_preempted {
-                        true => (&[SwitchKind::Preempt, SwitchKind::OffCpu], true),
-                        false => (&[SwitchKind::Sleep, SwitchKind::OffCpu], false),
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let mut wakers = Wakers::beside(tracing.known.codegen.constants.clone());
+        for moment in taken {
+            match moment {
+                Moment::Switch(switch) => fire_switch(switches, rows, tracing, switch, &mut wakers)?,
+                Moment::Waking(waking) => {
+                    if switches.threads.contains(&waking.woken) {
+                        switches.sleeps.is_woken(waking.woken);
+                        fire_waking(switches, rows, tracing, &waking, &mut wakers)?;
                     }
                 }
-            };
-            let Off { user, frames, call } = match kinds {
-                [SwitchKind::OnCpu] => switches.off.remove(&thread).unwrap_or_default(),
-                _ => switches.off.get(&thread).cloned().unwrap_or_default(),
-            };
-            let sample = Sample {
-                process: switch.process,
-                thread,
-                processor: switch.processor,
-                time_ns,
-                executed: user.as_ref().map_or(0, |user| user.register("ip")),
-                user,
-            };
-            let shown = SampledThread {
-                sample: &sample,
-                tid: own_number(&tracing.known, &sample),
-                frames: &frames,
-                call,
-                constants: &constants,
-            };
-            let mut arguments = [0; 10];
-            arguments[0] = is_preempted.into();
-            for kind in kinds {
-                for (_, enabling) in switches.enablings.iter().filter(|(of, _)| of == kind) {
-                    tracing.fire(*enabling, arguments, Some(shown))?;
-                }
+                Moment::Succession(of) => drop(switches.next.insert(of.thread, of.next)),
             }
         }
         Ok(())
     }
+}
+
+/// Fires for a thread that left its processor or came to one.
+fn fire_switch(
+    switches: &mut Switches,
+    rows: &mut Rows,
+    tracing: &mut Tracing,
+    switch: Switch,
+    wakers: &mut Wakers,
+) -> Result<(), SessionError> {
+    let Switch {
+        thread, time_ns, turn, ..
+    } = switch;
+    if turn == Turn::Ended {
+        switches.threads.remove(&thread);
+    } else {
+        switches.threads.insert(thread);
+    }
+    let (kinds, is_preempted): (&[SwitchKind], bool) = match turn {
+        Turn::Ended => {
+            switches.off.remove(&thread);
+            switches.read.remove(&thread);
+            switches.sleeps.forget(thread);
+            tracing.tracer.forget_thread(thread.cast_unsigned());
+            return Ok(());
+        }
+        Turn::On => {
+            switches.sleeps.runs(thread);
+            (&[SwitchKind::OnCpu], false)
+        }
+        Turn::Off { is_preempted, user } => {
+            let read = switches.read.remove(&thread).filter(|(left_ns, _)| *left_ns == time_ns);
+            let (read, call) = read.map_or((None, None), |(_, seen)| (seen.user, seen.call));
+            let user = user.or(read);
+            let frames = match (&user, switches.walks) {
+                (Some(user), true) => frames_of(&tracing.known, rows, tracing.shared_arena(), user, thread),
+                (None, true) => vec![tracing.known.foreign.borrow_mut().number(UNKNOWN.to_owned(), None)],
+                _ => Vec::new(),
+            };
+            switches.off.insert(thread, Off { user, frames, call });
+            match is_preempted {
+                true => (&[SwitchKind::Preempt, SwitchKind::OffCpu], true),
+                false => {
+                    switches.sleeps.begins(thread);
+                    (&[SwitchKind::Sleep, SwitchKind::OffCpu], false)
+                }
+            }
+        }
+    };
+    let Off { user, frames, call } = match kinds {
+        [SwitchKind::OnCpu] => switches.off.remove(&thread).unwrap_or_default(),
+        _ => switches.off.get(&thread).cloned().unwrap_or_default(),
+    };
+    let next = next_of(switches, wakers, thread, switch.processor, kinds != [SwitchKind::OnCpu]);
+    let sample = Sample {
+        process: switch.process,
+        thread,
+        processor: switch.processor,
+        time_ns,
+        executed: user.as_ref().map_or(0, |user| user.register("ip")),
+        user,
+    };
+    let shown = SampledThread {
+        sample: &sample,
+        tid: own_number(&tracing.known, &sample),
+        frames: &frames,
+        call,
+        other: wakers.process_of(&tracing.known, &switches.threads, next),
+        constants: &wakers.own,
+    };
+    let mut arguments = [0; 10];
+    arguments[0] = is_preempted.into();
+    for kind in kinds {
+        for (_, enabling) in switches.enablings.iter().filter(|(of, _)| of == kind) {
+            tracing.fire(*enabling, arguments, Some(shown))?;
+        }
+    }
+    Ok(())
+}
+
+/// The thread that the processor runs next, which becomes known. `None`: it came to a processor, or the kernel has not
+/// shown it, which is counted.
+fn next_of(
+    switches: &mut Switches,
+    wakers: &mut Wakers,
+    thread: ThreadId,
+    processor: u32,
+    is_off: bool,
+) -> Option<ThreadId> {
+    let next = switches.next.remove(&thread);
+    match next {
+        Some(next) => wakers.learn_thread(next, processor),
+        None if is_off && switches.watches_next() => switches.unknown_next += 1,
+        None => {}
+    }
+    next
 }

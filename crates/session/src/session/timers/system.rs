@@ -81,6 +81,7 @@ impl Timers {
                 tid: sample.thread.cast_unsigned(),
                 frames: &[],
                 call: None,
+                other: None,
                 constants: sighted.constants,
             };
             for enabling in &timer.enablings {

@@ -1,0 +1,1 @@
+sched:::wakeup, sched:::on-cpu { trace(args[0]->pr_lwpid); }

@@ -1,0 +1,1 @@
+sched:::wakeup { trace(args[0]); }
