@@ -9,6 +9,7 @@
 //! gets its line with the next record of its thread, or at the end.
 
 use std::collections::HashMap;
+use std::time::SystemTime;
 
 use nanoprobe_lang::interpret::{ClauseFault, Value};
 use nanoprobe_lang::options::Options;
@@ -56,8 +57,34 @@ const DEPTH_MAX: usize = 16;
 struct Pending {
     made: Made,
     process: i64,
-    began: i64,
+    began: Moment,
+}
+
+/// A time by two clocks, in ns.
+#[derive(Clone, Copy)]
+struct Moment {
+    /// `timestamp`; `None`: the event has none.
+    monotonic: Option<i64>,
+    /// Since the epoch.
     wall: i64,
+}
+
+impl Moment {
+    /// Of what the tracer itself has seen.
+    fn now() -> Moment {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Moment {
+            monotonic: None,
+            wall: since.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(0)),
+        }
+    }
+
+    fn since(self, earlier: Moment) -> i64 {
+        match (self.monotonic, earlier.monotonic) {
+            (Some(now), Some(then)) => now.saturating_sub(then),
+            _ => self.wall.saturating_sub(earlier.wall),
+        }
+    }
 }
 
 /// The state of the output.
@@ -71,8 +98,8 @@ pub struct Strace {
     /// The first thread, and whether there are others.
     first: Option<i64>,
     has_several: bool,
-    /// When the call of the last line began.
-    last: Option<i64>,
+    /// When the event of the last line was.
+    last: Option<Moment>,
 }
 
 impl Strace {
@@ -102,8 +129,10 @@ impl Strace {
         let pending = Pending {
             made: Made::new(name, arguments),
             process: self.integer(2),
-            began: self.integer(3),
-            wall: self.integer(4),
+            began: Moment {
+                monotonic: Some(self.integer(3)),
+                wall: self.integer(4),
+            },
         };
         self.has_several |= *self.first.get_or_insert(thread) != thread;
         if ["exit", "exit_group"].contains(&name) {
@@ -198,31 +227,32 @@ impl Strace {
         pending: &Pending,
         ended: Option<i64>,
     ) -> Result<(), Error> {
-        let before = self.before(thread, pending);
+        let before = self.before(thread, pending.began);
         let mut text = line(&pending.made, before.chars().count());
         if let (true, Some(ended)) = (self.style.has_durations, ended) {
-            let microseconds = ended.saturating_sub(pending.began) / 1000;
+            let began = pending.began.monotonic.unwrap_or(ended);
+            let microseconds = ended.saturating_sub(began) / 1000;
             text += &format!(" <{}.{:06}>", microseconds / 1_000_000, microseconds % 1_000_000);
         }
         Ok(writeln!(out, "{before}{text}")?)
     }
 
     /// What stands before a line: the thread and the time.
-    fn before(&mut self, thread: i64, pending: &Pending) -> String {
+    fn before(&mut self, thread: i64, moment: Moment) -> String {
         let mut text = self.of_thread(thread);
-        let microseconds = pending.wall / 1000;
+        let microseconds = moment.wall / 1000;
         let (seconds, fraction) = (microseconds / 1_000_000, microseconds % 1_000_000);
         match self.style.stamps {
             Stamps::None => {}
-            Stamps::Seconds => text += &format!("{} ", clock(pending.wall, self.local)),
-            Stamps::Microseconds => text += &format!("{}.{fraction:06} ", clock(pending.wall, self.local)),
+            Stamps::Seconds => text += &format!("{} ", clock(moment.wall, self.local)),
+            Stamps::Microseconds => text += &format!("{}.{fraction:06} ", clock(moment.wall, self.local)),
             Stamps::Epoch => text += &format!("{seconds}.{fraction:06} "),
             Stamps::Relative => {
-                let since = pending.began.saturating_sub(self.last.unwrap_or(pending.began)).max(0) / 1000;
+                let since = moment.since(self.last.unwrap_or(moment)).max(0) / 1000;
                 text += &format!("{:>6}.{:06} ", since / 1_000_000, since % 1_000_000);
             }
         }
-        self.last = Some(pending.began);
+        self.last = Some(moment);
         text
     }
 
@@ -310,7 +340,10 @@ impl Sink for Strace {
     fn exited(&mut self, out: &mut dyn Console, pid: Option<i32>, how: Ended) -> Result<(), Error> {
         let Some(pid) = pid.map(i64::from) else { return Ok(()) };
         self.unfinished(out, Some(pid))?;
-        let before = self.of_thread(pid);
+        if matches!(how, Ended::Unknown) {
+            return Ok(());
+        }
+        let before = self.before(pid, Moment::now());
         match how {
             Ended::Status(status) => writeln!(out, "{before}+++ exited with {status} +++")?,
             Ended::Signal(signal) => writeln!(out, "{before}+++ killed by {} +++", signal_name(signal))?,

@@ -252,3 +252,109 @@ fn lines_of_ordinary_programs_are_those_of_strace() {
 const VARYING: [&str; 7] = ["brk", "mmap", "munmap", "mremap", "mprotect", "getrandom", "sysinfo"];
 /// Calls of the linker and of the C library before the probes are in place.
 const EARLY: [&str; 3] = ["execve(", "prlimit64(", "+++"];
+
+/// A line in which each digit is a 0.
+fn without_numbers(line: &str) -> String {
+    line.chars()
+        .map(|letter| if letter.is_ascii_digit() { '0' } else { letter })
+        .collect()
+}
+
+/// The times before the lines, after them, and of the end.
+#[test]
+fn times_have_the_form_that_strace_gives_them() {
+    let Some(strace) = need_command("lines of strace", "strace") else {
+        return;
+    };
+    let Some(cat) = need_command("lines of strace", "cat") else {
+        return;
+    };
+    let cat = cat.to_str().expect("a path");
+    for option in ["-t", "-tt", "-ttt", "-r", "-T"] {
+        let options = [option, "-e", "trace=read,write,close,exit_group"];
+        let Some(expected) = by_strace(&strace, &options, &[cat, "/dev/null", "/no/such/file"]) else {
+            return;
+        };
+        let found = by_nanoprobe(&options, &format!("{cat} /dev/null /no/such/file"));
+        let lines = |text: &str| -> Vec<String> { text.lines().map(without_numbers).collect() };
+        let (found, expected) = (lines(&found), lines(&expected));
+        // strace has the calls before the libraries are announced, too.
+        let before = expected.len() - found.len();
+        assert_eq!(found, expected[before..], "{option}");
+        assert!(found.len() > 6, "{option}: {found:#?}");
+        assert!(
+            found.last().is_some_and(|line| line.ends_with("+++ exited with 0 +++")),
+            "{option}: {found:#?}"
+        );
+    }
+}
+
+/// The lines of each process, the processes in the order of their first lines. Lines that strace has divided are whole
+/// again.
+fn by_process(text: &str) -> Vec<Vec<String>> {
+    let mut processes: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut begun: BTreeMap<&str, &str> = BTreeMap::new();
+    for line in text.lines() {
+        let (process, rest) = line.split_once(' ').unwrap_or_else(|| panic!("{line}"));
+        let rest = rest.trim_start();
+        let at = processes.iter().position(|(known, _)| *known == process);
+        let at = at.unwrap_or_else(|| {
+            processes.push((process, Vec::new()));
+            processes.len() - 1
+        });
+        if let Some(first) = rest.strip_suffix(" <unfinished ...>") {
+            begun.insert(process, first);
+            continue;
+        }
+        let whole = match rest.strip_prefix("<... ").and_then(|rest| rest.split_once(" resumed>")) {
+            Some((_, second)) => begun.remove(process).unwrap_or_default().to_owned() + second,
+            None => rest.to_owned(),
+        };
+        processes[at].1.push(whole);
+    }
+    processes.into_iter().map(|(_, lines)| lines).collect()
+}
+
+/// `-f -o`: each process has the lines that strace gives it.
+#[test]
+fn children_have_the_lines_that_strace_gives_them() {
+    let Some(strace) = need_command("lines of strace", "strace") else {
+        return;
+    };
+    let Some(bash) = need_command("lines of strace", "bash") else {
+        return;
+    };
+    let bash = bash.to_str().expect("a path");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("file").display().to_string();
+    let script = format!("echo a > {path}; (echo b; exit 3) >> {path}; (read x; (exit 5)) < {path}; echo c >> {path}");
+    let options = ["-f", "-e", "trace=openat,read,write,dup2,getcwd,exit_group"];
+    let Some(expected) = by_strace(&strace, &options, &[bash, "-c", &script]) else {
+        return;
+    };
+    let found = by_nanoprobe(&options, &format!("{bash} -c '{script}'"));
+    let lines = |text: &str| -> Vec<Vec<String>> {
+        // Of a child's end nanoprobe knows the call only.
+        let is_compared = |line: &String| !line.starts_with("---") && !line.starts_with("+++");
+        let lines = by_process(text).into_iter();
+        lines
+            .map(|lines| lines.into_iter().filter(is_compared).collect())
+            .collect()
+    };
+    let (mut found, mut expected) = (lines(&found), lines(&expected));
+    assert_eq!((found.len(), expected.len()), (4, 4), "{found:#?} {expected:#?}");
+    // strace has the calls of the first process before its libraries are announced, too.
+    let before = expected[0].len() - found[0].len();
+    expected[0].drain(..before);
+    for (found, expected) in found.iter_mut().zip(&mut expected) {
+        *found = normalised(&found.join("\n"));
+        *expected = normalised(&expected.join("\n"));
+    }
+    assert_eq!(found, expected);
+    let ends = found.iter().filter_map(|lines| lines.last().map(String::as_str));
+    let ends: Vec<&str> = ends.collect();
+    assert_eq!(
+        ends[1..],
+        ["exit_group(3) = ?", "exit_group(5) = ?", "exit_group(5) = ?"]
+    );
+}
