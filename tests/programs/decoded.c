@@ -62,6 +62,7 @@ static void files(void)
 	fcntl(fd, F_GETFD);
 	fcntl(fd, F_SETFD, 0);
 	fcntl(fd, F_GETFL);
+	open("/no/such/file", O_DIRECT | 0100000 | O_NOFOLLOW | O_ASYNC);
 	fcntl(fd, F_SETFL, O_APPEND);
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 20);
 	close(copy);
@@ -183,6 +184,12 @@ static void sockets(void)
 	close(fd);
 	unlink("socket");
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	static const unsigned short families[][8] = {
+		{AF_VSOCK, 0, 1234, 0, 2, 0, 1}, {AF_VSOCK, 0, 0xffff, 0xffff, 0xffff, 0xffff}, {AF_VSOCK, 0, 0, 0, 4000},
+		{AF_NETLINK, 7, 5, 0, 6}, {AF_NETLINK, 0, 5}, {99, 0x6261},
+	};
+	for (int i = 0; i < 6; i++)
+		connect(fd, (const struct sockaddr *)families[i], sizeof families[i]);
 	connect(fd, (struct sockaddr *)&local, sizeof local);
 	close(fd);
 	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } }, peer;

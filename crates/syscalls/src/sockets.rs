@@ -11,12 +11,13 @@ const UNIX: u64 = libc::AF_UNIX as u64;
 const INET: u64 = libc::AF_INET as u64;
 const INET6: u64 = libc::AF_INET6 as u64;
 const NETLINK: u64 = libc::AF_NETLINK as u64;
+const VSOCK: u64 = libc::AF_VSOCK as u64;
 
 /// An address, as strace writes it. `None`: the memory is cut.
 pub(crate) fn address(memory: &[u8]) -> Option<String> {
     let family = unsigned(memory, 0, 2)?;
     let port = || memory.get(2..4).map(|port| u16::from_be_bytes([port[0], port[1]]));
-    let name = values::name("family", family).map_or_else(|| format!("{family:#x}"), str::to_owned);
+    let name = values::name("family", family).map_or_else(|| format!("{family:#x} /* AF_??? */"), str::to_owned);
     let rest = match family {
         UNIX => match memory.get(2..)? {
             [] => String::new(),
@@ -37,10 +38,35 @@ pub(crate) fn address(memory: &[u8]) -> Option<String> {
                 port()?
             )
         }
-        NETLINK => format!(", nl_pid={}, nl_groups={:08x}", half(memory, 4)?, half(memory, 8)?),
+        NETLINK => netlink(memory)?,
+        VSOCK => vsock(memory)?,
         _ => format!(", sa_data={}", quoted(memory.get(2..)?, false)),
     };
     Some(format!("{{sa_family={name}{rest}}}"))
+}
+
+fn netlink(memory: &[u8]) -> Option<String> {
+    let pad = match unsigned(memory, 2, 2)? {
+        0 => String::new(),
+        pad => format!(", nl_pad={pad:#x}"),
+    };
+    // C's %#08x writes no 0x before a zero.
+    let groups = match half(memory, 8)? {
+        0 => "00000000".to_owned(),
+        groups => format!("{groups:#08x}"),
+    };
+    Some(format!("{pad}, nl_pid={}, nl_groups={groups}", half(memory, 4)?))
+}
+
+fn vsock(memory: &[u8]) -> Option<String> {
+    let port = match half(memory, 4)? {
+        libc::VMADDR_PORT_ANY => "VMADDR_PORT_ANY".to_owned(),
+        port => values::hexadecimal(u64::from(port)),
+    };
+    let context = u64::from(half(memory, 8)?);
+    let context = values::name("vsock", context).map_or_else(|| values::hexadecimal(context), str::to_owned);
+    let flags = values::flags("vsock", unsigned(memory, 12, 1)?);
+    Some(format!(", svm_cid={context}, svm_port={port}, svm_flags={flags}"))
 }
 
 /// The type of a socket, with its flags.
@@ -90,6 +116,10 @@ mod tests {
         );
         assert_eq!(address(b"\x01\0").as_deref(), Some("{sa_family=AF_UNIX}"));
         assert_eq!((address(b"\x02\0\0"), address(b"")), (None, None));
+        let text = "{sa_family=AF_NETLINK, nl_pad=0x7, nl_pid=5, nl_groups=0x000006}";
+        assert_eq!(address(b"\x10\0\x07\0\x05\0\0\0\x06\0\0\0").as_deref(), Some(text));
+        let text = r#"{sa_family=0x63 /* AF_??? */, sa_data="ab"}"#;
+        assert_eq!(address(b"\x63\0ab").as_deref(), Some(text));
         assert_eq!(kind(0x80802), "SOCK_DGRAM|SOCK_CLOEXEC|SOCK_NONBLOCK");
         assert_eq!(
             (protocol(2, 6), protocol(1, 0)),

@@ -79,15 +79,10 @@ pub(crate) fn flags(table: &str, value: u64) -> String {
 /// Flags of open: one of the three ways to access it comes first.
 pub(crate) fn open_flags(value: u64) -> String {
     const ACCESS: u64 = libc::O_ACCMODE as u64;
-    // What 64-bit programs cannot ask for by name, and the kernel adds (O_LARGEFILE).
-    const LARGE: u64 = 0o100_000;
     let access = names::one("open").iter().find(|(_, bits)| *bits == value & ACCESS);
     let mut text = access.map_or_else(|| format!("{:#x}", value & ACCESS), |(name, _)| (*name).to_owned());
     let rest = take(names::flags("open"), value & !ACCESS, &mut text);
-    if rest & LARGE != 0 {
-        join(&mut text, "O_LARGEFILE");
-    }
-    with_rest(text, rest & !LARGE, "O_???")
+    with_rest(text, rest, "O_???")
 }
 
 fn map_flags(value: u64) -> String {
@@ -200,6 +195,10 @@ mod tests {
         assert_eq!(flags("open", 0o2204000), "O_RDONLY|O_NONBLOCK|O_CLOEXEC|O_DIRECTORY");
         assert_eq!(flags("open", 0o1101), "O_WRONLY|O_CREAT|O_TRUNC");
         assert_eq!(flags("open", 0o100002), "O_RDWR|O_LARGEFILE");
+        assert_eq!(
+            flags("open", 0o544000),
+            "O_RDONLY|O_NONBLOCK|O_DIRECT|O_LARGEFILE|O_NOFOLLOW"
+        );
         assert_eq!(flags("prot", 3), "PROT_READ|PROT_WRITE");
         assert_eq!(
             (flags("prot", 0), flags("access", 0)),

@@ -38,11 +38,17 @@ pub(super) static FLAGS: &[(&str, &[Name])] = &[
     ),
     (
         "open",
-        names! {
-            O_CREAT, O_EXCL, O_NOCTTY, O_TRUNC, O_APPEND, O_NONBLOCK, O_SYNC, O_DSYNC, O_DIRECT, O_NOFOLLOW, O_NOATIME,
-            O_CLOEXEC, O_PATH, O_TMPFILE, O_DIRECTORY, O_ASYNC
+        // libc's O_LARGEFILE is 0 for programs of 64 bits: the kernel adds the flag itself.
+        values! {
+            O_CREAT = libc::O_CREAT as u64, O_EXCL = libc::O_EXCL as u64, O_NOCTTY = libc::O_NOCTTY as u64,
+            O_TRUNC = libc::O_TRUNC as u64, O_APPEND = libc::O_APPEND as u64, O_NONBLOCK = libc::O_NONBLOCK as u64,
+            O_SYNC = libc::O_SYNC as u64, O_DSYNC = libc::O_DSYNC as u64, O_DIRECT = libc::O_DIRECT as u64,
+            O_LARGEFILE = 0o100_000, O_NOFOLLOW = libc::O_NOFOLLOW as u64, O_NOATIME = libc::O_NOATIME as u64,
+            O_CLOEXEC = libc::O_CLOEXEC as u64, O_PATH = libc::O_PATH as u64, O_TMPFILE = libc::O_TMPFILE as u64,
+            O_DIRECTORY = libc::O_DIRECTORY as u64, FASYNC = libc::O_ASYNC as u64
         },
     ),
+    ("vsock", values! { VMADDR_FLAG_TO_HOST = 1 }),
     ("fd", names! { O_NONBLOCK, O_CLOEXEC, O_DIRECT }),
     (
         "prot",

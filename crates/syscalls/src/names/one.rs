@@ -25,6 +25,10 @@ pub(super) static ONE: &[(&str, &[Name])] = &[
     ),
     ("itimer", names! { ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF }),
     (
+        "vsock",
+        values! { VMADDR_CID_HYPERVISOR = 0, VMADDR_CID_LOCAL = 1, VMADDR_CID_HOST = 2, VMADDR_CID_ANY = 0xffff_ffff },
+    ),
+    (
         "family",
         names! {
             AF_UNSPEC, AF_UNIX, AF_INET, AF_AX25, AF_IPX, AF_APPLETALK, AF_X25, AF_INET6, AF_KEY, AF_NETLINK, AF_PACKET,
