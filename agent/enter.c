@@ -2,9 +2,9 @@
  *
  * A thread's key is its thread pointer. A thread without one (a program without a C library) is identified by its
  * number, for which the kernel is asked at each hit. The same holds for all threads if some of them share one thread
- * pointer when the tracing begins, and later for those that come to share one (np_note_shared_pointer). The tracer
- * chooses how the detours look a thread up (crates/session/src/thread_key.rs); threads that the
- * detours do not find are found here.
+ * pointer when the tracing begins, and later for a thread and a process that come to share one
+ * (np_note_shared_pointer). The tracer chooses how the detours look a thread up (crates/session/src/thread_key.rs);
+ * threads that the detours do not find are found here.
  *
  * The table is open addressing over keys, with linear probing from the slot that the detour has
  * looked at. A thread never gives its slot back. A key that is used again (a new thread on a dead
@@ -190,8 +190,8 @@ static NP_COLD struct np_context *take_earlier(struct np_thread_table *table, u6
 	return context;
 }
 
-/* The calling thread is about to make a task that has its memory and its thread pointer, and runs beside it. From now
- * on both are identified by their numbers, and the thread takes its context along. A signal handler that comes in
+/* The calling thread is about to make a process that has its memory and its thread pointer, and runs beside it. From
+ * now on both are identified by their numbers, and the thread takes its context along. A signal handler that comes in
  * between finds the same context by either key. */
 void np_note_shared_pointer(struct np_thread_table *table)
 {

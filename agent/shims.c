@@ -110,7 +110,8 @@ static u64 shim_sigpending(struct np_registers *registers)
 }
 
 /* A new thread blocks the signals that its creator blocks. It has no slot yet, but the key by which it will find a
- * slot is known. A task that keeps its creator's thread pointer, and runs beside it, must not find its context. */
+ * slot is known. A process that keeps its creator's memory and thread pointer, and runs beside it, must not find its
+ * context. */
 static void shim_clone(const struct np_registers *registers)
 {
 	const u64 thread_with_pointer = NP_CLONE_THREAD | NP_CLONE_SETTLS;
@@ -121,8 +122,9 @@ static void shim_clone(const struct np_registers *registers)
 	if ((u32)registers->rax == NP_SYS_CLONE3 &&
 	    (!np_guarded_u64(registers->rdi, &flags) || !np_guarded_u64(registers->rdi + NP_CLONE3_TLS, &key)))
 		return;
-	/* Not for vfork, which lets the thread wait until the child has its own memory. */
-	if ((flags & (NP_CLONE_VM | NP_CLONE_VFORK | NP_CLONE_SETTLS)) == NP_CLONE_VM)
+	/* Not for vfork, which lets the thread wait until the child has its own memory, and not for a thread: Go's set their
+	 * thread pointers themselves, before anything else. */
+	if ((flags & (NP_CLONE_VM | NP_CLONE_VFORK | NP_CLONE_SETTLS | NP_CLONE_THREAD)) == NP_CLONE_VM)
 		np_note_shared_pointer(traced);
 	u16 *blocked = blocked_of_thread(traced);
 	if ((flags & thread_with_pointer) != thread_with_pointer || key <= NP_SLOT_ENDED || !blocked)

@@ -105,7 +105,7 @@ NP_INLINE struct np_thread_slot *np_own_slot(struct np_thread_table *table, u64 
 /* follow.c: takes the table of a forked child. Yields whether the table is usable. */
 __attribute__((visibility("hidden"), no_caller_saved_registers)) int np_take_table(void);
 
-/* enter.c: the calling thread's pointer will be that of another task, too, which runs beside it. */
+/* enter.c: the calling thread's pointer will be that of another process, too, which runs beside it. */
 void np_note_shared_pointer(struct np_thread_table *table);
 
 /* Whether the thread table may be used: not in a forked child, whose table was wiped, unless children are followed. */

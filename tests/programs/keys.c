@@ -2,7 +2,6 @@
  *
  *     keys moved THREADS ROUNDS    each thread changes its thread pointer, and clears it
  *     keys shared THREADS CALLS    threads with one thread pointer, which exist before the go
- *     keys later THREADS CALLS     the same, made after it
  *     keys beside TIMES CALLS      processes with the memory and the thread pointer of the first thread, which runs */
 #include <pthread.h>
 #include <sched.h>
@@ -127,12 +126,8 @@ int main(int argc, char **argv)
 		wait_for_go();
 		beside(threads);
 	} else {
-		int are_later = strcmp(argv[1], "later") == 0;
-		if (!are_later)
-			make_bare(threads);
+		make_bare(threads);
 		wait_for_go();
-		if (are_later)
-			make_bare(threads);
 		run_bare(threads);
 	}
 	printf("calls %lu\nOK\n", calls);

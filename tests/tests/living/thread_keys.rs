@@ -55,15 +55,6 @@ live_tests! {
         }
     }
 
-    fn threads_that_come_to_share_a_thread_pointer_are_counted(form) {
-        for build in [Build::Usual, Build::Static] {
-            let Some(path) = need_program("keys.c", build) else { continue };
-            let arguments = format!("later 6 {}", form.scale(100_000, 2000));
-            exact(form, COUNT, &path, &arguments);
-            exact(form, SUM, &path, &arguments);
-        }
-    }
-
     /// clone(CLONE_VM) without CLONE_VFORK: two processes run in one memory, with one thread pointer.
     fn processes_with_one_memory_are_counted(form) {
         let clause = "pid$target:a.out:counted:entry { self->calls++; @calls[pid == $target, tid == pid] = count(); }
