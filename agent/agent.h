@@ -60,6 +60,9 @@ NP_INLINE u64 np_minimum(u64 left, u64 right)
 }
 
 /* Sets the clause's fault. Only the first fault of a clause is reported. */
+/* The context belongs to another thread now. */
+void np_thread_changed(struct np_context *context);
+
 NP_INLINE void np_fault(struct np_context *context, u64 fault, u64 address)
 {
 	if (!context->fault) {

@@ -13,10 +13,13 @@
  *
  * The child of vfork runs on its parent's stack, with its parent's context. There the result is 0, nothing fires, and
  * the entry stays for the parent. A child of fork that is followed has another context, a new thread has another
- * stack: for them no call has begun, so nothing fires either.
+ * stack: for them no call has begun, so no return fires either. Where the code shows that the call is fork, clone or
+ * clone3, they begin there: a row of the table that no number has.
  *
  * An instruction after a call may also be reached by a branch. No call has begun then, and nothing fires. */
 #include "agent.h"
+#include "syscalls.h"
+#include "threads.h"
 
 enum { NP_CALL_SIGRETURN = 15, NP_CALL_CLONE = 56, NP_CALL_FORK = 57, NP_CALL_VFORK = 58, NP_CALL_CLONE3 = 435 };
 
@@ -60,12 +63,31 @@ NP_ENTRY void np_call_begin(struct np_context *context)
 	call->stack = stack;
 }
 
+/* What begins in this thread, which a call has just made. The child of vfork has its creator's context, and so has a
+ * thread whose thread pointer is not set yet. */
+static NP_COLD u32 begun(struct np_context *context)
+{
+	const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
+	if (!np_may_call())
+		return NP_CALL_NONE;
+	u32 thread = (u32)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0), process = (u32)np_syscall4(NP_SYS_GETPID, 0, 0, 0, 0);
+	/* The context may have been that of a thread that has ended, at the same thread pointer. */
+	if (*(volatile u32 *)context->tid_address != np_load_once(context->tid))
+		np_thread_changed(context);
+	if (thread != process)
+		return context->tid == thread ? NP_CALL_THREAD_BEGINS : NP_CALL_NONE;
+	return np_pid_of(table) == process || context->pid == process ? NP_CALL_PROCESS_BEGINS : NP_CALL_NONE;
+}
+
 NP_ENTRY void np_call_end(struct np_context *context)
 {
 	struct np_call *call = find(context, context->target_rsp, site_of(context)->syscall);
 	context->call_number = NP_CALL_NONE;
-	if (!call)
+	if (!call) {
+		if (site_of(context)->begins && rax_of(context) == 0)
+			context->call_number = begun(context);
 		return;
+	}
 	u64 number = call->number;
 	int makes_child = number == NP_CALL_CLONE || number == NP_CALL_FORK || number == NP_CALL_VFORK ||
 			  number == NP_CALL_CLONE3;
@@ -104,14 +126,14 @@ NP_ENTRY u64 np_call_select_entry(struct np_context *context, const struct np_ca
 NP_ENTRY u64 np_call_select_return(struct np_context *context, const struct np_call_site *site)
 {
 	u32 number = np_load_once(context->call_number);
-	return number <= NP_CALL_NUMBERS ? select(context, site, number) : 0;
+	return number < NP_CALL_ROWS ? select(context, site, number) : 0;
 }
 
 /* Counts under the number of the call that has ended. Where the counter is, too, is read from read-only memory. */
 NP_ENTRY void np_call_count(struct np_context *context, const struct np_call_site *site)
 {
 	u32 number = np_load_once(context->call_number);
-	if (number <= NP_CALL_NUMBERS)
+	if (number < NP_CALL_ROWS)
 		*(u64 *)((u64)context + ((const u32 *)site->table)[number]) += 1;
 }
 

@@ -362,6 +362,8 @@ _Static_assert(__builtin_offsetof(struct np_image, stacks) == 120 && NP_ENTRY_ST
 
 NP_ENTRY void np_thread_changed(struct np_context *context)
 {
+	if (context->tid_address == (u64)&np_header.magic) /* np_forget_thread */
+		context->tid_address = (u64)&context->tid;
 	context->tid = read_tid(context);
 	context->stack_start = 0;
 	context->stack_end = 0;

@@ -110,8 +110,8 @@ static u64 shim_sigpending(struct np_registers *registers)
 }
 
 /* A new thread blocks the signals that its creator blocks. It has no slot yet, but the key by which it will find a
- * slot is known. A process that keeps its creator's memory and thread pointer, and runs beside it, must not find its
- * context. */
+ * slot is known. The thread that had this key before has ended. A process that keeps its creator's memory and thread
+ * pointer, and runs beside it, must not find its context. */
 static void shim_clone(const struct np_registers *registers)
 {
 	const u64 thread_with_pointer = NP_CLONE_THREAD | NP_CLONE_SETTLS;
@@ -126,10 +126,16 @@ static void shim_clone(const struct np_registers *registers)
 	 * thread pointers themselves, before anything else. */
 	if ((flags & (NP_CLONE_VM | NP_CLONE_VFORK | NP_CLONE_SETTLS | NP_CLONE_THREAD)) == NP_CLONE_VM)
 		np_note_shared_pointer(traced);
-	u16 *blocked = blocked_of_thread(traced);
-	if ((flags & thread_with_pointer) != thread_with_pointer || key <= NP_SLOT_ENDED || !blocked)
+	if ((flags & thread_with_pointer) != thread_with_pointer || key <= NP_SLOT_ENDED)
 		return;
-	struct np_thread_slot *open, *slot = *blocked ? np_own_slot(traced, key) : np_find_slot(traced, key, &open);
+	struct np_thread_slot *open, *slot = np_find_slot(traced, key, &open);
+	if (slot)
+		np_forget_thread((struct np_context *)np_load_once(slot->context));
+	u16 *blocked = blocked_of_thread(traced);
+	if (!blocked)
+		return;
+	if (!slot && *blocked)
+		slot = np_own_slot(traced, key);
 	if (slot && &traced->blocked[slot - traced->slots] != blocked) {
 		traced->blocked[slot - traced->slots] = *blocked;
 		np_store(traced->waits[slot - traced->slots].state, NP_WAIT_NONE);

@@ -141,6 +141,15 @@ NP_INLINE struct np_sigaction *np_program_actions(void)
 	return ((struct np_thread_table *)np_header.table)->inherited.actions;
 }
 
+/* A new thread gets the thread pointer of one that has ended, and so its context. A handler sees that the number has
+ * changed, where the C library's block holds it. Elsewhere it gets an address of what is no thread's number: the new
+ * thread finds out its own one (np_thread_changed). */
+NP_INLINE void np_forget_thread(struct np_context *context)
+{
+	if (context && context->tid_address == (u64)&context->tid)
+		np_store(context->tid_address, (u64)&np_header.magic);
+}
+
 /* The index of the calling thread's slot; NP_TABLE_SLOTS: the thread has no slot. */
 NP_INLINE u32 np_own_index(struct np_thread_table *table)
 {

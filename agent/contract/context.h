@@ -17,6 +17,10 @@ struct np_enabling {
 /* ---- system calls (calls.c) ---------------------------------------------------------------------------------- */
 
 #define NP_CALL_NUMBERS 512u   /* larger numbers have one probe together */
+/* No calls: a process, or a thread, that begins after the call that has made it. Tables by number have them last. */
+#define NP_CALL_PROCESS_BEGINS (NP_CALL_NUMBERS + 1)
+#define NP_CALL_THREAD_BEGINS (NP_CALL_NUMBERS + 2)
+#define NP_CALL_ROWS (NP_CALL_NUMBERS + 3)
 #define NP_CALL_NONE (~0u)
 #define NP_CALLS 8u            /* calls that a thread has begun and not ended: one, and those that signals interrupted */
 
@@ -32,13 +36,14 @@ struct np_call {
  * read-only memory, and never from the context. */
 struct np_call_site {
 	struct np_enabling enabling; /* only its site counts */
-	/* address of NP_CALL_NUMBERS + 1 addresses of struct np_enabling, by the number of the call; 0: not enabled. For
+	/* address of NP_CALL_ROWS addresses of struct np_enabling, by the number of the call; 0: not enabled. For
 	 * np_call_count_handler: of so many u32, the offsets of counters in the context */
 	u64 table;
 	u64 handler;            /* of the clause */
 	u64 syscall;            /* address of the instruction */
 	u64 agent;              /* np_call_entry_handler, np_call_return_handler or np_call_count_handler */
 	u64 code[2];            /* lea rax, [this structure]; jmp [agent] */
+	u64 begins;             /* not 0: with a result of 0, a process or thread begins after the call, whoever gets there */
 };
 
 /* ---- a thread's context -------------------------------------------------------------------------------------- */
@@ -113,7 +118,7 @@ struct np_context {
 	/* 640: system calls */
 	struct np_call calls[NP_CALLS];
 	struct np_enabling called; /* 832: the enabling for the present system call's number and site */
-	u32 call_number;        /* of the call that has returned, at most NP_CALL_NUMBERS; NP_CALL_NONE: it is not known */
+	u32 call_number;        /* of the call that has returned, less than NP_CALL_ROWS; NP_CALL_NONE: it is not known */
 	u32 call_next;          /* the entry that a new call takes if none is free */
 	u64 call_scrap;         /* counts of numbers that no probe counts */
 	/* 920 .. 4095: free, but for NP_EXAMPLE_AGGREGATES in the example; static slots (u64 each) from NP_CONTEXT_SLOTS */

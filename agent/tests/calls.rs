@@ -8,7 +8,7 @@ use core::mem::offset_of;
 
 use common::{Options, ROOM, Target, map_code};
 use nanoprobe_agent::Function;
-use nanoprobe_arena::layout::{CALL_NUMBERS, CALL_SITE_CODE, CallSite, Context, Enabling, Frame};
+use nanoprobe_arena::layout::{CALL_NUMBERS, CALL_ROWS, CALL_SITE_CODE, CallSite, Context, Enabling, Frame};
 use nanoprobe_arena::{Memory, Structure as _};
 
 /// inc qword [r15 + missed]; ret
@@ -50,7 +50,7 @@ fn what_the_context_holds_chooses_no_handler() {
         ..Enabling::default()
     };
     target.memory.write_structure(ROOM + 64, &enabling).unwrap();
-    let mut table = vec![0_u64; CALL_NUMBERS as usize + 1];
+    let mut table = vec![0_u64; CALL_ROWS as usize];
     table[39] = target.arena + ROOM + 64;
     let table = map_code(&table.into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>());
     let wrong = map_code(&DIES);
@@ -94,7 +94,7 @@ fn a_call_that_has_ended_is_counted_under_its_number() {
     let target = Target::new(&Options::default());
     let context = target.enter();
     let counter = offset_of!(Context, missed);
-    let mut table = vec![offset_of!(Context, call_scrap) as u32; CALL_NUMBERS as usize + 1];
+    let mut table = vec![offset_of!(Context, call_scrap) as u32; CALL_ROWS as usize];
     table[39] = counter as u32;
     table[CALL_NUMBERS as usize] = counter as u32;
     let site = CallSite {
@@ -107,13 +107,7 @@ fn a_call_that_has_ended_is_counted_under_its_number() {
     let call_number = target.field(context, offset_of!(Context, call_number));
     let before = target.get(context, counter);
     // The last two are no call's: the context may hold anything.
-    for (number, counted) in [
-        (39, 1),
-        (40, 1),
-        (CALL_NUMBERS, 2),
-        (CALL_NUMBERS + 1, 2),
-        (u32::MAX, 2),
-    ] {
+    for (number, counted) in [(39, 1), (40, 1), (CALL_NUMBERS, 2), (CALL_ROWS, 2), (u32::MAX, 2)] {
         target.memory.store_u32(call_number, number).unwrap();
         // No address of the context is used.
         target.set(context, offset_of!(Context, enabling), 1);

@@ -12,7 +12,7 @@
 
 extern char **environ;
 
-static long processes, programs, failures, denied, threads, exits;
+static long processes, forks, programs, failures, denied, threads, exits;
 static long signals[65];
 static pthread_barrier_t both;
 
@@ -34,6 +34,7 @@ static pid_t forked(void)
 	if (child == 0)
 		_exit(3);
 	processes++;
+	forks++;
 	return child;
 }
 
@@ -121,6 +122,7 @@ static void to_another(void)
 		_exit(5);
 	}
 	processes++;
+	forks++;
 	close(ends[0]);
 	CHECK(kill(child, SIGCONT) == 0);
 	sent(SIGCONT);
@@ -163,6 +165,7 @@ int main(int argc, char **argv)
 		to_another();
 	}
 	printf("processes %ld\nprograms %ld\nfailures %ld\ndenied %ld\n", processes, programs, failures, denied);
+	printf("forks %ld\n", forks);
 	printf("threads %ld\nexits %ld\ncleared %ld\n", threads, exits + 1, rounds);
 	for (int signal = 1; signal < 65; signal++)
 		if (signals[signal])

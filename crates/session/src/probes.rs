@@ -107,7 +107,8 @@ pub enum Place {
     },
     /// In the target, at every system call with this number.
     Call {
-        /// The number; [`nanoprobe_arena::layout::CALL_NUMBERS`] stands for all larger numbers, too.
+        /// The number; [`nanoprobe_arena::layout::CALL_NUMBERS`] stands for all larger numbers, too. The two after it
+        /// are no calls: what a call has made begins.
         number: u32,
         /// Before or after the call.
         end: End,

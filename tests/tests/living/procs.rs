@@ -76,6 +76,42 @@ live_tests! {
         }
     }
 
+    /// Each process that fork makes begins once, with its own number, and each thread; what vfork makes does not.
+    fn what_begins(form) {
+        let clauses = "#pragma D option quiet
+            #pragma D option follow=fork
+            proc:::start { @[\"forks\"] = sum(1); @[\"other\"] = sum(pid != $target && ppid == $target); begun[pid]++; }
+            proc:::start /begun[pid] > 1/ { @[\"again\"] = sum(1); }
+            proc:::create { @[\"processes\"] = sum(1); }
+            proc:::lwp-create { @[\"threads\"] = sum(1); @[\"created\"] = sum(args[0]->pr_lwpid); }
+            proc:::lwp-start { @[\"began\"] = sum(1); @[\"own\"] = sum(tid != pid && pid == $target); }
+            proc:::lwp-start { @[\"numbers\"] = sum(tid); self->seen++; @[\"variables\"] = sum(self->seen - 1); }
+            syscall::clone*:return, syscall::fork:return { @[\"child returns\"] = sum(arg0 == 0); }
+            END { printa(\"%s %@d\\n\", @); }";
+        for (build, attached) in [(Build::Usual, false), (Build::Usual, true), (Build::MuslStatic, false)] {
+            let Some(program) = need_program("procs.c", build) else { continue };
+            let rounds = form.scale(20, 5).to_string();
+            let (stdout, results, stderr) = if attached {
+                let (target, traced) = traced_when_attached(form, clauses, &program, &rounds);
+                (target.stdout, traced.results, traced.finished.stderr)
+            } else {
+                let traced = traced_from_start(form, clauses, &program, &rounds);
+                (traced.finished.stdout, traced.results, traced.finished.stderr)
+            };
+            assert_nothing_lost(&stderr);
+            let rows = rows(&results);
+            assert_eq!(rows["forks"], said(&stdout, "forks"), "{results}");
+            assert_eq!(rows["other"], rows["forks"], "{results}");
+            assert_eq!(rows["threads"], said(&stdout, "threads"), "{results}");
+            assert_eq!(rows["began"], rows["threads"], "{results}");
+            assert_eq!(rows["own"], rows["threads"], "{results}");
+            // Threads get the thread pointers of earlier ones, but neither their numbers nor their variables.
+            assert_eq!((rows["numbers"], rows["variables"]), (rows["created"], 0), "{results}");
+            assert_eq!(rows.get("again"), None, "{results}");
+            assert_eq!(rows["child returns"], 0, "{results}");
+        }
+    }
+
     /// What DTrace's kernel counts: as the program says, and as the calls themselves say.
     fn the_counts_of_sysinfo(form) {
         let clauses = "#pragma D option quiet

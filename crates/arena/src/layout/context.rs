@@ -10,6 +10,12 @@ pub const CONTEXT_SLOTS: u64 = 4096;
 
 /// System calls with a number from here on have one probe together.
 pub const CALL_NUMBERS: u32 = 512;
+/// The row of a process that begins after the call that has made it, in tables by the number of a call.
+pub const CALL_PROCESS_BEGINS: u32 = CALL_NUMBERS + 1;
+/// The row of a thread that begins after the call that has made it.
+pub const CALL_THREAD_BEGINS: u32 = CALL_NUMBERS + 2;
+/// The rows of a table by the number of a call.
+pub const CALL_ROWS: u32 = CALL_NUMBERS + 3;
 /// How many system calls a thread can have begun and not ended.
 pub const CALLS: usize = 8;
 
@@ -164,7 +170,7 @@ structure! {
     CallSite = "np_call_site" {
         /// An [`Enabling`], of which only the site counts: nine words.
         enabling: [u64; 9],
-        /// Address of [`CALL_NUMBERS`] + 1 addresses of [`Enabling`]s, by the number of the call; 0: not enabled.
+        /// Address of [`CALL_ROWS`] addresses of [`Enabling`]s, by the number of the call; 0: not enabled.
         table: u64,
         /// Address of the clause's handler.
         handler: u64,
@@ -174,6 +180,8 @@ structure! {
         agent: u64,
         /// [`CALL_SITE_CODE`].
         code: [u64; 2],
+        /// Not 0: the code shows that the call makes a process or a thread. With a result of 0 it begins there.
+        begins: u64,
     }
 }
 /// The code of a [`CallSite`], which has no addresses in it: `lea rax, [rip - 111]; jmp [rip - 21]; int3`s.

@@ -71,6 +71,17 @@ proc:::lwp-create
 	args[1]->pr_psargs = curpsinfo->pr_psargs;
 }
 
+/* In the child, and in the new thread: after fork, clone or clone3. */
+proc:::start
+{
+	this->at = "syscall:vmlinux:schedule_tail:start";
+}
+
+proc:::lwp-start
+{
+	this->at = "syscall:vmlinux:schedule_tail:lwp-start";
+}
+
 proc:::lwp-exit
 {
 	this->at = "syscall::exit:entry";

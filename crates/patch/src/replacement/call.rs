@@ -16,6 +16,10 @@ use super::number::{SYSCALL, known_way, number};
 use crate::function::Kind;
 use crate::{FireCondition, FunctionMap, TargetAddress};
 
+/// clone, fork, clone3.
+const CLONE: u32 = 56;
+const FORK: u32 = 57;
+const CLONE3: u32 = 435;
 /// munmap, rt_sigreturn, exit.
 const MUNMAP: u32 = 11;
 const SIGRETURN: u32 = 15;
@@ -66,6 +70,9 @@ pub struct SystemCall {
     /// The instruction before which the probes after the call fire. `None`: the call does not return, or there may be
     /// no stack.
     pub after: Option<TargetAddress>,
+    /// Whether what the call makes begins at `after`, a process or a thread: the code shows fork, clone or clone3, and
+    /// no branch leads to `after`.
+    pub begins: bool,
 }
 
 impl SystemCall {
@@ -87,6 +94,7 @@ impl SystemCall {
                     number: None,
                     before: None,
                     after: None,
+                    begins: false,
                 });
                 continue;
             }
@@ -125,12 +133,16 @@ impl SystemCall {
         let after = code.get(index + 1).filter(|after| Some(after.offset) == end);
         let after = after.filter(|after| !after.padding && after.offset < map.code_size());
         let returns = !matches!(number, Some(SIGRETURN | EXIT));
+        let after = after.filter(|_| returns).map(|after| map.address(after.offset));
+        let begins =
+            matches!(number, Some(CLONE | FORK | CLONE3)) && after.is_some_and(|after| !map.is_branch_target(after));
         SystemCall {
             syscall,
             instruction: CallInstruction::Syscall,
             number,
             before: Some(before),
-            after: after.filter(|_| returns).map(|after| map.address(after.offset)),
+            after,
+            begins,
         }
     }
 }

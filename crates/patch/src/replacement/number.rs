@@ -12,6 +12,8 @@ pub(super) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// The most instructions before the `syscall` that are searched for its number.
 const WAY_MAX: usize = 40;
+/// Bits 8 to 15 of a register.
+const HIGH_BYTES: [Register; 4] = [Register::AH, Register::BH, Register::CH, Register::DH];
 /// The registers that calls preserve (System V ABI 3.2.1).
 const PRESERVED: [Register; 6] = [
     Register::RBX,
@@ -42,6 +44,11 @@ pub(super) fn number<'a>(instructions: impl Iterator<Item = &'a [u8]>) -> Option
                 if of_registers && to == from =>
             {
                 Some(0)
+            }
+            // musl's clone: xor eax, eax; mov al, 56
+            Code::Mov_r8_imm8 if !HIGH_BYTES.contains(&to) => {
+                let before = known.get(&to.full_register());
+                before.map(|value| value & !0xff | u32::from(instruction.immediate8()))
             }
             _ => None,
         };

@@ -53,6 +53,13 @@ fn the_number_is_followed_through_registers() {
     assert_eq!(places(&any, &[13]), [(3, 8)]);
     // xor eax, eax; mov edi, 2; syscall: read.
     assert_eq!(places(&[0x31, 0xc0, 0xbf, 2, 0, 0, 0, 0x0f, 5, 0xc3], &[13]), []);
+    // xor eax, eax; mov al, 2; mov edi, 2; syscall: open. With another low byte it is the number that is looked for,
+    // with mov ah it is another one, and without the first instruction it may be any.
+    let byte = |load: u8, value: u8| [0x31, 0xc0, load, value, 0xbf, 2, 0, 0, 0, 0x0f, 5, 0xc3];
+    assert_eq!(places(&byte(0xb0, 2), &[13]), []);
+    assert_eq!(places(&byte(0xb0, 13), &[13]), [(4, 9)]);
+    assert_eq!(places(&byte(0xb4, 0), &[13]), [(4, 9)]);
+    assert_eq!(places(&byte(0xb0, 2)[2..], &[13]), [(2, 7)]);
     // The same kept in a register, as in a loop: mov edx, 60; L: mov eax, edx; mov edi, 2; syscall; jmp L
     let mut looped = [0xba, 60, 0, 0, 0, 0x89, 0xd0, 0xbf, 2, 0, 0, 0, 0x0f, 5, 0xeb, 0xf5];
     assert_eq!(places(&looped, &[13]), []);

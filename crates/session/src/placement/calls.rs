@@ -21,7 +21,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::Structure as _;
 use nanoprobe_arena::layout::{
-    CALL_NUMBERS, CALL_SITE_CODE, CallSite as SiteLayout, Context, Enabling as EnablingLayout,
+    CALL_NUMBERS, CALL_PROCESS_BEGINS, CALL_ROWS, CALL_SITE_CODE, CALL_THREAD_BEGINS, CallSite as SiteLayout, Context,
+    Enabling as EnablingLayout,
 };
 use nanoprobe_patch::{CallInstruction, Fire, FireCondition, FunctionMap, Point, Position, SystemCall, TargetAddress};
 
@@ -296,6 +297,7 @@ impl Planner<'_> {
             syscall: call.syscall.0,
             agent: agent.0,
             code: CALL_SITE_CODE,
+            begins: call.begins.into(),
         };
         Ok(self.room.code.put(layout.to_bytes(), 8)?)
     }
@@ -365,7 +367,7 @@ impl Planner<'_> {
                 .enumerate()
             {
                 if tables.len() <= index {
-                    tables.push(vec![scrap; CALL_NUMBERS as usize + 1]);
+                    tables.push(vec![scrap; CALL_ROWS as usize]);
                 }
                 if let Some(entry) = tables.get_mut(index).and_then(|table| table.get_mut(number as usize)) {
                     *entry = *offset;
@@ -378,7 +380,7 @@ impl Planner<'_> {
 
     /// The addresses of the enablings of all numbers.
     fn enabling_table(&mut self, enabling: &Enabling, end: End) -> Result<Vec<u8>, RefusedBecause> {
-        let mut table = vec![0_u64; CALL_NUMBERS as usize + 1];
+        let mut table = vec![0_u64; CALL_ROWS as usize];
         let numbers: Vec<(u32, Enabling)> = self
             .by_number(enabling, end)
             .map(|(number, of_number)| (number, of_number.clone()))
@@ -408,8 +410,12 @@ fn is_syscall(site: &CallSite) -> bool {
     site.call.instruction == CallInstruction::Syscall
 }
 
-/// Whether a system call may have one of these numbers.
+/// Whether a system call may have one of these numbers, or something begins after it that they mean.
 fn may_make(call: &SystemCall, numbers: &HashSet<u32>) -> bool {
-    call.number
-        .is_none_or(|number| numbers.contains(&number.min(CALL_NUMBERS)))
+    let beginnings = [CALL_PROCESS_BEGINS, CALL_THREAD_BEGINS];
+    call.begins && beginnings.iter().any(|row| numbers.contains(row))
+        || match call.number {
+            Some(number) => numbers.contains(&number.min(CALL_NUMBERS)),
+            None => numbers.iter().any(|number| !beginnings.contains(number)),
+        }
 }

@@ -54,6 +54,7 @@ impl Planner<'_> {
             number: None,
             before: Some((address, FireCondition::Always)),
             after: address.checked_add(2),
+            begins: false,
         };
         let before = self.made_points(&call, address, &[(End::Entry, Role::Entry), (End::Return, Role::Begin)])?;
         let behind = call.after.ok_or_else(out_of_reach)?;

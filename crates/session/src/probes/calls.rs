@@ -1,12 +1,15 @@
 //! The matches of a description among the probes of the provider `syscall`. Pure.
 
-use nanoprobe_arena::layout::CALL_NUMBERS;
+use nanoprobe_arena::layout::{CALL_NUMBERS, CALL_PROCESS_BEGINS, CALL_THREAD_BEGINS};
 use nanoprobe_lang::glob;
 use nanoprobe_lang::program::ProbeDescription;
 use nanoprobe_symbols::Module;
 
 use super::{Labels, Place, ProbeIndex, ProbeList};
 use crate::calls::{End, MODULE, PROVIDER, name_of};
+
+/// Where the kernel lets a new process or thread begin: the function of its probes, as in DTrace on Linux.
+const BEGINNING: &str = "schedule_tail";
 
 /// Whether a description may mean system calls.
 pub fn means_calls(description: &ProbeDescription) -> bool {
@@ -37,7 +40,25 @@ impl ProbeList {
                 self.add_named(&labels, place, end.name().into())
             }));
         }
+        found.extend(self.match_beginnings(description));
         found
+    }
+
+    /// The places of `proc:::start` and `proc:::lwp-start`, which no description of a program's names.
+    fn match_beginnings(&mut self, description: &ProbeDescription) -> Option<ProbeIndex> {
+        let is_there = self.derived.is_at_hand() && description.function == BEGINNING;
+        let number = match description.name.as_str() {
+            "start" if is_there => CALL_PROCESS_BEGINS,
+            "lwp-start" if is_there => CALL_THREAD_BEGINS,
+            _ => return None,
+        };
+        let labels = Labels {
+            provider: PROVIDER.into(),
+            module: MODULE.into(),
+            function: BEGINNING.into(),
+        };
+        let end = End::Return;
+        Some(self.add_named(&labels, Place::Call { number, end }, end.name().into()))
     }
 
     /// The probe of all system calls of a module.

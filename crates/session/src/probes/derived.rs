@@ -18,6 +18,13 @@ pub(super) struct DerivedProbes {
     ids: HashMap<String, u32>,
 }
 
+impl DerivedProbes {
+    /// Whether the places of a derived probe are being matched.
+    pub fn is_at_hand(&self) -> bool {
+        self.at_hand.is_some()
+    }
+}
+
 impl ProbeList {
     /// Matches descriptions that are the places of a derived probe.
     pub fn matching_for<T>(&mut self, derived: Option<&DerivedProbe>, matching: impl FnOnce(&mut ProbeList) -> T) -> T {
