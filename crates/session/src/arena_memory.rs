@@ -3,11 +3,12 @@
 //!
 //! This file, [`crate::lost_pages`] and [`crate::clock`] hold the crate's only unsafe code.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::time::Duration;
 
 use nanoprobe_arena::{Corrupt, Mapping};
+use nanoprobe_target::SharedFile;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use rustix::thread::futex::{Wait, WaitFlags, WaitPtr, WaitvFlags, waitv};
@@ -27,7 +28,7 @@ pub struct ArenaMemory {
     watched: Option<Watched>,
     /// The arena's file, kept open because other tracers see the lock on it. They take this tracer for dead once it is
     /// closed.
-    _file: Option<OwnedFd>,
+    file: Option<SharedFile>,
 }
 
 // SAFETY: the `Mapping` that it hands out may be used by several threads at once; the pointer is only used to unmap, by
@@ -41,7 +42,7 @@ impl ArenaMemory {
     ///
     /// # Errors
     /// The tracer's address space is full or limited.
-    pub fn shared(file: OwnedFd, bytes: u64) -> Result<ArenaMemory, Errno> {
+    pub fn shared(file: SharedFile, bytes: u64) -> Result<ArenaMemory, Errno> {
         let bytes = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours is replaced.
@@ -57,7 +58,7 @@ impl ArenaMemory {
         };
         let mut arena = ArenaMemory::over(start.cast(), bytes)?;
         arena.watched = Some(Watched::new(start as usize, bytes).ok_or(Errno::NOMEM)?);
-        arena._file = Some(file);
+        arena.file = Some(file);
         Ok(arena)
     }
 
@@ -90,8 +91,13 @@ impl ArenaMemory {
             bytes,
             mapping,
             watched: None,
-            _file: None,
+            file: None,
         })
+    }
+
+    /// Whether a target, or a child that it has forked, may have the arena mapped. `false` is a proof.
+    pub fn may_be_mapped(&self) -> bool {
+        self.file.as_ref().is_some_and(SharedFile::may_be_mapped)
     }
 
     /// Checked access to the arena.
@@ -185,7 +191,7 @@ mod tests {
         let file = memfd_create("unsealed", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, BYTES).unwrap();
         let other = file.try_clone().unwrap();
-        let arena = ArenaMemory::shared(file, BYTES).unwrap();
+        let arena = ArenaMemory::shared(SharedFile::new(file), BYTES).unwrap();
         arena.memory().store_u64(4096, 7).unwrap();
         arena.memory().store_u64(0, 5).unwrap();
         assert_eq!(arena.damage(), None);
@@ -203,7 +209,7 @@ mod tests {
         let file = memfd_create("holes", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, BYTES).unwrap();
         let other = file.try_clone().unwrap();
-        let arena = ArenaMemory::shared(file, BYTES).unwrap();
+        let arena = ArenaMemory::shared(SharedFile::new(file), BYTES).unwrap();
         arena.memory().store_u64(4096, 7).unwrap();
         let punch = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&other, punch, 0, BYTES).unwrap();

@@ -19,6 +19,7 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Process;
 use nanoprobe_target::proc_file;
 
+use crate::arena_memory::ArenaMemory;
 use crate::attachment::Attachment;
 use crate::detach::restore_child;
 use crate::drain::context_offset;
@@ -48,6 +49,7 @@ type Identity = (u32, u64);
 
 /// See the module's description.
 pub(crate) struct Followed {
+    memory: Option<Arc<ArenaMemory>>,
     /// Device and inode of the arena.
     arena: Option<ArenaFile>,
     /// Of the run.
@@ -74,6 +76,7 @@ impl Followed {
         let mapping = map.as_ref().and_then(|map| map.find(address));
         searches.add_target(attachment.process.facts().start_time);
         (attachment.parameters.follows || attachment.parameters.follows_programs).then(|| Followed {
+            memory: attachment.arena.clone(),
             arena: mapping.map(|mapping| (mapping.device, mapping.inode)),
             searches: searches.clone(),
             searched: None,
@@ -103,7 +106,8 @@ impl Followed {
     /// The arena is damaged.
     pub fn look(&mut self, attachment: &Attachment, is_target_gone: bool) -> Result<Vec<u32>, SessionError> {
         let begun = Instant::now();
-        if begun < self.next {
+        let nobody_has_it = is_target_gone && !self.have_ended() && self.nobody_has_it();
+        if begun < self.next && !nobody_has_it {
             return Ok(Vec::new());
         }
         let owned = owned(attachment)?;
@@ -122,7 +126,13 @@ impl Followed {
         }
         self.known
             .retain(|identity| owned.contains_key(identity) && !gone.contains(identity));
-        let searched = self.search(attachment.addresses.arena, is_target_gone);
+        let searched = match nobody_has_it {
+            true => {
+                self.empty_searches = EMPTY_SEARCHES;
+                Duration::ZERO
+            }
+            false => self.search(attachment.addresses.arena, is_target_gone),
+        };
         // Most targets have no children, and the run need not wait for them: few searches tell. A child that lives is
         // looked for more seldom.
         let pause = match self.empty_searches {
@@ -167,6 +177,11 @@ impl Followed {
         gone
     }
 
+    /// Whether it is proven that no process has the arena.
+    fn nobody_has_it(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| !memory.may_be_mapped())
+    }
+
     /// Processes that have the arena mapped at this address now.
     fn holders(&self, address: TargetAddress) -> Vec<i32> {
         self.arena
@@ -208,6 +223,9 @@ impl Followed {
         let mut messages = Vec::new();
         let mut empty_searches = 0;
         for _ in 0..ROUNDS_MAX {
+            if self.nobody_has_it() {
+                break;
+            }
             let holders = self.holders(arena).into_iter();
             let is_new = |pid: &i32| {
                 let (process, is_alive) = target;

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::address::AddressRange;
+use crate::asked::Asked;
 use crate::debug_file::DebugFile;
 use crate::elf::Elf;
 use crate::frames::Frames;
@@ -25,6 +26,8 @@ pub(crate) struct Found {
     of: CodeOf,
     frames: OnceLock<Frames>,
     named: OnceLock<Named>,
+    /// What callers have worked out.
+    pub asked: Asked,
 }
 
 /// The source from which functions are found.
@@ -88,6 +91,7 @@ impl Found {
             of,
             frames: OnceLock::new(),
             named: OnceLock::new(),
+            asked: Asked::default(),
         }
     }
 

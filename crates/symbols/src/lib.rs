@@ -23,6 +23,7 @@
 #![allow(missing_docs, reason = "an item whose name says what it is has no comment")]
 
 mod address;
+mod asked;
 mod crc32;
 mod debug_file;
 mod elf;

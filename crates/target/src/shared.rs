@@ -14,9 +14,11 @@
 //! 4. Through it the tracer sets the size, and seals it: no page of the mapping can be cut off later. It takes a lock
 //!    ([`crate::is_locked`]), from which other tracers see that this tracer lives.
 //! 5. The target maps the descriptor. The map must show the proven file at the address.
+//! 6. The target's open file description is marked, for the question who still has the memory mapped ([`SharedFile`]).
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use nanoprobe_patch::TargetAddress;
 use nix::errno::Errno;
@@ -28,6 +30,7 @@ use crate::error::RemoteError;
 use crate::map::Mapping;
 use crate::remote::Remote;
 use crate::remote_calls::Protection;
+use crate::shared_file::SharedFile;
 use crate::{ProcessId, ThreadId, raw};
 
 /// Memory that target and tracer share.
@@ -38,7 +41,7 @@ pub struct SharedMemory {
     pub bytes: u64,
     /// The tracer's descriptor, for mapping the memory. As long as the tracer keeps it open, other tracers see that
     /// this tracer lives. The target keeps no descriptor.
-    pub file: OwnedFd,
+    pub file: SharedFile,
 }
 
 /// The numbers that identify a file.
@@ -114,7 +117,7 @@ impl Remote<'_> {
                 self.unmap(address, bytes)?;
                 return Err(error);
             }
-            return Ok(SharedMemory { address, bytes, file });
+            return Ok(self.marked(address, bytes, (file, descriptor)));
         }
         // The memory is first mapped without access: see `Remote::map`.
         self.map_at(address, bytes, Protection::None, flags, descriptor as u64)?;
@@ -130,7 +133,13 @@ impl Remote<'_> {
             self.unmap(address, bytes)?;
             return Err(error);
         }
-        Ok(SharedMemory { address, bytes, file })
+        Ok(self.marked(address, bytes, (file, descriptor)))
+    }
+
+    fn marked(&self, address: TargetAddress, bytes: u64, (file, descriptor): (OwnedFd, i32)) -> SharedMemory {
+        let mut file = SharedFile::new(file);
+        file.mark(self.process().pidfd(), descriptor);
+        SharedMemory { address, bytes, file }
     }
 
     /// Checks that the target has mapped the proven file, and not a file that another thread has put under the
@@ -235,15 +244,24 @@ fn doubt(handle: &OwnedFd, name: &str) -> Result<Option<String>, Errno> {
     let shown =
         std::fs::read_link(link_of(handle)).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))?;
     let status = rustix::fs::fstat(handle).map_err(of)?;
-    // All memfds lie on the same device of the kernel, so a memfd of our own shows the device.
-    let own = rustix::fs::memfd_create("nanoprobe-own", MemfdFlags::CLOEXEC).map_err(of)?;
-    let device = rustix::fs::fstat(&own).map_err(of)?.st_dev;
+    let device = device_of_memfds().map_err(of)?;
     let is_ours = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
         && status.st_dev == device
         && status.st_nlink == 0
         && status.st_size == 0
         && is_named(&shown, name);
     Ok((!is_ours).then(|| shown.display().to_string()))
+}
+
+/// All memfds lie on the same device of the kernel, so a memfd of our own shows the device.
+fn device_of_memfds() -> Result<u64, rustix::io::Errno> {
+    static DEVICE: OnceLock<u64> = OnceLock::new();
+    if let Some(known) = DEVICE.get() {
+        return Ok(*known);
+    }
+    let own = rustix::fs::memfd_create("nanoprobe-own", MemfdFlags::CLOEXEC)?;
+    let device = rustix::fs::fstat(&own)?.st_dev;
+    Ok(*DEVICE.get_or_init(|| device))
 }
 
 /// The proven file: opened by the tracer, with this size, sealed and locked.

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
@@ -10,6 +11,14 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Process, Protection, RemoteError, SignalAction, Stopped};
 use nix::errno::Errno;
 use support::{Running, compile, compile_with, queue, until};
+
+/// The processor time of a program, in the kernel's ticks.
+fn spent_ticks(pid: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    let numbers = fields.split(' ').skip(11).take(2);
+    numbers.map(|number| number.parse::<u64>().unwrap()).sum()
+}
 
 fn maps(pid: i32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap()
@@ -41,12 +50,41 @@ fn exercise(process: &Process, stopped: &mut Stopped) {
     remote.unmap(at, 8192).unwrap();
     let shared = remote.create_shared("nanoprobe-test", at, 65536).unwrap();
     process.memory().write(at, b"shared").unwrap();
-    let file = std::fs::File::from(shared.file);
+    let file = std::fs::File::from(shared.file.as_fd().try_clone_to_owned().unwrap());
+    assert!(shared.file.may_be_mapped());
     let mut seen = [0; 6];
     file.read_exact_at(&mut seen, 0).unwrap();
     assert_eq!(&seen, b"shared");
     remote.unmap(at, 65536).unwrap();
+    assert!(!shared.file.may_be_mapped());
     remote.finish().unwrap();
+}
+
+/// The target has ended, and the child that it has forked is the last one that has the memory.
+#[test]
+fn the_end_of_the_last_mapping_is_proven() {
+    let mut running = Running::of(&compile("forks"), &[]);
+    assert_eq!(running.line(), "ready");
+    let process = Process::open(running.pid()).unwrap();
+    let at = free(&process, 1 << 20);
+    let shared = {
+        let mut stopped = process.stop().unwrap();
+        let tid = stopped.best_thread().unwrap();
+        let mut remote = stopped.remote(tid).unwrap();
+        let shared = remote.create_shared("nanoprobe-test", at, 65536).unwrap();
+        remote.finish().unwrap();
+        shared
+    };
+    assert!(shared.file.may_be_mapped());
+    running.write(b"\n");
+    let child: i32 = running.line().parse().unwrap();
+    running.write(b"\n");
+    until("it has ended", || running.has_ended());
+    for _ in 0..100 {
+        assert!(shared.file.may_be_mapped());
+    }
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), nix::sys::signal::Signal::SIGKILL).unwrap();
+    until("nobody has the memory", || !shared.file.may_be_mapped());
 }
 
 #[test]
@@ -321,6 +359,8 @@ fn a_trap_whose_signal_is_still_to_come_is_not_lost() {
     for _ in 0..200 {
         exercise(&process, &mut process.stop().unwrap());
     }
+    // On a busy machine the program has had no processor yet.
+    until("it has trapped", || spent_ticks(running.pid()) >= 2);
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(running.pid()), nix::sys::signal::SIGTERM).unwrap();
     let line = running.line();
     let (trapped, told) = line.split_once(' ').unwrap();

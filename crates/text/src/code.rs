@@ -269,13 +269,15 @@ impl Neighbours {
             .filter(|extent| extent.end > low);
         let mut padding = Vec::new();
         for extent in extents.take(2 * NEIGHBOURS_MAX + 1) {
-            let extent = to_target(module, extent.start, extent.end);
-            if extent == *text {
+            let in_target = to_target(module, extent.start, extent.end);
+            if in_target == *text {
                 continue;
             }
             let decoded = &mut self.decoded;
-            let find = |extent: &Range<u64>| decoded.padding_of(extent, || parts(module, extent));
-            padding.extend_from_slice(self.padding.of(extent, find));
+            let find = |in_target: &Range<u64>| {
+                module.padding_once(extent, || decoded.padding_of(in_target, || parts(module, in_target)))
+            };
+            padding.extend_from_slice(self.padding.of(in_target, find));
         }
         padding
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::TargetAddress;
+use crate::{Shift, TargetAddress};
 
 /// Padding of at least six bytes. Copies share the bytes, because all functions around the padding have a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,5 +19,15 @@ impl Padding {
     /// The address after the last byte.
     pub fn end(&self) -> TargetAddress {
         TargetAddress(self.start.0.saturating_add(self.bytes.len() as u64))
+    }
+
+    /// The same padding where the file is mapped elsewhere.
+    pub fn moved(&self, shift: Shift) -> Padding {
+        let nops = self.nops.iter();
+        Padding {
+            start: shift.address(self.start),
+            bytes: self.bytes.clone(),
+            nops: nops.map(|(start, bytes)| (shift.address(*start), *bytes)).collect(),
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::mem::offset_of;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use nanoprobe_arena::layout::{
@@ -11,7 +10,7 @@ use nanoprobe_arena::layout::{
 };
 use nanoprobe_arena::{ControlBlock, Memory as _};
 use nanoprobe_patch::{TargetAddress, ThreadKey};
-use nanoprobe_target::{Process, Protection, Remote, Stopped};
+use nanoprobe_target::{Process, Protection, Remote, SharedFile, Stopped};
 use nanoprobe_text::{NearMemory, map_missing};
 
 use super::places::without;
@@ -84,7 +83,7 @@ impl Attachment {
     }
 
     /// Maps the arena into the tracer, too, and begins its tables.
-    fn begin_arena(&mut self, file: OwnedFd, clock: &Clock) -> Result<(), SessionError> {
+    fn begin_arena(&mut self, file: SharedFile, clock: &Clock) -> Result<(), SessionError> {
         let arena = ArenaMemory::shared(file, self.layout.bytes).map_err(SessionError::Arena)?;
         self.arena = Some(Arc::new(arena));
         self.write_control(clock)?;

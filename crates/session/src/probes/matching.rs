@@ -76,10 +76,11 @@ impl ProbeList {
                 self.match_address(description, &name, &candidate, &labels, &mut matched);
                 continue;
             }
-            for (function, symbol) in candidate.module.functions().iter().enumerate() {
-                if interrupt::requested() {
-                    return matched;
-                }
+            let functions = candidate.module.functions();
+            for &function in &*self.functions_of(description, candidate.module) {
+                let Some(symbol) = functions.get(function) else {
+                    continue;
+                };
                 let Some(function_name) = matching_name(symbol, &description.function, self.demangle) else {
                     continue;
                 };
@@ -92,6 +93,23 @@ impl ProbeList {
             }
         }
         matched
+    }
+
+    /// The functions of a module that a description means. A question is asked once for each file, except by somebody
+    /// who is interrupted.
+    fn functions_of(&self, description: &ProbeDescription, module: &Module) -> Arc<[usize]> {
+        let pattern = &description.function;
+        let functions = module.functions().iter().enumerate();
+        let mut answering = functions
+            .take_while(|_| !interrupt::requested())
+            .filter(|(_, function)| matching_name(function, pattern, self.demangle).is_some())
+            .map(|(index, _)| index);
+        if interrupt::requested() {
+            return Arc::default();
+        }
+        module.functions_once(format!("{:?} {pattern}", self.demangle), || {
+            answering.by_ref().collect()
+        })
     }
 
     /// The probes on a function whose name matches.

@@ -1,7 +1,9 @@
 //! A module's code: its bytes, the extents of functions, the gaps between them, and the places that are entered from
 //! elsewhere.
 
-use nanoprobe_patch::Replacement;
+use std::sync::Arc;
+
+use nanoprobe_patch::{Padding, Replacement, Shift};
 
 use super::Module;
 use crate::address::{AddressRange, Bias, ImageAddress};
@@ -138,6 +140,22 @@ impl Module {
             [true, true] => both,
         };
         answer.get_or_init(search)
+    }
+
+    /// The padding in a function and after it, as the target has it, which a caller finds once for all copies of the
+    /// module. It must follow from the module's code alone.
+    pub fn padding_once(&self, extent: AddressRange, find: impl FnOnce() -> Vec<Padding>) -> Vec<Padding> {
+        let [kept, own] = [Module::ANSWERS_BIAS, self.bias].map(|bias| bias.to_target(ImageAddress(0)));
+        let moved = |padding: Vec<Padding>, shift: Shift| padding.iter().map(|padding| padding.moved(shift)).collect();
+        let find = || moved(find(), Shift::new(own, kept));
+        let found = self.found.asked.padding((extent.start.0, extent.end.0), find);
+        moved(found, Shift::new(kept, own))
+    }
+
+    /// The indexes of the functions that answer to a question, which a caller finds once for all copies of the module.
+    /// The question must say all on which the answer depends.
+    pub fn functions_once(&self, question: String, find: impl FnOnce() -> Vec<usize>) -> Arc<[usize]> {
+        self.found.asked.matching(question, find)
     }
 
     /// The ranges of instructions: the executable sections, sorted and disjoint.

@@ -1,0 +1,63 @@
+//! The file of memory that tracer and target share, and the question whether anybody still has it mapped.
+//!
+//! ```text
+//!   open file description of the target    closed by the target at once, and kept by each mapping: the target's,
+//!                                          and those of the children that it forks
+//!      flock(LOCK_SH), taken by the tracer on a copy of the descriptor (pidfd_getfd(2))
+//!   open file description of the tracer
+//!      flock(LOCK_EX)                      fails as long as the other one exists
+//! ```
+//!
+//! A lock of flock(2) belongs to an open file description, and ends with it. So the tracer gets the exclusive lock only
+//! after the last mapping is gone. No search through /proc can prove that: a process may be forked during it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{FlockOperation, flock, fstat};
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
+
+/// See the module's description.
+#[derive(Debug)]
+pub struct SharedFile {
+    file: OwnedFd,
+    is_marked: bool,
+}
+
+impl SharedFile {
+    /// The tracer's descriptor of a file, of whose mappings nothing is known.
+    pub fn new(file: OwnedFd) -> SharedFile {
+        SharedFile { file, is_marked: false }
+    }
+
+    /// Locks the target's open file description, to which its mappings belong. Where that is not possible, mappings
+    /// stay unknown: on a kernel before 5.6, in a container that forbids the call, or if another thread has put
+    /// another file under the number.
+    pub(crate) fn mark(&mut self, target: BorrowedFd<'_>, descriptor: i32) {
+        let lock = || -> Result<bool, rustix::io::Errno> {
+            let theirs = pidfd_getfd(target, descriptor, PidfdGetfdFlags::empty())?;
+            let (ours, shown) = (fstat(&self.file)?, fstat(&theirs)?);
+            if (ours.st_dev, ours.st_ino) != (shown.st_dev, shown.st_ino) {
+                return Ok(false);
+            }
+            flock(&theirs, FlockOperation::NonBlockingLockShared)?;
+            Ok(true)
+        };
+        self.is_marked = lock().unwrap_or(false);
+    }
+
+    /// Whether another process may have the memory mapped. `false` is a proof, unless the target itself has
+    /// interfered.
+    pub fn may_be_mapped(&self) -> bool {
+        if !self.is_marked || flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return true;
+        }
+        let _ = flock(&self.file, FlockOperation::Unlock);
+        false
+    }
+}
+
+impl AsFd for SharedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
