@@ -105,8 +105,12 @@ impl Followed {
     /// # Errors
     /// The arena is damaged.
     pub fn look(&mut self, attachment: &Attachment, is_target_gone: bool) -> Result<Vec<u32>, SessionError> {
+        // The session of a command that executes another program goes on as long as the run does.
+        if self.have_ended() && is_target_gone {
+            return Ok(Vec::new());
+        }
         let begun = Instant::now();
-        let nobody_has_it = is_target_gone && !self.have_ended() && self.nobody_has_it();
+        let nobody_has_it = is_target_gone && self.nobody_has_it();
         if begun < self.next && !nobody_has_it {
             return Ok(Vec::new());
         }
