@@ -60,7 +60,8 @@ pub use handler::{Handler, Relocation, RelocationTarget};
 pub use nanoprobe_agent::Function as AgentFunction;
 pub use operand::{Argument, Location, Operand, RSP, Register, StaticArguments};
 pub use slots::{
-    KeyNames, ProbeNames, StaticSlots, inline_counts, static_key, static_names, static_slots, value_words,
+    KeyNames, ProbeNames, StaticSlots, inline_counts, is_key_of_process, static_key, static_names, static_slots,
+    value_words,
 };
 
 /// How deep expressions may nest. Deeper ones are refused with [`Error::TooDeep`].

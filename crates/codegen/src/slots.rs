@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The tracer adds these words up over all contexts and enablings under [`static_key`]. It also adds the
-//! entries of the hash tables that have the same key.
+//! entries of the hash tables that have the same key. A key with `pid` is that of the context's process
+//! ([`is_key_of_process`]).
 
 use nanoprobe_arena::buckets;
 use nanoprobe_lang::interpret::{key, normalise};
@@ -43,8 +44,10 @@ pub struct ProbeNames {
     pub epid: u32,
     /// `id`.
     pub probe_id: u32,
-    /// `pid` and `$target`.
+    /// `pid`.
     pub pid: u32,
+    /// `$target`.
+    pub target_pid: u32,
 }
 
 /// The number of u64 words of one value of an aggregating function (`agent/contract.h`, "Value words").
@@ -71,7 +74,7 @@ pub fn static_slots(program: &Program, clause: usize) -> StaticSlots {
     let statements = program.clauses.get(clause).map_or(&[][..], |clause| &clause.statements);
     for statement in statements {
         let words = match statement {
-            Statement::Aggregate { aggregation, keys, .. } if keys.iter().all(|key| is_static(program, key)) => program
+            Statement::Aggregate { aggregation, keys, .. } if keys.iter().all(is_static) => program
                 .aggregations
                 .get(aggregation.0 as usize)
                 .map(|found| value_words(found.function)),
@@ -183,10 +186,27 @@ enum StaticValue<'a> {
     String(&'a [u8]),
 }
 
-fn is_static(program: &Program, key: &KeyExpression) -> bool {
+/// Whether the key of a static statement is another one in each process. If children are followed, a context may pass
+/// from one process to another. The tracer takes the values of its slots before that.
+pub fn is_key_of_process(program: &Program, clause: usize, statement: usize) -> bool {
+    let statement = program
+        .clauses
+        .get(clause)
+        .and_then(|clause| clause.statements.get(statement));
+    match statement {
+        Some(Statement::Aggregate { keys, .. }) if program.follows => {
+            let mut values = keys.iter().filter_map(|key| match key {
+                KeyExpression::Value(expression) => Some(expression),
+                KeyExpression::UserStack { .. } => None,
+            });
+            values.any(is_pid)
+        }
+        _ => false,
+    }
+}
+
+fn is_static(key: &KeyExpression) -> bool {
     match key {
-        // If children are followed, a context may pass from one process to another, so `pid` is not constant.
-        KeyExpression::Value(expression) if program.follows && is_pid(expression) => false,
         KeyExpression::Value(expression) => static_value(expression, &ProbeNames::default()).is_some(),
         KeyExpression::UserStack { .. } => false,
     }
@@ -217,7 +237,8 @@ fn static_value<'a>(expression: &'a Expression, names: &'a ProbeNames) -> Option
             Builtin::ProbeName => Some(StaticValue::String(names.name.as_bytes())),
             Builtin::EnabledProbeId => integer(names.epid),
             Builtin::ProbeId => integer(names.probe_id),
-            Builtin::Pid | Builtin::TargetPid => integer(names.pid),
+            Builtin::Pid => integer(names.pid),
+            Builtin::TargetPid => integer(names.target_pid),
             _ => None,
         },
         ExpressionKind::Cast(operand) => match (static_value(operand, names)?, &expression.value_type) {

@@ -18,6 +18,7 @@ fn names() -> ProbeNames {
         epid: 7,
         probe_id: 8,
         pid: 100,
+        target_pid: 100,
     }
 }
 

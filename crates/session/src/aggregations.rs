@@ -7,10 +7,12 @@
 //! docs/design/aggregations.md.
 
 use std::collections::HashMap;
+use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
+use nanoprobe_arena::layout::Context as ContextLayout;
 use nanoprobe_arena::{AggregateReader, AggregateTables, ControlBlock, Mapping, Memory as _, Turn, static_words};
-use nanoprobe_codegen::{ProbeNames, static_key, static_slots};
+use nanoprobe_codegen::{ProbeNames, is_key_of_process, static_key, static_slots};
 use nanoprobe_export::{Epoch, Snapshot};
 use nanoprobe_lang::Program;
 use nanoprobe_lang::layout::Limits;
@@ -189,12 +191,47 @@ impl Aggregations {
                 self.damaged += added.damaged;
             }
         }
+        let contexts = 0..u64::from(ControlBlock::open(memory)?.contexts_in_use()?);
+        self.read_slots(memory, source, epochs, contexts, |_, _| true, None)
+    }
+
+    /// Takes the values that are counted under the process to which these contexts belong. No thread of it has them any
+    /// more, so the next owner begins with zeros: a maximum of two processes could not be taken apart.
+    ///
+    /// # Errors
+    /// As for [`Aggregations::read`].
+    pub fn take_from(&mut self, memory: &Mapping, source: &Source<'_>, contexts: &[usize]) -> Result<(), SessionError> {
+        let contexts = contexts.iter().map(|index| *index as u64);
+        let is_of_process = |clause: usize, statement: usize| is_key_of_process(source.program, clause, statement);
+        let mut taken = Vec::new();
+        self.read_slots(memory, source, &[], contexts, is_of_process, Some(&mut taken))?;
+        for (offset, words) in taken {
+            self.slots.remove(&offset);
+            for word in 0..words as u64 {
+                memory.store_u64(offset.wrapping_add(8 * word), 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_slots(
+        &mut self,
+        memory: &Mapping,
+        source: &Source<'_>,
+        epochs: &[Epoch],
+        contexts: impl Iterator<Item = u64> + Clone,
+        is_meant: impl Fn(usize, usize) -> bool,
+        mut seen: Option<&mut Vec<(u64, usize)>>,
+    ) -> Result<(), SessionError> {
         let Aggregations { new, slots, .. } = self;
-        self.damaged += static_values(memory, source, |Static { id, key, words, offset }| {
+        let add = |Static { id, key, words, offset }: Static<'_>| {
             let Some(key) = key else {
                 return Ok(false);
             };
             let mut words = words.to_vec();
+            if let Some(seen) = &mut seen {
+                seen.push((offset, words.len()));
+            }
             if epochs.iter().any(|epoch| epoch.is_of(id.0, key)) {
                 begin_epoch(memory, &mut words, offset)?;
             }
@@ -205,7 +242,8 @@ impl Aggregations {
             let good = new.add_since(source.program, id.0, key, &words, before.unwrap_or_default());
             slots.insert(offset, words.into());
             Ok(good)
-        })?;
+        };
+        self.damaged += static_values(memory, source, contexts, is_meant, add)?;
         Ok(())
     }
 
@@ -325,10 +363,13 @@ struct Static<'a> {
     offset: u64,
 }
 
-/// Visits all values in static slots that were ever touched. Yields how many values the visitor found damaged.
+/// Visits the values in static slots that were ever touched, of some contexts, and of the statements that are meant (a
+/// clause, and the statement's number in it). Yields how many values the visitor found damaged.
 fn static_values(
     memory: &Mapping,
     source: &Source<'_>,
+    contexts: impl Iterator<Item = u64> + Clone,
+    is_meant: impl Fn(usize, usize) -> bool,
     mut visit: impl FnMut(Static<'_>) -> Result<bool, SessionError>,
 ) -> Result<u64, SessionError> {
     let Source {
@@ -341,7 +382,6 @@ fn static_values(
         ..
     } = *source;
     let mut damaged = 0;
-    let contexts = u64::from(ControlBlock::open(memory)?.contexts_in_use()?);
     for found in enablings.slots() {
         let enabling = enablings.get(found.epid);
         let Some(probe) = enabling.and_then(|enabling| probes.get(enabling.probe)) else {
@@ -356,8 +396,12 @@ fn static_values(
             let (Statement::Aggregate { aggregation, .. }, Some((offset, words))) = (statement, slot) else {
                 continue;
             };
+            if !is_meant(found.clause, number) {
+                continue;
+            }
+            let is_of_process = is_key_of_process(program, found.clause, number);
             let mut key = None;
-            for index in 0..contexts {
+            for index in contexts.clone() {
                 let at = found.base + u64::from(*offset);
                 let context = context_offset(layout, index);
                 let value = static_words(memory, context, at, u64::from(*words))?;
@@ -373,7 +417,14 @@ fn static_values(
                     epid: found.epid,
                     probe_id: probe.id,
                     pid,
+                    target_pid: pid,
                 });
+                if is_of_process {
+                    let pid = memory.load_u32(context + offset_of!(ContextLayout, pid) as u64)?;
+                    if pid != names.pid {
+                        (names.pid, key) = (pid, None);
+                    }
+                }
                 let key = key.get_or_insert_with(|| static_key(program, found.clause, number, names, limits));
                 let good = visit(Static {
                     id: *aggregation,

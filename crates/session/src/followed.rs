@@ -25,7 +25,7 @@ use crate::detach::restore_child;
 use crate::drain::context_offset;
 use crate::error::SessionError;
 use crate::holders::{ArenaFile, Searches, processes};
-use crate::threads::free_contexts;
+use crate::threads::{Take, free_contexts};
 
 /// Looks at the children take at most this fraction (1/20) of the time.
 const LOOK_SHARE: u32 = 20;
@@ -104,7 +104,12 @@ impl Followed {
     ///
     /// # Errors
     /// The arena is damaged.
-    pub fn look(&mut self, attachment: &Attachment, is_target_gone: bool) -> Result<Vec<u32>, SessionError> {
+    pub fn look(
+        &mut self,
+        attachment: &Attachment,
+        is_target_gone: bool,
+        take: &mut Take<'_>,
+    ) -> Result<Vec<u32>, SessionError> {
         // The session of a command that executes another program goes on as long as the run does.
         if self.have_ended() && is_target_gone {
             return Ok(Vec::new());
@@ -123,6 +128,7 @@ impl Followed {
                 came.push(identity.0);
             }
             if gone.contains(identity) {
+                take(contexts)?;
                 free_contexts(attachment.memory()?, &attachment.layout, contexts)?;
             } else {
                 self.contexts += contexts.len() as u64;

@@ -97,6 +97,9 @@ struct Owner {
     busy: u64,
 }
 
+/// Reads what contexts hold for the process to which they belong. They are freed after that, and may pass to another one.
+pub(crate) type Take<'a> = dyn FnMut(&[usize]) -> Result<(), SessionError> + 'a;
+
 /// The slots and contexts that will be freed, by index.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
@@ -136,7 +139,7 @@ fn plan(slots: &[ThreadSlot], owners: &[Owner], live: &BTreeSet<u64>) -> Plan {
 ///
 /// # Errors
 /// The arena is damaged. A process that cannot be stopped now is no error; the next call tries again.
-pub(crate) fn reuse(reuse: &mut Reuse, traced: &Traced<'_>) -> Result<(), SessionError> {
+pub(crate) fn reuse(reuse: &mut Reuse, traced: &Traced<'_>, take: &mut Take<'_>) -> Result<(), SessionError> {
     let before = levels(reuse, traced)?;
     if before.iter().all(|level| level.free >= level.all / 2) {
         return Ok(());
@@ -154,7 +157,7 @@ pub(crate) fn reuse(reuse: &mut Reuse, traced: &Traced<'_>) -> Result<(), Sessio
     }
     let pause = traced.process.stop().map_or(Duration::ZERO, |stopped| {
         // An error is ignored, and the next call tries again. If the process is ending, other code reports it.
-        let _ = free_of_the_dead(reuse, traced, &stopped);
+        let _ = free_of_the_dead(reuse, traced, &stopped, take);
         stopped.release()
     });
     let after = levels(reuse, traced)?;
@@ -205,7 +208,12 @@ fn ended_word(word: u64) -> u64 {
 }
 
 /// Frees what ended threads have left. All threads are stopped.
-fn free_of_the_dead(reuse: &mut Reuse, traced: &Traced<'_>, stopped: &Stopped) -> Result<(), SessionError> {
+fn free_of_the_dead(
+    reuse: &mut Reuse,
+    traced: &Traced<'_>,
+    stopped: &Stopped,
+    take: &mut Take<'_>,
+) -> Result<(), SessionError> {
     let table = traced.table;
     let memory = traced.process.memory();
     let are_shared = memory.read_u64(TargetAddress(table.0 + TABLE_SHARED_POINTERS as u64))? != 0;
@@ -216,6 +224,7 @@ fn free_of_the_dead(reuse: &mut Reuse, traced: &Traced<'_>, stopped: &Stopped) -
     let slots = slots_of(stopped, table)?;
     let owners = owners_of(traced)?;
     let plan = plan(&slots, &owners, &thread_keys(stopped, traced.thread_key, are_shared)?);
+    take(&plan.contexts)?;
     free_slots(stopped, table, &slots, &plan)?;
     free_contexts(traced.arena, traced.layout, &plan.contexts)?;
     let claimed = traced.arena.load_u64(offset_of!(Control, slots_claimed) as u64)?;

@@ -88,6 +88,27 @@ live_tests! {
         assert_nothing_lost(&traced.finished.stderr);
     }
 
+    /// What is counted by process lies at a fixed place of a context, and each context has many owners.
+    fn a_child_does_not_get_the_counts_of_an_ended_one(form) {
+        let children = form.scale(4000, 1500);
+        let clause = "#pragma D option quiet
+            pid$target:a.out:called:entry { @calls[pid, $target] = count(); @most[pid, $target] = max(pid % 1000); }
+            END { printa(\"%d %d calls %@d\\n\", @calls); printa(\"%d %d most %@d\\n\", @most); }";
+        let arguments = format!("storm {children}");
+        let traced = following(form).clause(clause).command(&program("tree.c"), &arguments).run().complete();
+        let mut rows = [0, 0];
+        let mut targets = std::collections::BTreeSet::new();
+        for line in traced.results.lines().filter(|line| !line.is_empty()) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let number = |index: usize| words[index].parse::<i64>().expect("a number");
+            let (expected, row) = if words[2] == "calls" { (1, 0) } else { (number(0) % 1000, 1) };
+            assert_eq!(number(3), expected, "{line}");
+            targets.insert(number(1));
+            rows[row] += 1;
+        }
+        assert_eq!((rows, targets.len()), ([children + 1, children + 1], 1));
+    }
+
     /// The aggregation's key and the records of one process say the same.
     fn a_child_knows_its_parent_and_its_ancestors(form) {
         let clause = "pid$target:a.out:called:entry

@@ -18,7 +18,7 @@ use super::Attachment;
 use crate::detach::{self, stacks::Restorer};
 use crate::error::SessionError;
 use crate::site_table::springboard_sites;
-use crate::threads::{self, Traced};
+use crate::threads::{self, Take, Traced};
 
 /// Replaced tables may take this much of the code block before their room is given back.
 const REPLACED_BYTES_MAX: u64 = 8 << 20;
@@ -56,7 +56,7 @@ impl Attachment {
     ///
     /// # Errors
     /// The arena is damaged.
-    pub(crate) fn reuse_threads(&mut self, of_children: u64) -> Result<(), SessionError> {
+    pub(crate) fn reuse_threads(&mut self, of_children: u64, take: &mut Take<'_>) -> Result<(), SessionError> {
         if self.regions.is_empty() || self.patches.is_empty() {
             return Ok(());
         }
@@ -70,7 +70,7 @@ impl Attachment {
             thread_key: self.parameters.thread_key,
             of_children,
         };
-        threads::reuse(&mut self.threads, &traced)
+        threads::reuse(&mut self.threads, &traced, take)
     }
 
     /// Gives back the room of replaced tables and of patches that are gone, if this is much and no thread is in our

@@ -116,7 +116,9 @@ impl Attached {
         let (Some(followed), Some(presence)) = (&mut self.followed, &self.presence) else {
             return Ok(());
         };
-        let came = followed.look(&presence.attachment, self.exited.is_some())?;
+        let tracing = &mut self.tracing;
+        let mut take = |contexts: &[usize]| tracing.take_from_contexts(contexts);
+        let came = followed.look(&presence.attachment, self.exited.is_some(), &mut take)?;
         if followed.has_new_libraries(&presence.attachment)? {
             self.tracing.warn(
                 "a forked child has changed its list of libraries: libraries that a child loads have no probes there",
@@ -164,7 +166,8 @@ impl Attached {
             && tracing.known.loaded
         {
             let of_children = self.followed.as_ref().map_or(0, Followed::contexts);
-            presence.attachment.reuse_threads(of_children)?;
+            let mut take = |contexts: &[usize]| tracing.take_from_contexts(contexts);
+            presence.attachment.reuse_threads(of_children, &mut take)?;
         }
         tracing.turn_aggregations(is_alive || has_children)?;
         tracing.look_for_code()?;

@@ -42,6 +42,14 @@ impl Tracing {
         self.read_aggregations(|aggregations, memory, source| aggregations.turn(memory, source, now))
     }
 
+    /// Reads what is counted under the process of contexts that are about to pass to other processes.
+    pub(in crate::session) fn take_from_contexts(&mut self, contexts: &[usize]) -> Result<(), SessionError> {
+        if !self.known.program().follows || contexts.is_empty() {
+            return Ok(());
+        }
+        self.read_aggregations(|aggregations, memory, source| aggregations.take_from(memory, source, contexts))
+    }
+
     /// Takes the aggregations of the tracer's own clauses; their buffer is empty afterwards.
     fn take_own_aggregations(&mut self) {
         let own = std::mem::take(&mut self.tracer.aggregates);
