@@ -97,7 +97,8 @@ struct Owner {
     busy: u64,
 }
 
-/// Reads what contexts hold for the process to which they belong. They are freed after that, and may pass to another one.
+/// Reads what contexts hold for the process to which they belong. They are freed after that, and may pass to another
+/// one.
 pub(crate) type Take<'a> = dyn FnMut(&[usize]) -> Result<(), SessionError> + 'a;
 
 /// The slots and contexts that will be freed, by index.
