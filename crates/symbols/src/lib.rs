@@ -12,6 +12,7 @@
 //!   .note.stapsdt     -> static_probes(): the probes of sys/sdt.h
 //!   __rseq_cs         -> restartable_in(): sequences that the kernel restarts
 //!   .gopclntab        -> functions of Go, and how each takes its arguments
+//!   /proc/kallsyms    -> [`kernel`]: the functions of the kernel
 //!   relocations       -> the slots that hold the addresses of imports, or of IFUNCs' choices
 //! ```
 //!
@@ -38,6 +39,7 @@ mod go;
 mod identity;
 mod image;
 mod kept;
+pub mod kernel;
 mod landing;
 mod linkage;
 pub mod loader;
