@@ -4,7 +4,7 @@ use nanoprobe_lang::glob;
 use nanoprobe_lang::layout::recorded_values;
 use nanoprobe_lang::program::{
     Builtin, Clause, Expression, ExpressionKind, Function, KeyExpression, Place, ProbeDescription, Program, RecordKind,
-    Scope, Statement, Type,
+    Scope, Side, Statement, Type,
 };
 
 use crate::check::check;
@@ -75,6 +75,12 @@ impl Needs {
     ) -> Result<Needs, Error> {
         let probe = &Probe { program, kind, arena };
         let mut needs = Needs::default();
+        if clause.shows_stack(Side::Kernel) {
+            return Err(Error::Malformed {
+                what: "the kernel's stack in a thread of the program",
+                span: clause.span,
+            });
+        }
         if let Some(predicate) = &clause.predicate {
             needs.expression(predicate, probe)?;
         }
@@ -91,7 +97,7 @@ impl Needs {
                     for key in keys {
                         match key {
                             KeyExpression::Value(expression) => needs.expression(expression, probe)?,
-                            KeyExpression::UserStack { .. } => needs.full_frame = true,
+                            KeyExpression::Stack(_) => needs.full_frame = true,
                         }
                     }
                     for expression in value.iter().chain(weight) {
@@ -99,7 +105,7 @@ impl Needs {
                     }
                 }
                 Statement::Record(action) => {
-                    needs.full_frame |= matches!(action.kind, RecordKind::UserStack { .. });
+                    needs.full_frame |= matches!(action.kind, RecordKind::Stack(_));
                     // There may be no speculation of this number.
                     needs.fault |= matches!(
                         action.kind,
@@ -144,7 +150,7 @@ impl Needs {
             // The goroutine's number needs no preparation: see `task`.
             ExpressionKind::Builtin(Builtin::Goroutine) => {}
             ExpressionKind::Builtin(Builtin::Tid) => self.tid_in_body = true,
-            ExpressionKind::Builtin(Builtin::UserCaller | Builtin::UserStack(_)) => self.full_frame = true,
+            ExpressionKind::Builtin(Builtin::UserCaller | Builtin::Stack(_)) => self.full_frame = true,
             ExpressionKind::Builtin(Builtin::UserStackDepth) => {
                 self.full_frame = true;
                 self.fault = true;

@@ -197,7 +197,7 @@ pub fn is_key_of_process(program: &Program, clause: usize, statement: usize) -> 
         Some(Statement::Aggregate { keys, .. }) if program.follows => {
             let mut values = keys.iter().filter_map(|key| match key {
                 KeyExpression::Value(expression) => Some(expression),
-                KeyExpression::UserStack { .. } => None,
+                KeyExpression::Stack { .. } => None,
             });
             values.any(is_pid)
         }
@@ -208,7 +208,7 @@ pub fn is_key_of_process(program: &Program, clause: usize, statement: usize) -> 
 fn is_static(key: &KeyExpression) -> bool {
     match key {
         KeyExpression::Value(expression) => static_value(expression, &ProbeNames::default()).is_some(),
-        KeyExpression::UserStack { .. } => false,
+        KeyExpression::Stack(_) => false,
     }
 }
 

@@ -244,7 +244,7 @@ impl World for Model {
     fn read_string(&mut self, address: u64, _: usize) -> Result<Vec<u8>, Fault> {
         Err(Fault::bad_address(address))
     }
-    fn stack(&mut self, _: u32) -> Vec<u64> {
+    fn stack(&mut self, _: Side, _: u32) -> Vec<u64> {
         Vec::new()
     }
     fn aggregate(&mut self, _: AggregationId, _: &[u8], _: i64, _: i64) {}

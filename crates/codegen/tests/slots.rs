@@ -84,7 +84,7 @@ fn slots_follow_each_other_in_the_order_of_statements() {
         aggregate(1, vec![arg(0)], Some(arg(1))),
         aggregate(2, static_keys(), Some(arg(1))),
         aggregate(1, vec![], Some(arg(1))),
-        aggregate_keys(0, vec![KeyExpression::UserStack { frames: 3 }], None, None),
+        aggregate_keys(0, vec![KeyExpression::Stack(Stack::of_program(3))], None, None),
         aggregate(0, vec![builtin(Builtin::Tid, INT)], None),
         aggregate(0, vec![copyinstr(arg(0))], None),
     ];
@@ -143,6 +143,7 @@ fn static_strings_are_cut_where_the_agent_cuts_them() {
         strsize: 8,
         ustackframes: 1,
         jstackframes: 1,
+        stackframes: 3,
         maxframes: 1,
     };
     let key = |text: &str| static_key(&count(vec![support::build::text(text)]), 0, 0, &names(), limits).unwrap();

@@ -44,9 +44,9 @@ pub(crate) fn datum(
             let bytes = bytes::traced(recorded.iter().map(|(_, value)| value));
             vec![action("tracemem", vec![("hex", json::hex(bytes))])]
         }
-        RecordKind::UserStack { .. } => {
-            let values = values(context, recorded).into_iter();
-            values.map(|value| action("ustack", vec![("frames", value)])).collect()
+        RecordKind::Stack(stack) => {
+            let (values, name) = (values(context, recorded).into_iter(), stack.side.name());
+            values.map(|value| action(name, vec![("frames", value)])).collect()
         }
         RecordKind::Symbol { kind, .. } => {
             let address = recorded.first().map_or(0, |(_, value)| value.as_integer()) as u64;
@@ -166,7 +166,7 @@ fn row(symbolizer: &mut dyn Symbolizer, program: &Program, row: &Row) -> Option<
             KeyType::Symbol(kind) => name_of(symbolizer, element.as_integer() as u64, *kind).into(),
             KeyType::Integer(integer) => value(element, integer.signed, symbolizer),
             KeyType::Enumeration(of) => named(of, element),
-            KeyType::String | KeyType::Function | KeyType::Bytes { .. } | KeyType::UserStack { .. } => {
+            KeyType::String | KeyType::Function | KeyType::Bytes { .. } | KeyType::Stack(_) => {
                 value(element, true, symbolizer)
             }
         });

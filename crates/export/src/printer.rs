@@ -106,7 +106,7 @@ impl<'a> Printer<'a> {
                 RecordKind::Trace(_)
                 | RecordKind::TraceName { .. }
                 | RecordKind::TraceMemory(_)
-                | RecordKind::UserStack { .. }
+                | RecordKind::Stack(_)
                 | RecordKind::Symbol { .. }
                 | RecordKind::Printf { .. }
                 | RecordKind::Print { .. }

@@ -154,7 +154,7 @@ impl Sink for Text {
         let named: Option<Vec<&Recorded<'_>>> = named.as_ref().map(|named| named.iter().collect());
         let recorded = named.as_deref().unwrap_or(recorded);
         match kind {
-            RecordKind::Trace(_) | RecordKind::UserStack { .. } => {
+            RecordKind::Trace(_) | RecordKind::Stack(_) => {
                 for (field, value) in recorded {
                     trace(out, &mut view.context(), field, value)?;
                 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nanoprobe_export::profile::{Comparison, PROFILE_FORMATS, has_stacks};
 use nanoprobe_export::{ModulePlace, Printer, Several, Source, Symbolizer};
 use nanoprobe_lang::interpret::Value;
-use nanoprobe_lang::program::{AggregatingFunction as Function, AggregationId, KeyType, SymbolKind};
+use nanoprobe_lang::program::{AggregatingFunction as Function, AggregationId, KeyType, Stack, SymbolKind};
 use serde_json::Value as Json;
 use support::*;
 
@@ -113,6 +113,26 @@ fn parts_of_a_key_are_frames_and_values_below_one_are_left_out() {
     count(&mut session, id, &[stack(&[0xa000]), string("none")], 1);
     let written = Written::of(&mut session);
     assert_eq!(written.text("folded"), "bash`main;a:b 7\n");
+}
+
+/// The program has called the kernel, wherever the two stand in the key.
+#[test]
+fn the_kernels_frames_lie_on_those_of_the_program() {
+    let kernels = KeyType::Stack(Stack::of_kernel(0));
+    let (inner, outer) = (stack(&[0x9000, 0xa010]), stack(&[0xb000]));
+    let mut session = Session::new(&[]);
+    let first = session.aggregation(Function::Count, &[kernels.clone(), KeyType::String, STACK_KEY]);
+    count(&mut session, first, &[inner.clone(), string("read"), outer.clone()], 3);
+    let second = session.aggregation(Function::Count, &[STACK_KEY, kernels.clone()]);
+    count(&mut session, second, &[outer, inner.clone()], 4);
+    let third = session.aggregation(Function::Count, &[kernels]);
+    count(&mut session, third, &[inner], 5);
+    let written = Written::of(&mut session);
+    assert_eq!(
+        written.text("folded"),
+        "@0;read;bash`_start;bash`main;bash`reader_loop 3\n@1;bash`_start;bash`main;bash`reader_loop \
+         4\n@2;bash`main;bash`reader_loop 5\n"
+    );
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::fmt;
 pub const OWN_TAGS: &[(&str, &str)] = &[
     (
         "N_ACTION",
-        "an action of D that nanoprobe does not have: stack, panic, chill, ...",
+        "an action of D that nanoprobe does not have: panic, chill, breakpoint, ...",
     ),
     (
         "N_ATTRIBUTE",
@@ -45,6 +45,10 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ),
     ("N_SOURCE_LENGTH", "a limit: a text that is too long"),
     ("N_SIZE", "a limit: structures and arrays that are too large"),
+    (
+        "N_STACK",
+        "`stack( )` where nothing samples the kernel's stack: outside of clauses of `profile-N` and `sched`",
+    ),
     (
         "N_STRUCT",
         "a structure of an associative array, or with strings, as a whole, except when it is assigned; unions with \

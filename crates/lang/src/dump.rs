@@ -15,7 +15,7 @@ use crate::format::Format;
 use crate::lower::arithmetic::symbol;
 use crate::program::{
     AggregatingFunction, AggregationId, Builtin, Expression, ExpressionKind, KeyExpression, KeyType, LogicalOperator,
-    OtherPart, Place, Program, RecordKind, Scope, Statement, SymbolKind, Type, UnaryOperator, Variable,
+    OtherPart, Place, Program, RecordKind, Scope, Stack, Statement, SymbolKind, Type, UnaryOperator, Variable,
 };
 use crate::types;
 use std::fmt::Write;
@@ -89,7 +89,7 @@ impl Dump<'_> {
                     .iter()
                     .map(|key| match key {
                         KeyExpression::Value(value) => self.typed(value),
-                        KeyExpression::UserStack { frames } => format!("ustack({frames})"),
+                        KeyExpression::Stack(stack) => dumped_stack(*stack),
                     })
                     .collect();
                 let mut arguments: Vec<String> = value.iter().map(|value| self.typed(value)).collect();
@@ -127,7 +127,7 @@ impl Dump<'_> {
                 let names: Vec<String> = aggregations.iter().map(|id| self.aggregation(*id)).collect();
                 format!("printa {format}{}", names.join(", "))
             }
-            RecordKind::UserStack { frames } => format!("ustack {frames}"),
+            RecordKind::Stack(stack) => format!("{} {}", stack.side.name(), stack.frames),
             RecordKind::Symbol { kind, address } => format!("{} {}", symbol_name(*kind), self.typed(address)),
             RecordKind::Exit(status) => format!("exit {}", self.typed(status)),
             RecordKind::Clear(id) => format!("clear {}", self.aggregation(*id)),
@@ -308,9 +308,13 @@ fn key_type(of: &KeyType) -> String {
         KeyType::Enumeration(of) => of.name().to_owned(),
         KeyType::String | KeyType::Function => "string".to_owned(),
         KeyType::Bytes { size } => format!("bytes({size})"),
-        KeyType::UserStack { frames } => format!("ustack({frames})"),
+        KeyType::Stack(stack) => dumped_stack(*stack),
         KeyType::Symbol(kind) => symbol_name(*kind).to_owned(),
     }
+}
+
+fn dumped_stack(stack: Stack) -> String {
+    format!("{}({})", stack.side.name(), stack.frames)
 }
 
 fn symbol_name(of: SymbolKind) -> &'static str {
@@ -341,7 +345,7 @@ fn function(of: AggregatingFunction) -> String {
 fn builtin_name(of: Builtin) -> String {
     match of {
         Builtin::Argument(index) => return format!("arg{index}"),
-        Builtin::UserStack(frames) => return format!("ustack({frames})"),
+        Builtin::Stack(stack) => return dumped_stack(stack),
         Builtin::TargetPid => "$target",
         Builtin::Other(part) => {
             let number = u8::from(!OtherPart::of_argument(0).contains(&part));

@@ -30,7 +30,7 @@ pub use arithmetic::{normalise, wide};
 pub use value::{Value, read_field};
 
 use crate::layout::{FieldKind, Limits, RECORD_HEADER_BYTES, RecordLayout, record_layout, recorded_values};
-use crate::program::{AggregationId, Builtin, Clause, Program, RecordKind, Scope, Statement, VariableId};
+use crate::program::{AggregationId, Builtin, Clause, Program, RecordKind, Scope, Side, Statement, VariableId};
 use evaluate::Evaluator;
 
 /// The address at which scratch memory appears to lie.
@@ -188,8 +188,9 @@ pub trait World {
     /// [`Fault::bad_address`].
     fn read_string(&mut self, address: u64, limit: usize) -> Result<Vec<u8>, Fault>;
 
-    /// At most `frames` return addresses of the current thread, innermost first; empty if there is no stack.
-    fn stack(&mut self, frames: u32) -> Vec<u64>;
+    /// At most `frames` return addresses of the current thread, in its program or in the kernel, innermost first; empty
+    /// if there is no stack.
+    fn stack(&mut self, side: Side, frames: u32) -> Vec<u64>;
 
     /// `@aggregation[key] = function(value, weight)`; `value` is 0 for a `count()`, `weight` is 1 by default.
     fn aggregate(&mut self, aggregation: AggregationId, key: &[u8], value: i64, weight: i64);
@@ -389,7 +390,7 @@ fn record<W: World + ?Sized>(
             .get_mut(start..start + bytes)
             .ok_or(Fault::new(FaultKind::Illegal))?;
         let value = match field.kind {
-            FieldKind::Stack { frames } => Value::Stack(evaluator.stack(frames)),
+            FieldKind::Stack { side, frames } => Value::Stack(evaluator.stack(side, frames)),
             _ => evaluator.present(values.get(field.argument).ok_or(Fault::new(FaultKind::Illegal))?)?,
         };
         if let Value::Integer(integer) = value {

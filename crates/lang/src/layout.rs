@@ -18,7 +18,8 @@
 //! ```
 
 use crate::program::{
-    Builtin, Clause, Expression, ExpressionKind, IntegerType, Program, RecordKind, Statement, Type, Variable,
+    Builtin, Clause, Expression, ExpressionKind, IntegerType, Program, RecordKind, Side, Stack, Statement, Type,
+    Variable,
 };
 
 /// The options that decide the sizes of values.
@@ -30,6 +31,8 @@ pub struct Limits {
     pub ustackframes: u32,
     /// The number of frames of a `jstack()` without an argument (option `jstackframes`).
     pub jstackframes: u32,
+    /// The number of frames of a `stack()` without an argument (option `stackframes`).
+    pub stackframes: u32,
     /// The most frames of any stack, whatever its call says (option `maxframes`).
     pub maxframes: u32,
 }
@@ -55,25 +58,27 @@ impl Limits {
         self.strsize.max(2)
     }
 
-    /// The number of frames that `ustack(frames)` records: 0 stands for the option `ustackframes`,
+    /// The number of frames that a stack records: 0 stands for the option `ustackframes` or `stackframes`,
     /// [`JSTACK_FRAMES`] for `jstackframes`. Never more than `maxframes`.
-    pub fn stack_frames(self, frames: u32) -> u32 {
-        let wanted = match frames {
-            0 => self.ustackframes,
-            JSTACK_FRAMES => self.jstackframes,
-            _ => frames,
+    pub fn stack_frames(self, stack: Stack) -> u32 {
+        let wanted = match (stack.side, stack.frames) {
+            (Side::Program, 0) => self.ustackframes,
+            (Side::Kernel, 0) => self.stackframes,
+            (_, JSTACK_FRAMES) => self.jstackframes,
+            (_, frames) => frames,
         };
         wanted.min(self.maxframes)
     }
 }
 
 impl Default for Limits {
-    /// 256 bytes for a string; 100 frames for a stack, 50 for a `jstack()`.
+    /// 256 bytes for a string; 100 frames for a stack, 50 for a `jstack()`, 20 for one of the kernel.
     fn default() -> Limits {
         Limits {
             strsize: 256,
             ustackframes: 100,
             jstackframes: 50,
+            stackframes: 20,
             maxframes: 2048,
         }
     }
@@ -192,6 +197,8 @@ pub enum FieldKind {
     String,
     /// u64 count of frames, then at most `frames` return addresses.
     Stack {
+        /// Whose frames they are.
+        side: Side,
         /// The most frames that the field has room for.
         frames: u32,
     },
@@ -208,7 +215,7 @@ pub fn record_layout(clause: &Clause, limits: Limits) -> RecordLayout {
     for (statement, action) in clause.statements.iter().enumerate() {
         let Statement::Record(action) = action else { continue };
         let values: Vec<(FieldKind, u32)> = match &action.kind {
-            RecordKind::UserStack { frames } => vec![stack_field(*frames, limits)],
+            RecordKind::Stack(stack) => vec![stack_field(*stack, limits)],
             kind => recorded_values(kind)
                 .iter()
                 .map(|value| value_field(value, limits))
@@ -250,7 +257,7 @@ pub fn recorded_values(kind: &RecordKind) -> &[Expression] {
         | RecordKind::SetOption(arguments) => arguments,
         RecordKind::Truncate { count: None, .. }
         | RecordKind::Printa { .. }
-        | RecordKind::UserStack { .. }
+        | RecordKind::Stack(_)
         | RecordKind::Clear(_)
         | RecordKind::Denormalize(_)
         | RecordKind::TruncateOutput
@@ -259,14 +266,18 @@ pub fn recorded_values(kind: &RecordKind) -> &[Expression] {
 }
 
 /// The kind and the size of the field for a stack.
-fn stack_field(frames: u32, limits: Limits) -> (FieldKind, u32) {
-    let frames = limits.stack_frames(frames);
-    (FieldKind::Stack { frames }, frames.saturating_add(1).saturating_mul(8))
+fn stack_field(stack: Stack, limits: Limits) -> (FieldKind, u32) {
+    let frames = limits.stack_frames(stack);
+    let side = stack.side;
+    (
+        FieldKind::Stack { side, frames },
+        frames.saturating_add(1).saturating_mul(8),
+    )
 }
 
 fn value_field(value: &Expression, limits: Limits) -> (FieldKind, u32) {
-    if let ExpressionKind::Builtin(Builtin::UserStack(frames)) = value.kind {
-        return stack_field(frames, limits);
+    if let ExpressionKind::Builtin(Builtin::Stack(stack)) = value.kind {
+        return stack_field(stack, limits);
     }
     match &value.value_type {
         Type::Integer(integer) => (FieldKind::Integer(*integer), 8),
@@ -303,6 +314,7 @@ mod tests {
         strsize: 250,
         ustackframes: 5,
         jstackframes: 5,
+        stackframes: 3,
         maxframes: 2048,
     };
 
@@ -334,7 +346,7 @@ mod tests {
     #[test]
     fn no_stack_is_deeper_than_maxframes() {
         let limits = Limits { maxframes: 4, ..LIMITS };
-        let found = [0, JSTACK_FRAMES, 3, 25].map(|frames| limits.stack_frames(frames));
+        let found = [0, JSTACK_FRAMES, 3, 25].map(|frames| limits.stack_frames(Stack::of_program(frames)));
         assert_eq!(found, [4, 4, 3, 4]);
     }
 
@@ -353,6 +365,7 @@ mod tests {
                     strsize: 0,
                     ustackframes: 1,
                     jstackframes: 1,
+                    stackframes: 3,
                     maxframes: 1,
                 }
             ),
@@ -401,8 +414,8 @@ mod tests {
                 record(RecordKind::Printf { format, arguments }),
                 record(RecordKind::Clear(AggregationId(0))),
                 record(RecordKind::Trace(expression(Type::Bytes { size: Some(5) }))),
-                record(RecordKind::UserStack { frames: 0 }),
-                record(RecordKind::UserStack { frames: 2 }),
+                record(RecordKind::Stack(Stack::of_program(0))),
+                record(RecordKind::Stack(Stack::of_program(2))),
                 record(RecordKind::Exit(expression(Type::I32))),
             ]),
             LIMITS,
@@ -436,7 +449,13 @@ mod tests {
             layout.fields[1].kind,
             FieldKind::Integer(IntegerType { bytes: 4, signed: true })
         );
-        assert_eq!(layout.fields[4].kind, FieldKind::Stack { frames: 5 });
+        assert_eq!(
+            layout.fields[4].kind,
+            FieldKind::Stack {
+                side: Side::Program,
+                frames: 5
+            }
+        );
     }
 
     #[test]

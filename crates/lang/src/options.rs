@@ -181,6 +181,7 @@ impl Options {
             strsize: self.recording.string_bytes,
             ustackframes: self.recording.stack_frames,
             jstackframes: self.recording.jstack_frames,
+            stackframes: self.recording.kernel_frames,
             maxframes: self.recording.stack_frames_max,
         }
     }

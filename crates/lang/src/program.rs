@@ -29,6 +29,7 @@ mod foreign;
 mod function;
 mod operator;
 mod other;
+mod stack;
 mod structure;
 mod value_type;
 
@@ -42,6 +43,7 @@ pub use function::{
 };
 pub use operator::{BinaryOperator, LogicalOperator, UnaryOperator};
 pub use other::OtherPart;
+pub use stack::{Side, Stack};
 pub use structure::{
     Bits, Body, Declared, Found, Member, Packing, Source as StructureSource, Structure, alignment_of, holds_strings,
     size_of, step_of, unit_of,
@@ -148,22 +150,32 @@ impl Clause {
 
     /// Whether firing this clause walks the thread's stack: `ustack()`, `ucaller`, `ustackdepth`, `uframe()`.
     pub fn walks_stack(&self) -> bool {
-        let walks = |statement: &Statement| match statement {
-            Statement::Aggregate { keys, .. } => keys.iter().any(|key| matches!(key, KeyExpression::UserStack { .. })),
-            Statement::Record(action) => matches!(action.kind, RecordKind::UserStack { .. }),
-            Statement::Expression(_) => false,
-        };
-        self.statements.iter().any(walks)
+        self.shows_stack(Side::Program)
             || self.computes(&|expression| {
                 matches!(
                     expression.kind,
-                    ExpressionKind::Builtin(Builtin::UserCaller | Builtin::UserStackDepth | Builtin::UserStack(_))
+                    ExpressionKind::Builtin(Builtin::UserCaller | Builtin::UserStackDepth)
                         | ExpressionKind::Call {
                             function: Function::UserFrame,
                             ..
                         }
                 )
             })
+    }
+
+    /// Whether firing this clause records a stack of this side, or has one in a key.
+    pub fn shows_stack(&self, side: Side) -> bool {
+        let is_its = |stack: &Stack| stack.side == side;
+        let shows = |statement: &Statement| match statement {
+            Statement::Aggregate { keys, .. } => {
+                let mut keys = keys.iter();
+                keys.any(|key| matches!(key, KeyExpression::Stack(stack) if is_its(stack)))
+            }
+            Statement::Record(action) => matches!(&action.kind, RecordKind::Stack(stack) if is_its(stack)),
+            Statement::Expression(_) => false,
+        };
+        let computed = |expression: &Expression| matches!(&expression.kind, ExpressionKind::Builtin(Builtin::Stack(stack)) if is_its(stack));
+        self.statements.iter().any(shows) || self.computes(&computed)
     }
 
     /// Whether firing this clause may call a subroutine.
@@ -211,7 +223,7 @@ impl Clause {
                 } => {
                     pending.extend(keys.iter().filter_map(|key| match key {
                         KeyExpression::Value(expression) => Some(expression),
-                        KeyExpression::UserStack { .. } => None,
+                        KeyExpression::Stack(_) => None,
                     }));
                     pending.extend(value.iter().chain(weight));
                 }

@@ -222,6 +222,9 @@ pub enum SessionError {
         /// The state in which the process is left, and what to do.
         left: &'static str,
     },
+    /// A clause has `stack()`, and the kernel does not show its stacks.
+    #[error(transparent)]
+    KernelStacks(#[from] nanoprobe_target::KernelStackError),
     /// The types of the program's variables are others in this process.
     #[error(
         "the program's variables have other types in this process than in the first one: give the process a run of its own"

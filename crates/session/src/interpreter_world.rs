@@ -11,7 +11,7 @@ use nanoprobe_export::symbols_in;
 use nanoprobe_lang::Program;
 use nanoprobe_lang::interpret::{Fault, FaultKind, Value, World};
 use nanoprobe_lang::layout::{Limits, Storage};
-use nanoprobe_lang::program::{AggregationId, Builtin, KeyType, Scope, Type, Variable, VariableId};
+use nanoprobe_lang::program::{AggregationId, Builtin, KeyType, Scope, Side, Type, Variable, VariableId};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;
 
@@ -277,7 +277,7 @@ impl World for TracerWorld<'_> {
             Builtin::Timestamp => number(self.timestamp as i64),
             Builtin::VirtualTimestamp => number(clock::thread_ns() as i64),
             Builtin::WallTimestamp => number(clock::wall_ns() as i64),
-            Builtin::UserCaller | Builtin::UserStackDepth | Builtin::UserStack(_) => number(0),
+            Builtin::UserCaller | Builtin::UserStackDepth | Builtin::Stack(_) => number(0),
             Builtin::Errno | Builtin::Goroutine => number(0),
             Builtin::EnabledProbeId => number(i64::from(self.epid)),
             Builtin::ProbeId => number(i64::from(self.probe_id)),
@@ -472,12 +472,13 @@ impl World for TracerWorld<'_> {
         self.layout.speculations
     }
 
-    fn stack(&mut self, frames: u32) -> Vec<u64> {
-        if let Some(elsewhere) = self.elsewhere {
-            let known = elsewhere.frames();
-            return known.get(..frames as usize).unwrap_or(known).to_vec();
-        }
-        let known = self.thread.map_or(&[][..], |thread| thread.frames);
+    fn stack(&mut self, side: Side, frames: u32) -> Vec<u64> {
+        let known = match (side, self.elsewhere, self.thread) {
+            // Its addresses mean the same in all processes.
+            (Side::Kernel, _, thread) => thread.map_or(&[][..], |thread| &thread.sample.kernel),
+            (Side::Program, Some(elsewhere), _) => elsewhere.frames(),
+            (Side::Program, None, thread) => thread.map_or(&[][..], |thread| thread.frames),
+        };
         known.get(..frames as usize).unwrap_or(known).to_vec()
     }
 

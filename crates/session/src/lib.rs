@@ -53,6 +53,7 @@ mod interpreter_world;
 pub mod interrupt;
 mod javascript;
 mod kept_files;
+mod kernel_names;
 mod layout;
 mod lost_pages;
 mod made_calls;

@@ -115,6 +115,7 @@ mod tests {
             processor: 3,
             time_ns: 4,
             executed,
+            kernel: Vec::new(),
             user: Some(user),
         }
     }

@@ -44,6 +44,8 @@ const DUMMY: u64 = 9;
 const INHERIT: u64 = 1 << 1;
 /// exclude_kernel and exclude_hv: without these bits, ordinary users may not open any event.
 const USER_ONLY: u64 = 1 << 5 | 1 << 6;
+/// `exclude_callchain_user`: a call chain has the kernel's frames only. Those of programs are found better by tables.
+const KERNEL_CHAIN: u64 = 1 << 22;
 /// `task`: the kernel writes a record for each thread that is created, and for each thread that ends.
 const TASKS: u64 = 1 << 13;
 /// `comm` and `comm_exec`: the kernel writes a record for each new name of a thread, and says whether the thread has
@@ -93,6 +95,8 @@ pub(crate) fn task_clock(tid: ThreadId) -> Result<OwnedFd, Errno> {
 
 /// The fields of a sample, in the kernel's order. [`crate::sampling`] reads them.
 pub(crate) const SAMPLE_TYPE: u64 = IP | TID | TIME | PROCESSOR | PERIOD | USER_REGISTERS;
+/// The kernel's stack, in a sample that has it.
+const CALL_CHAIN: u64 = 1 << 5;
 const IP: u64 = 1 << 0;
 const TID: u64 = 1 << 1;
 const TIME: u64 = 1 << 2;
@@ -104,6 +108,15 @@ const USER_STACK: u64 = 1 << 13;
 /// The registers of a 64-bit program (`<asm/perf_regs.h>`): ax bx cx dx si di bp sp ip flags cs ss, and r8 to r15.
 const REGISTERS: u64 = 0xff_0fff;
 
+/// The bits in `sample_type` and in `flags` for the stacks in a sample.
+fn stacks(stack_bytes: u32, kernel: bool) -> (u64, u64) {
+    let program = if stack_bytes > 0 { USER_STACK } else { 0 };
+    match kernel {
+        true => (program | CALL_CHAIN, KERNEL_CHAIN),
+        false => (program, 0),
+    }
+}
+
 /// How a thread is sampled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampling {
@@ -113,6 +126,8 @@ pub(crate) struct Sampling {
     pub stack_bytes: u32,
     /// Whether to sample a thread also in the kernel. This needs a privilege.
     pub kernel: bool,
+    /// Whether a sample has the kernel's stack.
+    pub kernel_stack: bool,
     /// Whether to leave out forked processes.
     pub threads_only: bool,
     /// Whether each sample makes the descriptor readable. The kernel then works a little more for a sample.
@@ -127,7 +142,7 @@ pub(crate) const EVERY_THREAD: ThreadId = -1;
 /// Samples a thread, and the threads that it creates, while they run on this processor. Times are of
 /// CLOCK_MONOTONIC.
 pub(crate) fn sampling(tid: ThreadId, processor: u32, sampling: Sampling) -> Result<OwnedFd, Errno> {
-    let with_stack = if sampling.stack_bytes > 0 { USER_STACK } else { 0 };
+    let (stacks, chain) = stacks(sampling.stack_bytes, sampling.kernel_stack);
     let user_only = if sampling.kernel { 0 } else { USER_ONLY };
     let threads_only = if sampling.threads_only { INHERIT_THREAD } else { 0 };
     let names = if sampling.names { NAMES | STAMPED } else { 0 };
@@ -137,9 +152,9 @@ pub(crate) fn sampling(tid: ThreadId, processor: u32, sampling: Sampling) -> Res
         size: size_of::<PerfEvent>() as u32,
         config: CPU_CLOCK,
         sample_period: sampling.period_ns,
-        sample_type: SAMPLE_TYPE | with_stack,
+        sample_type: SAMPLE_TYPE | stacks,
         read_format: TIME_ENABLED,
-        flags: inherit | TASKS | USE_CLOCK | user_only | threads_only | names,
+        flags: inherit | TASKS | USE_CLOCK | user_only | threads_only | names | chain,
         user_registers: REGISTERS,
         user_stack_bytes: sampling.stack_bytes,
         // 0: when half of the ring is full.
@@ -154,9 +169,11 @@ pub(crate) fn sampling(tid: ThreadId, processor: u32, sampling: Sampling) -> Res
 /// How a thread's switches are watched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Switching {
-    /// The number of bytes of the stack in the sample of a switch; 0: there are no such samples, which need a
-    /// privilege.
+    /// The number of bytes of the stack in the sample of a switch; 0: none.
     pub stack_bytes: u32,
+    /// Whether the sample of a switch has the kernel's stack. Without either stack there are no samples, which need a
+    /// privilege.
+    pub kernel_stack: bool,
     /// Whether to leave out forked processes.
     pub threads_only: bool,
 }
@@ -170,16 +187,18 @@ pub(crate) fn switching(
     is_sampled: bool,
 ) -> Result<OwnedFd, Errno> {
     let threads_only = if switching.threads_only { INHERIT_THREAD } else { 0 };
+    let (stacks, chain) = stacks(switching.stack_bytes, switching.kernel_stack);
     let event = PerfEvent {
         kind: SOFTWARE,
         size: size_of::<PerfEvent>() as u32,
         config: if is_sampled { CONTEXT_SWITCHES } else { DUMMY },
         sample_period: is_sampled.into(),
         // All records of a ring have the same fields.
-        sample_type: SAMPLE_TYPE | if switching.stack_bytes > 0 { USER_STACK } else { 0 },
+        sample_type: SAMPLE_TYPE | stacks,
         flags: INHERIT
             | USE_CLOCK
             | threads_only
+            | chain
             | if is_sampled {
                 0
             } else {
@@ -206,27 +225,34 @@ pub(crate) fn enabled_ns(event: &OwnedFd) -> Result<u64, Errno> {
     time.map(|bytes| u64::from_ne_bytes(*bytes)).ok_or(Errno::EIO)
 }
 
+/// How the firings of a tracepoint are sampled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Firing {
+    /// The tracepoint.
+    pub number: u64,
+    /// The number of bytes of the program's stack; 0: none.
+    pub stack_bytes: u32,
+    pub kernel_stack: bool,
+    /// Whether to leave out forked processes.
+    pub threads_only: bool,
+}
+
 /// Samples each firing of one of the kernel's tracepoints on this processor, with the record of the tracepoint: while a
 /// thread, or one that it has created, is on the processor, or whoever is ([`EVERY_THREAD`]). Needs a privilege. Times
-/// are of CLOCK_MONOTONIC. `stack_bytes`: of the program's stack; 0: none.
-pub(crate) fn tracepoint(
-    tid: ThreadId,
-    processor: u32,
-    number: u64,
-    stack_bytes: u32,
-    threads_only: bool,
-) -> Result<OwnedFd, Errno> {
-    let threads_only = if threads_only { INHERIT_THREAD } else { 0 };
+/// are of CLOCK_MONOTONIC.
+pub(crate) fn tracepoint(tid: ThreadId, processor: u32, firing: Firing) -> Result<OwnedFd, Errno> {
+    let threads_only = if firing.threads_only { INHERIT_THREAD } else { 0 };
+    let (stacks, chain) = stacks(firing.stack_bytes, firing.kernel_stack);
     let inherit = if tid == EVERY_THREAD { 0 } else { INHERIT | threads_only };
     let event = PerfEvent {
         kind: TRACEPOINT,
         size: size_of::<PerfEvent>() as u32,
-        config: number,
+        config: firing.number,
         sample_period: 1,
-        sample_type: SAMPLE_TYPE | RAW | if stack_bytes > 0 { USER_STACK } else { 0 },
-        flags: inherit | USE_CLOCK,
+        sample_type: SAMPLE_TYPE | RAW | stacks,
+        flags: inherit | USE_CLOCK | chain,
         user_registers: REGISTERS,
-        user_stack_bytes: stack_bytes,
+        user_stack_bytes: firing.stack_bytes,
         clock: libc::CLOCK_MONOTONIC,
         ..PerfEvent::default()
     };

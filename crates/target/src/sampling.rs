@@ -28,6 +28,7 @@
 
 pub(crate) mod events;
 pub(crate) mod firings;
+pub(crate) mod kernel;
 pub(crate) mod opening;
 mod own;
 mod pace;
@@ -43,7 +44,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use record::{Sample, UserState};
+pub use record::{Sample, Stacks, UserState};
 
 use pace::Paces;
 use thinning::Thinning;
@@ -55,7 +56,7 @@ use crate::{ProcessId, ThreadId};
 #[derive(Debug)]
 pub struct Sampler {
     process: ProcessId,
-    with_stack: bool,
+    stacks: Stacks,
     thinning: Thinning,
     paces: Paces,
     /// The parameters of the events with the requested period.
@@ -93,7 +94,7 @@ impl Sampler {
     pub fn read(&mut self) {
         let (mut samples, mut created, mut lost) = (Vec::new(), Vec::new(), 0_u64);
         for ring in self.rings.values() {
-            let taken = record::read(&ring.take(), self.with_stack);
+            let taken = record::read(&ring.take(), self.stacks);
             lost = lost.saturating_add(taken.lost);
             samples.extend(taken.samples);
             created.extend(taken.created);

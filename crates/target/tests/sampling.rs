@@ -5,14 +5,14 @@ mod support;
 
 use std::io::Write;
 
-use nanoprobe_target::{Process, Sampler, SamplingError};
+use nanoprobe_target::{Process, Sampler, SamplingError, Stacks};
 use nanoprobe_tests::command::processor_time;
 use nanoprobe_tests::left_out::left_out;
 use support::{Running, compile};
 
 /// `None` if this machine does not allow sampling.
 fn sampler(process: &Process, period_ns: u64) -> Option<Sampler> {
-    match process.sampler(period_ns, false, false) {
+    match process.sampler(period_ns, Stacks::default(), false) {
         Ok(sampler) => Some(sampler),
         Err(SamplingError::Refused { reason }) => {
             left_out("samples of threads", &reason.to_string());

@@ -91,8 +91,8 @@ impl Emitter<'_, '_> {
                         is_string: expression.value_type == Type::String,
                     }))
                 }
-                KeyExpression::UserStack { frames } => Ok(Element::Stack {
-                    frames: self.source.limits.stack_frames(*frames),
+                KeyExpression::Stack(stack) => Ok(Element::Stack {
+                    frames: self.source.limits.stack_frames(*stack),
                 }),
             })
             .collect()

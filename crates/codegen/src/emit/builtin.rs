@@ -88,7 +88,7 @@ impl Emitter<'_, '_> {
             Builtin::UserCaller => self.read_once(3, |emitter| emitter.call_for_result(AgentFunction::UserCaller, &[])),
             Builtin::UserStackDepth => self.user_stack_depth(),
             // A stack is recorded as a field of its own, and is no value.
-            Builtin::UserStack(_) => self.constant(0),
+            Builtin::Stack(_) => self.constant(0),
             Builtin::Goroutine => self.goroutine(4, false),
             Builtin::Errno if self.source.kind == ProbeKind::CallReturn => self.call_error(),
             Builtin::Errno => self.call_for_result(AgentFunction::Errno, &[]),

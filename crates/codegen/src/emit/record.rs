@@ -56,7 +56,7 @@ impl Emitter<'_, '_> {
         let values = recorded_values(&action.kind);
         let mut last = None;
         for field in record.layout.fields.iter().filter(|field| field.statement == statement) {
-            if let FieldKind::Stack { frames } = field.kind {
+            if let FieldKind::Stack { frames, .. } = field.kind {
                 let destination = self.address_plus(record.address, field.offset);
                 let frames = self.constant(i64::from(frames));
                 self.call(AgentFunction::UserStack, &[destination, frames]);

@@ -70,7 +70,7 @@ fn keyed_aggregations_are_found_by_the_agent() {
         KeyExpression::Value(cast(arg(0), INT)),
         KeyExpression::Value(probefunc()),
         KeyExpression::Value(builtin(Builtin::Tid, INT)),
-        KeyExpression::UserStack { frames: 0 },
+        KeyExpression::Stack(Stack::of_program(0)),
     ];
     let program =
         program(None, vec![aggregate_keys(0, keys, Some(arg(1)), None)]).aggregation(AggregatingFunction::Sum);

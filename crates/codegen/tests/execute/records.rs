@@ -16,7 +16,7 @@ fn records_carry_their_fields_in_place() {
     let statements = vec![
         trace(cast(arg(2), integer_type(1, true))),
         trace(probefunc()),
-        record(RecordKind::UserStack { frames: 4 }),
+        record(RecordKind::Stack(Stack::of_program(4))),
         trace(copyin(arg(0), 13)),
         trace(copyin(arg(1), 83)),
         record(RecordKind::Exit(int(3))),
@@ -59,7 +59,7 @@ fn records_carry_their_fields_in_place() {
 #[test]
 fn a_stack_among_the_arguments_of_printf_has_a_field_of_its_own() {
     let stack = Expression {
-        kind: ExpressionKind::Builtin(Builtin::UserStack(4)),
+        kind: ExpressionKind::Builtin(Builtin::Stack(Stack::of_program(4))),
         value_type: Type::Void,
         span: Span::default(),
     };

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use nanoprobe_export::Snapshot;
 use nanoprobe_lang::interpret::{Fault, FaultKind, Value, World};
-use nanoprobe_lang::program::{AggregationId, Builtin, Program, Scope, VariableId};
+use nanoprobe_lang::program::{AggregationId, Builtin, Program, Scope, Side, VariableId};
 
 use crate::support::machine::TID;
 
@@ -142,7 +142,7 @@ impl World for GuideWorld<'_> {
             Builtin::Cpu | Builtin::UserCaller | Builtin::Errno | Builtin::Goroutine => number(0),
             // The stack of the machine has no unwinding table.
             Builtin::UserStackDepth => number(1),
-            Builtin::UserStack(_) => number(0),
+            Builtin::Stack(_) => number(0),
             Builtin::EnabledProbeId => number(i64::from(self.epid)),
             Builtin::ProbeId => number(1),
         }
@@ -245,7 +245,7 @@ impl World for GuideWorld<'_> {
         self.speculations.len() as u64
     }
 
-    fn stack(&mut self, _: u32) -> Vec<u64> {
+    fn stack(&mut self, _: Side, _: u32) -> Vec<u64> {
         Vec::new()
     }
 

@@ -10,6 +10,7 @@ pub const LIMITS: Limits = Limits {
     strsize: STRSIZE as u32,
     ustackframes: 20,
     jstackframes: 20,
+    stackframes: 3,
     maxframes: 2048,
 };
 /// Offset of the global variables, after struct np_control.

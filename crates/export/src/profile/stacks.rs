@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 
 use nanoprobe_lang::interpret::{Value, key};
-use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, KeyType, Program};
+use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, KeyType, Program, Side};
 
 use super::names::{NameId, Names};
 use crate::aggregate::word;
@@ -64,8 +64,8 @@ pub(crate) struct Kind {
     pub unit: Unit,
 }
 
-/// The profiles of a program: its counts and sums by `ustack()`. If there are none, its counts and sums by a function
-/// or an address, which become stacks of one frame.
+/// The profiles of a program: its counts and sums by `ustack()` or `stack()`. If there are none, its counts and sums by
+/// a function or an address, which become stacks of one frame.
 pub(crate) fn kinds(program: &Program) -> Vec<Kind> {
     let with = |is_frames: fn(&KeyType) -> bool| -> Vec<Kind> {
         let numbered = (0_u32..).zip(&program.aggregations);
@@ -84,7 +84,7 @@ pub(crate) fn kinds(program: &Program) -> Vec<Kind> {
             })
             .collect()
     };
-    let by_stack = with(|key| matches!(key, KeyType::UserStack { .. }));
+    let by_stack = with(|key| matches!(key, KeyType::Stack(_)));
     match by_stack.is_empty() {
         true => with(|key| matches!(key, KeyType::Symbol(_) | KeyType::Function)),
         false => by_stack,
@@ -120,7 +120,7 @@ pub(crate) struct Stacks {
 
 impl Stacks {
     /// Passes on each stack with a value above 0, the outermost frame first. The other elements of a key become
-    /// frames below its stack.
+    /// frames below its stack, and so does the program's stack below that of the kernel, which it has called.
     pub fn each(&mut self, view: &mut View<'_>, kind: &Kind, each: Each<'_>) -> io::Result<()> {
         let Some(aggregation) = view.program.aggregations.get(kind.id.0 as usize) else {
             return Ok(());
@@ -132,7 +132,10 @@ impl Stacks {
                 continue;
             };
             self.frames.clear();
-            for (element, key) in elements.iter().zip(aggregation.shown_keys()) {
+            let is_kernels = |key: &KeyType| matches!(key, KeyType::Stack(stack) if stack.side == Side::Kernel);
+            let mut elements: Vec<(&Value, &KeyType)> = elements.iter().zip(aggregation.shown_keys()).collect();
+            elements.sort_by_key(|(_, key)| is_kernels(key));
+            for (element, key) in elements {
                 match element {
                     Value::Stack(addresses) => self.push_stack(addresses, view.symbolizer),
                     _ => self.push_element(element, key, view.symbolizer),

@@ -11,7 +11,7 @@ use nanoprobe_lang::layout::{Limits, RecordLayout, record_layout, recorded_value
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::{
     AggregatingFunction, Aggregation, AggregationId, Clause, Expression, ExpressionKind, Foreign, IntegerType, KeyType,
-    Program, RecordAction, RecordKind, Statement, SymbolKind, Type,
+    Program, RecordAction, RecordKind, Stack, Statement, SymbolKind, Type,
 };
 use nanoprobe_lang::source::Span;
 
@@ -19,7 +19,7 @@ pub const I8: Type = Type::Integer(IntegerType { bytes: 1, signed: true });
 pub const I16: Type = Type::Integer(IntegerType { bytes: 2, signed: true });
 pub const INTEGER_KEY: KeyType = KeyType::Integer(IntegerType { bytes: 8, signed: true });
 /// A stack in a key, with as many frames as the option says.
-pub const STACK_KEY: KeyType = KeyType::UserStack { frames: 0 };
+pub const STACK_KEY: KeyType = KeyType::Stack(Stack::of_program(0));
 pub const INT_KEY: KeyType = KeyType::Integer(IntegerType { bytes: 4, signed: true });
 
 /// Compares with `tests/golden/NAME.txt`; writes it when `BLESS` is set.
@@ -81,7 +81,7 @@ pub fn printf(format: &str, values: Vec<Typed>) -> (RecordKind, Vec<Value>) {
 
 pub fn ustack(frames: &[u64]) -> (RecordKind, Vec<Value>) {
     (
-        RecordKind::UserStack { frames: 20 },
+        RecordKind::Stack(Stack::of_program(20)),
         vec![Value::Stack(frames.to_vec())],
     )
 }
@@ -223,7 +223,7 @@ impl Session {
     pub fn record(&mut self, probe: (u32, &str, &str), actions: Vec<(RecordKind, Vec<Value>)>) {
         let (kinds, values): (Vec<RecordKind>, Vec<Vec<Value>>) = actions.into_iter().unzip();
         for (kind, values) in kinds.iter().zip(&values) {
-            let stacks = usize::from(matches!(kind, RecordKind::UserStack { .. }));
+            let stacks = usize::from(matches!(kind, RecordKind::Stack(_)));
             assert_eq!(recorded_values(kind).len() + stacks, values.len());
         }
         let statements = kinds

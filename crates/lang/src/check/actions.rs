@@ -5,7 +5,6 @@ use super::subroutines::{check_count, incompatible_argument};
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::format::{Format, FormatError, check_joined};
-use crate::layout::JSTACK_FRAMES;
 use crate::lower::{constant, convert};
 use crate::program::{
     Expression, ExpressionKind, Foreign, Function, RecordAction, RecordKind, Statement, SymbolKind, Type,
@@ -22,9 +21,7 @@ impl Checker {
             "tracemem" => self.tracemem(arguments, span)?,
             "printf" => self.printf(arguments, span)?,
             "printa" => self.printa(arguments, span)?,
-            "ustack" | "jstack" => RecordKind::UserStack {
-                frames: self.stack_frames(name, arguments, span)?,
-            },
+            "ustack" | "jstack" | "stack" => RecordKind::Stack(self.stack(name, arguments, span)?),
             "exit" => {
                 check_count(name, arguments, 1..=1, span)?;
                 RecordKind::Exit(self.integer_argument(name, arguments, 0, constant::INT, span)?)
@@ -244,52 +241,6 @@ impl Checker {
         .map_err(|error| format_error(error, span))?;
         Ok(RecordKind::Printa { format, aggregations })
     }
-
-    /// The number of frames of `ustack([frames[, strsize]])`. 0 and [`JSTACK_FRAMES`] mean that an option
-    /// gives the number.
-    pub(super) fn stack_frames(&mut self, name: &str, arguments: &[Node], span: Span) -> Checked<u32> {
-        if arguments.len() > 2 {
-            return Err(Diagnostic::new(
-                "D_USTACK_PROTO",
-                span,
-                format!("{name}( ) prototype mismatch: too many arguments"),
-            ));
-        }
-        let mut frames = if name == "jstack" { JSTACK_FRAMES } else { 0 };
-        if let Some(node) = arguments.first() {
-            let value = self.expression(node)?;
-            frames = match constant::wide_value(&value).and_then(|value| u32::try_from(value).ok()) {
-                Some(frames) if frames > 0 => frames,
-                _ => {
-                    return Err(Diagnostic::new(
-                        "D_USTACK_FRAMES",
-                        node.span,
-                        format!("{name}( ) argument #1 must be a non-zero positive integer constant"),
-                    ));
-                }
-            };
-            if frames > 2048 {
-                return Err(Diagnostic::new(
-                    "D_USTACK_FRAMES",
-                    node.span,
-                    format!("{name}( ) argument #1 is too large"),
-                )
-                .with_help("at most 2048 frames, as of the option ustackframes"));
-            }
-        }
-        if let Some(node) = arguments.get(1) {
-            let value = self.expression(node)?;
-            // The second argument is room for the names of an interpreter's frames, which are never recorded here.
-            if constant::wide_value(&value).is_none_or(|value| value < 0) {
-                return Err(Diagnostic::new(
-                    "D_USTACK_STRSIZE",
-                    node.span,
-                    format!("{name}( ) argument #2 must be a positive integer constant"),
-                ));
-            }
-        }
-        Ok(frames)
-    }
 }
 
 pub(super) fn constant_format(name: &str, node: &Node) -> Checked<Format> {
@@ -331,18 +282,6 @@ pub(super) fn symbol_arguments(node: &Node) -> Option<(&str, SymbolKind, &[Node]
     match &node.kind {
         NodeKind::Call { function, arguments } => match &function.kind {
             NodeKind::Identifier(name) => Some((name, symbol_kind(name)?, arguments)),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// The name and the arguments of a node that calls `ustack` or `jstack`. Such a call in a key is a
-/// stack and not a value.
-pub(super) fn stack_arguments(node: &Node) -> Option<(&str, &[Node])> {
-    match &node.kind {
-        NodeKind::Call { function, arguments } => match &function.kind {
-            NodeKind::Identifier(name) if matches!(name.as_str(), "ustack" | "jstack") => Some((name, arguments)),
             _ => None,
         },
         _ => None,

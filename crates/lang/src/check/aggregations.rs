@@ -1,9 +1,10 @@
 //! `@name[keys] = function(value, parameters)`.
 
-use super::actions::{stack_arguments, symbol_arguments};
+use super::actions::symbol_arguments;
 use super::context::KnownAggregation;
 use super::keys::{KeyElement, key_mismatch, length_mismatch};
 use super::names::Callable;
+use super::stacks::stack_arguments;
 use super::subroutines::check_count;
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
@@ -88,12 +89,8 @@ impl Checker {
     /// One element of an aggregation's key, with its type and its place in the text.
     fn key(&mut self, name: &str, index: usize, node: &Node) -> Checked<(Vec<KeyExpression>, KeyType, Span)> {
         if let Some((name, arguments)) = stack_arguments(node) {
-            let frames = self.stack_frames(name, arguments, node.span)?;
-            return Ok((
-                vec![KeyExpression::UserStack { frames }],
-                KeyType::UserStack { frames },
-                node.span,
-            ));
+            let stack = self.stack(name, arguments, node.span)?;
+            return Ok((vec![KeyExpression::Stack(stack)], KeyType::Stack(stack), node.span));
         }
         if let Some((name, kind, arguments)) = symbol_arguments(node) {
             check_count(name, arguments, 1..=1, node.span)?;
@@ -182,7 +179,7 @@ impl Checker {
                 }
                 // A recorded stack contains its number of frames, so stacks of several depths can be keys of one
                 // aggregation.
-                (KeyType::UserStack { .. }, KeyType::UserStack { .. }) => {}
+                (KeyType::Stack(known), KeyType::Stack(stack)) if known.side == stack.side => {}
                 (known, key) => {
                     // The key holds 64 bits. The type only says how they are printed, and must be
                     // able to print all values. An enumeration prints names only where all
@@ -192,8 +189,9 @@ impl Checker {
                         continue;
                     }
                     let what = match (&*known, key) {
-                        (KeyType::UserStack { .. }, _) => "expected a stack",
-                        (_, KeyType::UserStack { .. }) => "expected no stack",
+                        (KeyType::Stack(_), KeyType::Stack(_)) => "a stack of the program and one of the kernel",
+                        (KeyType::Stack(_), _) => "expected a stack",
+                        (_, KeyType::Stack(_)) => "expected no stack",
                         (KeyType::Bytes { .. }, _) | (_, KeyType::Bytes { .. }) => "another structure, or no structure",
                         _ => "another symbol, or no symbol",
                     };
@@ -311,11 +309,7 @@ fn integer_of(of: &KeyType) -> Option<IntegerType> {
     match of {
         KeyType::Integer(integer) => Some(*integer),
         KeyType::Enumeration(of) => of.integer(),
-        KeyType::String
-        | KeyType::Function
-        | KeyType::Bytes { .. }
-        | KeyType::UserStack { .. }
-        | KeyType::Symbol(_) => None,
+        KeyType::String | KeyType::Function | KeyType::Bytes { .. } | KeyType::Stack(_) | KeyType::Symbol(_) => None,
     }
 }
 
@@ -324,7 +318,7 @@ fn type_of_key(of: &KeyType) -> Option<Type> {
         KeyType::Integer(integer) => Some(Type::Integer(*integer)),
         KeyType::Enumeration(of) => Some(Type::Foreign(of.clone())),
         KeyType::String | KeyType::Function => Some(Type::String),
-        KeyType::Bytes { .. } | KeyType::UserStack { .. } | KeyType::Symbol(_) => None,
+        KeyType::Bytes { .. } | KeyType::Stack(_) | KeyType::Symbol(_) => None,
     }
 }
 

@@ -10,7 +10,7 @@ pub(super) fn variable(name: &str) -> Option<&'static str> {
         "func" => "that is bpftrace's; in D it is probefunc",
         "probe" => "that is bpftrace's; in D: probeprov, probemod, probefunc, probename",
         "kstack" | "kaddr" => {
-            "that is bpftrace's; in D the program's stack is ustack( ), and the kernel's is not available"
+            "that is bpftrace's; in D the kernel's stack is stack( ), in clauses of profile-N and sched"
         }
         _ => return None,
     })
@@ -30,7 +30,9 @@ pub(super) fn function(name: &str) -> Option<&'static str> {
         "strncmp" | "strcontains" => "D has ==, strstr( ) and substr( )",
         "zero" => "that is bpftrace's; in D it is clear(@aggregation)",
         "stats" => "that is bpftrace's; in D: count( ), avg( ) and sum( ), an aggregation each",
-        "kstack" | "ksym" | "kaddr" => "that is bpftrace's; the kernel's stacks and symbols are not available",
+        "kstack" => "that is bpftrace's; in D it is stack( ), in clauses of profile-N and sched",
+        "ksym" => "that is bpftrace's; in D it is func(address)",
+        "kaddr" => "that is bpftrace's; the addresses of the kernel's symbols are not available",
         _ => return None,
     })
 }

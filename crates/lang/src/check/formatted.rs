@@ -1,6 +1,7 @@
 //! The formats of `printf` and the actions like it, with their arguments.
 
-use super::actions::{constant_format, format_error, is_action, names_of, stack_arguments};
+use super::actions::{constant_format, format_error, is_action, names_of};
+use super::stacks::stack_arguments;
 use super::subroutines::{count_mismatch, incompatible_argument};
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
@@ -62,9 +63,9 @@ impl Checker {
     }
 
     fn stack_argument(&mut self, stack: &str, frames: &[Node], span: Span) -> Checked<Argument> {
-        let frames = self.stack_frames(stack, frames, span)?;
+        let stack = self.stack(stack, frames, span)?;
         let value = Expression {
-            kind: ExpressionKind::Builtin(Builtin::UserStack(frames)),
+            kind: ExpressionKind::Builtin(Builtin::Stack(stack)),
             value_type: Type::Void,
             span,
         };

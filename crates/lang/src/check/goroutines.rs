@@ -3,6 +3,7 @@
 //! A goroutine moves from thread to thread, so its `self->` variables are found by its number. The
 //! front end looks into the traced program only when a text has `goid` or `self->` in it.
 
+use super::stacks::is_sampled;
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::layout::recorded_values;
@@ -74,11 +75,6 @@ impl Checker {
     }
 }
 
-/// Whether a probe fires in the tracer for a thread of the target.
-fn is_sampled(probe: &ProbeDescription) -> bool {
-    probe.name.starts_with("profile-") || probe.provider == "sched"
-}
-
 /// The place where a clause on sampled threads names a `self->` variable.
 fn sampled_self(clause: &Clause) -> Option<Span> {
     if !clause.probes.iter().any(is_sampled) {
@@ -93,7 +89,7 @@ fn sampled_self(clause: &Clause) -> Option<Span> {
             } => {
                 pending.extend(keys.iter().filter_map(|key| match key {
                     KeyExpression::Value(expression) => Some(expression),
-                    KeyExpression::UserStack { .. } => None,
+                    KeyExpression::Stack(_) => None,
                 }));
                 pending.extend(value.iter().chain(weight));
             }

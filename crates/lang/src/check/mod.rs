@@ -62,6 +62,7 @@ mod pointers;
 mod scheduled;
 mod shown;
 mod speculations;
+mod stacks;
 mod statements;
 mod structures;
 mod subroutine_table;

@@ -88,7 +88,7 @@ pub(super) fn missing_variable(name: &str) -> Option<&'static str> {
             "these members exist: curlwpsinfo->pr_lwpid, pr_onpro and pr_syscall, curcpu->cpu_id"
         }
         "caller" => "use ucaller",
-        "stackdepth" => "use ustackdepth: the kernel's stacks are not available",
+        "stackdepth" => "use ustackdepth; the kernel's stack is stack( ), in clauses of profile-N and sched",
         "fds" => "these members exist: fds[n].fi_pathname, fi_name, fi_dirname, fi_fs, fi_mount",
         "usermode" => "in a profile- clause arg1 is not 0 when the thread was in the program",
         "vmregs" => "the program's registers are uregs[R_RAX], ...",
@@ -209,7 +209,7 @@ pub(super) fn came_with_1_1(name: &str) -> bool {
 }
 
 /// The actions.
-const ACTIONS: [&str; 28] = [
+const ACTIONS: [&str; 29] = [
     "trace",
     "tracemem",
     "printf",
@@ -217,6 +217,7 @@ const ACTIONS: [&str; 28] = [
     "exit",
     "ustack",
     "jstack",
+    "stack",
     "clear",
     "trunc",
     "normalize",
@@ -277,9 +278,7 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
         | "rw_write_held"
         | "typeref"
         | "uaddr_of" => Callable::Missing("subroutine"),
-        "breakpoint" | "chill" | "panic" | "pcap" | "printm" | "printt" | "return" | "stack" => {
-            Callable::Missing("action")
-        }
+        "breakpoint" | "chill" | "panic" | "pcap" | "printm" | "printt" | "return" => Callable::Missing("action"),
         _ => return None,
     })
 }
@@ -287,7 +286,6 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
 /// The replacement for a function of D that does not exist for user programs.
 pub(super) fn instead_of(name: &str) -> Option<&'static str> {
     Some(match name {
-        "stack" => "the kernel's stacks are not available; the program's is ustack( )",
         "printm" | "memref" | "memstr" => "D has tracemem(address, size) and print(*(type *)address)",
         "printt" | "typeref" => "D has print(*(type *)address)",
         "getf" => "descriptors are the kernel's; the return probes of open( ) and socket( ) show them",

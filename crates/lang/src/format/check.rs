@@ -187,7 +187,7 @@ impl Argument {
             KeyType::Enumeration(of) => of.integer().map_or(Argument::Other, Argument::Enumeration),
             KeyType::String | KeyType::Function => Argument::String,
             KeyType::Bytes { .. } => Argument::Other,
-            KeyType::UserStack { .. } => Argument::Stack,
+            KeyType::Stack(_) => Argument::Stack,
             KeyType::Symbol(_) => Argument::Pointer,
         }
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::program::{AggregatingFunction, Aggregation, IntegerType, KeyType, Type};
+use crate::program::{AggregatingFunction, Aggregation, IntegerType, KeyType, Stack, Type};
 
 const I16: Type = Type::Integer(IntegerType { bytes: 2, signed: true });
 
@@ -219,7 +219,7 @@ fn printa_takes_keys_and_values() {
         by_processor: false,
     };
     let integer = KeyType::Integer(IntegerType { bytes: 4, signed: true });
-    let stack = KeyType::UserStack { frames: 0 };
+    let stack = KeyType::Stack(Stack::of_program(0));
     let by_name = aggregation("@n", &[KeyType::String, integer.clone()]);
     let also_by_name = aggregation(
         "@m",

@@ -6,7 +6,7 @@ use super::{Fault, FaultKind, Value, World, key};
 use crate::layout::{Limits, Storage};
 use crate::program::{
     AggregationId, BinaryOperator, Expression, ExpressionKind, IntegerType, KeyExpression, LogicalOperator, Place,
-    Program, Scope, Type, UnaryOperator, Variable, VariableId,
+    Program, Scope, Side, Type, UnaryOperator, Variable, VariableId,
 };
 use crate::types;
 
@@ -69,8 +69,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         Ok(self.value(expression)?.as_integer())
     }
 
-    pub(super) fn stack(&mut self, frames: u32) -> Vec<u64> {
-        let mut stack = self.world.stack(frames);
+    pub(super) fn stack(&mut self, side: Side, frames: u32) -> Vec<u64> {
+        let mut stack = self.world.stack(side, frames);
         stack.truncate(frames as usize);
         stack
     }
@@ -421,14 +421,16 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         for key in keys {
             elements.push(match key {
                 KeyExpression::Value(expression) => Ok(self.present(expression)?),
-                KeyExpression::UserStack { frames } => Err(self.limits.stack_frames(*frames)),
+                KeyExpression::Stack(stack) => Err(*stack),
             });
         }
         let value = value.map(|value| self.integer(value)).transpose()?.unwrap_or(0);
         let weight = weight.map(|weight| self.integer(weight)).transpose()?.unwrap_or(1);
         let elements: Vec<Value> = elements
             .into_iter()
-            .map(|element| element.unwrap_or_else(|frames| Value::Stack(self.stack(frames))))
+            .map(|element| {
+                element.unwrap_or_else(|stack| Value::Stack(self.stack(stack.side, self.limits.stack_frames(stack))))
+            })
             .collect();
         let key = self.key(&elements)?;
         self.world.aggregate(aggregation, &key, value, weight);

@@ -77,7 +77,7 @@ pub fn read_key(types: &[KeyType], key: &[u8]) -> Option<Vec<Value>> {
                     bytes,
                 )
             }
-            KeyType::UserStack { .. } => {
+            KeyType::Stack(_) => {
                 let count = usize::try_from(words(rest).next()?).ok()?;
                 let bytes = count.checked_add(1)?.checked_mul(8)?;
                 (Value::Stack(words(rest.get(8..bytes)?).collect()), bytes)

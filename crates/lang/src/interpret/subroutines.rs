@@ -3,7 +3,7 @@
 
 use super::evaluate::{Evaluator, NULL};
 use super::{Fault, FaultKind, Value, World, json, text};
-use crate::program::{Expression, ExpressionKind, Function, USER_FRAMES_MAX};
+use crate::program::{Expression, ExpressionKind, Function, Side, USER_FRAMES_MAX};
 
 const ILLEGAL: Fault = Fault {
     kind: FaultKind::Illegal,
@@ -190,7 +190,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
                 let number = u32::try_from(take.number()?)
                     .ok()
                     .filter(|number| *number < USER_FRAMES_MAX);
-                let frame = number.and_then(|number| self.world().stack(number + 1).get(number as usize).copied());
+                let mut stack = |number| self.world().stack(Side::Program, number + 1);
+                let frame = number.and_then(|number| stack(number).get(number as usize).copied());
                 integer(frame.unwrap_or(0) as i64)
             }
             Function::ProgenyOf => {

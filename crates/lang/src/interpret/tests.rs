@@ -10,7 +10,8 @@ use super::*;
 use crate::format::Format;
 use crate::program::{
     AggregatingFunction, Aggregation, BinaryOperator as Operator, Expression, ExpressionKind as Kind, Function,
-    IntegerType, KeyExpression, KeyType, LogicalOperator, Place, RecordAction, Type, UnaryOperator, Variable,
+    IntegerType, KeyExpression, KeyType, LogicalOperator, Place, RecordAction, Side, Stack, Type, UnaryOperator,
+    Variable,
 };
 use crate::source::Span;
 
@@ -18,6 +19,7 @@ const LIMITS: Limits = Limits {
     strsize: 16,
     ustackframes: 3,
     jstackframes: 3,
+    stackframes: 3,
     maxframes: 2048,
 };
 const I8: Type = Type::Integer(IntegerType { bytes: 1, signed: true });
@@ -86,7 +88,7 @@ impl World for TestWorld {
             .collect())
     }
 
-    fn stack(&mut self, _frames: u32) -> Vec<u64> {
+    fn stack(&mut self, _side: Side, _frames: u32) -> Vec<u64> {
         vec![1, 2, 3, 4, 5]
     }
 
@@ -196,7 +198,7 @@ fn program() -> Program {
         aggregations: vec![Aggregation {
             name: "@".to_owned(),
             function: AggregatingFunction::Quantize,
-            keys: vec![KeyType::String, KeyType::UserStack { frames: 0 }],
+            keys: vec![KeyType::String, KeyType::Stack(Stack::of_program(0))],
             by_processor: false,
         }],
         ..Program::default()

@@ -81,7 +81,7 @@ pub fn read_field(record: &[u8], field: &RecordField) -> Option<Value> {
             address: 0,
             bytes: bytes.to_vec(),
         },
-        FieldKind::Stack { frames } => {
+        FieldKind::Stack { frames, .. } => {
             let mut words = words(bytes);
             let count = words.next()?.min(u64::from(frames));
             Value::Stack(words.take(usize::try_from(count).unwrap_or(usize::MAX)).collect())

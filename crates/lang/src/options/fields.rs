@@ -101,6 +101,8 @@ pub struct Recording {
     pub stack_frames: u32,
     /// `jstackframes`: the number of frames of a `jstack()`.
     pub jstack_frames: u32,
+    /// `stackframes`: the number of frames of a `stack()`.
+    pub kernel_frames: u32,
     /// `maxframes`: the most frames of any stack.
     pub stack_frames_max: u32,
     /// `scratchsize`: the most bytes that a clause may have reserved with `alloca`, `copyin` and
@@ -137,6 +139,7 @@ impl Default for Recording {
             string_bytes: 256,
             stack_frames: 100,
             jstack_frames: 50,
+            kernel_frames: 20,
             stack_frames_max: 2048,
             scratch_bytes: None,
             switch_ns: SECOND_NS,

@@ -1,6 +1,6 @@
 //! Statements of a clause.
 
-use super::{AggregationId, Expression, Foreign, SymbolKind, Type};
+use super::{AggregationId, Expression, Foreign, Stack, SymbolKind, Type};
 use crate::source::Span;
 
 /// A statement of a clause. There is no `if`: the front end splits it into clauses.
@@ -28,11 +28,8 @@ pub enum Statement {
 pub enum KeyExpression {
     /// An integer or a string.
     Value(Expression),
-    /// The stack of the thread.
-    UserStack {
-        /// The most frames; 0: the option decides.
-        frames: u32,
-    },
+    /// A stack of the thread.
+    Stack(Stack),
 }
 
 /// An action that records. [`crate::layout`] says what each action puts into the record.
@@ -68,11 +65,8 @@ pub enum RecordKind {
         /// The aggregations, at least one. All have the same kinds of keys.
         aggregations: Vec<AggregationId>,
     },
-    /// `ustack([frames[, strsize]])`.
-    UserStack {
-        /// The most frames; 0: the option decides.
-        frames: u32,
-    },
+    /// `ustack([frames[, strsize]])`, `stack([frames])`.
+    Stack(Stack),
     /// `uaddr(address)`, `usym(address)`, `ufunc(address)`, `umod(address)`: the tracer looks the
     /// name up when it prints.
     Symbol {

@@ -1,6 +1,6 @@
 //! Aggregations: their functions, and the types of their keys.
 
-use super::{Foreign, IntegerType};
+use super::{Foreign, IntegerType, Stack};
 
 /// An aggregation: its function and the types of its keys.
 #[derive(Clone, Debug, PartialEq)]
@@ -163,11 +163,8 @@ pub enum KeyType {
     Bytes {
         size: u32,
     },
-    /// `ustack(frames)`.
-    UserStack {
-        /// The most frames; 0: the option `ustackframes` decides.
-        frames: u32,
-    },
+    /// `ustack(frames)`, `stack(frames)`.
+    Stack(Stack),
     /// `uaddr(address)`, `usym(address)`, `umod(address)`: an address that is printed as a name.
     Symbol(SymbolKind),
 }
@@ -190,7 +187,7 @@ impl KeyType {
         match self {
             KeyType::Integer(_) | KeyType::Enumeration(_) | KeyType::Symbol(_) => Some(1),
             KeyType::Bytes { size } => Some(size.div_ceil(8)),
-            KeyType::String | KeyType::Function | KeyType::UserStack { .. } => None,
+            KeyType::String | KeyType::Function | KeyType::Stack(_) => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each node has the type of its value. The head of [`super`] describes the rules of the operators.
 
-use super::{BinaryOperator, Function, LogicalOperator, OtherPart, Type, UnaryOperator, VariableId};
+use super::{BinaryOperator, Function, LogicalOperator, OtherPart, Stack, Type, UnaryOperator, VariableId};
 use crate::source::Span;
 
 /// A value to compute.
@@ -201,9 +201,9 @@ pub enum Builtin {
     Goroutine,
     /// `ustackdepth`: how many frames the thread's stack has.
     UserStackDepth,
-    /// `ustack(frames)` as an argument of `printf`, recorded as a stack; 0: no number of frames was
-    /// given. It is the only expression without a value that is recorded.
-    UserStack(u32),
+    /// `ustack(frames)` or `stack(frames)` as an argument of `printf`, recorded as a stack. It is the only expression
+    /// without a value that is recorded.
+    Stack(Stack),
     /// `epid`: the number of the probe and the clause together.
     EnabledProbeId,
     /// `id`: the number of the probe.

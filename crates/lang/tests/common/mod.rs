@@ -29,8 +29,8 @@ fn statement(program: &Program, of: &Statement) {
             assert_eq!(value.is_none(), aggregation.function == AggregatingFunction::Count);
             for (key, key_type) in keys.iter().zip(&aggregation.keys) {
                 match (key, key_type) {
-                    (KeyExpression::UserStack { frames }, KeyType::UserStack { frames: same }) => {
-                        assert_eq!(frames, same)
+                    (KeyExpression::Stack(frames), KeyType::Stack(same)) => {
+                        assert_eq!(frames.side, same.side)
                     }
                     (KeyExpression::Value(value), key_type) => {
                         expression(program, value);
@@ -120,7 +120,7 @@ fn record(program: &Program, of: &RecordKind) {
             assert_eq!(value.value_type, Type::I32);
             expression(program, value);
         }
-        RecordKind::UserStack { .. } | RecordKind::TruncateOutput | RecordKind::Stop => {}
+        RecordKind::Stack(_) | RecordKind::TruncateOutput | RecordKind::Stop => {}
     }
 }
 

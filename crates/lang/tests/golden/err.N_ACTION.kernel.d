@@ -1,2 +1,2 @@
 BEGIN { panic(); }
-BEGIN { stack(1); }
+BEGIN { chill(1); }

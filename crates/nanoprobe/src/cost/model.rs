@@ -105,7 +105,7 @@ impl Work {
                 elements + computed + value + weight.as_ref().map_or(0.0, |weight| self.expression_ns(weight))
             }
             Statement::Record(action) => match &action.kind {
-                RecordKind::UserStack { .. } => STACK_NS,
+                RecordKind::Stack(_) => STACK_NS,
                 RecordKind::Printa { .. }
                 | RecordKind::Clear(_)
                 | RecordKind::Truncate { .. }
@@ -121,7 +121,7 @@ impl Work {
 
     fn key_ns(self, key: &KeyExpression) -> f64 {
         match key {
-            KeyExpression::UserStack { .. } => STACK_NS,
+            KeyExpression::Stack(_) => STACK_NS,
             KeyExpression::Value(_) if is_known(key) => 0.0,
             KeyExpression::Value(value) => self.expression_ns(value),
         }
@@ -136,7 +136,7 @@ impl Work {
             ExpressionKind::Builtin(Builtin::Cpu | Builtin::UserCaller | Builtin::Errno | Builtin::Goroutine) => {
                 MEMORY_NS
             }
-            ExpressionKind::Builtin(Builtin::UserStackDepth | Builtin::UserStack(_)) => STACK_NS,
+            ExpressionKind::Builtin(Builtin::UserStackDepth | Builtin::Stack(_)) => STACK_NS,
             ExpressionKind::Builtin(_) => OPERATION_NS,
             ExpressionKind::Variable(place) => self.place_ns(place),
             ExpressionKind::Register(operand)

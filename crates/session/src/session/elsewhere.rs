@@ -21,6 +21,7 @@ use super::rows::{OfFiles, Rows, frames_of};
 use crate::acquire::Role;
 use crate::foreign::Foreign;
 use crate::identity;
+use crate::kernel_names;
 use crate::tracer_state::Elsewhere;
 
 /// As many processes are known at a time. The one that was sampled longest ago goes first.
@@ -117,6 +118,14 @@ impl Sighted<'_> {
     }
 }
 
+/// What a number stands for: of a module only the text before the mark is shown.
+fn shown_of(text: String, kind: SymbolKind) -> String {
+    match (kind, text.split_once('`')) {
+        (SymbolKind::Module, Some((module, _))) => format!("{module}`"),
+        _ => text,
+    }
+}
+
 impl Elsewhere for Sighted<'_> {
     fn addresses(&self) -> &[u64] {
         &self.stack().addresses
@@ -132,18 +141,17 @@ impl Elsewhere for Sighted<'_> {
 
     fn symbol(&self, address: u64, kind: SymbolKind) -> u64 {
         let mut foreign = self.foreign.borrow_mut();
+        if kernel_names::is_kernels(address) {
+            let name = kernel_names::name_of(kernel_names::start_of(address, kind));
+            return foreign.number(shown_of(name, kind), None);
+        }
         let Some(code) = self.code().filter(|_| address != 0) else {
             return foreign.number(format!("{address:#x}"), None);
         };
         let known = code.known.borrow();
         let start = known.start_of(address, kind);
         let text = known.symbolize(start);
-        let text = match (kind, text.split_once('`')) {
-            // The text before this mark is shown.
-            (SymbolKind::Module, Some((module, _))) => format!("{module}`"),
-            _ => text,
-        };
-        foreign.number(text, known.interpreted_function(start))
+        foreign.number(shown_of(text, kind), known.interpreted_function(start))
     }
 }
 

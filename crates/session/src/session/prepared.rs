@@ -4,8 +4,9 @@
 use std::rc::Rc;
 use std::time::Instant;
 
+use nanoprobe_lang::program::Side;
 use nanoprobe_symbols::Linking;
-use nanoprobe_target::Pauses;
+use nanoprobe_target::{Pauses, check_kernel_stacks};
 
 use super::attached::Attached;
 use super::compiled::Compiled;
@@ -153,6 +154,11 @@ impl Prepared {
             warnings,
             ..
         } = self;
+        // Before anything is placed.
+        let mut clauses = known.program().clauses.iter();
+        if !listing && clauses.any(|clause| clause.shows_stack(Side::Kernel)) {
+            check_kernel_stacks()?;
+        }
         let Some(process) = known.process.clone() else {
             if known.role == Role::First {
                 known.check_without_process()?;

@@ -25,7 +25,8 @@ use std::time::Duration;
 
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{
-    Asleep, Process, Succession, SuccessionWatch, Switch, SwitchWatch, ThreadId, Turn, UserState, WakeWatch, Waking,
+    Asleep, Process, Stacks, Succession, SuccessionWatch, Switch, SwitchWatch, ThreadId, Turn, UserState, WakeWatch,
+    Waking,
 };
 
 use super::sleeps::Sleeps;
@@ -44,7 +45,7 @@ pub(super) enum Moment {
     /// A thread of the process left its processor, or came to one, or ended.
     Switch(Switch),
     /// Anybody has woken any thread.
-    Waking(Waking),
+    Waking(Box<Waking>),
     /// Who runs after a thread of the process: comes before the thread's switch.
     Succession(Succession),
 }
@@ -89,7 +90,8 @@ pub(super) struct Switches {
     pub(super) unknown_next: u64,
     /// The probes, with the enablings of each, in the order of the clauses.
     pub(super) enablings: Vec<(SwitchKind, usize)>,
-    pub(super) walks: bool,
+    /// The stacks that clauses ask for.
+    pub(super) stacks: Stacks,
     asks_calls: bool,
     /// Records that may not be in order yet.
     pending: Vec<Moment>,
@@ -112,15 +114,17 @@ pub(super) struct Seen {
 pub(super) struct Off {
     pub(super) user: Option<UserState>,
     pub(super) frames: Vec<u64>,
+    /// The kernel's frames.
+    pub(super) kernel: Vec<u64>,
     pub(super) call: Option<u64>,
 }
 
 impl Switches {
-    /// `walks`: whether clauses ask for stacks. `asks_calls`: whether they ask for the calls in which threads sleep.
+    /// `stacks`: those that clauses ask for. `asks_calls`: whether they ask for the calls in which threads sleep.
     pub(super) fn new(
         watch: SwitchWatch,
         enablings: Vec<(SwitchKind, usize)>,
-        walks: bool,
+        stacks: Stacks,
         asks_calls: bool,
     ) -> Switches {
         Switches {
@@ -131,7 +135,7 @@ impl Switches {
             next: HashMap::new(),
             unknown_next: 0,
             enablings,
-            walks,
+            stacks,
             asks_calls,
             pending: Vec::new(),
             read: HashMap::new(),
@@ -185,7 +189,7 @@ impl Switches {
 
     /// Whether the tracer itself must read the stacks that clauses ask for.
     fn reads_stacks(&self) -> bool {
-        self.walks && !self.watch.has_stacks()
+        self.stacks.program && !self.watch.has_stacks()
     }
 
     fn take_in(&mut self) -> u64 {
@@ -194,7 +198,8 @@ impl Switches {
         if let Some(wakes) = &mut self.others.wakes {
             let (wakings, more) = wakes.take();
             lost += more;
-            self.pending.extend(wakings.into_iter().map(Moment::Waking));
+            self.pending
+                .extend(wakings.into_iter().map(Box::new).map(Moment::Waking));
         }
         if let Some(watch) = &mut self.others.successions {
             let (successions, more) = watch.take();

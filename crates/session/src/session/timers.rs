@@ -11,10 +11,10 @@ mod wakings;
 use std::time::{Duration, Instant};
 
 use nanoprobe_lang::options::IntervalKind;
-use nanoprobe_lang::program::Clause;
+use nanoprobe_lang::program::{Clause, Side};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_runtimes::{CachedMemory, Cursor};
-use nanoprobe_target::{Exit, Process, Sample, Sampler};
+use nanoprobe_target::{Exit, Process, Sample, Sampler, Stacks};
 
 use super::elsewhere::Processes;
 use super::rows::Rows;
@@ -23,6 +23,7 @@ use super::timer::{Timer, due};
 use crate::acquire::Role;
 use crate::error::SessionError;
 use crate::interpreted::{Sources, TargetMemory};
+use crate::kernel_names;
 use crate::probes::{Place, ProbeIndex};
 use crate::sampled;
 use crate::sampled::SampledThread;
@@ -161,16 +162,19 @@ impl Timers {
             if !is_profile(known, timer) {
                 continue;
             }
-            let walks = timer.enablings.iter().any(|enabling| walks_stack(known, *enabling));
-            if walks {
+            let stacks = stacks_of(known, &timer.enablings);
+            if stacks.program {
                 // Read before the first sample comes, since this takes a while.
                 for module in 0..known.modules.list().len() {
                     self.rows.of(&known.modules, module);
                 }
             }
             let period_ns = u64::try_from(timer.period.as_nanos()).unwrap_or(u64::MAX);
-            let is_interpreted = walks && looks_for_runtimes(tracing, &process);
-            match process.sampler(period_ns, walks, is_interpreted) {
+            if stacks.kernel {
+                kernel_names::prepare().into_iter().for_each(|text| tracing.warn(text));
+            }
+            let is_interpreted = stacks.program && looks_for_runtimes(tracing, &process);
+            match process.sampler(period_ns, stacks, is_interpreted) {
                 Ok(sampler) => {
                     if sampler.may_miss_threads() {
                         let warning = format!(
@@ -347,11 +351,7 @@ impl Timers {
         let Some(timer) = self.list.get_mut(index) else { return };
         let Some(sampler) = &timer.sampler else { return };
         let fresh = sampler.kept().get(timer.stacks.len()..).unwrap_or_default();
-        let walks = timer
-            .enablings
-            .iter()
-            .any(|enabling| walks_stack(&tracing.known, *enabling));
-        if !walks || fresh.is_empty() {
+        if !stacks_of(&tracing.known, &timer.enablings).program || fresh.is_empty() {
             return;
         }
         if is_time_to_look && shows_new_code(&tracing.known, fresh) {
@@ -423,8 +423,14 @@ fn is_profile(known: &Known, timer: &Timer) -> bool {
     matches!(probe.map(|probe| &probe.place), Some(Place::Interval(interval)) if interval.kind == IntervalKind::Profile)
 }
 
-fn walks_stack(known: &Known, enabling: usize) -> bool {
-    clause_of(known, enabling).is_some_and(Clause::walks_stack)
+/// The stacks that the clauses of these enablings ask for.
+fn stacks_of<'e>(known: &Known, enablings: impl IntoIterator<Item = &'e usize>) -> Stacks {
+    let mut stacks = Stacks::default();
+    for clause in enablings.into_iter().filter_map(|index| clause_of(known, *index)) {
+        stacks.program |= clause.walks_stack();
+        stacks.kernel |= clause.shows_stack(Side::Kernel);
+    }
+    stacks
 }
 
 fn clause_of(known: &Known, enabling: usize) -> Option<&Clause> {

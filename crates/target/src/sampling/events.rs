@@ -12,7 +12,7 @@
 //! ```
 
 use super::Sample;
-use super::record::{FORK, HEADER_BYTES, LOST, SAMPLE, Words, sample};
+use super::record::{FORK, HEADER_BYTES, LOST, SAMPLE, Stacks, Words, sample};
 use crate::{ProcessId, ThreadId};
 
 const COMM: u32 = 3;
@@ -29,7 +29,7 @@ const STAMP_BYTES: usize = 24;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It was sampled.
-    Sample(Sample),
+    Sample(Box<Sample>),
     /// It was created.
     Created {
         process: ProcessId,
@@ -66,7 +66,7 @@ pub(super) struct Events {
 }
 
 /// Reads whole records; an invalid one ends the reading.
-pub(super) fn read(mut bytes: &[u8], with_stack: bool) -> Events {
+pub(super) fn read(mut bytes: &[u8], stacks: Stacks) -> Events {
     let mut events = Events::default();
     while let Some((header, body, rest)) = next(bytes) {
         match header as u32 {
@@ -74,7 +74,7 @@ pub(super) fn read(mut bytes: &[u8], with_stack: bool) -> Events {
                 let count = Words(body).skip(8).and_then(|mut words| words.word());
                 events.lost = events.lost.saturating_add(count.unwrap_or(0));
             }
-            kind => events.list.extend(event(kind, header, body, with_stack)),
+            kind => events.list.extend(event(kind, header, body, stacks)),
         }
         bytes = rest;
     }
@@ -87,12 +87,12 @@ fn next(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {
     Some((header, bytes.get(HEADER_BYTES..size)?, bytes.get(size..)?))
 }
 
-fn event(kind: u32, header: u64, body: &[u8], with_stack: bool) -> Option<(u64, Event)> {
+fn event(kind: u32, header: u64, body: &[u8], stacks: Stacks) -> Option<(u64, Event)> {
     let mut words = Words(body);
     match kind {
         SAMPLE => {
-            let (_, sample) = sample(body, with_stack)?;
-            Some((sample.time_ns, Event::Sample(sample)))
+            let (_, sample) = sample(body, stacks)?;
+            Some((sample.time_ns, Event::Sample(Box::new(sample))))
         }
         FORK | EXIT => {
             let (process, creator_process) = words.halves()?;
@@ -169,7 +169,7 @@ mod tests {
             record(LOST, 0, &[0, 5]),
         ]
         .concat();
-        let events = read(&bytes, false);
+        let events = read(&bytes, Stacks::default());
         let named = |is_program| Event::Named {
             process: 7,
             thread: 8,
@@ -206,8 +206,12 @@ mod tests {
         );
         assert_eq!(events.lost, 5);
         for length in 0..bytes.len() {
-            let _ = read(bytes.get(..length).unwrap_or_default(), true);
+            let stacks = Stacks {
+                program: true,
+                kernel: true,
+            };
+            let _ = read(bytes.get(..length).unwrap_or_default(), stacks);
         }
-        assert_eq!(read(&record(COMM, 0, &[1]), false), Events::default());
+        assert_eq!(read(&record(COMM, 0, &[1]), Stacks::default()), Events::default());
     }
 }

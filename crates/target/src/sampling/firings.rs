@@ -16,9 +16,9 @@ use std::sync::Arc;
 use nix::errno::Errno;
 
 use super::opening::{processors, raise_limit, until_none_appears};
-use super::record::{self, HEADER_BYTES, LOST, SAMPLE, Sample, Words};
+use super::record::{self, HEADER_BYTES, LOST, SAMPLE, Sample, Stacks, Words};
 use super::tracepoint::Tracepoint;
-use crate::perf::{self, EVERY_THREAD, Ring};
+use crate::perf::{self, EVERY_THREAD, Firing, Ring};
 use crate::{Process, ProcessId, ThreadId};
 
 /// The sizes of a ring to try, in pages.
@@ -45,8 +45,8 @@ pub enum TracepointError {
 /// Whose firings are wanted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    /// The stacks of the process's threads.
-    pub stacks: bool,
+    /// The stacks of the process's threads. The kernel's stack is also that of others.
+    pub stacks: Stacks,
     /// What others do, too.
     pub everybody: bool,
 }
@@ -113,11 +113,20 @@ impl Firings {
     }
 
     fn open(&mut self, threads: &[ThreadId], threads_only: bool, pages: usize) -> Result<(), Failed> {
-        let number = self.tracepoint.number;
-        let stack_bytes = if self.wanted.stacks { STACK_BYTES } else { 0 };
+        let own = Firing {
+            number: self.tracepoint.number,
+            stack_bytes: if self.wanted.stacks.program { STACK_BYTES } else { 0 },
+            kernel_stack: self.wanted.stacks.kernel,
+            threads_only,
+        };
+        let all = Firing {
+            stack_bytes: 0,
+            threads_only: false,
+            ..own
+        };
         for processor in processors() {
             if self.wanted.everybody {
-                match perf::tracepoint(EVERY_THREAD, processor, number, 0, false) {
+                match perf::tracepoint(EVERY_THREAD, processor, all) {
                     Ok(event) => {
                         let ring = Ring::map(Arc::new(event), pages).map_err(|error| (error, true))?;
                         self.all.push(ring);
@@ -128,7 +137,7 @@ impl Firings {
                 }
             }
             for &thread in threads {
-                let event = match perf::tracepoint(thread, processor, number, stack_bytes, threads_only) {
+                let event = match perf::tracepoint(thread, processor, own) {
                     Ok(event) => Arc::new(event),
                     // The thread has ended, or the processor is offline.
                     Err(Errno::ESRCH | Errno::ENODEV) => continue,
@@ -165,14 +174,18 @@ impl Firings {
                 let is_meant = sample.process != self.process;
                 is_meant.then(|| made(&self.tracepoint, sample, raw)).flatten()
             };
-            lost += read(&ring.take(), false, &made, &mut list);
+            let stacks = Stacks {
+                program: false,
+                ..self.wanted.stacks
+            };
+            lost += read(&ring.take(), stacks, &made, &mut list);
         }
         (list, lost)
     }
 }
 
 /// Reads whole records; an invalid one ends the reading. Returns how many were lost.
-fn read<T>(mut bytes: &[u8], with_stack: bool, made: &dyn Fn(Sample, &[u8]) -> Option<T>, list: &mut Vec<T>) -> u64 {
+fn read<T>(mut bytes: &[u8], stacks: Stacks, made: &dyn Fn(Sample, &[u8]) -> Option<T>, list: &mut Vec<T>) -> u64 {
     let mut lost = 0_u64;
     while let Some(header) = Words(bytes).word() {
         let size = usize::from((header >> 48) as u16);
@@ -180,7 +193,7 @@ fn read<T>(mut bytes: &[u8], with_stack: bool, made: &dyn Fn(Sample, &[u8]) -> O
             break;
         };
         match header as u32 {
-            SAMPLE => list.extend(record::fired(body, with_stack).and_then(|(sample, raw)| made(sample, raw))),
+            SAMPLE => list.extend(record::fired(body, stacks).and_then(|(sample, raw)| made(sample, raw))),
             LOST => {
                 let count = Words(body).skip(8).and_then(|mut words| words.word());
                 lost = lost.saturating_add(count.unwrap_or(0));
@@ -202,24 +215,22 @@ mod tests {
             .iter()
             .flat_map(|word| word.to_le_bytes())
             .collect();
+        let none = Stacks::default();
         let made = |sample: Sample, _: &[u8]| Some(sample.thread);
         let mut list = Vec::new();
-        assert_eq!(
-            read(&[lost.clone(), lost.clone()].concat(), false, &made, &mut list),
-            10
-        );
+        assert_eq!(read(&[lost.clone(), lost.clone()].concat(), none, &made, &mut list), 10);
         // A record of length 0, and a sample without a body.
         assert_eq!(
             read(
                 &[lost.clone(), vec![0; 8], lost.clone()].concat(),
-                false,
+                none,
                 &made,
                 &mut list
             ),
             5
         );
         let short = (u64::from(SAMPLE) | 8 << 48).to_le_bytes().to_vec();
-        assert_eq!(read(&[short, lost].concat(), true, &made, &mut list), 5);
+        assert_eq!(read(&[short, lost].concat(), none, &made, &mut list), 5);
         assert_eq!(list, Vec::<ThreadId>::new());
     }
 }

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use super::pace::Paces;
 use super::thinning::Thinning;
-use super::{Events, Sampler};
+use super::{Events, Sampler, Stacks};
 use crate::perf::{self, Ring, Sampling};
 use crate::{Process, ProcessId, ThreadId};
 
@@ -38,18 +38,18 @@ pub enum SamplingError {
 }
 
 impl Process {
-    /// Begins to sample the threads, once in each `period_ns` of their processor time. `with_stack`: samples contain
-    /// enough of the stack for unwinding it. `wakes`: each sample makes a descriptor readable
-    /// ([`Sampler::descriptors`]).
+    /// Begins to sample the threads, once in each `period_ns` of their processor time. A program's stack is enough of
+    /// it for unwinding. `wakes`: each sample makes a descriptor readable ([`Sampler::descriptors`]).
     ///
     /// # Errors
     /// [`SamplingError`].
-    pub fn sampler(&self, period_ns: u64, with_stack: bool, wakes: bool) -> Result<Sampler, SamplingError> {
+    pub fn sampler(&self, period_ns: u64, stacks: Stacks, wakes: bool) -> Result<Sampler, SamplingError> {
         let thinning = Thinning::of(period_ns);
         let mut wanted = Sampling {
             period_ns: period_ns / thinning.each(),
             stack_bytes: 0,
             kernel: true,
+            kernel_stack: stacks.kernel,
             threads_only: true,
             wakes,
             names: false,
@@ -58,7 +58,7 @@ impl Process {
         let mut sizes = RING_PAGES.into_iter();
         let mut pages = sizes.next().unwrap_or(1);
         let mut open = |threads: &[ThreadId]| loop {
-            wanted.stack_bytes = if with_stack {
+            wanted.stack_bytes = if stacks.program {
                 stack_bytes(wanted.period_ns, pages)
             } else {
                 0
@@ -71,7 +71,9 @@ impl Process {
                     Some(smaller) => pages = smaller,
                     None => return Err(SamplingError::Refused { reason }),
                 },
-                Err(Refusal::Event(Errno::EACCES | Errno::EPERM)) if wanted.kernel => wanted.kernel = false,
+                Err(Refusal::Event(Errno::EACCES | Errno::EPERM)) if wanted.kernel && !stacks.kernel => {
+                    wanted.kernel = false;
+                }
                 Err(Refusal::Event(Errno::EINVAL)) if wanted.threads_only => wanted.threads_only = false,
                 // The limit is raised only if necessary, because commands that nanoprobe starts inherit it.
                 Err(Refusal::Event(Errno::EMFILE)) if !is_raised => {
@@ -156,7 +158,10 @@ impl Sampler {
         }
         Ok(Sampler {
             process,
-            with_stack: wanted.stack_bytes > 0,
+            stacks: Stacks {
+                program: wanted.stack_bytes > 0,
+                kernel: wanted.kernel_stack,
+            },
             thinning: thinning.clone(),
             paces: Paces::new(threads, thinning.each(), processors.len()),
             coarse: Sampling { period_ns, ..wanted },

@@ -4,6 +4,7 @@
 //! ```text
 //! header   u32 type, u16, u16 size of the whole record
 //! sample   u64 ip | u32 pid, u32 tid | u64 time | u32 processor, u32 | u64 period
+//!          | if the kernel's stack is wanted: u64 n, n addresses, with marks between those of different contexts
 //!          | of tracepoints: u32 n, n bytes of the tracepoint's record; both together are a multiple of 8
 //!          | u64 abi, and if that is not 0: 20 registers
 //!          | u64 n, and if that is not 0: n bytes of the stack, then u64: how many of them belong to the stack
@@ -28,6 +29,8 @@ pub struct Sample {
     pub time_ns: u64,
     /// The address that was executed, in the program or in the kernel.
     pub executed: u64,
+    /// The kernel's stack, innermost frame first. Empty if it was not wanted, or if the thread was not in the kernel.
+    pub kernel: Vec<u64>,
     /// The thread's state in the program; `None` for an ending thread that has no such state any more.
     pub user: Option<UserState>,
 }
@@ -62,6 +65,23 @@ impl UserState {
     }
 }
 
+/// Which stacks samples have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stacks {
+    /// A copy of the program's, for unwinding it.
+    pub program: bool,
+    /// The frames of the kernel's.
+    pub kernel: bool,
+}
+
+impl Stacks {
+    /// Whether there are any.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self.program || self.kernel
+    }
+}
+
 /// The content of a ring.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
@@ -74,11 +94,11 @@ pub(super) struct Taken {
 }
 
 /// Reads whole records; an invalid one ends the reading.
-pub(super) fn read(mut bytes: &[u8], with_stack: bool) -> Taken {
+pub(super) fn read(mut bytes: &[u8], stacks: Stacks) -> Taken {
     let mut taken = Taken::default();
     while let Some((kind, body, rest)) = next(bytes) {
         match kind {
-            SAMPLE => taken.samples.extend(sample(body, with_stack)),
+            SAMPLE => taken.samples.extend(sample(body, stacks)),
             LOST => {
                 let count = Words(body).skip(8).and_then(|mut words| words.word());
                 taken.lost = taken.lost.saturating_add(count.unwrap_or(0));
@@ -107,46 +127,67 @@ fn created(body: &[u8]) -> Option<(ThreadId, ThreadId)> {
     (process == of_creator).then_some((creator as ThreadId, thread as ThreadId))
 }
 
-pub(super) fn sample(body: &[u8], with_stack: bool) -> Option<(u64, Sample)> {
+pub(super) fn sample(body: &[u8], stacks: Stacks) -> Option<(u64, Sample)> {
+    let (period_ns, mut sample, mut words) = head(body, stacks)?;
+    sample.user = user_state(&mut words, stacks.program)?;
+    Some((period_ns, sample))
+}
+
+/// A sample of a tracepoint, and the tracepoint's record.
+pub(super) fn fired(body: &[u8], stacks: Stacks) -> Option<(Sample, &[u8])> {
+    let (_, mut sample, words) = head(body, stacks)?;
+    let (size, rest) = words.0.split_first_chunk::<4>()?;
+    let (raw, rest) = rest.split_at_checked(usize::try_from(u32::from_le_bytes(*size)).ok()?)?;
+    sample.user = user_state(&mut Words(rest), stacks.program)?;
+    Some((sample, raw))
+}
+
+/// The first part of a sample, with its period, and what follows.
+fn head(body: &[u8], stacks: Stacks) -> Option<(u64, Sample, Words<'_>)> {
     let mut words = Words(body);
     let executed = words.word()?;
     let (process, thread) = words.halves()?;
     let time_ns = words.word()?;
     let (processor, _) = words.halves()?;
     let period_ns = words.word()?;
+    let kernel = if stacks.kernel {
+        call_chain(&mut words)?
+    } else {
+        Vec::new()
+    };
     let sample = Sample {
         process: process as ProcessId,
         thread: thread as ThreadId,
         processor,
         time_ns,
         executed,
-        user: user_state(&mut words, with_stack)?,
+        kernel,
+        user: None,
     };
-    Some((period_ns, sample))
+    Some((period_ns, sample, words))
 }
 
-/// A sample of a tracepoint, and the tracepoint's record.
-pub(super) fn fired(body: &[u8], with_stack: bool) -> Option<(Sample, &[u8])> {
-    const BEFORE_BYTES: usize = 5 * 8;
-    let size = body.get(BEFORE_BYTES..)?.first_chunk::<4>()?;
-    let size = usize::try_from(u32::from_le_bytes(*size)).ok()?;
-    let raw = body.get(BEFORE_BYTES + 4..)?.get(..size)?;
-    let mut words = Words(body.get(BEFORE_BYTES + 4 + size..)?);
-    let user = user_state(&mut words, with_stack)?;
-    let mut words = Words(body);
-    let executed = words.word()?;
-    let (process, thread) = words.halves()?;
-    let time_ns = words.word()?;
-    let (processor, _) = words.halves()?;
-    let sample = Sample {
-        process: process as ProcessId,
-        thread: thread as ThreadId,
-        processor,
-        time_ns,
-        executed,
-        user,
-    };
-    Some((sample, raw))
+/// The frames of the kernel in a call chain.
+fn call_chain(words: &mut Words<'_>) -> Option<Vec<u64>> {
+    /// `PERF_CONTEXT_MAX`: words from here on are marks.
+    const MARKS: u64 = -4095_i64 as u64;
+    /// `PERF_CONTEXT_KERNEL`: the kernel's frames follow.
+    const KERNEL: u64 = -128_i64 as u64;
+    let bytes = usize::try_from(words.word()?).ok()?.checked_mul(8)?;
+    let (mut chain, rest) = words
+        .0
+        .split_at_checked(bytes)
+        .map(|(chain, rest)| (Words(chain), rest))?;
+    words.0 = rest;
+    let (mut frames, mut is_kernel) = (Vec::new(), false);
+    while let Some(word) = chain.word() {
+        match word {
+            MARKS.. => is_kernel = word == KERNEL,
+            frame if is_kernel => frames.push(frame),
+            _ => {}
+        }
+    }
+    Some(frames)
 }
 
 /// The registers and the stack. `Some(None)`: the thread has none in the program.
@@ -194,6 +235,19 @@ impl<'a> Words<'a> {
 mod tests {
     use super::*;
 
+    const NONE: Stacks = Stacks {
+        program: false,
+        kernel: false,
+    };
+    const PROGRAM: Stacks = Stacks {
+        program: true,
+        kernel: false,
+    };
+    const BOTH: Stacks = Stacks {
+        program: true,
+        kernel: true,
+    };
+
     fn record(kind: u32, body: &[u64]) -> Vec<u8> {
         let size = (HEADER_BYTES + 8 * body.len()) as u64;
         let words = [u64::from(kind) | size << 48];
@@ -222,7 +276,7 @@ mod tests {
             record(FORK, &[10 | 7 << 32, 10 | 8 << 32, 99]),
         ]
         .concat();
-        let taken = read(&bytes, true);
+        let taken = read(&bytes, PROGRAM);
         assert_eq!(taken.lost, 5);
         assert_eq!(taken.created, [(8, 9)]);
         let [(1_000_000, sample)] = taken.samples.as_slice() else {
@@ -252,7 +306,7 @@ mod tests {
     #[test]
     fn a_thread_without_a_state_of_the_users_has_none() {
         let bytes = record(SAMPLE, &[0xffff_ffff_8100_0000, 7 | 8 << 32, 99, 1, 1_000_000, 0]);
-        let taken = read(&bytes, false);
+        let taken = read(&bytes, NONE);
         assert_eq!(
             taken.samples.first().map(|(_, sample)| sample.user.is_none()),
             Some(true)
@@ -266,29 +320,68 @@ mod tests {
         whole.insert(5, 12 | 0xdead_beef << 32);
         whole.insert(6, 0x0102_0304_0506_0708);
         let bytes: Vec<u8> = whole.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let (sample, raw) = fired(&bytes, true).expect("a sample");
+        let (sample, raw) = fired(&bytes, PROGRAM).expect("a sample");
         assert_eq!((sample.thread, sample.time_ns, sample.processor), (8, 99, 1));
         assert_eq!(raw, [0xef, 0xbe, 0xad, 0xde, 8, 7, 6, 5, 4, 3, 2, 1]);
         let user = sample.user.expect("a user's state");
         assert_eq!((user.register("ip"), user.stack_word(0x7008)), (8, Some(0xbbbb)));
         for length in 0..bytes.len() {
-            assert_eq!(fired(bytes.get(..length).unwrap_or_default(), true), None, "{length}");
+            assert_eq!(
+                fired(bytes.get(..length).unwrap_or_default(), PROGRAM),
+                None,
+                "{length}"
+            );
         }
         whole[5] = u64::from(u32::MAX);
         let bytes: Vec<u8> = whole.iter().flat_map(|word| word.to_le_bytes()).collect();
-        assert_eq!(fired(&bytes, true), None);
+        assert_eq!(fired(&bytes, PROGRAM), None);
+    }
+
+    /// Only what lies between the kernel's mark and the next one is the kernel's.
+    #[test]
+    fn a_call_chain_has_the_frames_of_the_kernel() {
+        let (inner, outer) = (0xffff_ffff_8100_0010, 0xffff_ffff_8120_0020);
+        let [kernel, user, guest] = [-128_i64, -512, -2048].map(|mark| mark as u64);
+        let chain = [1, guest, 2, kernel, inner, outer, user, 0x40_1000];
+        let with_chain = |length: u64, tracepoint: &[u64]| {
+            let mut whole = body(true);
+            let words = [&[length], &chain[..], tracepoint].concat();
+            drop(whole.splice(5..5, words));
+            whole
+        };
+        let length = chain.len() as u64;
+        let taken = read(&record(SAMPLE, &with_chain(length, &[])), BOTH);
+        let [(_, sample)] = taken.samples.as_slice() else {
+            panic!("one sample: {taken:?}")
+        };
+        assert_eq!(sample.kernel, [inner, outer]);
+        let user = sample.user.as_ref().expect("a user's state");
+        assert_eq!(user.stack_word(0x7008), Some(0xbbbb), "what follows is in its place");
+        for length in [length + 40, 1 << 40, u64::MAX] {
+            let taken = read(&record(SAMPLE, &with_chain(length, &[])), BOTH);
+            assert_eq!(taken, Taken::default(), "a chain of {length} words");
+        }
+        let fired_with = with_chain(length, &[4 | 0xdead_beef << 32]);
+        let bytes: Vec<u8> = fired_with.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let (sample, raw) = fired(&bytes, BOTH).expect("a sample of a tracepoint");
+        assert_eq!((sample.kernel, raw.len()), (vec![inner, outer], 4));
+        // In the program there is no chain.
+        let mut empty = body(true);
+        empty.insert(5, 0);
+        let taken = read(&record(SAMPLE, &empty), BOTH);
+        assert_eq!(taken.samples.first().map(|(_, sample)| sample.kernel.len()), Some(0));
     }
 
     #[test]
     fn truncated_and_invalid_records_are_no_samples() {
         let whole = record(SAMPLE, &body(true));
         for length in 0..whole.len() {
-            assert_eq!(read(whole.get(..length).unwrap_or_default(), true), Taken::default());
+            assert_eq!(read(whole.get(..length).unwrap_or_default(), PROGRAM), Taken::default());
         }
         // A stack that claims to be longer than its record, and a record of length 0.
         let mut long = body(true);
         long[26] = 1 << 40;
-        assert_eq!(read(&record(SAMPLE, &long), true), Taken::default());
-        assert_eq!(read(&[0; 64], true), Taken::default());
+        assert_eq!(read(&record(SAMPLE, &long), PROGRAM), Taken::default());
+        assert_eq!(read(&[0; 64], PROGRAM), Taken::default());
     }
 }

@@ -18,7 +18,7 @@ use nix::errno::Errno;
 
 use super::events::{self, Event};
 use super::opening::{SamplingError, processors, raise_limit, until_none_appears};
-use super::record::UserState;
+use super::record::{Sample, Stacks};
 use crate::perf::{self, Ring, Switching};
 use crate::proc_file;
 use crate::{Process, ProcessId, ThreadId};
@@ -48,8 +48,8 @@ pub enum Turn {
     Off {
         /// It could have run on.
         is_preempted: bool,
-        /// Its state in the program, if the kernel has sampled it.
-        user: Option<UserState>,
+        /// Its sample, if the kernel has taken one.
+        sample: Option<Box<Sample>>,
     },
     /// The thread has ended.
     Ended,
@@ -59,21 +59,21 @@ pub enum Turn {
 #[derive(Debug)]
 pub struct SwitchWatch {
     process: ProcessId,
-    has_stacks: bool,
+    stacks: Stacks,
     may_miss_threads: bool,
     rings: HashMap<u32, Ring>,
     _events: Vec<Arc<OwnedFd>>,
 }
 
 impl Process {
-    /// Begins to watch the threads' switches. `with_stacks`: the caller wants the stacks of threads that leave their
-    /// processors.
+    /// Begins to watch the threads' switches, with the stacks of threads that leave their processors.
     ///
     /// # Errors
     /// [`SamplingError`].
-    pub fn switches(&self, with_stacks: bool) -> Result<SwitchWatch, SamplingError> {
+    pub fn switches(&self, stacks: Stacks) -> Result<SwitchWatch, SamplingError> {
         let mut wanted = Switching {
-            stack_bytes: if with_stacks { STACK_BYTES } else { 0 },
+            stack_bytes: if stacks.program { STACK_BYTES } else { 0 },
+            kernel_stack: stacks.kernel,
             threads_only: true,
         };
         let mut sizes = RING_PAGES.into_iter();
@@ -86,7 +86,9 @@ impl Process {
                     Some(fewer) => pages = fewer,
                     None => return Err(SamplingError::Refused { reason: Errno::EPERM }),
                 },
-                Err((Errno::EACCES | Errno::EPERM, false)) if wanted.stack_bytes > 0 => wanted.stack_bytes = 0,
+                Err((Errno::EACCES | Errno::EPERM, false)) if wanted.stack_bytes > 0 && !stacks.kernel => {
+                    wanted.stack_bytes = 0;
+                }
                 Err((Errno::EINVAL, false)) if wanted.threads_only => wanted.threads_only = false,
                 Err((Errno::EMFILE, _)) if !is_raised => {
                     is_raised = true;
@@ -117,13 +119,16 @@ impl SwitchWatch {
     ) -> Result<SwitchWatch, (Errno, bool)> {
         let mut watch = SwitchWatch {
             process,
-            has_stacks: wanted.stack_bytes > 0,
+            stacks: Stacks {
+                program: wanted.stack_bytes > 0,
+                kernel: wanted.kernel_stack,
+            },
             may_miss_threads: false,
             rings: HashMap::new(),
             _events: Vec::new(),
         };
         let processors = processors();
-        let kinds: &[bool] = if watch.has_stacks { &[true, false] } else { &[false] };
+        let kinds: &[bool] = if watch.stacks.any() { &[true, false] } else { &[false] };
         for &thread in threads {
             for &processor in &processors {
                 for &is_sampled in kinds {
@@ -151,16 +156,16 @@ impl SwitchWatch {
         self.may_miss_threads
     }
 
-    /// Whether the kernel samples the stack at each switch.
+    /// Whether the kernel samples the program's stack at each switch.
     pub fn has_stacks(&self) -> bool {
-        self.has_stacks
+        self.stacks.program
     }
 
     /// The switches since the last call, ordered by time, and how many records were lost for lack of room.
     pub fn take(&mut self) -> (Vec<Switch>, u64) {
         let (mut switches, mut lost) = (Vec::new(), 0_u64);
         for ring in self.rings.values() {
-            let taken = events::read(&ring.take(), self.has_stacks);
+            let taken = events::read(&ring.take(), self.stacks);
             lost = lost.saturating_add(taken.lost);
             join(taken.list, &mut switches);
         }
@@ -173,11 +178,11 @@ impl SwitchWatch {
 
 /// Joins the switches of one ring with the samples before them.
 fn join(events: Vec<(u64, Event)>, switches: &mut Vec<Switch>) {
-    let mut sampled: Option<(ThreadId, Option<UserState>)> = None;
+    let mut sampled: Option<Box<Sample>> = None;
     for (time_ns, event) in events {
         let (process, thread, processor, turn) = match event {
             Event::Sample(sample) => {
-                sampled = Some((sample.thread, sample.user));
+                sampled = Some(sample);
                 continue;
             }
             Event::Switched {
@@ -192,9 +197,11 @@ fn join(events: Vec<(u64, Event)>, switches: &mut Vec<Switch>) {
                 processor,
                 off: Some(is_preempted),
             } => {
-                let its = sampled.take().filter(|(of, _)| *of == thread);
-                let user = its.and_then(|(_, user)| user);
-                (process, thread, processor, Turn::Off { is_preempted, user })
+                let turn = Turn::Off {
+                    is_preempted,
+                    sample: sampled.take().filter(|sample| sample.thread == thread),
+                };
+                (process, thread, processor, turn)
             }
             Event::Ended { process, thread } => (process, thread, 0, Turn::Ended),
             Event::Created { .. } | Event::Named { .. } => continue,
@@ -242,7 +249,7 @@ impl Asleep {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Sample;
+    use super::super::record::UserState;
     use super::*;
 
     #[test]
@@ -266,16 +273,18 @@ mod tests {
     /// A sample belongs to the next switch of the same thread only.
     #[test]
     fn a_switch_has_the_stack_of_its_own_sample() {
-        let sample = |thread| {
-            Event::Sample(Sample {
+        let its = |thread| {
+            Box::new(Sample {
                 process: 1,
                 thread,
                 processor: 0,
                 time_ns: 5,
                 executed: 0,
+                kernel: vec![thread as u64],
                 user: Some(UserState::default()),
             })
         };
+        let sample = |thread| Event::Sample(its(thread));
         let switched = |thread, off| Event::Switched {
             process: 1,
             thread,
@@ -294,7 +303,7 @@ mod tests {
         join(events, &mut switches);
         let off = |is_preempted, has| Turn::Off {
             is_preempted,
-            user: if has { Some(UserState::default()) } else { None },
+            sample: if has { Some(its(2)) } else { None },
         };
         let turns: Vec<&Turn> = switches.iter().map(|switch| &switch.turn).collect();
         assert_eq!(

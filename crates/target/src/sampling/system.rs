@@ -27,6 +27,7 @@ use nix::errno::Errno;
 use super::events::{self, Event};
 use super::opening::{SamplingError, processors, raise_limit, stack_bytes};
 use super::own::{Own, Tasks};
+use super::record::{Sample, Stacks};
 use super::thinning::Thinning;
 use crate::perf::{self, EVERY_THREAD, Ring, Sampling};
 
@@ -89,7 +90,7 @@ pub struct SystemSampler {
 #[derive(Debug, Default)]
 struct State {
     rings: HashMap<u32, Ring>,
-    with_stack: bool,
+    stacks: Stacks,
     own: Option<Own>,
     pending: Vec<Event>,
     bytes: usize,
@@ -104,7 +105,7 @@ impl State {
         let mut lost = 0_u64;
         let mut fresh = Vec::new();
         for (processor, ring) in &self.rings {
-            let taken = events::read(&ring.take(), self.with_stack);
+            let taken = events::read(&ring.take(), self.stacks);
             lost = lost.saturating_add(taken.lost);
             let samples = taken.list.iter().filter(|(_, event)| matches!(event, Event::Sample(_)));
             let given = self.given.entry(*processor).or_default();
@@ -117,11 +118,14 @@ impl State {
         }
         self.lost = self.lost.saturating_add(lost);
         for (_, event) in fresh {
-            let stack = match &event {
-                Event::Sample(sample) => sample.user.as_ref().map_or(0, |user| user.stack.len()),
+            let stacks = match &event {
+                Event::Sample(sample) => {
+                    let program = sample.user.as_ref().map_or(0, |user| user.stack.len());
+                    size_of::<Sample>() + program + 8 * sample.kernel.len()
+                }
                 _ => 0,
             };
-            let bytes = size_of::<Event>() + stack;
+            let bytes = size_of::<Event>() + stacks;
             if matches!(event, Event::Sample(_)) && self.bytes + bytes > PENDING_BYTES_MAX {
                 self.lost += 1;
                 continue;
@@ -144,11 +148,11 @@ impl Drop for SystemSampler {
 
 impl SystemSampler {
     /// Begins to sample once in each `period_ns`: of each processor's time, or of the processor time of each of the
-    /// user's threads. `with_stack`: samples contain enough of the stack for unwinding it.
+    /// user's threads. A program's stack is enough of it for unwinding.
     ///
     /// # Errors
     /// [`SamplingError`].
-    pub fn open(period_ns: u64, with_stack: bool) -> Result<SystemSampler, SamplingError> {
+    pub fn open(period_ns: u64, stacks: Stacks) -> Result<SystemSampler, SamplingError> {
         let processors = processors();
         let mut share = PAGES_OF_ALL / processors.len().max(1);
         share = (share.max(1) + 1).next_power_of_two() / 2;
@@ -158,6 +162,7 @@ impl SystemSampler {
             period_ns,
             stack_bytes: 0,
             kernel: true,
+            kernel_stack: stacks.kernel,
             threads_only: false,
             wakes: false,
             names: true,
@@ -167,7 +172,7 @@ impl SystemSampler {
             let thinning = Thinning::of(if is_whole { 0 } else { period_ns });
             let sampling = Sampling {
                 period_ns: period_ns / thinning.each(),
-                stack_bytes: match with_stack {
+                stack_bytes: match stacks.program {
                     true => stack_bytes(period_ns / thinning.each() / LASTS, pages),
                     false => 0,
                 },
@@ -191,7 +196,9 @@ impl SystemSampler {
                     is_whole = false;
                     raise_limit();
                 }
-                Err(Refusal::Event(Errno::EACCES | Errno::EPERM)) if wanted.kernel => wanted.kernel = false,
+                Err(Refusal::Event(Errno::EACCES | Errno::EPERM)) if wanted.kernel && !stacks.kernel => {
+                    wanted.kernel = false;
+                }
                 Err(Refusal::Event(reason)) => return Err(SamplingError::Refused { reason }),
             }
         }
@@ -203,7 +210,10 @@ impl SystemSampler {
             thinning,
             everything: Vec::new(),
             state: Arc::new(Mutex::new(State {
-                with_stack: sampling.stack_bytes > 0,
+                stacks: Stacks {
+                    program: sampling.stack_bytes > 0,
+                    kernel: sampling.kernel_stack,
+                },
                 ..State::default()
             })),
             is_over: Arc::default(),

@@ -4,9 +4,9 @@
 //! `sched_waking` fires in the waker: in the thread that makes another one runnable, or in an interrupt. So the events
 //! of the process's threads show what they wake, and those of the processors what others and interrupts wake.
 
-use super::Sample;
 use super::firings::{Firings, TracepointError, Wanted};
 use super::tracepoint::Tracepoint;
+use super::{Sample, Stacks};
 use crate::{Process, ThreadId};
 
 /// `TRACE_FLAG_HARDIRQ` and `TRACE_FLAG_SOFTIRQ` of a record.
@@ -42,13 +42,14 @@ pub struct WakeWatch(Firings);
 pub struct SuccessionWatch(Firings);
 
 impl Process {
-    /// Begins to watch who wakes the threads. `with_stacks`: the caller wants the stacks of wakers of this process.
+    /// Begins to watch who wakes the threads, with the stacks of wakers of this process. The kernel's are those of all
+    /// wakers.
     ///
     /// # Errors
     /// [`TracepointError`].
-    pub fn wakings(&self, with_stacks: bool) -> Result<WakeWatch, TracepointError> {
+    pub fn wakings(&self, stacks: Stacks) -> Result<WakeWatch, TracepointError> {
         let wanted = Wanted {
-            stacks: with_stacks,
+            stacks,
             everybody: true,
         };
         Firings::of(self, "sched_waking", wanted).map(WakeWatch)
@@ -60,7 +61,7 @@ impl Process {
     /// [`TracepointError`].
     pub fn successions(&self) -> Result<SuccessionWatch, TracepointError> {
         let wanted = Wanted {
-            stacks: false,
+            stacks: Stacks::default(),
             everybody: false,
         };
         Firings::of(self, "sched_switch", wanted).map(SuccessionWatch)

@@ -8,7 +8,7 @@ fn an_aggregation_gets_its_key_value_and_weight() {
         aggregation: AggregationId(0),
         keys: vec![
             KeyExpression::Value(of(Kind::Builtin(Builtin::ExecName), Type::String)),
-            KeyExpression::UserStack { frames: 0 },
+            KeyExpression::Stack(Stack::of_program(0)),
         ],
         value: Some(of(Kind::Builtin(Builtin::Argument(3)), Type::I64)),
         weight: Some(integer(-2, Type::I32)),
@@ -53,8 +53,8 @@ fn a_key_that_is_too_long_is_a_fault() {
         fn read_string(&mut self, address: u64, limit: usize) -> Result<Vec<u8>, Fault> {
             self.0.read_string(address, limit)
         }
-        fn stack(&mut self, frames: u32) -> Vec<u64> {
-            self.0.stack(frames)
+        fn stack(&mut self, side: Side, frames: u32) -> Vec<u64> {
+            self.0.stack(side, frames)
         }
         fn aggregate(&mut self, _: AggregationId, _: &[u8], _: i64, _: i64) {}
         fn key_bytes_max(&self) -> usize {
@@ -75,7 +75,7 @@ fn a_record_holds_what_the_layout_says() {
             format: Format::parse("%d %s").unwrap(),
             arguments: vec![integer(-2, Type::I32), string("0123456789abcdefghij")],
         }),
-        record(RecordKind::UserStack { frames: 2 }),
+        record(RecordKind::Stack(Stack::of_program(2))),
         record(RecordKind::Trace(call(
             Function::CopyIn,
             vec![integer(MEMORY as i64, Type::U64), integer(5, Type::U64)],
@@ -116,7 +116,7 @@ fn a_record_holds_what_the_layout_says() {
 #[test]
 fn hostile_records_and_keys_are_read_without_harm() {
     let tested = clause(vec![
-        record(RecordKind::UserStack { frames: 2 }),
+        record(RecordKind::Stack(Stack::of_program(2))),
         record(RecordKind::Trace(string(""))),
         record(RecordKind::Trace(integer(0, I8))),
     ]);
@@ -137,7 +137,7 @@ fn hostile_records_and_keys_are_read_without_harm() {
     );
     assert_eq!(read_field(&ones[..40], &layout.fields[1]), None);
 
-    let types = [KeyType::String, KeyType::UserStack { frames: 0 }];
+    let types = [KeyType::String, KeyType::Stack(Stack::of_program(0))];
     assert_eq!(key::read_key(&types, &[0xff; 64]), None); // no NUL
     assert_eq!(key::read_key(&types, &[&[0u8; 8][..], &[0xff; 16]].concat()), None); // more frames than bytes
     assert_eq!(key::read_key(&types, &[0; 8]), None);

@@ -54,12 +54,6 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row("quietresize", "", Switch(|_, _| {}), "buffers are not resized"),
     row(
-        "stackframes",
-        "",
-        Number(0, NUMBER_MAX, |_, _| {}),
-        "stacks of the kernel are never recorded",
-    ),
-    row(
         "stdc",
         "",
         Word(&[("a", |_| {}), ("c", |_| {}), ("s", |_| {}), ("t", |_| {})]),

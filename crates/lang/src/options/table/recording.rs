@@ -96,7 +96,7 @@ pub(super) const ROWS: &[Row] = &[
         Number(1, FRAMES_MAX, |options, frames| {
             options.recording.stack_frames_max = frames as u32
         }),
-        "the most frames of any stack, whatever `ustack()`, `ustackframes` or `jstackframes` ask for; also of \
+        "the most frames of any stack, whatever `ustack()`, `stack()` or options ask for; also of \
          `ustackdepth`",
     ),
     row(
@@ -120,6 +120,14 @@ pub(super) const ROWS: &[Row] = &[
         "32k",
         Size(0, 4 << 30, |options, bytes| options.recording.speculation_bytes = bytes),
         "bytes of the records of one speculation; in DTrace of each CPU's",
+    ),
+    row(
+        "stackframes",
+        "20",
+        Number(1, FRAMES_MAX, |options, frames| {
+            options.recording.kernel_frames = frames as u32
+        }),
+        "frames of a `stack()`; the kernel gives `/proc/sys/kernel/perf_event_max_stack` at most, which is 127 by default",
     ),
     row(
         "statusrate",

@@ -3,6 +3,7 @@
 
 use nanoprobe_arena::layout::{RING_FILL, RING_OVERWRITE, RING_SWITCH};
 use nanoprobe_lang::options::{BufferPolicy, ReturnForm};
+use nanoprobe_lang::program::Stack;
 use nanoprobe_patch::{TargetAddress, ThreadKey};
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Linking, Module, ModuleKind};
 use nanoprobe_target::{Process, Seccomp};
@@ -74,7 +75,7 @@ impl Known {
                 BufferPolicy::Ring => RING_OVERWRITE,
             },
             strsize: self.compiled.limits.string_limit(),
-            ustackframes: self.compiled.limits.stack_frames(0),
+            ustackframes: self.compiled.limits.stack_frames(Stack::of_program(0)),
             reads_memory: needs.reads_memory,
             walks_stacks: needs.walks_stacks,
             stop: self.compiled.options.tracing.stop,

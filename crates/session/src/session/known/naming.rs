@@ -14,6 +14,7 @@ use nanoprobe_text::modules::Shown;
 
 use super::Known;
 use crate::debug::debug_info;
+use crate::kernel_names;
 use crate::probes::{Place, Probe, ProbeList};
 
 /// Which names of functions stand for several functions with probes: overloaded ones.
@@ -53,13 +54,16 @@ impl Overloads {
 }
 
 impl Known {
-    /// The name of an address of the target.
+    /// The name of an address of the target, or of the kernel.
     pub fn symbolize(&self, address: u64) -> String {
         if let Some(name) = self.foreign.borrow().text(address) {
             return name.to_owned();
         }
         if let Some(name) = self.interpreted.borrow().name(address) {
             return name;
+        }
+        if kernel_names::is_kernels(address) {
+            return kernel_names::name_of(address);
         }
         if self.modules.find(TargetAddress(address)).is_none()
             && let Some((start, name)) = self.perf_map.borrow_mut().find(address)
@@ -108,6 +112,7 @@ impl Known {
     /// The name of a return address of the target, which belongs to the call before it.
     pub fn symbolize_return(&self, address: u64) -> String {
         match self.modules.find(TargetAddress(address)) {
+            _ if kernel_names::is_kernels(address) => kernel_names::name_of_return(address),
             Some(_) => self.modules.symbolize_return(TargetAddress(address), self.shown()),
             None => self.symbolize(address),
         }
@@ -210,6 +215,9 @@ impl Known {
     pub fn start_of(&self, address: u64, kind: SymbolKind) -> u64 {
         if !self.is_address(address) {
             return address;
+        }
+        if kernel_names::is_kernels(address) {
+            return kernel_names::start_of(address, kind);
         }
         let address = TargetAddress(address);
         if self.modules.find(address).is_none() {

@@ -5,8 +5,9 @@ use nanoprobe_lang::program::Builtin;
 use nanoprobe_target::{Sample, Switch, ThreadId, Turn};
 
 use super::wakings::{Wakers, fire_waking, watch_others};
-use super::{Timers, clause_of, own_number, walks_stack};
+use super::{Timers, clause_of, own_number, stacks_of};
 use crate::error::SessionError;
+use crate::kernel_names;
 use crate::probes::{Place, SwitchKind};
 use crate::sampled::SampledThread;
 use crate::session::rows::{Rows, frames_of};
@@ -15,6 +16,8 @@ use crate::session::tracing::Tracing;
 
 /// The only frame of a stack that is not known.
 const UNKNOWN: &str = "[the sleep ended before the stack was read]";
+/// The only frame of a stack of the kernel that it has not given.
+const UNSAMPLED: &str = "[the kernel gave no sample]";
 
 impl Timers {
     /// Begins to watch the switches, if clauses ask for them.
@@ -37,13 +40,18 @@ impl Timers {
             clause_of(known, *index).is_some_and(|clause| clause.reads(Builtin::SystemCall))
         };
         let asks_calls = enablings.iter().any(asks);
-        let walks = enablings.iter().any(|(_, index)| walks_stack(known, *index));
+        let stacks = stacks_of(known, enablings.iter().map(|(_, index)| index));
+        let walks = stacks.program;
+        if stacks.kernel {
+            kernel_names::prepare().into_iter().for_each(|text| tracing.warn(text));
+        }
+        let known = &tracing.known;
         if walks {
             for module in 0..known.modules.list().len() {
                 self.rows.of(&known.modules, module);
             }
         }
-        match process.switches(walks) {
+        match process.switches(stacks) {
             Ok(watch) => {
                 let pid = process.pid();
                 if watch.may_miss_threads() {
@@ -61,7 +69,7 @@ impl Timers {
                 }
                 let others = watch_others(&process, &enablings, tracing);
                 let threads = process.threads().unwrap_or_default();
-                let switches = Switches::new(watch, enablings, walks, asks_calls);
+                let switches = Switches::new(watch, enablings, stacks, asks_calls);
                 self.switches = Some(switches.beside(others, &threads));
             }
             Err(error) => tracing.warn(format!(
@@ -127,16 +135,9 @@ fn fire_switch(
             switches.sleeps.runs(thread);
             (&[SwitchKind::OnCpu], false)
         }
-        Turn::Off { is_preempted, user } => {
-            let read = switches.read.remove(&thread).filter(|(left_ns, _)| *left_ns == time_ns);
-            let (read, call) = read.map_or((None, None), |(_, seen)| (seen.user, seen.call));
-            let user = user.or(read);
-            let frames = match (&user, switches.walks) {
-                (Some(user), true) => frames_of(&tracing.known, rows, tracing.shared_arena(), user, thread),
-                (None, true) => vec![tracing.known.foreign.borrow_mut().number(UNKNOWN.to_owned(), None)],
-                _ => Vec::new(),
-            };
-            switches.off.insert(thread, Off { user, frames, call });
+        Turn::Off { is_preempted, sample } => {
+            let off = off_of(switches, rows, tracing, (thread, time_ns), sample);
+            switches.off.insert(thread, off);
             match is_preempted {
                 true => (&[SwitchKind::Preempt, SwitchKind::OffCpu], true),
                 false => {
@@ -146,7 +147,12 @@ fn fire_switch(
             }
         }
     };
-    let Off { user, frames, call } = match kinds {
+    let Off {
+        user,
+        frames,
+        kernel,
+        call,
+    } = match kinds {
         [SwitchKind::OnCpu] => switches.off.remove(&thread).unwrap_or_default(),
         _ => switches.off.get(&thread).cloned().unwrap_or_default(),
     };
@@ -157,6 +163,7 @@ fn fire_switch(
         processor: switch.processor,
         time_ns,
         executed: user.as_ref().map_or(0, |user| user.register("ip")),
+        kernel,
         user,
     };
     let shown = SampledThread {
@@ -175,6 +182,36 @@ fn fire_switch(
         }
     }
     Ok(())
+}
+
+/// What is known of a thread that has left its processor at this time.
+fn off_of(
+    switches: &mut Switches,
+    rows: &mut Rows,
+    tracing: &Tracing,
+    (thread, time_ns): (ThreadId, u64),
+    sample: Option<Box<Sample>>,
+) -> Off {
+    let named = |text: &str| vec![tracing.known.foreign.borrow_mut().number(text.to_owned(), None)];
+    let (user, kernel) = match (sample, switches.stacks.kernel) {
+        (Some(sample), _) => (sample.user, sample.kernel),
+        (None, true) => (None, named(UNSAMPLED)),
+        (None, false) => (None, Vec::new()),
+    };
+    let read = switches.read.remove(&thread).filter(|(left_ns, _)| *left_ns == time_ns);
+    let (read, call) = read.map_or((None, None), |(_, seen)| (seen.user, seen.call));
+    let user = user.or(read);
+    let frames = match (&user, switches.stacks.program) {
+        (Some(user), true) => frames_of(&tracing.known, rows, tracing.shared_arena(), user, thread),
+        (None, true) => named(UNKNOWN),
+        _ => Vec::new(),
+    };
+    Off {
+        user,
+        frames,
+        kernel,
+        call,
+    }
 }
 
 /// The thread that the processor runs next, which becomes known. `None`: it came to a processor, or the kernel has not

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_target::{Event, Reach, SystemSampler};
 
-use super::{Timer, Timers, is_profile, walks_stack};
+use super::{Timer, Timers, is_profile, stacks_of};
 use crate::error::SessionError;
+use crate::kernel_names;
 use crate::sampled::{self, SampledThread};
 use crate::session::tracing::Tracing;
 
@@ -26,12 +27,12 @@ impl Timers {
             if !is_told {
                 self.elsewhere.begin();
             }
-            let walks = timer
-                .enablings
-                .iter()
-                .any(|enabling| walks_stack(&tracing.known, *enabling));
+            let stacks = stacks_of(&tracing.known, &timer.enablings);
+            if stacks.kernel {
+                kernel_names::prepare().into_iter().for_each(|text| tracing.warn(text));
+            }
             let period_ns = u64::try_from(timer.period.as_nanos()).unwrap_or(u64::MAX);
-            match SystemSampler::open(period_ns, walks) {
+            match SystemSampler::open(period_ns, stacks) {
                 Ok(system) => {
                     if let (false, Some(text)) = (is_told, told(&system)) {
                         tracing.warn(text);

@@ -10,7 +10,7 @@ use nanoprobe_codegen::SessionConstants;
 use nanoprobe_lang::program::Clause;
 use nanoprobe_target::{Process, ProcessId, Sample, ThreadId, Waking};
 
-use super::{clause_of, own_number, walks_stack};
+use super::{clause_of, own_number, stacks_of};
 use crate::error::SessionError;
 use crate::identity;
 use crate::probes::SwitchKind;
@@ -116,10 +116,10 @@ pub(super) fn watch_others(process: &Process, enablings: &[(SwitchKind, usize)],
     let asks_next =
         of_kind(SwitchKind::OffCpu).any(|(_, index)| clause_of(known, *index).is_some_and(Clause::reads_other));
     let asks_wakers = of_kind(SwitchKind::Wakeup).next().is_some();
-    let walks = of_kind(SwitchKind::Wakeup).any(|(_, index)| walks_stack(known, *index));
+    let stacks = stacks_of(known, of_kind(SwitchKind::Wakeup).map(|(_, index)| index));
     let mut others = Others::default();
     if asks_wakers {
-        match process.wakings(walks) {
+        match process.wakings(stacks) {
             Ok(watch) => {
                 if watch.may_miss_threads() {
                     tracing.warn(format!(
@@ -191,7 +191,7 @@ pub(super) fn fire_waking(
             (other, waker.thread.cast_unsigned())
         }
     };
-    let frames = match (&waker.user, switches.walks) {
+    let frames = match (&waker.user, switches.stacks.program) {
         (_, false) => Vec::new(),
         (Some(user), _) => frames_of(&tracing.known, rows, tracing.shared_arena(), user, waker.thread),
         (None, _) => {

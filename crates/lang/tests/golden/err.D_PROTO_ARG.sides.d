@@ -1,0 +1,2 @@
+profile-97 { @[stack()] = count(); }
+profile-97 { @[ustack()] = count(); }

@@ -1,0 +1,1 @@
+profile-97 { stack(3, 4); }
