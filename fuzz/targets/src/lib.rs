@@ -13,6 +13,7 @@ mod eh_frame;
 mod elf;
 mod formats;
 mod image;
+mod kallsyms;
 mod notes;
 mod perf_map;
 mod profile;
@@ -26,6 +27,7 @@ pub use dwarf::dwarf;
 pub use eh_frame::eh_frame;
 pub use elf::elf;
 pub use formats::formats;
+pub use kallsyms::kallsyms;
 pub use notes::notes;
 pub use perf_map::perf_map;
 pub use profile::profile;
@@ -37,13 +39,14 @@ pub use tracers::{PIECES, told, tracers};
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their corpora.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("arena", arena),
     ("d_text", d_text),
     ("dwarf", dwarf),
     ("eh_frame", eh_frame),
     ("elf", elf),
     ("formats", formats),
+    ("kallsyms", kallsyms),
     ("notes", notes),
     ("perf_map", perf_map),
     ("profile", profile),

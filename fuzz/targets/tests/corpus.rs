@@ -426,6 +426,7 @@ fuzzed! {
     any_call_frame_information_is_read_within_bounds "eh_frame"
     any_elf_file_is_read_or_refused "elf"
     any_format_prints_any_record "formats"
+    any_list_of_the_kernels_symbols_is_read_within_bounds "kallsyms"
     any_notes_are_read_within_bounds "notes"
     any_perf_map_is_read_within_bounds "perf_map"
     any_profile_is_compared_or_refused "profile"
