@@ -342,6 +342,39 @@ fn hidden_names_are_told_and_stacks_show_addresses() {
     }
 }
 
+/// A user with CAP_PERFMON sees stacks of its own processes; the names need CAP_SYSLOG, too.
+#[test]
+fn a_user_with_the_rights_sees_stacks() {
+    /// The number of CAP_PERFMON.
+    const PERFMON: i32 = 38;
+    if !shows_stacks() {
+        return;
+    }
+    let Some(setpriv) = need_command("stacks for a user with the rights", "setpriv") else {
+        return;
+    };
+    if !has_another_user() || setting("cap_last_cap") < PERFMON {
+        return left_out(
+            "stacks for a user with the rights",
+            "there is no other user, or no CAP_PERFMON",
+        );
+    }
+    let mut target = start_waiting_as(&program("in_kernel.c"), "reads 300", true);
+    let (setpriv, rights) = (setpriv.to_string_lossy(), "+perfmon,+syslog");
+    let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let given = ["--inh-caps", rights, "--ambient-caps", rights];
+    let tracing = Tracer::new(Form::Default)
+        .argument("-q")
+        .clause("profile-997 /pid == $target && arg0/ { @[stack()] = count(); }")
+        .under(&[&[&*setpriv], &user[..], &given[..]].concat())
+        .trace(target.pid());
+    target.go();
+    let worked = said(&target.finish().success().stdout, "worked_ms");
+    let traced = tracing.finish().success();
+    assert_nothing_told(&traced);
+    assert_reading(&traced.results, worked);
+}
+
 fn refused(tracer: Tracer) {
     let finished = tracer.as_ordinary_user().run().finished;
     assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);

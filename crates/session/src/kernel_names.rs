@@ -56,7 +56,7 @@ pub fn start_of(address: u64, kind: SymbolKind) -> u64 {
 pub fn prepare() -> Option<&'static str> {
     let is_told = !symbols().is_hidden() || IS_TOLD.swap(true, Ordering::Relaxed);
     (!is_told).then_some(
-        "the kernel hides where its functions lie, so stack( ) shows addresses: 0 in /proc/sys/kernel/kptr_restrict shows \
-         the names, 1 to root only (CAP_SYSLOG)",
+        "the kernel hides where its functions lie, so stack( ) shows addresses: names need CAP_SYSLOG and at most 1 in \
+         /proc/sys/kernel/kptr_restrict, or 0 there and at most 1 in perf_event_paranoid",
     )
 }
