@@ -6,6 +6,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/if_alg.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>
@@ -166,6 +169,28 @@ static void waiting(void)
 	syscall(SYS_futex, &value, FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME, 77, NULL, NULL, -1);
 }
 
+/* Addresses that the kernel refuses, because the socket is of another family. */
+static void links(int fd)
+{
+	struct sockaddr_ll link = { AF_PACKET, htons(ETH_P_IP), 1, 1, PACKET_OTHERHOST, 6, { 1, 0, 255, 4, 5, 6, 7, 8 } };
+	connect(fd, (struct sockaddr *)&link, sizeof link);
+	connect(fd, (struct sockaddr *)&link, 18);
+	link = (struct sockaddr_ll){ AF_PACKET, htons(0x1234), 987654, 0x1234, 99, 20, "address" };
+	connect(fd, (struct sockaddr *)&link, sizeof link);
+	link = (struct sockaddr_ll){ AF_PACKET, 0, 0, 65535, PACKET_HOST, 0, "" };
+	connect(fd, (struct sockaddr *)&link, sizeof link);
+	struct sockaddr_alg algorithm = { .salg_family = AF_ALG, .salg_type = "hash", .salg_name = "sha256" };
+	connect(fd, (struct sockaddr *)&algorithm, sizeof algorithm);
+	memset(algorithm.salg_type, 'a', sizeof algorithm.salg_type);
+	algorithm.salg_feat = 0x1000;
+	algorithm.salg_mask = 0x1234;
+	connect(fd, (struct sockaddr *)&algorithm, 28);
+	connect(fd, (struct sockaddr *)&algorithm, 24);
+	close(socket(AF_ALG, SOCK_STREAM, 0));
+	socket(AF_PACKET, SOCK_STREAM, htons(ETH_P_IP));
+	socket(AF_PACKET, SOCK_STREAM, 0);
+}
+
 static void sockets(void)
 {
 	char buffer[64];
@@ -191,6 +216,7 @@ static void sockets(void)
 	for (int i = 0; i < 6; i++)
 		connect(fd, (const struct sockaddr *)families[i], sizeof families[i]);
 	connect(fd, (struct sockaddr *)&local, sizeof local);
+	links(fd);
 	close(fd);
 	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } }, peer;
 	socklen_t length = sizeof address;
@@ -214,6 +240,63 @@ static void sockets(void)
 	fd = socket(AF_INET6, SOCK_DGRAM, IPPROTO_UDP);
 	sendto(fd, "", 0, 0, (struct sockaddr *)&wide, sizeof wide);
 	close(fd);
+}
+
+/* Several messages in one call, of which the first may have a name, and all that it leads to. */
+static void many_messages(void)
+{
+	char bytes[4][50], control[CMSG_SPACE(sizeof(int))] = "";
+	int first = socket(AF_INET, SOCK_DGRAM, 0), pair[2];
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } }, peers[4];
+	socklen_t length = sizeof address;
+	bind(first, (struct sockaddr *)&address, sizeof address);
+	getsockname(first, (struct sockaddr *)&address, &length);
+	struct iovec parts[2] = { { "hello", 5 }, { " world", 6 } }, large = { "more than thirty-two bytes of text", 34 };
+	struct mmsghdr sent[3] = {
+		{ { .msg_name = &address, .msg_namelen = sizeof address, .msg_iov = parts, .msg_iovlen = 2 }, 0 },
+		{ { .msg_name = &address, .msg_namelen = sizeof address, .msg_iov = &large, .msg_iovlen = 1 }, 0 },
+		{ { .msg_iov = parts, .msg_iovlen = 1 }, 0 },
+	};
+	sendmmsg(first, sent, 2, 0);
+	sendmmsg(first, sent, 3, MSG_DONTWAIT);
+	sendmmsg(first, sent + 2, 1, 0);
+	sendmmsg(99, sent, 3, 0);
+	sendmmsg(first, sent, 0, 0);
+	sendmmsg(first, (struct mmsghdr *)8, 2, 0);
+	struct iovec room[4];
+	struct mmsghdr received[4];
+	for (int i = 0; i < 4; i++) {
+		room[i] = (struct iovec){ bytes[i], sizeof bytes[i] };
+		received[i].msg_hdr = (struct msghdr){
+			.msg_name = &peers[i], .msg_namelen = 16 + i, .msg_iov = &room[i], .msg_iovlen = 1
+		};
+	}
+	struct timespec wait = { 100, 5 };
+	recvmmsg(first, received, 2, 0, &wait);
+	recvmmsg(first, received, 4, MSG_DONTWAIT, NULL);
+	recvmmsg(first, received, 4, MSG_DONTWAIT, NULL);
+	recvmmsg(first, received, 0, MSG_DONTWAIT, NULL);
+	wait = (struct timespec){ 1, 0 };
+	recvmmsg(99, received, 2, 0, &wait);
+	recvmmsg(first, (struct mmsghdr *)8, 2, MSG_DONTWAIT, NULL);
+	socketpair(AF_UNIX, SOCK_DGRAM, 0, pair);
+	sent[1].msg_hdr = (struct msghdr){
+		.msg_iov = parts, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control
+	};
+	struct cmsghdr *rights = CMSG_FIRSTHDR(&sent[1].msg_hdr);
+	rights->cmsg_level = SOL_SOCKET;
+	rights->cmsg_type = SCM_RIGHTS;
+	rights->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(rights), &first, sizeof first);
+	sendmmsg(pair[0], sent + 1, 2, 0);
+	received[0].msg_hdr.msg_name = received[1].msg_hdr.msg_name = NULL;
+	received[0].msg_hdr.msg_control = control;
+	received[0].msg_hdr.msg_controllen = sizeof control;
+	recvmmsg(pair[1], received, 2, 0, NULL);
+	close(*(int *)CMSG_DATA(rights));
+	close(pair[0]);
+	close(pair[1]);
+	close(first);
 }
 
 /* The descriptors have the same numbers in each run. */
@@ -338,6 +421,7 @@ int main(int count, char **arguments)
 	waiting();
 	sockets();
 	messages();
+	many_messages();
 	processes();
 	access("/marker/end", F_OK);
 	return 0;

@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use nanoprobe_lang::interpret::{ClauseFault, Value};
 use nanoprobe_lang::options::Options;
 use nanoprobe_syscalls::capture::{ENTRY, RETURN};
-use nanoprobe_syscalls::{Made, Outcome, Part, line, signal_name};
+use nanoprobe_syscalls::{Interfaces, Made, Outcome, Part, line, signal_name};
 
 use crate::Error;
 use crate::console::Console;
@@ -126,8 +126,10 @@ impl Strace {
     fn entered(&mut self, out: &mut dyn Console, thread: i64, name: &str) -> Result<(), Error> {
         self.left(out, thread)?;
         let arguments = std::array::from_fn(|index| self.integer(5 + index) as u64);
+        let mut made = Made::new(name, arguments);
+        made.interfaces = Interfaces(interface);
         let pending = Pending {
-            made: Made::new(name, arguments),
+            made,
             process: self.integer(2),
             began: Moment {
                 monotonic: Some(self.integer(3)),
@@ -286,6 +288,16 @@ impl Strace {
         }
         Ok(())
     }
+}
+
+/// The name of a network interface, as it is now for the tracer.
+fn interface(index: u32) -> Option<String> {
+    let all = std::fs::read_dir("/sys/class/net").ok()?;
+    let found = all.flatten().find(|interface| {
+        let number = std::fs::read_to_string(interface.path().join("ifindex")).unwrap_or_default();
+        number.trim().parse() == Ok(index)
+    });
+    found?.file_name().into_string().ok()
 }
 
 /// Calls of which no return is seen, if they succeed.

@@ -18,8 +18,8 @@ use std::fmt::Write as _;
 use crate::meaning::{Bytes, Direction, Meaning};
 use crate::prototypes::{Call, Parameter, calls};
 use crate::structures;
-use messages::led_to;
-pub(crate) use messages::{BUFFERS, CONTROL, LIST, NAME};
+pub(crate) use messages::{ELEMENT, MESSAGE, Place, of_message};
+use messages::{Each, each};
 pub(crate) use paths::{is_descriptor, of_argument, of_result};
 
 /// Before a call or after it.
@@ -45,8 +45,8 @@ pub const ENTRY: u64 = 0;
 pub const RETURN: u64 = 1;
 
 const ARGUMENTS: usize = 6;
-/// The most pieces of one argument: the strings of an argv, after the array itself.
-const PARTS: usize = 24;
+/// The most pieces of one argument: those of several messages, and a path.
+const PARTS: usize = 64;
 pub(crate) const STRINGS: usize = 16;
 const IOVECS: usize = 8;
 /// The most elements of other arrays.
@@ -121,6 +121,8 @@ enum Count {
     },
     /// A bit for each number below this argument, in whole words.
     Bits(usize),
+    /// What several messages lead to.
+    Messages(Direction, Each),
 }
 
 /// A piece of memory, and how it is read.
@@ -221,6 +223,10 @@ impl Capture {
                 conditions.push(format!("{} != 0", member(&own, at)));
                 None
             }
+            Count::Messages(direction, what) => {
+                conditions.extend(messages::condition(&own, direction, what));
+                None
+            }
             Count::Member {
                 at,
                 length,
@@ -265,9 +271,10 @@ impl Capture {
                 format!("\ttrace({bytes});\n\ttracemem(copyin({own}, {bytes}), {bytes});\n")
             }
             (Count::Strings, _) => strings(&own),
-            (Count::MemberVectors(at, length), _) => vectors(&member(&own, at), &member(&own, length), limit),
+            (Count::MemberVectors(at, length), _) => vectors(&member(&own, at), &member(&own, length), IOVECS, limit),
             (Count::Member { at, .. }, Some(count)) => bounded(&member(&own, at), &count, limit),
-            (Count::Vectors, _) => vectors(&own, &word(self.part.end, self.part.argument + 1), limit),
+            (Count::Vectors, _) => vectors(&own, &word(self.part.end, self.part.argument + 1), IOVECS, limit),
+            (Count::Messages(direction, what), _) => each(&own, direction, what, limit),
             (_, Some(count)) => bounded(&own, &count, limit),
             (_, None) => String::new(),
         };
@@ -304,11 +311,11 @@ fn strings(array: &str) -> String {
     text
 }
 
-/// The buffers of a list of `count` elements, each of an address and a length.
-fn vectors(list: &str, count: &str, limit: u32) -> String {
+/// The buffers of a list of `count` elements, each of an address and a length; at most so many.
+fn vectors(list: &str, count: &str, most: usize, limit: u32) -> String {
     let mut text = format!("\tthis->list = {list};\n\tthis->count = {count};\n");
     let (list, count) = ("this->list", "this->count");
-    for index in 0..IOVECS {
+    for index in 0..most {
         let offset = 16 * index;
         text += &format!(
             "\tthis->bytes = {count} > {index} ? *(uint64_t *)copyin({list} + {}, 8) : 0;\n\
@@ -379,9 +386,11 @@ fn of_parameter(call: &Call, argument: usize, parameter: &Parameter, wish: Wish)
         Meaning::Length => {
             vec![one(Count::Fixed(4), 4, false).before(), one(Count::Fixed(4), 4, true)]
         }
-        Meaning::Message(_) | Meaning::DescriptorSet(_) | Meaning::Timeout(_) | Meaning::Mask => {
-            led_to(parameter.meaning, &one, wish)
-        }
+        Meaning::Message(_)
+        | Meaning::Messages(_)
+        | Meaning::DescriptorSet(_)
+        | Meaning::Timeout(_)
+        | Meaning::Mask => messages::led_to(parameter.meaning, &one, wish),
         Meaning::Status => vec![one(Count::Fixed(4), 4, true)],
         Meaning::DirectoryEntries => vec![one(Count::Result { unit: 1 }, ENTRIES, true)],
         Meaning::Processors => vec![one(Count::Result { unit: 1 }, ADDRESS, true)],

@@ -30,6 +30,6 @@ mod values;
 
 pub use capture::{End, Part};
 pub use line::line;
-pub use made::{Made, Outcome};
+pub use made::{Interfaces, Made, Outcome};
 pub use prototypes::{Call, Parameter, call};
 pub use values::signal as signal_name;

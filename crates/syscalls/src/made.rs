@@ -16,6 +16,17 @@ pub enum Outcome {
     Unfinished,
 }
 
+/// Finds the name of a network interface by its number.
+#[derive(Clone, Copy, Debug)]
+pub struct Interfaces(pub fn(u32) -> Option<String>);
+
+impl Default for Interfaces {
+    /// No interface has a name.
+    fn default() -> Interfaces {
+        Interfaces(|_| None)
+    }
+}
+
 /// A call that was made.
 #[derive(Clone, Debug, Default)]
 pub struct Made {
@@ -23,6 +34,7 @@ pub struct Made {
     pub name: String,
     pub arguments: [u64; 6],
     pub outcome: Outcome,
+    pub interfaces: Interfaces,
     memory: HashMap<Part, Piece>,
 }
 

@@ -1,7 +1,7 @@
 //! What a parameter means, as far as its C type does not say it.
 
 /// The direction in which memory is passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     /// The kernel reads it.
     In,
@@ -78,6 +78,8 @@ pub enum Meaning {
     DirectoryEntries,
     /// A `struct msghdr`.
     Message(Direction),
+    /// Several of them, with the bytes that each has moved.
+    Messages(Direction),
     /// A set of descriptors below this parameter.
     DescriptorSet(usize),
     /// A structure that the kernel changes to the time that is left.
@@ -152,6 +154,7 @@ impl Meaning {
             ("length", ..) => Meaning::Length,
             ("dirents", ..) => Meaning::DirectoryEntries,
             ("message", way, _) => Meaning::Message(direction(way)?),
+            ("messages", way, _) => Meaning::Messages(direction(way)?),
             ("fdset", of, _) => Meaning::DescriptorSet(index(of)?),
             ("timeout", Some(name), _) => Meaning::Timeout(name),
             ("mask", ..) => Meaning::Mask,

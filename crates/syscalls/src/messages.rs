@@ -1,6 +1,6 @@
 //! Messages of sendmsg and recvmsg, and the sets of descriptors of select.
 
-use crate::capture::{BUFFERS, CONTROL, End, LIST, NAME, Part};
+use crate::capture::{ELEMENT, End, MESSAGE, Part, Place, of_message};
 use crate::made::Made;
 use crate::meaning::Direction;
 use crate::sockets;
@@ -8,33 +8,80 @@ use crate::structures::{half, of_timespec, of_timeval, word};
 use crate::text::quoted;
 use crate::values::{self, address};
 
-/// A `struct msghdr` with all that it leads to. `None`: the memory is cut.
+/// The argument of sendmsg or recvmsg. `None`: the memory is cut.
 pub(crate) fn message(made: &Made, index: usize, direction: Direction) -> Option<String> {
     let header = made.bytes(index)?;
-    let length = half(header, 8)? as i32;
-    let before = || half(made.at(Part::new(End::Entry, index))?, 8).map(|length| length as i32);
-    let left = match (direction, made.result()) {
-        (Direction::In, _) => u64::MAX,
-        (Direction::Out, Some(moved)) => moved as u64,
-        (Direction::Out, None) => return Some(format!("{{msg_namelen={}}}", before()?)),
+    let before = made.at(Part::new(End::Entry, index)).and_then(|before| half(before, 8));
+    let (before, left) = match (direction, made.result()) {
+        (Direction::In, _) => (None, u64::MAX),
+        (Direction::Out, Some(moved)) => (before, moved as u64),
+        (Direction::Out, None) => return Some(format!("{{msg_namelen={}}}", before? as i32)),
     };
-    let name = match (word(header, 0)?, made.piece(index, NAME)) {
+    of_header(made, (index, MESSAGE), header, before, left)
+}
+
+/// The messages of sendmmsg, or those that recvmmsg has received.
+pub(crate) fn messages(made: &Made, index: usize, direction: Direction) -> Option<String> {
+    const BYTES: usize = ELEMENT as usize;
+    let moved = made.result().and_then(|moved| usize::try_from(moved).ok());
+    let count = match direction {
+        Direction::In => made.argument(index + 1) as u32 as usize,
+        Direction::Out => moved?,
+    };
+    let memory = match (made.argument(index), count) {
+        (0, _) => return None,
+        (_, 0) => return Some("[]".to_owned()),
+        _ => made.bytes(index)?,
+    };
+    let mut all = Vec::new();
+    for (number, element) in memory.chunks_exact(BYTES).take(count).enumerate() {
+        let bytes = half(element, 56)?;
+        let (before, left) = match direction {
+            Direction::In => (None, u64::MAX),
+            Direction::Out => {
+                let before = made.at(Part::new(End::Entry, index));
+                let before = before.and_then(|before| half(before, BYTES * number + 8));
+                (before, u64::from(bytes))
+            }
+        };
+        let header = of_header(made, (index, of_message(number)), element, before, left)?;
+        all.push(match moved {
+            Some(moved) if number < moved => format!("{{msg_hdr={header}, msg_len={bytes}}}"),
+            _ => format!("{{msg_hdr={header}}}"),
+        });
+    }
+    if all.len() < count {
+        all.push("...".to_owned());
+    }
+    Some(format!("[{}]", all.join(", ")))
+}
+
+/// A `struct msghdr` with all that it leads to. `before`: the length of the name before the call.
+fn of_header(
+    made: &Made,
+    (index, place): (usize, Place),
+    header: &[u8],
+    before: Option<u32>,
+    left: u64,
+) -> Option<String> {
+    let length = half(header, 8)?;
+    let name = match (word(header, 0)?, made.piece(index, place.name)) {
         (0, _) => "NULL".to_owned(),
         (pointer, piece) => piece
-            .and_then(|piece| sockets::address(&piece.bytes))
+            .and_then(|piece| sockets::address(made, &piece.bytes))
             .unwrap_or_else(|| address(pointer)),
     };
-    let length = match before().filter(|before| direction == Direction::Out && *before != length) {
-        Some(before) => format!("{before} => {length}"),
-        None => length.to_string(),
+    let length = match before.filter(|before| *before != length) {
+        Some(before) => format!("{} => {}", before as i32, length as i32),
+        None => (length as i32).to_string(),
     };
     let (list, count) = (word(header, 16)?, word(header, 24)?);
     let buffers = made
-        .piece(index, LIST)
-        .and_then(|piece| vectors(made, (index, BUFFERS), &piece.bytes, left, count));
+        .piece(index, place.list)
+        .and_then(|piece| vectors(made, (index, place.buffers), &piece.bytes, left, count));
     let buffers = buffers.unwrap_or_else(|| address(list));
     let (control, bytes) = (word(header, 32)?, word(header, 40)?);
-    let control = match (bytes, made.piece(index, CONTROL)) {
+    let control = match (bytes, made.piece(index, place.control)) {
         (0, _) => String::new(),
         (_, Some(piece)) => format!("msg_control=[{}], ", controls(&piece.bytes)),
         (_, None) => format!("msg_control={}, ", address(control)),
@@ -130,19 +177,28 @@ pub(crate) fn ready(made: &Made) -> String {
             all.push(format!("{name} {}", set(memory)));
         }
     }
-    let left = after(4).and_then(|memory| match made.name.as_str() {
+    all.extend(left(made));
+    all.join(", ")
+}
+
+/// The time that is left of a call with a timeout.
+pub(crate) fn left(made: &Made) -> Option<String> {
+    let memory = made.at(Part {
+        index: 1,
+        ..Part::new(End::Return, 4)
+    })?;
+    let left = match made.name.as_str() {
         "select" => of_timeval(memory),
         _ => of_timespec(memory),
-    });
-    all.extend(left.map(|left| format!("left {left}")));
-    all.join(", ")
+    };
+    left.map(|left| format!("left {left}"))
 }
 
 /// The mask of pselect6, and its size.
 pub(crate) fn mask(made: &Made, index: usize) -> Option<String> {
     let memory = made.bytes(index)?;
     let (pointer, bytes) = (word(memory, 0)?, word(memory, 8)?);
-    let set = match made.piece(index, NAME) {
+    let set = match made.piece(index, MESSAGE.name) {
         Some(piece) if pointer != 0 => values::signal_set(word(&piece.bytes, 0)?),
         _ => address(pointer),
     };

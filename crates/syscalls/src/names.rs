@@ -19,6 +19,7 @@ macro_rules! values {
 }
 
 mod flags;
+pub(crate) mod links;
 mod one;
 
 /// The names of a table of flags.
