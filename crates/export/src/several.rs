@@ -56,6 +56,10 @@ impl Sink for Several {
         self.each(|sink| sink.fault(out, epid, probe, fault))
     }
 
+    fn rested(&mut self, out: &mut dyn Console) -> Result<(), Error> {
+        self.each(|sink| sink.rested(out))
+    }
+
     fn warning(&mut self, out: &mut dyn Console, text: &str) -> Result<(), Error> {
         self.each(|sink| sink.warning(out, text))
     }

@@ -7,7 +7,7 @@
 //! list_begins  listed ...                       -l
 //! matched  refused                              before the first record, and when a library is loaded
 //! record_begins  action ...  record_ends        for each record, through Printer
-//! fault  warning  losses                        between records
+//! fault  warning  losses  rested                between records
 //! exited                                        the process has ended
 //! interrupted | ended                           nothing more is recorded
 //! aggregations                                  those that no action has printed
@@ -169,6 +169,12 @@ pub trait Sink {
     /// The fault of a clause.
     fn fault(&mut self, out: &mut dyn Console, epid: u32, probe: &ProbeName, fault: &ClauseFault) -> Result<(), Error> {
         let _ = (out, epid, probe, fault);
+        Ok(())
+    }
+
+    /// All that was recorded so far has been printed.
+    fn rested(&mut self, out: &mut dyn Console) -> Result<(), Error> {
+        let _ = out;
         Ok(())
     }
 

@@ -3,40 +3,31 @@
 //! ```text
 //! thread 7: ENTRY openat | RETURN's memory: the path | RETURN openat      -> a line
 //! thread 7: ENTRY read   | ENTRY write, by a signal's handler | RETURN write | RETURN read
+//! thread 7: ENTRY read   | thread 8: ...                      | RETURN read              -> a line in two parts
 //! ```
 //!
-//! A line is printed when its call returns, in the order of the returns. A call that is left (exit, a signal's handler)
-//! gets its line with the next record of its thread, or at the end.
+//! A line has its place where its call begins, and is printed when its call has returned ([`order`]). A call that is
+//! left (exit, a signal's handler) ends with the next record of its thread, or at the end.
 
-use std::collections::HashMap;
-use std::time::SystemTime;
+mod order;
+mod stamps;
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
 
 use nanoprobe_lang::interpret::{ClauseFault, Value};
 use nanoprobe_lang::options::Options;
 use nanoprobe_syscalls::capture::{ENTRY, RETURN};
-use nanoprobe_syscalls::{Interfaces, Made, Outcome, Part, line, signal_name};
+use nanoprobe_syscalls::{Interfaces, Line, Made, Outcome, Part, signal_name};
 
 use crate::Error;
 use crate::console::Console;
-use crate::date::{LocalTime, clock, utc};
 use crate::event::{Event, ProbeName};
 use crate::sink::{Action, Ended, Loss, Sink, Unplaced, View};
 use crate::text::Text;
-
-/// The time before each line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stamps {
-    #[default]
-    None,
-    /// `-t`: the local time.
-    Seconds,
-    /// `-tt`
-    Microseconds,
-    /// `-ttt`: seconds since the epoch.
-    Epoch,
-    /// `-r`: since the call before.
-    Relative,
-}
+use order::{Id, Next, Order, What};
+pub use stamps::Stamps;
+use stamps::{Clock, Moment};
 
 /// How the lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,45 +37,30 @@ pub struct StraceStyle {
     pub has_durations: bool,
     /// Each line begins with its thread: what several processes do goes to one file.
     pub has_threads: bool,
+    /// The records of several processes come one process after the other.
+    pub has_processes: bool,
 }
-
-/// Calls of a thread that have not returned. More than one: a signal's handler makes the last of them.
-type Calls = Vec<Pending>;
 
 /// The most calls that a thread may be in. Handlers that are left by longjmp leave their calls behind.
 const DEPTH_MAX: usize = 16;
+/// How much later the records of one process may come than those of another, in ns.
+const WINDOW: i64 = 100_000_000;
+/// The most time that passes between two looks at the records: a tracer that got no processor knows nothing of it.
+const STEP: Duration = Duration::from_millis(20);
 
-struct Pending {
+struct Call {
     made: Made,
+    thread: i64,
     process: i64,
     began: Moment,
+    ended: Option<Moment>,
 }
 
-/// A time by two clocks, in ns.
-#[derive(Clone, Copy)]
-struct Moment {
-    /// `timestamp`; `None`: the event has none.
-    monotonic: Option<i64>,
-    /// Since the epoch.
-    wall: i64,
-}
-
-impl Moment {
-    /// Of what the tracer itself has seen.
-    fn now() -> Moment {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        Moment {
-            monotonic: None,
-            wall: since.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(0)),
-        }
-    }
-
-    fn since(self, earlier: Moment) -> i64 {
-        match (self.monotonic, earlier.monotonic) {
-            (Some(now), Some(then)) => now.saturating_sub(then),
-            _ => self.wall.saturating_sub(earlier.wall),
-        }
-    }
+/// A line that is no call.
+struct Told {
+    thread: i64,
+    moment: Moment,
+    text: String,
 }
 
 /// The state of the output.
@@ -92,14 +68,22 @@ pub struct Strace {
     style: StraceStyle,
     /// Prints what is no call.
     text: Text,
-    local: LocalTime,
+    clock: Clock,
     values: Vec<Value>,
-    threads: HashMap<i64, Calls>,
+    order: Order<Told>,
+    /// Calls that are not printed to their end.
+    calls: HashMap<Id, Call>,
+    count: Id,
+    /// Calls of each thread that have not returned. More than one: a signal's handler makes the last of them.
+    threads: HashMap<i64, Vec<Id>>,
+    /// The threads of each process that were seen, and have not ended.
+    living: HashMap<i64, BTreeSet<i64>>,
+    /// Processes whose end has its line.
+    ended: BTreeSet<i64>,
     /// The first thread, and whether there are others.
     first: Option<i64>,
     has_several: bool,
-    /// When the event of the last line was.
-    last: Option<Moment>,
+    rested: Instant,
 }
 
 impl Strace {
@@ -109,12 +93,17 @@ impl Strace {
         Strace {
             style,
             text: Text::new(options, is_verbose),
-            local: utc,
+            clock: Clock::new(style.stamps),
             values: Vec::new(),
+            order: Order::new(if style.has_processes { WINDOW } else { 0 }),
+            calls: HashMap::new(),
+            count: 0,
             threads: HashMap::new(),
+            living: HashMap::new(),
+            ended: BTreeSet::new(),
             first: None,
             has_several: false,
-            last: None,
+            rested: Instant::now(),
         }
     }
 
@@ -123,92 +112,180 @@ impl Strace {
     }
 
     /// A call begins.
-    fn entered(&mut self, out: &mut dyn Console, thread: i64, name: &str) -> Result<(), Error> {
-        self.left(out, thread)?;
-        let arguments = std::array::from_fn(|index| self.integer(5 + index) as u64);
-        let mut made = Made::new(name, arguments);
-        made.interfaces = Interfaces(interface);
-        let pending = Pending {
-            made,
-            process: self.integer(2),
-            began: Moment {
-                monotonic: Some(self.integer(3)),
-                wall: self.integer(4),
-            },
+    fn entered(&mut self, thread: i64, name: &str) {
+        let began = Moment {
+            monotonic: Some(self.integer(3)),
+            wall: self.integer(4),
         };
+        self.left(thread, began);
+        let mut made = Made::new(name, std::array::from_fn(|index| self.integer(5 + index) as u64));
+        made.interfaces = Interfaces(interface);
+        let process = self.integer(2);
         self.has_several |= *self.first.get_or_insert(thread) != thread;
+        self.living.entry(process).or_default().insert(thread);
+        if thread == process {
+            self.ended.remove(&process);
+        }
+        let status = made.arguments[0] & 0xff;
+        let id = self.count;
+        self.count += 1;
+        self.order.add(self.time(began), thread, What::Begins(id));
+        let call = Call {
+            made,
+            thread,
+            process,
+            began,
+            ended: None,
+        };
+        self.calls.insert(id, call);
         if ["exit", "exit_group"].contains(&name) {
             // Nothing of the thread follows, and its line need not wait for the end.
-            let mut pending = pending;
-            pending.made.outcome = Outcome::Left;
-            return self.print(out, thread, &pending, None);
+            self.ends(id, Outcome::Left, began);
+            self.exits((thread, process), name == "exit_group", status, began);
+            return;
         }
         let calls = self.threads.entry(thread).or_default();
-        calls.push(pending);
+        calls.push(id);
         if calls.len() > DEPTH_MAX {
-            let mut oldest = calls.remove(0);
-            oldest.made.outcome = Outcome::Left;
-            self.print(out, thread, &oldest, None)?;
+            let oldest = calls.remove(0);
+            self.ends(oldest, Outcome::Left, began);
         }
-        Ok(())
+    }
+
+    /// The place of a moment in the order.
+    fn time(&self, moment: Moment) -> i64 {
+        moment.monotonic.unwrap_or(self.order.latest())
+    }
+
+    /// A call ends, in one of the ways.
+    fn ends(&mut self, id: Id, outcome: Outcome, moment: Moment) {
+        let time = self.time(moment);
+        if let Some(call) = self.calls.get_mut(&id) {
+            call.made.outcome = outcome;
+            call.ended = Some(moment);
+            self.order.add(time, call.thread, What::Ends(id));
+        }
+    }
+
+    fn tells(&mut self, thread: i64, moment: Moment, text: String) {
+        let told = Told { thread, moment, text };
+        self.order.add(self.time(moment), thread, What::Other(told));
+    }
+
+    /// A thread or a whole process ends itself.
+    fn exits(&mut self, (thread, process): (i64, i64), is_process: bool, status: u64, moment: Moment) {
+        // The child of a vfork has its parent's numbers.
+        let last = self.threads.get(&thread).and_then(|calls| calls.last());
+        let last = last.and_then(|id| self.calls.get(id));
+        if last.is_some_and(|last| ["vfork", "clone", "clone3"].contains(&last.made.name.as_str())) {
+            return;
+        }
+        let threads = match is_process {
+            true => self.living.remove(&process).unwrap_or_default(),
+            false => BTreeSet::from([thread]),
+        };
+        for thread in threads.iter().rev() {
+            for id in self.threads.remove(thread).unwrap_or_default() {
+                self.ends(id, Outcome::Left, moment);
+            }
+        }
+        // A process ends after all of its threads, also after the first one.
+        let text = format!("+++ exited with {status} +++");
+        for other in threads.into_iter().rev().filter(|other| *other != process) {
+            self.tells(other, moment, text.clone());
+        }
+        if is_process {
+            self.tells(process, moment, text);
+            self.ended.insert(process);
+        } else if let Some(living) = self.living.get_mut(&process).filter(|_| thread != process) {
+            living.remove(&thread);
+        }
     }
 
     /// If the thread's last call is one that does not return: the thread is past it.
-    fn left(&mut self, out: &mut dyn Console, thread: i64) -> Result<(), Error> {
-        let last = self.threads.get_mut(&thread);
-        let Some(mut pending) = last.and_then(|calls| calls.pop_if(|last| may_not_return(&last.made))) else {
-            return Ok(());
+    fn left(&mut self, thread: i64, moment: Moment) {
+        let Some(calls) = self.threads.get_mut(&thread) else {
+            return;
         };
-        pending.made.outcome = match pending.made.name.as_str() {
-            // The program that was executed makes the next call.
-            "execve" | "execveat" => Outcome::Returned { value: 0, error: 0 },
+        let Some(call) = calls.last().and_then(|id| self.calls.get(id)) else {
+            return;
+        };
+        if !may_not_return(&call.made) {
+            return;
+        }
+        let (process, name) = (call.process, call.made.name.as_str());
+        let outcome = match name {
+            // The program that was executed makes the next call, in the only thread that is left.
+            "execve" | "execveat" => {
+                self.living.insert(process, BTreeSet::from([thread]));
+                Outcome::Returned { value: 0, error: 0 }
+            }
             _ => Outcome::Left,
         };
-        self.print(out, thread, &pending, None)
+        if let Some(id) = calls.pop() {
+            self.ends(id, outcome, moment);
+        }
     }
 
     /// A call returns.
-    fn returned(&mut self, out: &mut dyn Console, thread: i64, name: &str) -> Result<(), Error> {
-        let last = self.threads.get(&thread).and_then(|calls| calls.last());
-        if last.is_some_and(|last| last.made.name != name) {
-            self.left(out, thread)?;
-        }
+    fn returned(&mut self, thread: i64, name: &str) {
         let outcome = Outcome::Returned {
             value: self.integer(3),
             error: self.integer(4) as i32,
         };
         let ended = self.integer(2);
+        let name_of = |strace: &Strace, id: &Id| strace.calls.get(id).map(|call| call.made.name.clone());
+        let last = self.threads.get(&thread).and_then(|calls| calls.last());
+        let Some(last) = last.and_then(|id| self.calls.get(id)) else {
+            return;
+        };
+        let moment = last.began.later(ended);
+        if last.made.name != name {
+            self.left(thread, moment);
+        }
+        let Some(calls) = self.threads.get(&thread) else { return };
+        let Some(at) = calls
+            .iter()
+            .rposition(|id| name_of(self, id).is_some_and(|of| of == name))
+        else {
+            return;
+        };
         let Some(calls) = self.threads.get_mut(&thread) else {
-            return Ok(());
+            return;
         };
-        let Some(at) = calls.iter().rposition(|call| call.made.name == name) else {
-            return Ok(());
-        };
-        // The calls above it were left by their handler.
-        let returned = calls.drain(at..).next();
+        let mut returned = calls.split_off(at).into_iter();
         // There may be ever new threads.
         if calls.is_empty() {
             self.threads.remove(&thread);
         }
-        let Some(mut pending) = returned else { return Ok(()) };
-        pending.made.outcome = outcome;
-        self.print(out, thread, &pending, Some(ended))
+        if let Some(id) = returned.next() {
+            let moment = self.calls.get(&id).map_or(moment, |call| call.began.later(ended));
+            // The calls above it were left by their handler.
+            returned.for_each(|above| self.ends(above, Outcome::Left, moment));
+            self.ends(id, outcome, moment);
+        }
     }
 
     /// The memory of the thread's last call.
     fn memory(&mut self, thread: i64, name: &str, part: Part, string_bytes: usize) {
-        let Some(pending) = self.threads.get_mut(&thread).and_then(|calls| calls.last_mut()) else {
+        let last = |strace: &Strace| strace.threads.get(&thread).and_then(|calls| calls.last().copied());
+        let Some(mut id) = last(self) else { return };
+        if let Some(call) = self.calls.get(&id).filter(|call| call.made.name != name) {
+            // The end of a handler, which has no record of its own.
+            let moment = call.began;
+            self.left(thread, moment);
+            let Some(next) = last(self) else { return };
+            id = next;
+        }
+        let Some(call) = self.calls.get_mut(&id).filter(|call| call.made.name == name) else {
             return;
         };
-        if pending.made.name != name {
-            return;
-        }
         let values = self.values.get(2..).unwrap_or_default();
         let pieces = (part.index..).map(|index| Part { index, ..part });
         if let [Value::String(_), ..] = values {
             for (part, text) in pieces.zip(values) {
                 let text = text.as_bytes();
-                pending.made.add(part, text, text.len() + 1 >= string_bytes);
+                call.made.add(part, text, text.len() + 1 >= string_bytes);
             }
             return;
         }
@@ -217,76 +294,79 @@ impl Strace {
             if let [count, memory] = pair {
                 let count = usize::try_from(count.as_integer()).unwrap_or_default();
                 let memory = memory.as_bytes();
-                pending.made.add(part, memory.get(..count).unwrap_or(memory), false);
+                call.made.add(part, memory.get(..count).unwrap_or(memory), false);
             }
         }
     }
 
-    fn print(
-        &mut self,
-        out: &mut dyn Console,
-        thread: i64,
-        pending: &Pending,
-        ended: Option<i64>,
-    ) -> Result<(), Error> {
-        let before = self.before(thread, pending.began);
-        let mut text = line(&pending.made, before.chars().count());
-        if let (true, Some(ended)) = (self.style.has_durations, ended) {
-            let began = pending.began.monotonic.unwrap_or(ended);
-            let microseconds = ended.saturating_sub(began) / 1000;
-            text += &format!(" <{}.{:06}>", microseconds / 1_000_000, microseconds % 1_000_000);
+    /// Prints what it is time for. `is_last`: nothing more comes.
+    fn flush(&mut self, out: &mut dyn Console, is_last: bool) -> Result<(), Error> {
+        while let Some(next) = self.order.take(is_last) {
+            let (id, has_end) = match next {
+                Next::Other(told) => {
+                    let before = self.before(told.thread, told.moment);
+                    writeln!(out, "{before}{}", told.text)?;
+                    continue;
+                }
+                Next::Begun(id) => {
+                    if let Some((thread, began)) = self.calls.get(&id).map(|call| (call.thread, call.began)) {
+                        let before = self.before(thread, began);
+                        let line = self.calls.get(&id).map(|call| Line::of(&call.made).begun());
+                        writeln!(out, "{before}{}", line.unwrap_or_default())?;
+                    }
+                    continue;
+                }
+                Next::Whole(id) => (id, true),
+                Next::Resumed(id) => (id, false),
+            };
+            let Some(call) = self.calls.remove(&id) else { continue };
+            let ended = call.ended.unwrap_or(call.began);
+            let before = self.before(call.thread, if has_end { call.began } else { ended });
+            let (line, column) = (Line::of(&call.made), before.chars().count());
+            let mut text = match has_end {
+                true => line.whole(column),
+                false => line.resumed(column),
+            };
+            if self.style.has_durations && matches!(call.made.outcome, Outcome::Returned { .. }) {
+                let microseconds = ended.since(call.began) / 1000;
+                text += &format!(" <{}.{:06}>", microseconds / 1_000_000, microseconds % 1_000_000);
+            }
+            writeln!(out, "{before}{text}")?;
         }
-        Ok(writeln!(out, "{before}{text}")?)
+        Ok(())
     }
 
     /// What stands before a line: the thread and the time.
     fn before(&mut self, thread: i64, moment: Moment) -> String {
-        let mut text = self.of_thread(thread);
-        let microseconds = moment.wall / 1000;
-        let (seconds, fraction) = (microseconds / 1_000_000, microseconds % 1_000_000);
-        match self.style.stamps {
-            Stamps::None => {}
-            Stamps::Seconds => text += &format!("{} ", clock(moment.wall, self.local)),
-            Stamps::Microseconds => text += &format!("{}.{fraction:06} ", clock(moment.wall, self.local)),
-            Stamps::Epoch => text += &format!("{seconds}.{fraction:06} "),
-            Stamps::Relative => {
-                let since = moment.since(self.last.unwrap_or(moment)).max(0) / 1000;
-                text += &format!("{:>6}.{:06} ", since / 1_000_000, since % 1_000_000);
-            }
-        }
-        self.last = Some(moment);
-        text
-    }
-
-    fn of_thread(&self, thread: i64) -> String {
-        match (self.style.has_threads, self.has_several) {
+        let of_thread = match (self.style.has_threads, self.has_several) {
             (true, _) => format!("{thread:<5} "),
             (false, true) => format!("[pid {thread:>5}] "),
             (false, false) => String::new(),
-        }
+        };
+        of_thread + &self.clock.stamp(moment)
     }
 
     /// The calls in which threads are, of one process or of all.
-    fn unfinished(&mut self, out: &mut dyn Console, process: Option<i64>) -> Result<(), Error> {
+    fn unfinished(&mut self, process: Option<i64>, moment: Moment) {
         let mut threads: Vec<i64> = self.threads.keys().copied().collect();
         threads.sort_unstable();
         for thread in threads {
-            let is_meant = |pending: &Pending| process.is_none_or(|process| pending.process == process);
-            if !self
-                .threads
-                .get(&thread)
-                .is_some_and(|calls| calls.iter().any(is_meant))
-            {
+            let calls = self.threads.get(&thread).map_or(&[][..], Vec::as_slice);
+            let of = |id: &Id| self.calls.get(id);
+            let is_meant = |call: &Call| process.is_none_or(|process| call.process == process);
+            if !calls.iter().filter_map(of).any(is_meant) {
                 continue;
             }
-            for mut pending in self.threads.remove(&thread).unwrap_or_default() {
-                if may_not_return(&pending.made) {
-                    pending.made.outcome = Outcome::Left;
+            for id in self.threads.remove(&thread).unwrap_or_default() {
+                let is_past = self.calls.get(&id).is_some_and(|call| may_not_return(&call.made));
+                match (is_past, process) {
+                    (true, _) => self.ends(id, Outcome::Left, moment),
+                    (false, Some(_)) => self.ends(id, Outcome::Unfinished, moment),
+                    // Only their beginnings are printed.
+                    (false, None) => {}
                 }
-                self.print(out, thread, &pending, None)?;
             }
         }
-        Ok(())
     }
 }
 
@@ -316,7 +396,7 @@ impl Sink for Strace {
     }
 
     fn action(&mut self, _: &mut dyn Console, view: &mut View<'_>, action: Action<'_>) -> Result<(), Error> {
-        self.local = view.local;
+        self.clock.local = view.local;
         self.values
             .extend(action.recorded.iter().map(|(_, value)| value.clone()));
         Ok(())
@@ -326,19 +406,27 @@ impl Sink for Strace {
         let (number, thread) = (self.integer(0) as u64, self.integer(1));
         let name = event.probe.function.as_str();
         match (number, Part::of_number(number)) {
-            (ENTRY, _) => self.entered(out, thread, name),
-            (RETURN, _) => self.returned(out, thread, name),
-            (_, Some(part)) => {
-                self.memory(thread, name, part, options.limits().strsize as usize);
-                Ok(())
-            }
-            _ => Ok(()),
+            (ENTRY, _) => self.entered(thread, name),
+            (RETURN, _) => self.returned(thread, name),
+            (_, Some(part)) => self.memory(thread, name, part, options.limits().strsize as usize),
+            _ => {}
         }
+        self.flush(out, false)
     }
 
     /// An address that leads nowhere is printed as an address.
     fn fault(&mut self, _: &mut dyn Console, _: u32, _: &ProbeName, _: &ClauseFault) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// A call that waits does not hold back others for ever, even if nothing more happens.
+    fn rested(&mut self, out: &mut dyn Console) -> Result<(), Error> {
+        let now = Instant::now();
+        let step = now.duration_since(self.rested).min(STEP);
+        self.rested = now;
+        let step = i64::try_from(step.as_nanos()).unwrap_or_default();
+        self.order.passed(self.order.latest().saturating_add(step));
+        self.flush(out, false)
     }
 
     fn warning(&mut self, out: &mut dyn Console, text: &str) -> Result<(), Error> {
@@ -351,21 +439,21 @@ impl Sink for Strace {
 
     fn exited(&mut self, out: &mut dyn Console, pid: Option<i32>, how: Ended) -> Result<(), Error> {
         let Some(pid) = pid.map(i64::from) else { return Ok(()) };
-        self.unfinished(out, Some(pid))?;
-        if matches!(how, Ended::Unknown) {
-            return Ok(());
-        }
-        let before = self.before(pid, Moment::now());
+        let moment = Moment::now();
+        self.unfinished(Some(pid), moment);
+        self.living.remove(&pid);
+        let has_line = self.ended.remove(&pid);
         match how {
-            Ended::Status(status) => writeln!(out, "{before}+++ exited with {status} +++")?,
-            Ended::Signal(signal) => writeln!(out, "{before}+++ killed by {} +++", signal_name(signal))?,
-            Ended::Unknown => {}
+            Ended::Status(status) if !has_line => self.tells(pid, moment, format!("+++ exited with {status} +++")),
+            Ended::Signal(signal) => self.tells(pid, moment, format!("+++ killed by {} +++", signal_name(signal))),
+            Ended::Status(_) | Ended::Unknown => {}
         }
-        Ok(())
+        self.flush(out, false)
     }
 
     fn ended(&mut self, out: &mut dyn Console) -> Result<(), Error> {
-        self.unfinished(out, None)
+        self.unfinished(None, Moment::now());
+        self.flush(out, true)
     }
 
     fn unplaced(&mut self, out: &mut dyn Console, first: &Unplaced) -> Result<(), Error> {

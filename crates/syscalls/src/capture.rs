@@ -57,6 +57,8 @@ const ADDRESS: u32 = 128;
 const ENTRIES: u32 = 32 << 10;
 /// Calls that do not come back, so their memory is read before.
 const LEAVING: [&str; 2] = ["execve", "execveat"];
+/// Calls that often wait for long, so their memory is read before, too: to show what a thread waits for.
+const WAITING: [&str; 3] = ["connect", "poll", "ppoll"];
 
 impl Part {
     pub(crate) fn new(end: End, argument: usize) -> Part {
@@ -347,7 +349,17 @@ fn word(end: End, index: usize) -> String {
 /// All pieces of a call's memory.
 fn captures(call: &Call, wish: Wish) -> Vec<Capture> {
     let of = |(index, parameter)| of_parameter(call, index, parameter, wish);
-    call.parameters.iter().enumerate().flat_map(of).collect()
+    let mut all: Vec<Capture> = call.parameters.iter().enumerate().flat_map(of).collect();
+    if WAITING.contains(&call.name) {
+        let before: Vec<Capture> = all.iter().map(|capture| capture.before()).collect();
+        all.extend(
+            before
+                .into_iter()
+                .filter(|before| !all.contains(before))
+                .collect::<Vec<_>>(),
+        );
+    }
+    all
 }
 
 /// The memory to which an argument points.

@@ -6,7 +6,7 @@
 //!                   line          a call with its recorded memory -> a line as strace writes it
 //!                     values      numbers by name: names.rs has the names, the crate libc their values
 //!                     structures  bytes of structures, by the layouts of the crate libc
-//!                     sockets, messages, tasks   the arguments of calls that differ from each other
+//!                     sockets, messages, tasks, controls   the arguments of calls that differ from each other
 //!                     text        strings with escapes
 //! ```
 //!
@@ -16,6 +16,7 @@
 #![allow(missing_docs, reason = "an item whose name says what it is has no comment")]
 
 pub mod capture;
+mod controls;
 pub mod line;
 pub mod made;
 pub mod meaning;
@@ -29,7 +30,7 @@ pub mod text;
 mod values;
 
 pub use capture::{End, Part};
-pub use line::line;
+pub use line::{Line, line};
 pub use made::{Interfaces, Made, Outcome};
 pub use prototypes::{Call, Parameter, call};
 pub use values::signal as signal_name;

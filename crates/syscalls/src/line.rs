@@ -6,36 +6,85 @@ use crate::meaning::{Bytes, Direction, Meaning};
 use crate::prototypes::{Parameter, call};
 use crate::structures::{half, of_epoll_event, of_pollfd, structure, unsigned, word};
 use crate::values::{self, address, hexadecimal};
-use crate::{messages, sockets, tasks, text};
+use crate::{controls, messages, sockets, tasks, text};
 
-/// The call as text, without a newline; `= result` begins at this column at least. `before`: the columns in use.
+/// The call as text, without a newline: as far as it has got. `before`: the columns in use.
 #[must_use]
 pub fn line(made: &Made, before: usize) -> String {
-    const COLUMN: usize = 40;
-    // A number without a name.
-    let number = made
-        .name
-        .strip_prefix("sys_")
-        .and_then(|number| number.parse::<u32>().ok());
-    let name = number.map_or_else(|| made.name.clone(), |number| format!("syscall_{number:#x}"));
-    let mut line = format!("{name}({}", arguments(made));
-    let result = match made.outcome {
-        Outcome::Returned { value, error: 0 } => result(made, value) + &path(made, of_result()),
-        Outcome::Returned { error, .. } => format!("-1 {}", values::error(error)),
-        Outcome::Left => "?".to_owned(),
-        Outcome::Unfinished => {
-            line.push_str(if line.ends_with('(') {
-                "<unfinished ...>"
-            } else {
-                " <unfinished ...>"
-            });
-            return line;
+    Line::of(made).whole(before)
+}
+
+/// A call as text, in the two parts that strace prints if lines of other threads come between them.
+#[derive(Clone, Debug)]
+pub struct Line {
+    name: String,
+    /// What strace knows before the call, and what it prints after it.
+    first: String,
+    second: String,
+    /// `None`: the call has not returned.
+    result: Option<String>,
+    is_left: bool,
+}
+
+impl Line {
+    #[must_use]
+    pub fn of(made: &Made) -> Line {
+        // A number without a name.
+        let number = made
+            .name
+            .strip_prefix("sys_")
+            .and_then(|number| number.parse::<u32>().ok());
+        let (first, second) = arguments(made);
+        Line {
+            name: number.map_or_else(|| made.name.clone(), |number| format!("syscall_{number:#x}")),
+            first,
+            second,
+            result: match made.outcome {
+                Outcome::Returned { value, error: 0 } => Some(result(made, value) + &path(made, of_result())),
+                Outcome::Returned { error, .. } => Some(format!("-1 {}", values::error(error))),
+                Outcome::Left => Some("?".to_owned()),
+                Outcome::Unfinished => None,
+            },
+            is_left: made.outcome == Outcome::Left,
         }
-    };
-    line.push_str(") ");
+    }
+
+    /// Both parts.
+    #[must_use]
+    pub fn whole(&self, before: usize) -> String {
+        let Some(result) = &self.result else {
+            return self.begun();
+        };
+        aligned(format!("{}({}{})", self.name, self.first, self.second), before, result)
+    }
+
+    /// The first part.
+    #[must_use]
+    pub fn begun(&self) -> String {
+        format!("{}({} <unfinished ...>", self.name, self.first)
+    }
+
+    /// The second part. A call that never returns has none of its arguments there.
+    #[must_use]
+    pub fn resumed(&self, before: usize) -> String {
+        const POLLS: [&str; 4] = ["poll", "ppoll", "select", "pselect6"];
+        let has_rest = !self.second.is_empty() || POLLS.contains(&self.name.as_str());
+        let (rest, result) = match &self.result {
+            Some(result) if !self.is_left => (self.second.as_str(), result.as_str()),
+            _ if has_rest => (" <unfinished ...>", "?"),
+            _ => ("", "?"),
+        };
+        aligned(format!("<... {} resumed>{rest})", self.name), before, result)
+    }
+}
+
+/// A line whose `= result` begins at a column at least.
+fn aligned(mut line: String, before: usize, result: &str) -> String {
+    const COLUMN: usize = 40;
+    line.push(' ');
     let width = before + line.chars().count();
     line.extend(std::iter::repeat_n(' ', COLUMN.saturating_sub(width)));
-    line + "= " + &result
+    line + "= " + result
 }
 
 /// A call that succeeded: some results are no plain numbers.
@@ -67,16 +116,18 @@ fn ready(made: &Made, count: i64) -> String {
     format!("[{}]", all.join(", "))
 }
 
-fn arguments(made: &Made) -> String {
+/// The arguments that are known before the call, and those that are known after it.
+fn arguments(made: &Made) -> (String, String) {
     let Some(known) = call(&made.name) else {
-        return made.arguments.map(hexadecimal).join(", ");
+        return (made.arguments.map(hexadecimal).join(", "), String::new());
     };
     match made.name.as_str() {
         "clone" => return tasks::clone(made),
-        "futex" => return tasks::futex(made),
+        "futex" => return (tasks::futex(made), String::new()),
         _ => {}
     }
     let mut all: Vec<String> = Vec::new();
+    let mut first = None;
     for (index, parameter) in known.parameters.iter().enumerate() {
         // An argument that the call does not use is not shown.
         let command = made.argument(1) as i32;
@@ -90,6 +141,9 @@ fn arguments(made: &Made) -> String {
             }
             _ => made.name == "mremap" && index == 4 && made.argument(3) & libc::MREMAP_FIXED as u64 == 0,
         };
+        if is_late(made, parameter) {
+            first.get_or_insert(all.len());
+        }
         if !is_unused {
             let text = argument(made, index, parameter);
             all.push(match is_descriptor(parameter) {
@@ -98,7 +152,33 @@ fn arguments(made: &Made) -> String {
             });
         }
     }
-    all.join(", ")
+    let late = all.split_off(first.unwrap_or(all.len()));
+    let (mut first, mut second) = (all.join(", "), late.join(", "));
+    if !first.is_empty() && !second.is_empty() {
+        first += ", ";
+    }
+    // What clone3 returns stands behind its structure.
+    if let Some(end) = first.find('}').filter(|_| made.name == "clone3") {
+        second = first.split_off(end + 1);
+    }
+    (first, second)
+}
+
+/// Whether strace prints an argument after the call.
+fn is_late(made: &Made, parameter: &Parameter) -> bool {
+    match parameter.meaning {
+        Meaning::BytesOut(_) | Meaning::EpollEvents | Meaning::DirectoryEntries | Meaning::Messages(_) => true,
+        Meaning::Status | Meaning::Processors => true,
+        Meaning::Structure(direction, _) | Meaning::Iovecs(direction, _) => direction == Direction::Out,
+        Meaning::SocketAddress(direction, _) | Meaning::Message(direction) => direction == Direction::Out,
+        Meaning::Address if made.name == "ioctl" => controls::asks(made.argument(1)),
+        // Pointers whose structures are not shown.
+        _ => match made.name.as_str() {
+            "nanosleep" | "clock_nanosleep" => parameter.name == "rmtp",
+            "rt_sigtimedwait" | "waitid" => ["uinfo", "infop"].contains(&parameter.name),
+            _ => false,
+        },
+    }
 }
 
 /// The path of a descriptor, if it was recorded: `</etc/hostname>`.
@@ -142,7 +222,7 @@ fn argument(made: &Made, index: usize, parameter: &Parameter) -> String {
             let is_signed = is_signed || ["fd", "fildes", "oldfd", "newfd"].contains(&parameter.name);
             number(value, bytes, is_signed)
         }
-        Meaning::Address if made.name == "ioctl" => or_address(of_ioctl(made, index)),
+        Meaning::Address if made.name == "ioctl" => or_address(controls::of_ioctl(made, index)),
         Meaning::Address => address(value),
         Meaning::Hex if parameter.c_type.contains("int") || parameter.c_type.contains("32") => {
             hexadecimal(u64::from(narrow))
@@ -164,7 +244,7 @@ fn argument(made: &Made, index: usize, parameter: &Parameter) -> String {
         Meaning::Ioctl => {
             values::name("ioctl", u64::from(narrow)).map_or_else(|| format!("{narrow:#x}"), str::to_owned)
         }
-        Meaning::Fcntl(_) => of_fcntl(made.argument(1) as i32, value),
+        Meaning::Fcntl(_) => controls::of_fcntl(made.argument(1) as i32, value),
         Meaning::Path => or_address(made.piece(index, 0).map(|path| text::quoted(&path.bytes, path.is_cut))),
         Meaning::Strings => or_address(strings(made, index)),
         Meaning::Environment => environment(made, index, value),
@@ -320,53 +400,51 @@ fn processors(memory: &[u8]) -> String {
     format!("[{}]", set.collect::<Vec<_>>().join(" "))
 }
 
-/// What an ioctl has got or given, for the usual ones of terminals and descriptors.
-fn of_ioctl(made: &Made, index: usize) -> Option<String> {
-    made.result()?;
-    let command = made.argument(1);
-    let is = |known: libc::Ioctl| command as u32 == known as u32;
-    if is(libc::TCGETS) || is(libc::TCSETS) || is(libc::TCSETSW) || is(libc::TCSETSF) {
-        let memory = &made.piece(index, 1)?.bytes;
-        let (output, control, own) = (half(memory, 4)?, half(memory, 8)?, half(memory, 12)?);
-        let speed = values::name("speed", u64::from(control & libc::CBAUD)).unwrap_or("B???");
-        let switch = |name: &str, is_on: bool| format!("{}{name}", if is_on { "" } else { "-" });
-        let switches = [
-            switch("opost", output & libc::OPOST != 0),
-            switch("isig", own & libc::ISIG != 0),
-            switch("icanon", own & libc::ICANON != 0),
-            switch("echo", own & libc::ECHO != 0),
-        ];
-        return Some(format!("{{{speed} {} ...}}", switches.join(" ")));
-    }
-    let memory = made.bytes(index)?;
-    if is(libc::TIOCGWINSZ) || is(libc::TIOCSWINSZ) {
-        let field = |offset| unsigned(memory, offset, 2);
-        let (rows, columns, width, height) = (field(0)?, field(2)?, field(4)?, field(6)?);
-        return Some(format!(
-            "{{ws_row={rows}, ws_col={columns}, ws_xpixel={width}, ws_ypixel={height}}}"
-        ));
-    }
-    let numbers = [
-        libc::FIONREAD,
-        libc::FIONBIO,
-        libc::FIOASYNC,
-        libc::TIOCOUTQ,
-        libc::TIOCGPGRP,
-        libc::TIOCSPGRP,
-    ];
-    numbers
-        .into_iter()
-        .any(is)
-        .then(|| half(memory, 0).map(|value| format!("[{}]", value as i32)))?
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn of_fcntl(command: i32, value: u64) -> String {
-    match command {
-        libc::F_SETFD if value == libc::FD_CLOEXEC as u64 => "FD_CLOEXEC".to_owned(),
-        libc::F_SETFL => values::open_flags(value),
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_SETOWN | libc::F_SETFD | libc::F_SETPIPE_SZ => {
-            (value as i32).to_string()
-        }
-        _ => address(value),
+    /// Lines of strace -f 6.1.
+    #[test]
+    fn a_call_is_divided_where_strace_divides_it() {
+        let parts = |name: &str, arguments: [u64; 6], outcome: Outcome| {
+            let mut made = Made::new(name, arguments);
+            made.outcome = outcome;
+            let line = Line::of(&made);
+            (line.begun(), line.resumed(0))
+        };
+        let expect =
+            |found: (String, String), first: &str, second: &str| assert_eq!(found, (first.into(), second.into()));
+        let returned = |value: i64| Outcome::Returned { value, error: 0 };
+        expect(
+            parts("read", [3, 16, 9, 0, 0, 0], Outcome::Left),
+            "read(3,  <unfinished ...>",
+            "<... read resumed> <unfinished ...>) = ?",
+        );
+        expect(
+            parts("pause", [0; 6], Outcome::Unfinished),
+            "pause( <unfinished ...>",
+            "<... pause resumed>)                    = ?",
+        );
+        expect(
+            parts("wait4", [u64::MAX, 0, 0, 0, 0, 0], returned(7)),
+            "wait4(-1,  <unfinished ...>",
+            "<... wait4 resumed>NULL, 0, NULL)       = 7",
+        );
+        expect(
+            parts("clone", [0x0120_0011, 0, 0, 16, 0, 0], returned(7)),
+            "clone(child_stack=NULL, flags=CLONE_CHILD_CLEARTID|CLONE_CHILD_SETTID|SIGCHLD <unfinished ...>",
+            "<... clone resumed>, child_tidptr=0x10) = 7",
+        );
+        expect(
+            parts("clock_nanosleep", [0, 0, 0, 0, 0, 0], returned(0)),
+            "clock_nanosleep(CLOCK_REALTIME, 0, NULL,  <unfinished ...>",
+            "<... clock_nanosleep resumed>NULL)      = 0",
+        );
+        expect(
+            parts("set_robust_list", [16, 24, 0, 0, 0, 0], returned(0)),
+            "set_robust_list(0x10, 24 <unfinished ...>",
+            "<... set_robust_list resumed>)          = 0",
+        );
     }
 }

@@ -14,14 +14,15 @@ fn clone_flags(bits: u64, signal: u64) -> String {
     }
 }
 
-/// The arguments of clone.
-pub(crate) fn clone(made: &Made) -> String {
+/// The arguments of clone: those that strace prints before the call, and the others.
+pub(crate) fn clone(made: &Made) -> (String, String) {
     let [flags, stack, parent, child, tls, _] = made.arguments;
-    let mut text = format!(
+    let first = format!(
         "child_stack={}, flags={}",
         address(stack),
         clone_flags(flags & !0xff, flags & 0xff)
     );
+    let mut text = String::new();
     let has = |bits: i32| flags & bits as u64 != 0;
     if has(libc::CLONE_PARENT_SETTID) {
         text += &format!(", parent_tid={}", address(parent));
@@ -32,7 +33,7 @@ pub(crate) fn clone(made: &Made) -> String {
     if has(libc::CLONE_CHILD_SETTID) || has(libc::CLONE_CHILD_CLEARTID) {
         text += &format!(", child_tidptr={}", address(child));
     }
-    text
+    (first, text)
 }
 
 /// The structure that clone3 gets, and the thread that it has made.

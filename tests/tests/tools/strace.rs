@@ -289,30 +289,41 @@ fn times_have_the_form_that_strace_gives_them() {
     }
 }
 
-/// The lines of each process, the processes in the order of their first lines. Lines that strace has divided are whole
-/// again.
-fn by_process(text: &str) -> Vec<Vec<String>> {
-    let mut processes: Vec<(&str, Vec<String>)> = Vec::new();
-    let mut begun: BTreeMap<&str, &str> = BTreeMap::new();
+/// The lines of each thread without those of signals, the threads in the order of their first lines.
+fn by_thread(text: &str) -> Vec<Vec<String>> {
+    let mut threads: Vec<(&str, Vec<String>)> = Vec::new();
     for line in text.lines() {
-        let (process, rest) = line.split_once(' ').unwrap_or_else(|| panic!("{line}"));
-        let rest = rest.trim_start();
-        let at = processes.iter().position(|(known, _)| *known == process);
+        let (thread, rest) = line.split_once(' ').unwrap_or_else(|| panic!("{line}"));
+        let at = threads.iter().position(|(known, _)| *known == thread);
         let at = at.unwrap_or_else(|| {
-            processes.push((process, Vec::new()));
-            processes.len() - 1
+            threads.push((thread, Vec::new()));
+            threads.len() - 1
         });
-        if let Some(first) = rest.strip_suffix(" <unfinished ...>") {
-            begun.insert(process, first);
+        let rest = rest.trim_start();
+        if !rest.starts_with("---") {
+            threads[at].1.push(rest.to_owned());
+        }
+    }
+    threads.into_iter().map(|(_, lines)| lines).collect()
+}
+
+/// The lines of a thread in which those that were divided are whole again.
+fn whole(lines: Vec<String>) -> Vec<String> {
+    let mut begun = String::new();
+    let mut all = Vec::new();
+    for line in lines {
+        if let Some(first) = line.strip_suffix(" <unfinished ...>") {
+            first.clone_into(&mut begun);
             continue;
         }
-        let whole = match rest.strip_prefix("<... ").and_then(|rest| rest.split_once(" resumed>")) {
-            Some((_, second)) => begun.remove(process).unwrap_or_default().to_owned() + second,
-            None => rest.to_owned(),
-        };
-        processes[at].1.push(whole);
+        all.push(
+            match line.strip_prefix("<... ").and_then(|rest| rest.split_once(" resumed>")) {
+                Some((_, second)) => std::mem::take(&mut begun) + second,
+                None => line,
+            },
+        );
     }
-    processes.into_iter().map(|(_, lines)| lines).collect()
+    all
 }
 
 /// `-f -o`: each process has the lines that strace gives it.
@@ -333,14 +344,7 @@ fn children_have_the_lines_that_strace_gives_them() {
         return;
     };
     let found = by_nanoprobe(&options, &format!("{bash} -c '{script}'"));
-    let lines = |text: &str| -> Vec<Vec<String>> {
-        // Of a child's end nanoprobe knows the call only.
-        let is_compared = |line: &String| !line.starts_with("---") && !line.starts_with("+++");
-        let lines = by_process(text).into_iter();
-        lines
-            .map(|lines| lines.into_iter().filter(is_compared).collect())
-            .collect()
-    };
+    let lines = |text: &str| -> Vec<Vec<String>> { by_thread(text).into_iter().map(whole).collect() };
     let (mut found, mut expected) = (lines(&found), lines(&expected));
     assert_eq!((found.len(), expected.len()), (4, 4), "{found:#?} {expected:#?}");
     // strace has the calls of the first process before its libraries are announced, too.
@@ -354,7 +358,46 @@ fn children_have_the_lines_that_strace_gives_them() {
     let ends = found.iter().filter_map(|lines| lines.last().map(String::as_str));
     let ends: Vec<&str> = ends.collect();
     assert_eq!(
-        ends[1..],
-        ["exit_group(3) = ?", "exit_group(5) = ?", "exit_group(5) = ?"]
+        ends,
+        [0, 3, 5, 5].map(|status| format!("+++ exited with {status} +++")),
+        "{found:#?}"
     );
+}
+
+/// `-f`: a call in which a thread waits has two lines if others come between.
+#[test]
+fn calls_of_several_threads_are_divided_as_strace_divides_them() {
+    let Some(strace) = need_command("lines of strace", "strace") else {
+        return;
+    };
+    let program = program("overlapping.c");
+    let program = program.to_str().expect("a path");
+    let options = ["-f", "-e", "trace=read,poll,pause,getppid,exit,exit_group"];
+    let Some(expected) = by_strace(&strace, &options, &[program]) else {
+        return;
+    };
+    let found = by_nanoprobe(&options, program);
+    let lines = |text: &str| -> Vec<Vec<String>> {
+        let mut threads = by_thread(text);
+        // What the linker reads.
+        let first = threads[0].iter().position(|line| line.starts_with("getppid"));
+        let first = first.unwrap_or_else(|| panic!("{threads:#?}"));
+        threads[0].drain(..first);
+        threads.into_iter().map(|lines| normalised(&lines.join("\n"))).collect()
+    };
+    let (found, expected) = (lines(&found), lines(&expected));
+    assert_eq!(found, expected);
+    let of_reader = [
+        "read(3, <unfinished ...>",
+        "<... read resumed>\"hello\", 9) = 5",
+        "exit(0) = ?",
+        "+++ exited with 0 +++",
+    ];
+    assert_eq!(found[1], of_reader);
+    let of_poller = [
+        "poll([{fd=5, events=POLLIN}], 1, -1 <unfinished ...>",
+        "<... poll resumed> <unfinished ...>) = ?",
+        "+++ exited with 5 +++",
+    ];
+    assert_eq!((found.len(), &found[2][..]), (4, &of_poller.map(str::to_owned)[..]));
 }

@@ -49,6 +49,7 @@ pub fn parse(tool: &Tool, words: &[String]) -> Result<Wanted, clap::Error> {
     let follow = if asked.follows { "follow=all" } else { "follow=no" };
     arguments.options.insert(0, follow.to_owned());
     let is_set = arguments.processes.is_set();
+    asked.style.has_processes = asked.follows || is_set;
     asked.style.has_threads = (asked.follows || is_set) && arguments.output.is_some();
     let wish = Wish {
         buffer: asked.buffer.unwrap_or(BUFFER).max(1),

@@ -223,6 +223,7 @@ impl<'a> Trace<'a> {
             self.was_placed = self.was_placed || attached.has_places();
             self.look(attached);
             self.round(attached)?;
+            self.printer.sink().rested(&mut self.out)?;
             self.out.flush()?;
             self.watch_cost(attached)?;
             self.show(attached)?;
