@@ -365,6 +365,7 @@ static void messages(void)
 static void handle(int signal)
 {
 	(void)signal;
+	getppid();
 }
 
 static void processes(void)
@@ -382,6 +383,7 @@ static void processes(void)
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	sigprocmask(SIG_SETMASK, NULL, &set);
 	sigpending(&set);
+	kill(getpid(), SIGUSR1);
 	kill(getpid(), 0);
 	kill(-1000000, SIGTERM);
 	getrlimit(RLIMIT_NOFILE, &limit);

@@ -297,6 +297,13 @@ impl Strace {
                 call.made.add(part, memory.get(..count).unwrap_or(memory), false);
             }
         }
+        let (restored, began) = (call.made.restored(), call.began);
+        if let Some(outcome) = restored {
+            if let Some(calls) = self.threads.get_mut(&thread) {
+                calls.pop();
+            }
+            self.ends(id, outcome, began);
+        }
     }
 
     /// Prints what it is time for. `is_last`: nothing more comes.

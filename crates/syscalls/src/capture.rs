@@ -9,6 +9,7 @@
 //! shows the address, as strace does. Pieces of the same form share a clause. A record begins with a number that says
 //! which piece it is ([`Part::number`]), and the thread.
 
+mod frame;
 mod messages;
 mod paths;
 
@@ -18,6 +19,7 @@ use std::fmt::Write as _;
 use crate::meaning::{Bytes, Direction, Meaning};
 use crate::prototypes::{Call, Parameter, calls};
 use crate::structures;
+pub(crate) use frame::{MASK, RESTORED};
 pub(crate) use messages::{ELEMENT, MESSAGE, Place, of_message};
 use messages::{Each, each};
 pub(crate) use paths::{is_descriptor, of_argument, of_result};
@@ -178,6 +180,9 @@ pub fn program(names: &[String], wish: Wish) -> String {
     }
     if wish.has_paths {
         text += &paths::clauses(is_meant);
+    }
+    if is_meant("rt_sigreturn") {
+        text += &frame::clause();
     }
     // The last record of a call completes it.
     let _ = writeln!(

@@ -1,6 +1,6 @@
 //! A call with its memory, as a line of strace.
 
-use crate::capture::{ELEMENTS, End, Part, STRINGS, is_descriptor, of_argument, of_result};
+use crate::capture::{ELEMENTS, End, MASK, Part, STRINGS, is_descriptor, of_argument, of_result};
 use crate::made::{Made, Outcome};
 use crate::meaning::{Bytes, Direction, Meaning};
 use crate::prototypes::{Parameter, call};
@@ -124,6 +124,11 @@ fn arguments(made: &Made) -> (String, String) {
     match made.name.as_str() {
         "clone" => return tasks::clone(made),
         "futex" => return (tasks::futex(made), String::new()),
+        "rt_sigreturn" => {
+            let mask = made.at(MASK).and_then(|mask| word(mask, 0));
+            let mask = mask.map(|mask| format!("{{mask={}}}", values::signal_set(mask)));
+            return (mask.unwrap_or_default(), String::new());
+        }
         _ => {}
     }
     let mut all: Vec<String> = Vec::new();

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::capture::{End, Part};
+use crate::capture::{End, Part, RESTORED};
+use crate::structures::word;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +85,19 @@ impl Made {
 
     pub(crate) fn bytes(&self, argument: usize) -> Option<&[u8]> {
         self.piece(argument, 0).map(|piece| piece.bytes.as_slice())
+    }
+
+    /// What rt_sigreturn restores as the result of the code that the signal has interrupted.
+    #[must_use]
+    pub fn restored(&self) -> Option<Outcome> {
+        let value = word(self.at(RESTORED).filter(|_| self.name == "rt_sigreturn")?, 0)? as i64;
+        Some(match value {
+            -4095..=-1 => Outcome::Returned {
+                value: -1,
+                error: -value as i32,
+            },
+            value => Outcome::Returned { value, error: 0 },
+        })
     }
 
     /// The result of a call that has succeeded.
