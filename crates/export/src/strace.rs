@@ -11,6 +11,7 @@
 
 mod order;
 mod stamps;
+mod summary;
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ use crate::text::Text;
 use order::{Id, Next, Order, What};
 pub use stamps::Stamps;
 use stamps::{Clock, Moment};
+use summary::Summary;
 
 /// How the lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +41,10 @@ pub struct StraceStyle {
     pub has_threads: bool,
     /// The records of several processes come one process after the other.
     pub has_processes: bool,
+    /// `-C`: a table of all calls at the end.
+    pub has_summary: bool,
+    /// `--summary-only`: nothing else.
+    pub has_no_lines: bool,
 }
 
 /// The most calls that a thread may be in. Handlers that are left by longjmp leave their calls behind.
@@ -84,6 +90,7 @@ pub struct Strace {
     first: Option<i64>,
     has_several: bool,
     rested: Instant,
+    summary: Summary,
 }
 
 impl Strace {
@@ -104,6 +111,7 @@ impl Strace {
             first: None,
             has_several: false,
             rested: Instant::now(),
+            summary: Summary::default(),
         }
     }
 
@@ -163,6 +171,10 @@ impl Strace {
         if let Some(call) = self.calls.get_mut(&id) {
             call.made.outcome = outcome;
             call.ended = Some(moment);
+            if let Outcome::Returned { error, .. } = outcome {
+                self.summary
+                    .count(&call.made.name, error != 0, moment.since(call.began));
+            }
             self.order.add(time, call.thread, What::Ends(id));
         }
     }
@@ -309,6 +321,12 @@ impl Strace {
     /// Prints what it is time for. `is_last`: nothing more comes.
     fn flush(&mut self, out: &mut dyn Console, is_last: bool) -> Result<(), Error> {
         while let Some(next) = self.order.take(is_last) {
+            if self.style.has_no_lines {
+                if let Next::Whole(id) | Next::Resumed(id) = next {
+                    self.calls.remove(&id);
+                }
+                continue;
+            }
             let (id, has_end) = match next {
                 Next::Other(told) => {
                     let before = self.before(told.thread, told.moment);
@@ -460,7 +478,11 @@ impl Sink for Strace {
 
     fn ended(&mut self, out: &mut dyn Console) -> Result<(), Error> {
         self.unfinished(None, Moment::now());
-        self.flush(out, true)
+        self.flush(out, true)?;
+        if self.style.has_summary {
+            write!(out, "{}", self.summary.table())?;
+        }
+        Ok(())
     }
 
     fn unplaced(&mut self, out: &mut dyn Console, first: &Unplaced) -> Result<(), Error> {

@@ -146,6 +146,8 @@ pub struct Wish {
     pub buffer: u32,
     /// Whether descriptors are shown with their paths.
     pub has_paths: bool,
+    /// Whether only the calls and their results are wanted.
+    pub has_no_memory: bool,
 }
 
 /// The program that records these calls. An empty list means all.
@@ -164,7 +166,7 @@ pub fn program(names: &[String], wish: Wish) -> String {
         each("entry")
     );
     let mut shared: BTreeMap<Capture, Vec<&'static str>> = BTreeMap::new();
-    for call in calls().filter(|call| is_meant(call.name)) {
+    for call in calls().filter(|call| is_meant(call.name) && !wish.has_no_memory) {
         for capture in captures(&call, wish) {
             shared.entry(capture).or_default().push(call.name);
         }
@@ -468,6 +470,7 @@ mod tests {
             Wish {
                 buffer: 32,
                 has_paths: false,
+                has_no_memory: false,
             },
         );
         assert!(

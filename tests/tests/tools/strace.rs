@@ -401,3 +401,51 @@ fn calls_of_several_threads_are_divided_as_strace_divides_them() {
     ];
     assert_eq!((found.len(), &found[2][..]), (4, &of_poller.map(str::to_owned)[..]));
 }
+
+/// Calls and errors of each call in a table; those that vary, and those that are made too early, are left out.
+fn counted(table: &str) -> BTreeMap<String, (u64, u64)> {
+    let mut rows = BTreeMap::new();
+    for line in table.lines().filter(|line| !line.contains("syscall")) {
+        // % time, seconds, usecs/call, calls, perhaps errors, syscall
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |index: usize| words.get(index).and_then(|word| word.parse::<u64>().ok());
+        let (Some(calls), Some(name)) = (number(3), words.last()) else {
+            continue;
+        };
+        rows.insert((*name).to_owned(), (calls, number(4).unwrap_or(0)));
+    }
+    assert!(rows.remove("total").is_some(), "{table}");
+    rows
+}
+
+/// `--summary-only` counts what `strace -c` counts, and `-C` prints the lines besides.
+#[test]
+fn the_summary_counts_what_strace_counts() {
+    let Some(strace) = need_command("lines of strace", "strace") else {
+        return;
+    };
+    let program = program("decoded.c");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_str().expect("a path");
+    let program = program.to_str().expect("a path");
+    // Calls that the linker does not make.
+    let calls = "trace=lseek,pwrite64,writev,readv,statx,fcntl,dup3,mkdir,unlink,rmdir,poll,epoll_wait,ppoll,select,\
+                 connect,sendmsg,recvmsg,sendmmsg,recvmmsg,bind,socket,kill,rt_sigreturn,wait4,clone,exit_group";
+    let Some(expected) = by_strace(&strace, &["-c", "-e", calls], &[program, path]) else {
+        return;
+    };
+    let command = format!("{program} {path}");
+    let expected = counted(&expected);
+    let found = by_nanoprobe(&["--summary-only", "-e", calls], &command);
+    assert_eq!(counted(&found), expected, "{found}");
+    assert!(expected.len() > 20, "{expected:?}");
+    assert!(
+        expected["connect"].1 > 10 && expected["rt_sigreturn"].0 == 1,
+        "{expected:?}"
+    );
+    assert!(!found.contains('('), "{found}");
+    let both = by_nanoprobe(&["-C", "-e", calls], &command);
+    let (lines, table) = both.split_once("% time").expect("a table");
+    assert_eq!(counted(table), expected, "{both}");
+    assert_eq!(lines.matches("wait4(").count() as u64, expected["wait4"].0, "{both}");
+}

@@ -53,7 +53,8 @@ pub fn parse(tool: &Tool, words: &[String]) -> Result<Wanted, clap::Error> {
     asked.style.has_threads = (asked.follows || is_set) && arguments.output.is_some();
     let wish = Wish {
         buffer: asked.buffer.unwrap_or(BUFFER).max(1),
-        has_paths: asked.has_paths,
+        has_paths: asked.has_paths && !asked.style.has_no_lines,
+        has_no_memory: asked.style.has_no_lines,
     };
     arguments.tool.strace = Some(asked.style);
     arguments.programs.push(ProgramText::Carried {
@@ -80,6 +81,8 @@ fn own_flags(words: &[String], rest: &mut Vec<String>) -> Result<Asked, String> 
             "-ttt" => asked.style.stamps = Stamps::Epoch,
             "-r" => asked.style.stamps = Stamps::Relative,
             "-T" => asked.style.has_durations = true,
+            "-C" | "--summary" => asked.style.has_summary = true,
+            "--summary-only" => (asked.style.has_summary, asked.style.has_no_lines) = (true, true),
             flag if flag.starts_with("-e") => asked.names = names(&value(&flag[2..])?)?,
             flag if flag.starts_with("-s") => {
                 let given = value(&flag[2..])?;
@@ -148,6 +151,8 @@ mod tests {
         );
         assert_eq!(found.style.stamps, Stamps::Microseconds);
         assert_eq!(found.names, ["read", "write"]);
+        let style = |text| asked(text).unwrap().0.style;
+        assert!(style("-C").has_summary && !style("-C").has_no_lines && style("--summary-only").has_no_lines);
         assert_eq!(asked("-c -f").unwrap().1, ["-c", "-f"]);
         assert!(asked("-s 1m").is_err() && asked("-s").is_err());
     }
