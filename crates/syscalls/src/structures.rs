@@ -4,7 +4,9 @@
 use std::mem::{offset_of, size_of};
 
 use libc::utsname;
-use libc::{epoll_event, itimerspec, itimerval, pollfd, rlimit64, rusage, stat, statfs, statx, timespec, timeval, tms};
+use libc::{
+    epoll_event, itimerspec, itimerval, pollfd, rlimit64, rusage, stat, statfs, statx, sysinfo, timespec, timeval, tms,
+};
 
 use crate::text::{quoted, terminated};
 use crate::values::{self, flags};
@@ -26,6 +28,7 @@ pub(crate) fn size(name: &str) -> Option<u32> {
         "itimerval" => size_of::<itimerval>(),
         "itimerspec" => size_of::<itimerspec>(),
         "tms" => size_of::<tms>(),
+        "sysinfo" => size_of::<sysinfo>(),
         "epoll_event" => size_of::<epoll_event>(),
         // handler, flags, restorer, mask
         "sigaction" => 32,
@@ -70,6 +73,7 @@ pub(crate) fn structure(name: &str, memory: &[u8], call: &str) -> Option<String>
         "stat" => of_stat(memory)?,
         "statx" => of_statx(memory)?,
         "statfs" => of_statfs(memory)?,
+        "sysinfo" => of_sysinfo(memory)?,
         "utsname" => of_utsname(memory)?,
         "rlimit" => {
             let infinity = if call == "prlimit64" {
@@ -251,6 +255,29 @@ fn of_statfs(memory: &[u8]) -> Option<String> {
     ))
 }
 
+fn of_sysinfo(memory: &[u8]) -> Option<String> {
+    let at = |offset: usize| word(memory, offset);
+    let loads = offset_of!(sysinfo, loads);
+    Some(format!(
+        "{{uptime={}, loads=[{}, {}, {}], totalram={}, freeram={}, sharedram={}, bufferram={}, totalswap={}, freeswap={}, \
+         procs={}, totalhigh={}, freehigh={}, mem_unit={}}}",
+        at(offset_of!(sysinfo, uptime))? as i64,
+        at(loads)?,
+        at(loads + 8)?,
+        at(loads + 16)?,
+        at(offset_of!(sysinfo, totalram))?,
+        at(offset_of!(sysinfo, freeram))?,
+        at(offset_of!(sysinfo, sharedram))?,
+        at(offset_of!(sysinfo, bufferram))?,
+        at(offset_of!(sysinfo, totalswap))?,
+        at(offset_of!(sysinfo, freeswap))?,
+        unsigned(memory, offset_of!(sysinfo, procs), 2)?,
+        at(offset_of!(sysinfo, totalhigh))?,
+        at(offset_of!(sysinfo, freehigh))?,
+        half(memory, offset_of!(sysinfo, mem_unit))?,
+    ))
+}
+
 fn of_utsname(memory: &[u8]) -> Option<String> {
     let name = |offset: usize| {
         let bytes = memory.get(offset..offset + 65)?;
@@ -303,4 +330,20 @@ fn of_stack(memory: &[u8]) -> Option<String> {
         "{{ss_sp={}, ss_flags={bits}, ss_size={size}}}",
         values::address(pointer)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_sysinfo_tells_has_its_names() {
+        let mut memory: Vec<u8> = (1..=14_u64).flat_map(u64::to_le_bytes).collect();
+        let text = "{uptime=1, loads=[2, 3, 4], totalram=5, freeram=6, sharedram=7, bufferram=8, totalswap=9, \
+                    freeswap=10, procs=11, totalhigh=12, freehigh=13, mem_unit=14}";
+        assert_eq!(structure("sysinfo", &memory, "sysinfo").as_deref(), Some(text));
+        assert_eq!(size("sysinfo"), Some(memory.len() as u32));
+        memory.truncate(100);
+        assert_eq!(structure("sysinfo", &memory, "sysinfo"), None);
+    }
 }
