@@ -404,6 +404,8 @@ fn calls_of_several_threads_are_divided_as_strace_divides_them() {
         let first = threads[0].iter().position(|line| line.starts_with("getppid"));
         let first = first.unwrap_or_else(|| panic!("{threads:#?}"));
         threads[0].drain(..first);
+        // Its last calls are divided or not: the end of the reader comes at any time.
+        threads[0] = whole(std::mem::take(&mut threads[0]));
         threads.into_iter().map(|lines| normalised(&lines.join("\n"))).collect()
     };
     let (found, expected) = (lines(&found), lines(&expected));
