@@ -344,7 +344,11 @@ impl Other {
 
 /// The code of all tracers of a process. Where that is not known, none.
 pub(crate) fn code_of_tracers(process: &Process) -> Vec<Range<u64>> {
-    let others = Others::of(process, None).unwrap_or_default();
+    let is_child = |head: &Control| remains::is_child(process, head);
+    // Whether they live does not matter here. Reading /proc/locks waits for a grace period of the kernel's RCU, which
+    // takes seconds on a busy machine, and meanwhile a program that has loaded a library takes the tracer for dead.
+    let read = |map| Others::read(process.memory(), &map, (process.pid(), None), &is_child, &|_| Ok(true)).ok();
+    let others = process.map().ok().and_then(read).unwrap_or_default();
     let regions = others.0.iter().flat_map(|other| &other.regions);
     let code = regions.filter(|region| region.kind == REGION_CODE);
     code.map(|region| region.address..region.address.saturating_add(region.bytes))

@@ -472,3 +472,27 @@ fn the_summary_counts_what_strace_counts() {
     assert_eq!(counted(table), expected, "{both}");
     assert_eq!(lines.matches("wait4(").count() as u64, expected["wait4"].0, "{both}");
 }
+
+/// Reading /proc/locks takes seconds on a busy machine. Only who finds another tracer's arena needs it.
+#[test]
+fn a_tracer_that_is_alone_does_not_ask_for_locks() {
+    let Some(strace) = need_command("the tracer's own calls", "strace") else {
+        return;
+    };
+    let tracer = nanoprobe();
+    let words = [
+        tracer.to_str().expect("a path"),
+        "tool",
+        "strace",
+        "-o",
+        "/dev/null",
+        "-c",
+        "cat /dev/null",
+    ];
+    let Some(calls) = by_strace(&strace, &["-e", "trace=openat"], &words) else {
+        return;
+    };
+    let opened = |name: &str| calls.lines().filter(|line| line.contains(name)).count();
+    assert!(opened("/maps\"") > 5, "{calls}");
+    assert_eq!(opened("\"/proc/locks\""), 0, "{calls}");
+}
