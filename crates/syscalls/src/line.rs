@@ -424,7 +424,7 @@ mod tests {
         expect(
             parts("read", [3, 16, 9, 0, 0, 0], Outcome::Left),
             "read(3,  <unfinished ...>",
-            "<... read resumed> <unfinished ...>) = ?",
+            "<... read resumed> <unfinished ...>)    = ?",
         );
         expect(
             parts("pause", [0; 6], Outcome::Unfinished),
