@@ -55,6 +55,25 @@ int main(void)
 }
 "#;
 
+/// Makes a thousand calls of getppid() for each poll(), until its input ends. Prints how many.
+const CALLING: &str = r#"
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(void)
+{
+	long calls = 0;
+	puts("begun");
+	fflush(stdout);
+	struct pollfd input = { .fd = 0, .events = POLLIN };
+	while (poll(&input, 1, 0) == 0)
+		for (int i = 0; i < 1000; i++, calls++)
+			getppid();
+	printf("%ld\n", calls);
+	return 0;
+}
+"#;
+
 struct Program {
     child: Child,
     input: Option<ChildStdin>,
@@ -149,6 +168,112 @@ fn wait_for(path: &PathBuf, text: &str, child: &mut Child) -> String {
     }
 }
 
+/// Builds a program.
+fn built(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
+    let (source, path) = (folder.path().join(format!("{name}.c")), folder.path().join(name));
+    std::fs::write(&source, text).expect("writing");
+    let built = Command::new("cc")
+        .args(["-O1", "-o"])
+        .arg(&path)
+        .arg(&source)
+        .status_in_time();
+    assert!(built.expect("running cc").success());
+    path
+}
+
+/// Starts a program whose first line is `begun`.
+fn begun(path: &PathBuf) -> Child {
+    let mut command = Command::new(path);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn_in_group().expect("starting the program");
+    let mut line = [0; 6];
+    let _limit = TimeLimit::new(child.id().cast_signed(), "its first line is waited for");
+    let output = child.stdout.as_mut().expect("its output");
+    output.read_exact(&mut line).expect("its first line");
+    child
+}
+
+/// Ends a program that prints a number; yields the number.
+fn number_of(mut program: Child) -> u64 {
+    drop(program.stdin.take());
+    let _limit = TimeLimit::new(program.id().cast_signed(), "its last line is waited for");
+    let mut text = String::new();
+    let output = program.stdout.as_mut().expect("its output");
+    output.read_to_string(&mut text).expect("its last line");
+    assert!(program.wait_in_time().expect("its end").success());
+    text.trim().parse().expect("a number")
+}
+
+/// System calls share their places, so all of them are turned off.
+#[test]
+fn system_calls_over_budget_are_turned_off() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (errors, results) = (folder.path().join("errors"), folder.path().join("results"));
+    let program = begun(&built(&folder, "calling", CALLING));
+    let text = "syscall::getppid:entry { @ = count(); } syscall::getppid:return { @returns = count(); }";
+    let mut tracer = nanoprobe()
+        .args([
+            "-q",
+            "-x",
+            "maxcost=0.1%",
+            "-n",
+            text,
+            "-p",
+            &program.id().to_string(),
+            "-o",
+        ])
+        .arg(&results)
+        .stderr(File::create(&errors).expect("a file"))
+        .spawn_in_group()
+        .expect("starting nanoprobe");
+    let said = wait_for(&errors, "maxcost: syscall::: is off", &mut tracer);
+    assert!(said.contains("% of a processor, all may take 0.1 %"), "{said}");
+    std::thread::sleep(Duration::from_millis(300));
+    let calls = number_of(program);
+    assert!(tracer.wait_in_time().expect("its end").success());
+    let results = std::fs::read_to_string(results).expect("results");
+    let counts: Vec<u64> = results
+        .split_whitespace()
+        .map(|word| word.parse().expect("a number"))
+        .collect();
+    assert_eq!(counts.len(), 2, "{results}");
+    assert!(
+        counts.iter().all(|count| (1..calls).contains(count)),
+        "{results} of {calls}"
+    );
+}
+
+#[test]
+fn cost_estimates_system_calls_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = begun(&built(&folder, "calling", CALLING));
+    let text = "syscall::getppid:entry, syscall::poll:return { @[ustack()] = count(); }";
+    let output = nanoprobe()
+        .args(["cost", "-n", text, "-p", &program.id().to_string()])
+        .output_in_time()
+        .expect("running nanoprobe");
+    number_of(program);
+    let (stdout, stderr) = (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    );
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let words = |probe: &str| -> Vec<f64> {
+        let line = stdout.lines().find(|line| line.ends_with(probe));
+        let line = line.unwrap_or_else(|| panic!("{probe} in {stdout}"));
+        let numbers = line.split_whitespace().take(2);
+        numbers
+            .map(|word| word.replace(',', "").parse().expect("a number"))
+            .collect()
+    };
+    let (calls, polls) = (
+        words("syscall:vmlinux:getppid:entry"),
+        words("syscall:vmlinux:poll:return"),
+    );
+    assert!((900.0..1100.0).contains(&(calls[0] / polls[0])), "{stdout}");
+    assert!(calls[1] > 0.0 && polls[1] > 0.0, "{stdout}");
+}
+
 #[test]
 fn a_probe_over_budget_is_turned_off_and_its_counts_are_exact_up_to_then() {
     let mut program = Program::start();
@@ -206,24 +331,8 @@ fn a_probe_over_budget_is_turned_off_and_its_counts_are_exact_up_to_then() {
 fn the_limit_is_for_all_processes_together() {
     const PROCESSES: usize = 4;
     let folder = tempfile::tempdir().expect("a folder");
-    let (source, path) = (folder.path().join("paced.c"), folder.path().join("paced"));
-    std::fs::write(&source, PACED).expect("writing");
-    let built = Command::new("cc")
-        .args(["-O1", "-o"])
-        .arg(&path)
-        .arg(&source)
-        .status_in_time();
-    assert!(built.expect("running cc").success());
-    let start = || {
-        let mut command = Command::new(&path);
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn_in_group().expect("starting the program");
-        let mut line = [0; 6];
-        let _limit = TimeLimit::new(child.id().cast_signed(), "its first line is waited for");
-        let output = child.stdout.as_mut().expect("its output");
-        output.read_exact(&mut line).expect("its first line");
-        child
-    };
+    let path = built(&folder, "paced", PACED);
+    let start = || begun(&path);
     // Traps, whose cost is some percent of a processor.
     let trace = |programs: &[Child], limit: &str, errors: &PathBuf| {
         let pids: Vec<String> = programs.iter().map(|program| program.id().to_string()).collect();

@@ -146,7 +146,7 @@ pub enum SwitchKind {
 }
 
 /// Which instructions of a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Spot {
     /// The first instruction.
     Entry,

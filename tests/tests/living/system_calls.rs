@@ -1,14 +1,12 @@
 //! The provider `syscall`: every call of a program fires once before it and once after it, under its own name.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
-use nanoprobe_tests::command::run;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program, program};
 use nanoprobe_tests::results::{said, table};
 use nanoprobe_tests::text::{Snapshot, read};
-use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost, nanoprobe, start_waiting};
+use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost, start_waiting};
 
 use crate::{traced_from_start, traced_when_attached};
 
@@ -260,30 +258,4 @@ live_tests! {
         assert_eq!((rows["entry"], rows["return"]), (asked, asked), "{rows:?}");
         assert_nothing_lost(&traced.finished.stderr);
     }
-}
-
-/// `cost` and `-x maxcost` do not know the cost of system calls, and say so.
-#[test]
-fn costs_are_not_made_up() {
-    let mut target = start_waiting(&program("system_calls.c"), "1 10");
-    let clause = "syscall:::entry { @ = count(); }";
-    let pid = target.pid().to_string();
-    let cost = run(Command::new(nanoprobe()).args(["cost", "-n", clause, "-p", &pid]));
-    assert_eq!(cost.code(), 2, "{}", cost.stderr);
-    assert!(
-        cost.stderr.contains("cost does not estimate system calls"),
-        "{}",
-        cost.stderr
-    );
-    let tracer = Tracer::new(Form::Default).argument("-x").argument("maxcost=5%");
-    let tracing = tracer.clause(clause).trace(target.pid());
-    target.go();
-    target.finish().success();
-    let traced = tracing.finish().success();
-    assert!(
-        traced.finished.stderr.contains("system calls are not watched"),
-        "{}",
-        traced.finished.stderr
-    );
-    assert!(!traced.finished.stderr.contains("is off"), "{}", traced.finished.stderr);
 }

@@ -14,6 +14,9 @@ use nanoprobe_session::{Place, Probe};
 /// The clause's aggregation, which is never printed.
 const NAME: &str = "@nanoprobe_hits";
 
+/// The module of the system calls' probes.
+pub const CALLS: &str = "vmlinux";
+
 /// The key of a probe's hits: module, function, name.
 pub type Name = (String, String, String);
 
@@ -42,13 +45,30 @@ pub fn source(program: &Program) -> Option<Source> {
 
 fn is_target(probe: &ProbeDescription) -> bool {
     let digits = probe.provider.strip_prefix("pid");
-    digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+    let is_of_process =
+        digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
+    is_of_process || is_call(probe)
 }
 
-/// Whether a program traces system calls, whose cost is not known.
-pub fn traces_calls(program: &Program) -> bool {
-    let mut descriptions = program.clauses.iter().flat_map(|clause| &clause.probes);
-    descriptions.any(|description| !description.provider.is_empty() && glob::matches(&description.provider, "syscall"))
+/// Whether a description means system calls. The places of some derived probes have other names, and are rarely hit.
+fn is_call(probe: &ProbeDescription) -> bool {
+    let may_be = |word: &str| probe.name.is_empty() || glob::matches(&probe.name, word);
+    let is_provider = !probe.provider.is_empty() && glob::matches(&probe.provider, "syscall");
+    is_provider && (may_be("entry") || may_be("return"))
+}
+
+/// System calls have no places of their own: all of them share the `syscall` instructions. So they are turned off
+/// together.
+pub fn all_calls() -> Name {
+    (CALLS.to_owned(), String::new(), String::new())
+}
+
+/// What is turned off if a probe is too expensive: the probe, or all system calls.
+pub fn unit_of(probe: &Name) -> Name {
+    match probe.0.as_str() {
+        CALLS => all_calls(),
+        _ => probe.clone(),
+    }
 }
 
 fn text_of(probe: &ProbeDescription) -> String {
@@ -108,7 +128,7 @@ pub fn of(program: &Program, table: &AggregateTable) -> BTreeMap<Name, u64> {
 pub fn is_in_target(probe: &Probe) -> bool {
     matches!(
         probe.place,
-        Place::Function { .. } | Place::Address { .. } | Place::Static { .. }
+        Place::Function { .. } | Place::Address { .. } | Place::Static { .. } | Place::Call { .. }
     )
 }
 
@@ -143,6 +163,20 @@ mod tests {
         assert_eq!(probes, ["pid12:libc:mal*:entry", "pid12:::return"]);
         assert_eq!(program.clauses.len(), 4);
         assert!(aggregation(&program).is_some());
+    }
+
+    #[test]
+    fn system_calls_are_counted_too() {
+        let program =
+            counted("syscall::read*:entry, sys*:::, proc:::start { @ = count(); } io:::start { @ = count(); }");
+        let last = program.clauses.last().expect("ours");
+        let probes: Vec<String> = last.probes.iter().map(text_of).collect();
+        assert_eq!(probes.first().map(String::as_str), Some("syscall::read*:entry"));
+        assert!(probes.contains(&"sys*:::".to_owned()), "{probes:?}");
+        assert!(!probes.iter().any(|probe| probe.ends_with(":start")), "{probes:?}");
+        let name = |module: &str| (module.to_owned(), "read".to_owned(), "entry".to_owned());
+        assert_eq!(unit_of(&name("vmlinux")), all_calls());
+        assert_eq!(unit_of(&name("libc.so.6")), name("libc.so.6"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_export::{AggregateTable, Snapshot};
 use nanoprobe_lang::Program;
-use nanoprobe_session::{Attached, Known, Patch, ProbeIndex, SessionError};
+use nanoprobe_session::{Attached, Known, Patch, Place, ProbeIndex, SessionError};
 
 use super::budget::{self, Cost};
 use super::hits::{self, Name};
@@ -78,7 +78,7 @@ impl Limit {
             (probe, hits.saturating_sub(before) as f64 / elapsed.as_secs_f64())
         });
         let busy: BTreeMap<Name, f64> = rates
-            .filter(|(probe, rate)| *rate > 0.0 && !self.off.contains(*probe))
+            .filter(|(probe, rate)| *rate > 0.0 && !self.off.contains(&hits::unit_of(probe)))
             .map(|(probe, rate)| (probe.clone(), rate))
             .collect();
         self.before = now;
@@ -197,7 +197,11 @@ fn address_of(patch: &Patch) -> u64 {
     patch.built.address.0
 }
 
-fn text_of(known: &Known, (module, function, name): &Name) -> String {
+fn text_of(known: &Known, probe: &Name) -> String {
+    if *probe == hits::all_calls() {
+        return "syscall:::".to_owned();
+    }
+    let (module, function, name) = probe;
     format!("{module}:{}:{name}", known.readable(function))
 }
 
@@ -205,8 +209,12 @@ fn probes_of(known: &Known) -> Vec<(Name, ProbeIndex)> {
     let mut probes: Vec<(Name, ProbeIndex)> = known
         .enablings()
         .filter_map(|enabling| {
-            let probe = known.probe(enabling.probe).filter(|probe| hits::is_in_target(probe))?;
-            Some((hits::name_of(probe), enabling.probe))
+            let probe = known.probe(enabling.probe)?;
+            match probe.place {
+                Place::CallSites { .. } => Some((hits::all_calls(), enabling.probe)),
+                Place::Call { .. } => None,
+                _ => hits::is_in_target(probe).then(|| (hits::name_of(probe), enabling.probe)),
+            }
         })
         .collect();
     probes.sort();
@@ -215,10 +223,14 @@ fn probes_of(known: &Known) -> Vec<(Name, ProbeIndex)> {
 }
 
 /// The cost of each busy probe: its site, and the clauses that fire there. The counting clause
-/// is not included.
+/// is not included. System calls are one probe.
 fn costs(attached: &Attached, busy: &BTreeMap<Name, f64>, pace: f64) -> Vec<Cost<Name>> {
     let mut costs: BTreeMap<Name, Cost<Name>> = BTreeMap::new();
     let known = attached.known();
+    let of_calls = probes_of(known)
+        .into_iter()
+        .filter(|(name, _)| *name == hits::all_calls());
+    let of_calls: Vec<&Patch> = of_calls.flat_map(|(_, index)| attached.patches_of(index)).collect();
     for enabling in known.enablings() {
         let Some(probe) = known.probe(enabling.probe) else {
             continue;
@@ -228,7 +240,10 @@ fn costs(attached: &Attached, busy: &BTreeMap<Name, f64>, pace: f64) -> Vec<Cost
             continue;
         };
         let cost = costs.entry(name.clone()).or_insert_with(|| {
-            let sites = attached.patches_of(enabling.probe);
+            let sites = match probe.place {
+                Place::Call { .. } => of_calls.clone(),
+                _ => attached.patches_of(enabling.probe),
+            };
             let dearest = sites
                 .into_iter()
                 .map(|patch| model::site_ns(Some(patch)))
@@ -241,5 +256,22 @@ fn costs(attached: &Attached, busy: &BTreeMap<Name, f64>, pace: f64) -> Vec<Cost
         });
         cost.ns += pace * model::clause_ns(clause);
     }
-    costs.into_values().collect()
+    together(costs.into_values())
+}
+
+/// What is turned off together has one cost, at the rate of all of its hits.
+fn together(costs: impl Iterator<Item = Cost<Name>>) -> Vec<Cost<Name>> {
+    let mut units: BTreeMap<Name, Cost<Name>> = BTreeMap::new();
+    for cost in costs {
+        let unit = hits::unit_of(&cost.probe);
+        let sum = units.entry(unit.clone()).or_insert(Cost {
+            probe: unit,
+            rate: 0.0,
+            ns: 0.0,
+        });
+        let ns_a_second = sum.rate * sum.ns + cost.rate * cost.ns;
+        sum.rate += cost.rate;
+        sum.ns = ns_a_second / sum.rate.max(f64::MIN_POSITIVE);
+    }
+    units.into_values().collect()
 }

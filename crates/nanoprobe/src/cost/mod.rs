@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::{Source, Target};
-use nanoprobe_session::{Acquired, Attached, Compiled, Known, Prepared, SessionError, TracedProgram};
+use nanoprobe_session::{Acquired, Attached, Compiled, Known, Place, Prepared, Probe, SessionError, TracedProgram};
 
 use crate::arguments::Arguments;
 use crate::cost::budget::{Cost, word};
@@ -85,10 +85,6 @@ fn attempt(arguments: &Arguments, sources: &[Source], pid: i32) -> Result<u8, an
     let Some(program) = compile::shown(sources, compiled) else {
         return Ok(1);
     };
-    if hits::traces_calls(&program) {
-        message("cost does not estimate system calls; syscall:::entry { @[probefunc] = count(); } counts them");
-        return Ok(2);
-    }
     let options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
     let Some(counting) = hits::source(&program) else {
         message("this program has no probe in the process: it costs nothing");
@@ -114,7 +110,9 @@ fn attempt(arguments: &Arguments, sources: &[Source], pid: i32) -> Result<u8, an
         .into_iter()
         .map(|(probe, hits)| Cost {
             rate: hits as f64 / seconds,
-            ns: pace * (work.get(&probe).copied().unwrap_or(0.0) + patched.get(&probe).map_or(0.0, |site| site.ns)),
+            ns: pace
+                * (work.get(&probe).copied().unwrap_or(0.0)
+                    + patched.get(&hits::unit_of(&probe)).map_or(0.0, |site| site.ns)),
             probe,
         })
         .collect();
@@ -151,6 +149,14 @@ fn work(known: &Known) -> BTreeMap<Name, f64> {
     work
 }
 
+/// The name of a probe that has places. For system calls these are the places of all of them.
+fn name_at(probe: &Probe) -> Name {
+    match probe.place {
+        Place::CallSites { .. } => hits::all_calls(),
+        _ => hits::name_of(probe),
+    }
+}
+
 /// How a probe is patched, and in which function.
 struct SiteCost {
     /// The function's name, demangled.
@@ -168,7 +174,7 @@ fn sites(attached: &Attached) -> BTreeMap<Name, SiteCost> {
         };
         for patch in attached.patches_of(enabling.probe) {
             let ns = model::site_ns(Some(patch));
-            let name = hits::name_of(probe);
+            let name = name_at(probe);
             if sites.get(&name).is_none_or(|site| ns > site.ns) {
                 let function = attached.known().readable(&probe.function).into_owned();
                 let how = patch.how();
@@ -196,12 +202,18 @@ fn report(
     )?;
     for cost in costs.iter().take(LISTED) {
         let (module, function, name) = &cost.probe;
-        let site = patched.get(&cost.probe);
+        let is_call = module == hits::CALLS;
+        let site = patched.get(&hits::unit_of(&cost.probe));
         let how = site.map_or("", |site| site.how.as_str());
-        let function = site.map_or(function, |site| &site.function);
+        let function = site.filter(|_| !is_call).map_or(function, |site| &site.function);
+        let provider = if is_call {
+            "syscall".to_owned()
+        } else {
+            format!("pid{pid}")
+        };
         writeln!(
             out,
-            "{:>16} {:>10.1} {:>8.3} %  {how:18} pid{pid}:{module}:{function}:{name}",
+            "{:>16} {:>10.1} {:>8.3} %  {how:18} {provider}:{module}:{function}:{name}",
             thousands(cost.rate),
             cost.ns,
             cost.share() * 100.0

@@ -80,7 +80,7 @@ impl Seen {
 
     /// Notes a record or a fault of this probe.
     pub fn fired(&mut self, probe: &Probe) {
-        self.any |= fires_in_target(probe);
+        self.any |= is_in_target(probe);
     }
 
     /// Notes whether anything was aggregated or lost.
@@ -136,7 +136,7 @@ impl Seen {
             return;
         }
         let before = self.probes;
-        for probe in known.probes().filter(|probe| fires_in_target(probe)) {
+        for probe in known.probes().filter(|probe| is_in_target(probe)) {
             self.probes += 1;
             let module = match probe.place {
                 Place::Call { .. } => "system calls",
@@ -258,11 +258,6 @@ impl Seen {
             "{whose} had children, which were not traced (-x follow=fork traces them)"
         ))
     }
-}
-
-/// Whether a probe fires in a process: in its code, or at its system calls.
-fn fires_in_target(probe: &Probe) -> bool {
-    is_in_target(probe) || matches!(probe.place, Place::Call { .. })
 }
 
 /// Whether a clause is for more than the tracer's own probes.

@@ -18,7 +18,6 @@ use super::others::Others;
 use super::reporting::{Told, milliseconds, stood, unplaced};
 use super::set::Set;
 use crate::arguments::Arguments;
-use crate::cost::hits::traces_calls;
 use crate::cost::limit::Limit;
 use crate::losses::beyond_aggmax;
 use crate::output::{Names, Stream, detached, ended, message, printer, probe_name};
@@ -67,9 +66,6 @@ impl<'a> Trace<'a> {
         files: Option<Files>,
     ) -> std::io::Result<Trace<'a>> {
         let (program, options) = (root.compiled.program(), root.compiled.options());
-        if options.tracing.max_cost.is_some() && traces_calls(program) {
-            message(format_args!("maxcost: system calls are not watched, and stay on"));
-        }
         let members = Members::of(root, known, None);
         let limit = options.tracing.max_cost.map(Limit::new);
         let aggregated = Aggregated::new(limit, options.recording.aggregations_bytes_max);

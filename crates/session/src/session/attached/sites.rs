@@ -1,5 +1,7 @@
 //! The patches in which a probe fires, for turning some of them off ([`Attached::set_armed`]).
 
+use std::collections::BTreeSet;
+
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_text::Patch;
 
@@ -15,13 +17,18 @@ impl Attached {
         let placed = self.presence.iter().flat_map(|presence| &presence.placed.fired);
         for (start, (members, _)) in placed {
             let of = |number: &usize| known.enablings.list().get(*number).map(|enabling| enabling.probe);
-            let Some((_, spot)) = members.iter().find(|(number, _)| of(number) == Some(probe)) else {
+            let spots: BTreeSet<Spot> = members
+                .iter()
+                .filter(|(number, _)| of(number) == Some(probe))
+                .map(|(_, spot)| *spot)
+                .collect();
+            if spots.is_empty() {
                 continue;
-            };
+            }
             let entered = *start + stack_check(known, probe, *start);
             let site_of = |spot: Spot| site_of(*start, entered, spot);
             let named: Vec<u64> = members.iter().filter_map(|(_, spot)| site_of(*spot)).collect();
-            let fires = |patch: &&Patch| match site_of(*spot) {
+            let fires = |patch: &&Patch, spot: &Spot| match site_of(*spot) {
                 Some(site) => patch.sites.contains(&TargetAddress(site)),
                 // An exit is a site without a name of its own. A function that is only a `ret` has its exit at its
                 // entry, and return addresses are replaced at the entry.
@@ -30,22 +37,15 @@ impl Attached {
                     here && (patch.takes_return || patch.sites.iter().any(|site| !named.contains(&site.0)))
                 }
             };
-            let mut patches: Vec<&Patch> = self
-                .patches()
-                .iter()
-                .filter(|patch| !patch.shim)
-                .filter(fires)
+            let patches = || self.patches().iter().filter(|patch| !patch.shim);
+            let mut of_spots: Vec<&Patch> = patches()
+                .filter(|patch| spots.iter().any(|spot| fires(patch, spot)))
                 .collect();
-            if patches.is_empty() {
+            if of_spots.is_empty() {
                 let entry = |patch: &&Patch| patch.sites.contains(&TargetAddress(entered));
-                patches = self
-                    .patches()
-                    .iter()
-                    .filter(|patch| !patch.shim)
-                    .filter(entry)
-                    .collect();
+                of_spots = patches().filter(entry).collect();
             }
-            found.extend(patches);
+            found.extend(of_spots);
         }
         found
     }
