@@ -59,10 +59,10 @@ NP_INLINE u64 np_minimum(u64 left, u64 right)
 	return left < right ? left : right;
 }
 
-/* Sets the clause's fault. Only the first fault of a clause is reported. */
 /* The context belongs to another thread now. */
 void np_thread_changed(struct np_context *context);
 
+/* Sets the clause's fault. Only the first fault of a clause is reported. */
 NP_INLINE void np_fault(struct np_context *context, u64 fault, u64 address)
 {
 	if (!context->fault) {

@@ -16,7 +16,8 @@
  * stack: for them no call has begun, so no return fires either. Where the code shows that the call is fork, clone or
  * clone3, they begin there: a row of the table that no number has.
  *
- * An instruction after a call may also be reached by a branch. No call has begun then, and nothing fires. */
+ * An instruction after a call may also be reached by a branch. No call has begun then, and nothing fires. Nothing begins
+ * where a branch leads to. */
 #include "agent.h"
 #include "syscalls.h"
 #include "threads.h"
@@ -76,7 +77,14 @@ static NP_COLD u32 begun(struct np_context *context)
 		np_thread_changed(context);
 	if (thread != process)
 		return context->tid == thread ? NP_CALL_THREAD_BEGINS : NP_CALL_NONE;
-	return np_pid_of(table) == process || context->pid == process ? NP_CALL_PROCESS_BEGINS : NP_CALL_NONE;
+	if (np_pid_of(table) != process && context->pid != process)
+		return NP_CALL_NONE;
+	/* musl writes the number of a child into its block after the call: until then it is the parent's. */
+	if (*(volatile u32 *)context->tid_address != thread) {
+		context->tid_address = (u64)&context->tid;
+		context->tid = thread;
+	}
+	return NP_CALL_PROCESS_BEGINS;
 }
 
 NP_ENTRY void np_call_end(struct np_context *context)

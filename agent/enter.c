@@ -362,9 +362,13 @@ _Static_assert(__builtin_offsetof(struct np_image, stacks) == 120 && NP_ENTRY_ST
 
 NP_ENTRY void np_thread_changed(struct np_context *context)
 {
-	if (context->tid_address == (u64)&np_header.magic) /* np_forget_thread */
+	int is_forgotten = context->tid_address == (u64)&np_header.magic; /* np_forget_thread */
+	if (is_forgotten)
 		context->tid_address = (u64)&context->tid;
 	context->tid = read_tid(context);
+	/* A child of vfork leaves the mark for the thread that has made it. */
+	if (is_forgotten && !np_is_traced((const struct np_thread_table *)np_header.table))
+		context->tid_address = (u64)&np_header.magic;
 	context->stack_start = 0;
 	context->stack_end = 0;
 	u64 *locals = (u64 *)context->locals;

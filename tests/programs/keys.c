@@ -2,6 +2,7 @@
  *
  *     keys moved THREADS ROUNDS    each thread changes its thread pointer, and clears it
  *     keys shared THREADS CALLS    threads with one thread pointer, which exist before the go
+ *     keys child TIMES CALLS       as beside, in a child of fork
  *     keys beside TIMES CALLS      processes with the memory and the thread pointer of the first thread, which runs */
 #include <pthread.h>
 #include <sched.h>
@@ -108,12 +109,27 @@ static void beside(int times)
 	printf("children %lu\n", by_children);
 }
 
+/* The same in a child of fork. */
+static void beside_in_child(int times)
+{
+	fflush(stdout);
+	int child = fork(), status;
+	CHECK(child >= 0);
+	if (child == 0) {
+		beside(times);
+		printf("calls %lu\nOK\n", calls);
+		fflush(stdout);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main(int argc, char **argv)
 {
 	take_arguments(&argc, argv);
 	CHECK(argc == 4);
 	int threads = atoi(argv[2]);
-	CHECK(threads <= THREADS_MAX || strcmp(argv[1], "beside") == 0);
+	CHECK(threads <= THREADS_MAX || strcmp(argv[1], "beside") == 0 || strcmp(argv[1], "child") == 0);
 	rounds = strtoul(argv[3], 0, 0);
 	if (strcmp(argv[1], "moved") == 0) {
 		pthread_t all[THREADS_MAX];
@@ -125,6 +141,10 @@ int main(int argc, char **argv)
 	} else if (strcmp(argv[1], "beside") == 0) {
 		wait_for_go();
 		beside(threads);
+	} else if (strcmp(argv[1], "child") == 0) {
+		wait_for_go();
+		beside_in_child(threads);
+		return 0;
 	} else {
 		make_bare(threads);
 		wait_for_go();

@@ -29,6 +29,13 @@ pub struct StaticSlots {
     pub bytes: u32,
 }
 
+impl StaticSlots {
+    /// Whether a statement has a fixed place.
+    pub fn has(&self, statement: usize) -> bool {
+        self.statements.get(statement).is_some_and(Option::is_some)
+    }
+}
+
 /// The values of an enabling's probe that may be part of a static key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeNames {

@@ -201,6 +201,9 @@ impl Aggregations {
     /// # Errors
     /// As for [`Aggregations::read`].
     pub fn take_from(&mut self, memory: &Mapping, source: &Source<'_>, contexts: &[usize]) -> Result<(), SessionError> {
+        if !counts_by_process(source.program) {
+            return Ok(());
+        }
         let contexts = contexts.iter().map(|index| *index as u64);
         let is_of_process = |clause: usize, statement: usize| is_key_of_process(source.program, clause, statement);
         let mut taken = Vec::new();
@@ -354,6 +357,16 @@ impl Context {
     }
 }
 
+/// Whether any fixed slot has the process in its key.
+fn counts_by_process(program: &Program) -> bool {
+    let mut clauses = program.clauses.iter().enumerate();
+    clauses.any(|(clause, found)| {
+        let slots = static_slots(program, clause);
+        let is_it = |number| slots.has(number) && is_key_of_process(program, clause, number);
+        (0..found.statements.len()).any(is_it)
+    })
+}
+
 /// A value in a static slot.
 struct Static<'a> {
     id: AggregationId,
@@ -382,6 +395,7 @@ fn static_values(
         ..
     } = *source;
     let mut damaged = 0;
+    let mut slots_of = HashMap::new();
     for found in enablings.slots() {
         let enabling = enablings.get(found.epid);
         let Some(probe) = enabling.and_then(|enabling| probes.get(enabling.probe)) else {
@@ -390,7 +404,9 @@ fn static_values(
         let Some(clause) = program.clauses.get(found.clause) else {
             continue;
         };
-        let slots = static_slots(program, found.clause);
+        let slots = slots_of
+            .entry(found.clause)
+            .or_insert_with(|| static_slots(program, found.clause));
         let mut names = None;
         for (number, (statement, slot)) in clause.statements.iter().zip(&slots.statements).enumerate() {
             let (Statement::Aggregate { aggregation, .. }, Some((offset, words))) = (statement, slot) else {

@@ -97,7 +97,7 @@ impl ArenaMemory {
 
     /// Whether a target, or a child that it has forked, may have the arena mapped. `false` is a proof.
     pub fn may_be_mapped(&self) -> bool {
-        self.file.as_ref().is_some_and(SharedFile::may_be_mapped)
+        self.file.as_ref().is_none_or(SharedFile::may_be_mapped)
     }
 
     /// Checked access to the arena.

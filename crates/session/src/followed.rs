@@ -121,16 +121,17 @@ impl Followed {
         }
         let owned = owned(attachment)?;
         let gone = self.gone(&owned, attachment.addresses.table);
+        let of_gone = owned.iter().filter(|(identity, _)| gone.contains(identity));
+        let freed: Vec<usize> = of_gone.flat_map(|(_, contexts)| contexts.iter().copied()).collect();
+        take(&freed)?;
+        free_contexts(attachment.memory()?, &attachment.layout, &freed)?;
         let mut came = Vec::new();
         self.contexts = 0;
         for (identity, contexts) in &owned {
             if self.known.insert(*identity) {
                 came.push(identity.0);
             }
-            if gone.contains(identity) {
-                take(contexts)?;
-                free_contexts(attachment.memory()?, &attachment.layout, contexts)?;
-            } else {
+            if !gone.contains(identity) {
                 self.contexts += contexts.len() as u64;
             }
         }
@@ -297,14 +298,14 @@ fn owned(attachment: &Attachment) -> Result<BTreeMap<Identity, Vec<usize>>, Sess
 }
 
 /// Whether a process is this child, and executes the program with which it was forked. In doubt the answer is yes.
-fn lives(pid: u32, (inner, began): Identity, table: TargetAddress) -> bool {
-    let expected = [began.to_le_bytes().as_slice(), &inner.to_le_bytes()].concat();
+fn lives(pid: u32, (_, began): Identity, table: TargetAddress) -> bool {
     match File::open(format!("/proc/{pid}/mem")) {
         Ok(memory) => {
-            let mut bytes = [0; size_of::<u64>() + size_of::<u32>()];
+            let mut bytes = [0; size_of::<u64>()];
             let place = table.0 + TABLE_BEGAN as u64;
+            // The table's number is that of the process which took it. Others may share its memory: clone(CLONE_VM).
             let is_read = memory.read_exact_at(&mut bytes, place).is_ok();
-            (is_read && *expected == bytes) || has_only_other_threads(pid)
+            (is_read && u64::from_le_bytes(bytes) == began) || has_only_other_threads(pid)
         }
         // A child whose memory we may not read, because it runs with other rights.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {

@@ -54,8 +54,13 @@ pub fn start_of(address: u64, kind: SymbolKind) -> u64 {
 
 /// Reads the names, which takes a tenth of a second. Returns what to tell if there are none; once.
 pub fn prepare() -> Option<&'static str> {
-    let is_told = !symbols().is_hidden() || IS_TOLD.swap(true, Ordering::Relaxed);
-    (!is_told).then_some(
+    if !symbols().is_empty() || IS_TOLD.swap(true, Ordering::Relaxed) {
+        return None;
+    }
+    if !symbols().is_hidden() {
+        return Some("/proc/kallsyms lists no functions of the kernel, so stack( ) shows addresses");
+    }
+    Some(
         "the kernel hides where its functions lie, so stack( ) shows addresses: names need CAP_SYSLOG and at most 1 in \
          /proc/sys/kernel/kptr_restrict, or 0 there and at most 1 in perf_event_paranoid",
     )

@@ -156,11 +156,15 @@ pub(crate) fn reuse(reuse: &mut Reuse, traced: &Traced<'_>, take: &mut Take<'_>)
     if !is_worth && !is_time {
         return Ok(());
     }
+    let mut freed = Vec::new();
     let pause = traced.process.stop().map_or(Duration::ZERO, |stopped| {
         // An error is ignored, and the next call tries again. If the process is ending, other code reports it.
-        let _ = free_of_the_dead(reuse, traced, &stopped, take);
+        freed = free_of_the_dead(reuse, traced, &stopped).unwrap_or_default();
         stopped.release()
     });
+    // They have no owner any more, and get none before they are offered.
+    take(&freed)?;
+    offer(traced.arena, &freed)?;
     let after = levels(reuse, traced)?;
     let is_freed = before.iter().zip(after).any(|(before, after)| {
         before.is_worth_a_stop(alive) && after.free.saturating_sub(before.free) >= before.left_behind(alive) / 2
@@ -209,28 +213,22 @@ fn ended_word(word: u64) -> u64 {
 }
 
 /// Frees what ended threads have left. All threads are stopped.
-fn free_of_the_dead(
-    reuse: &mut Reuse,
-    traced: &Traced<'_>,
-    stopped: &Stopped,
-    take: &mut Take<'_>,
-) -> Result<(), SessionError> {
+fn free_of_the_dead(reuse: &mut Reuse, traced: &Traced<'_>, stopped: &Stopped) -> Result<Vec<usize>, SessionError> {
     let table = traced.table;
     let memory = traced.process.memory();
     let are_shared = memory.read_u64(TargetAddress(table.0 + TABLE_SHARED_POINTERS as u64))? != 0;
     // Another process with this memory has contexts, too, and is not stopped.
     if are_shared && !traced.process.sharers().is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let slots = slots_of(stopped, table)?;
     let owners = owners_of(traced)?;
     let plan = plan(&slots, &owners, &thread_keys(stopped, traced.thread_key, are_shared)?);
-    take(&plan.contexts)?;
     free_slots(stopped, table, &slots, &plan)?;
-    free_contexts(traced.arena, traced.layout, &plan.contexts)?;
+    take_from_owners(traced.arena, traced.layout, &plan.contexts)?;
     let claimed = traced.arena.load_u64(offset_of!(Control, slots_claimed) as u64)?;
     reuse.slots_freed = claimed.saturating_sub(plan.slots_in_use);
-    Ok(())
+    Ok(plan.contexts)
 }
 
 /// The keys of all threads, by either way of telling threads apart (`enum np_thread_key`). `are_shared`: some threads
@@ -336,10 +334,22 @@ fn freed_keys(slots: &[ThreadSlot], plan: &Plan) -> Vec<(usize, u64)> {
 
 /// Takes contexts from their owners first, and then frees them.
 pub(crate) fn free_contexts(memory: &Mapping, layout: &ArenaLayout, contexts: &[usize]) -> Result<(), SessionError> {
+    take_from_owners(memory, layout, contexts)?;
+    offer(memory, contexts)
+}
+
+fn take_from_owners(memory: &Mapping, layout: &ArenaLayout, contexts: &[usize]) -> Result<(), SessionError> {
     for index in contexts {
         let offset = crate::drain::context_offset(layout, *index as u64);
         memory.store_u64(offset + offset_of!(Context, thread_key) as u64, 0)?;
         memory.store_u32(offset + offset_of!(Context, tid) as u64, 0)?;
+    }
+    Ok(())
+}
+
+/// New threads may have these contexts from now on.
+fn offer(memory: &Mapping, contexts: &[usize]) -> Result<(), SessionError> {
+    for index in contexts {
         add_bits(memory, ended_word(*index as u64 / 64), 1 << (index % 64))?;
     }
     Ok(())

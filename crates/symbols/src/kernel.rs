@@ -35,6 +35,8 @@ pub struct KernelSymbols {
     /// All names, one after the other.
     names: String,
     modules: Vec<String>,
+    /// The lowest address of code of each module.
+    starts: Vec<u64>,
     is_hidden: bool,
 }
 
@@ -89,6 +91,12 @@ impl KernelSymbols {
         let order = |symbol: &Listed| (symbol.address, !symbol.is_code, symbol.is_local);
         symbols.list.sort_by_key(order);
         symbols.list.dedup_by_key(|symbol| symbol.address);
+        symbols.starts = vec![u64::MAX; symbols.modules.len()];
+        for symbol in symbols.list.iter().filter(|symbol| symbol.is_code) {
+            if let Some(start) = symbols.starts.get_mut(symbol.module as usize) {
+                *start = symbol.address.min(*start);
+            }
+        }
         symbols.is_hidden = has_any && symbols.list.is_empty();
         symbols
     }
@@ -97,6 +105,12 @@ impl KernelSymbols {
     #[must_use]
     pub fn is_hidden(&self) -> bool {
         self.is_hidden
+    }
+
+    /// Whether there are no symbols.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
     }
 
     /// The function that contains an address.
@@ -111,10 +125,10 @@ impl KernelSymbols {
     /// The lowest address of a function of the module that contains an address.
     #[must_use]
     pub fn module_start(&self, address: u64) -> Option<u64> {
-        let module = self.find(address)?.module;
-        let mut code = self.list.iter().filter(|symbol| symbol.is_code);
-        let first = code.find(|symbol| self.module(symbol) == Some(module))?;
-        Some(first.address)
+        self.find(address)?;
+        let behind = self.list.partition_point(|symbol| symbol.address <= address);
+        let symbol = self.list.get(behind.checked_sub(1)?)?;
+        self.starts.get(symbol.module as usize).copied()
     }
 
     fn module(&self, symbol: &Listed) -> Option<&str> {

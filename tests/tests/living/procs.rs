@@ -81,6 +81,8 @@ live_tests! {
         let clauses = "#pragma D option quiet
             #pragma D option follow=fork
             proc:::start { @[\"forks\"] = sum(1); @[\"other\"] = sum(pid != $target && ppid == $target); begun[pid]++; }
+            proc:::start { @[\"main\"] = sum(tid == pid); self->began = 1; }
+            syscall::exit_group:entry /pid != $target/ { @[\"kept\"] = sum(self->began); }
             proc:::start /begun[pid] > 1/ { @[\"again\"] = sum(1); }
             proc:::create { @[\"processes\"] = sum(1); }
             proc:::lwp-create { @[\"threads\"] = sum(1); @[\"created\"] = sum(args[0]->pr_lwpid); }
@@ -102,6 +104,7 @@ live_tests! {
             let rows = rows(&results);
             assert_eq!(rows["forks"], said(&stdout, "forks"), "{results}");
             assert_eq!(rows["other"], rows["forks"], "{results}");
+            assert_eq!((rows["main"], rows["kept"]), (rows["forks"], rows["forks"]), "{results}");
             assert_eq!(rows["threads"], said(&stdout, "threads"), "{results}");
             assert_eq!(rows["began"], rows["threads"], "{results}");
             assert_eq!(rows["own"], rows["threads"], "{results}");

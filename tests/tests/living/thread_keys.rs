@@ -74,6 +74,23 @@ live_tests! {
         }
     }
 
+    /// The same beside a child of fork: the second process has the thread table of the first one, which names that one.
+    fn processes_with_the_memory_of_a_child_are_counted(form) {
+        let clause = "#pragma D option follow=fork
+            pid$target:a.out:counted:entry { @by[pid] = count(); @[pid == $target, tid == pid] = count(); }";
+        for build in [Build::Usual, Build::Static, Build::Musl] {
+            let Some(path) = need_program("keys.c", build) else { continue };
+            let arguments = format!("child 8 {}", form.scale(2_000_000, 20_000));
+            let traced = traced_from_start(form, clause, &path, &arguments);
+            assert_nothing_lost(&traced.finished.stderr);
+            let all = said(&traced.finished.stdout, "calls");
+            let rows = table(&traced.results);
+            assert_eq!(rows["0 1"], all, "{rows:?}");
+            let by_process: Vec<i64> = rows.iter().filter(|(key, _)| !key.contains(' ')).map(|(_, count)| *count).collect();
+            assert_eq!((by_process.len(), by_process.iter().sum::<i64>()), (9, all), "{rows:?}");
+        }
+    }
+
     fn a_program_without_a_c_library_is_counted(form) {
         let Some(path) = need_program("bare.c", Build::Bare) else { return };
         exact(form, COUNT, &path, "");

@@ -78,6 +78,9 @@ impl ProbeList {
             }
             let functions = candidate.module.functions();
             for &function in &*self.functions_of(description, candidate.module) {
+                if interrupt::requested() {
+                    return matched;
+                }
                 let Some(symbol) = functions.get(function) else {
                     continue;
                 };
@@ -95,8 +98,8 @@ impl ProbeList {
         matched
     }
 
-    /// The functions of a module that a description means. A question is asked once for each file, except by somebody
-    /// who is interrupted.
+    /// The functions of a module that a description means. A question is asked once for each file. An interrupted
+    /// search finds some of them, and nothing is asked after it.
     fn functions_of(&self, description: &ProbeDescription, module: &Module) -> Arc<[usize]> {
         let pattern = &description.function;
         let functions = module.functions().iter().enumerate();
