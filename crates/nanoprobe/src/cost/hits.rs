@@ -168,11 +168,11 @@ mod tests {
     #[test]
     fn system_calls_are_counted_too() {
         let program =
-            counted("syscall::read*:entry, sys*:::, proc:::start { @ = count(); } io:::start { @ = count(); }");
+            counted("syscall::read*:entry, sysca*:::, proc:::start { @ = count(); } io:::start { @ = count(); }");
         let last = program.clauses.last().expect("ours");
         let probes: Vec<String> = last.probes.iter().map(text_of).collect();
         assert_eq!(probes.first().map(String::as_str), Some("syscall::read*:entry"));
-        assert!(probes.contains(&"sys*:::".to_owned()), "{probes:?}");
+        assert!(probes.contains(&"sysca*:::".to_owned()), "{probes:?}");
         assert!(!probes.iter().any(|probe| probe.ends_with(":start")), "{probes:?}");
         let name = |module: &str| (module.to_owned(), "read".to_owned(), "entry".to_owned());
         assert_eq!(unit_of(&name("vmlinux")), all_calls());
