@@ -12,9 +12,12 @@
 //! after the last mapping is gone. No search through /proc can prove that: a process may be forked during it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
+
+use crate::status::{Seccomp, Status};
 
 /// See the module's description.
 #[derive(Debug)]
@@ -30,9 +33,11 @@ impl SharedFile {
     }
 
     /// Locks the target's open file description, to which its mappings belong. Where that is not possible, mappings
-    /// stay unknown: on a kernel before 5.6, in a container that forbids the call, or if another thread has put
-    /// another file under the number.
+    /// stay unknown: on a kernel before 5.6, in a container, or if another thread has put another file under the number.
     pub(crate) fn mark(&mut self, target: BorrowedFd<'_>, descriptor: i32) {
+        if !may_copy_descriptors() {
+            return;
+        }
         let lock = || -> Result<bool, rustix::io::Errno> {
             let theirs = pidfd_getfd(target, descriptor, PidfdGetfdFlags::empty())?;
             let (ours, shown) = (fstat(&self.file)?, fstat(&theirs)?);
@@ -54,6 +59,13 @@ impl SharedFile {
         let _ = flock(&self.file, FlockOperation::Unlock);
         false
     }
+}
+
+/// Whether the tracer itself may make a call that few programs make. A filter of a container's may kill it for that.
+fn may_copy_descriptors() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    let own = rustix::thread::gettid().as_raw_nonzero().get();
+    *KNOWN.get_or_init(|| Status::of(own).is_ok_and(|status| status.seccomp == Seccomp::Disabled))
 }
 
 impl AsFd for SharedFile {
