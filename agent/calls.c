@@ -16,8 +16,8 @@
  * stack: for them no call has begun, so no return fires either. Where the code shows that the call is fork, clone or
  * clone3, they begin there: a row of the table that no number has.
  *
- * An instruction after a call may also be reached by a branch. No call has begun then, and nothing fires. Nothing begins
- * where a branch leads to. */
+ * An instruction after a call may also be reached by a branch. No call has begun then, and nothing fires. Nothing
+ * begins where a branch leads to. */
 #include "agent.h"
 #include "syscalls.h"
 #include "threads.h"

@@ -33,7 +33,8 @@ impl SharedFile {
     }
 
     /// Locks the target's open file description, to which its mappings belong. Where that is not possible, mappings
-    /// stay unknown: on a kernel before 5.6, in a container, or if another thread has put another file under the number.
+    /// stay unknown: on a kernel before 5.6, in a container, or if another thread has put another file under the
+    /// number.
     pub(crate) fn mark(&mut self, target: BorrowedFd<'_>, descriptor: i32) {
         if !may_copy_descriptors() {
             return;
