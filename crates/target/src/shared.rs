@@ -14,7 +14,8 @@
 //! 4. Through it the tracer sets the size, and seals it: no page of the mapping can be cut off later. It takes a lock
 //!    ([`crate::is_locked`]), from which other tracers see that this tracer lives.
 //! 5. The target maps the descriptor. The map must show the proven file at the address.
-//! 6. The target's open file description is marked, for the question who still has the memory mapped ([`SharedFile`]).
+//! 6. In a program that has not executed anything yet, the open file description is marked, for the question whether
+//!    the memory is still mapped ([`SharedFile`]).
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -117,7 +118,9 @@ impl Remote<'_> {
                 self.unmap(address, bytes)?;
                 return Err(error);
             }
-            return Ok(self.marked(address, bytes, (file, descriptor)));
+            let mut file = SharedFile::new(file);
+            file.mark(self.process().pidfd(), descriptor);
+            return Ok(SharedMemory { address, bytes, file });
         }
         // The memory is first mapped without access: see `Remote::map`.
         self.map_at(address, bytes, Protection::None, flags, descriptor as u64)?;
@@ -133,13 +136,8 @@ impl Remote<'_> {
             self.unmap(address, bytes)?;
             return Err(error);
         }
-        Ok(self.marked(address, bytes, (file, descriptor)))
-    }
-
-    fn marked(&self, address: TargetAddress, bytes: u64, (file, descriptor): (OwnedFd, i32)) -> SharedMemory {
-        let mut file = SharedFile::new(file);
-        file.mark(self.process().pidfd(), descriptor);
-        SharedMemory { address, bytes, file }
+        let file = SharedFile::new(file);
+        Ok(SharedMemory { address, bytes, file })
     }
 
     /// Checks that the target has mapped the proven file, and not a file that another thread has put under the

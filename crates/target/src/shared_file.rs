@@ -8,6 +8,10 @@
 //!      flock(LOCK_EX)                      fails as long as the other one exists
 //! ```
 //!
+//! Only a program that has not executed anything yet is asked for a copy. In another one, a thread could put a file
+//! under the number whose file system waits for somebody: then fstat(2) and close(2) of the copy would hold the tracer
+//! up.
+//!
 //! A lock of flock(2) belongs to an open file description, and ends with it. So the tracer gets the exclusive lock only
 //! after the last mapping is gone. No search through /proc can prove that: a process may be forked during it.
 
@@ -32,9 +36,8 @@ impl SharedFile {
         SharedFile { file, is_marked: false }
     }
 
-    /// Locks the target's open file description, to which its mappings belong. Where that is not possible, mappings
-    /// stay unknown: on a kernel before 5.6, in a container, or if another thread has put another file under the
-    /// number.
+    /// Locks the target's open file description, to which its mappings belong. The target has one thread, which has not
+    /// executed anything. Where there is no lock, mappings stay unknown: on a kernel before 5.6, in a container.
     pub(crate) fn mark(&mut self, target: BorrowedFd<'_>, descriptor: i32) {
         if !may_copy_descriptors() {
             return;

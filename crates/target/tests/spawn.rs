@@ -8,7 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Exit, Process, SpawnError, Spawned};
 use nix::errno::Errno;
-use support::{compile_with, copy_program, words};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support::{compile_with, copy_program, until, words};
 
 /// The e_entry of a file, at the address where the file is mapped.
 fn entry(spawned: &Spawned, path: &std::path::Path) -> u64 {
@@ -140,4 +142,36 @@ fn dropping_kills_when_asked_to() {
     spawned.process.set_kill_on_drop(true);
     drop(spawned);
     assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+}
+
+/// The target has ended, and the child that it has forked is the last one that has the memory.
+#[test]
+fn the_end_of_the_last_mapping_is_proven() {
+    let program = compile_with("cc", "forks", &[]).unwrap();
+    let spawned = Process::spawn(&words(&[program.path.to_str().unwrap()]), None).unwrap();
+    let (process, mut stopped) = (spawned.process, spawned.stopped);
+    process.set_kill_on_drop(true);
+    let holes = process.map().unwrap().holes(&process.hole_rules());
+    let hole = holes.iter().find(|hole| hole.bytes() > 1 << 20).unwrap();
+    let at = hole.start.checked_add(4096).unwrap();
+    let shared = {
+        let tid = stopped.best_thread().unwrap();
+        let mut remote = stopped.remote(tid).unwrap();
+        let shared = remote.create_shared("nanoprobe-test", at, 65536).unwrap();
+        remote.finish().unwrap();
+        shared
+    };
+    assert!(shared.file.may_be_mapped());
+    stopped.release();
+    let pid = process.pid();
+    let children = || std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    until("it has a child", || !children().trim().is_empty());
+    let child = Pid::from_raw(children().trim().parse().unwrap());
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    until("it has ended", || process.try_wait().is_some());
+    for _ in 0..100 {
+        assert!(shared.file.may_be_mapped());
+    }
+    kill(child, Signal::SIGKILL).unwrap();
+    until("its child has ended, too", || !shared.file.may_be_mapped());
 }
