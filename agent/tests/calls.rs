@@ -107,7 +107,14 @@ fn a_call_that_has_ended_is_counted_under_its_number() {
     let call_number = target.field(context, offset_of!(Context, call_number));
     let before = target.get(context, counter);
     // The last two are no call's: the context may hold anything.
-    for (number, counted) in [(39, 1), (40, 1), (CALL_NUMBERS, 2), (CALL_ROWS, 2), (u32::MAX, 2)] {
+    for (number, counted) in [
+        (39, 1),
+        (40, 1),
+        (CALL_NUMBERS, 2),
+        (CALL_NUMBERS + 1, 2),
+        (CALL_ROWS, 2),
+        (u32::MAX, 2),
+    ] {
         target.memory.store_u32(call_number, number).unwrap();
         // No address of the context is used.
         target.set(context, offset_of!(Context, enabling), 1);

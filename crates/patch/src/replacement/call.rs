@@ -200,6 +200,30 @@ mod tests {
     }
 
     #[test]
+    fn what_a_call_makes_begins_after_it() {
+        let begins = |bytes: &[u8]| {
+            let start = TargetAddress(START);
+            let extent = FunctionExtent {
+                start,
+                size: bytes.len() as u64,
+                fragments: Vec::new(),
+            };
+            SystemCall::find(&analyze(&CodeView { start, bytes }, &extent))[0].begins
+        };
+        // mov eax, NUMBER; syscall; test eax, eax; ret
+        let of = |number: u16| {
+            let [low, high] = number.to_le_bytes();
+            begins(&[0xb8, low, high, 0, 0, 0x0f, 5, 0x85, 0xc0, 0xc3])
+        };
+        assert!([56, 57, 435].into_iter().all(of), "clone, fork, clone3");
+        assert!(!of(58) && !of(39), "vfork, getpid");
+        // The same with test edi, edi; je L in front, where L is after the call.
+        assert!(!begins(&[
+            0x85, 0xff, 0x74, 7, 0xb8, 56, 0, 0, 0, 0x0f, 5, 0x85, 0xc0, 0xc3
+        ]));
+    }
+
+    #[test]
     fn a_call_that_does_not_return_has_nothing_after_it() {
         // mov edi, 0; mov eax, 60; syscall; hlt
         let exit = [0xbf, 0, 0, 0, 0, 0xb8, 60, 0, 0, 0, 0x0f, 5, 0xf4];

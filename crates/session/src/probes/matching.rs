@@ -102,17 +102,15 @@ impl ProbeList {
     /// search finds some of them, and nothing is asked after it.
     fn functions_of(&self, description: &ProbeDescription, module: &Module) -> Arc<[usize]> {
         let pattern = &description.function;
-        let functions = module.functions().iter().enumerate();
-        let mut answering = functions
-            .take_while(|_| !interrupt::requested())
-            .filter(|(_, function)| matching_name(function, pattern, self.demangle).is_some())
-            .map(|(index, _)| index);
-        if interrupt::requested() {
-            return Arc::default();
-        }
-        module.functions_once(format!("{:?} {pattern}", self.demangle), || {
-            answering.by_ref().collect()
-        })
+        let find = || {
+            let functions = module.functions().iter().enumerate();
+            functions
+                .take_while(|_| !interrupt::requested())
+                .filter(|(_, function)| matching_name(function, pattern, self.demangle).is_some())
+                .map(|(index, _)| index)
+                .collect()
+        };
+        module.functions_once(format!("{:?} {pattern}", self.demangle), find)
     }
 
     /// The probes on a function whose name matches.
