@@ -4,6 +4,7 @@ mod aggregating;
 mod anew;
 mod compiling;
 mod costs;
+mod early;
 mod following;
 mod leading;
 mod matches;

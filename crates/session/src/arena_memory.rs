@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use nanoprobe_arena::{Corrupt, Mapping};
 use nanoprobe_target::SharedFile;
+use nanoprobe_target::precise::precisely;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use rustix::thread::futex::{Wait, WaitFlags, WaitPtr, WaitvFlags, waitv};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use crate::holders::ArenaFile;
 use crate::lost_pages::Watched;
 
 /// The most words that futex_waitv(2) takes.
@@ -100,6 +102,11 @@ impl ArenaMemory {
         self.file.as_ref().is_none_or(SharedFile::may_be_mapped)
     }
 
+    /// Device and inode of the arena's file; `None` for memory of the tracer's own.
+    pub(crate) fn identity(&self) -> Option<ArenaFile> {
+        self.file.as_ref()?.identity()
+    }
+
     /// Checked access to the arena.
     pub fn memory(&self) -> &Mapping {
         &self.mapping
@@ -137,7 +144,7 @@ pub fn wait_for_change<'a>(words: impl Iterator<Item = (&'a ArenaMemory, u64, u3
         tv_sec: until.as_secs().cast_signed(),
         tv_nsec: until.subsec_nanos().into(),
     };
-    match waitv(&waits, WaitvFlags::empty(), Some(&until), ClockId::Monotonic) {
+    match precisely(|| waitv(&waits, WaitvFlags::empty(), Some(&until), ClockId::Monotonic)) {
         Err(Errno::AGAIN) => return true,
         Ok(_) | Err(Errno::TIMEDOUT | Errno::INTR) => {}
         Err(_) => std::thread::sleep(limit),

@@ -71,13 +71,10 @@ pub(crate) struct Followed {
 impl Followed {
     /// The children of a target; `None`: they are not followed.
     pub fn of(attachment: &Attachment, searches: &Arc<Searches>) -> Option<Followed> {
-        let address = attachment.addresses.arena;
-        let map = attachment.process.map().ok();
-        let mapping = map.as_ref().and_then(|map| map.find(address));
         searches.add_target(attachment.process.facts().start_time);
         (attachment.parameters.follows || attachment.parameters.follows_programs).then(|| Followed {
             memory: attachment.arena.clone(),
-            arena: mapping.map(|mapping| (mapping.device, mapping.inode)),
+            arena: attachment.arena.as_ref().and_then(|arena| arena.identity()),
             searches: searches.clone(),
             searched: None,
             is_elsewhere: attachment.process.facts().in_other_pid_namespace,

@@ -27,12 +27,15 @@ struct Beating {
     thread: Option<Thread>,
     works: Vec<(u64, Vec<Arc<ArenaMemory>>)>,
     next: u64,
+    /// Whether the thread sleeps until it is woken.
+    is_parked: bool,
 }
 
 static BEATING: Mutex<Beating> = Mutex::new(Beating {
     thread: None,
     works: Vec::new(),
     next: 0,
+    is_parked: false,
 });
 
 fn beating() -> MutexGuard<'static, Beating> {
@@ -46,12 +49,16 @@ fn beat(arenas: &[Arc<ArenaMemory>]) {
     }
 }
 
-/// The thread's work.
+/// The thread's work. After the last work it waits for a whole period more before it sleeps for good: to wake it for
+/// each of a thousand short works would take more time than some of them.
 fn keep_beating() {
+    let mut seen = 0;
     loop {
-        let beating = beating();
+        let mut beating = beating();
         beating.works.iter().for_each(|(_, arenas)| beat(arenas));
-        let is_idle = beating.works.is_empty();
+        let is_idle = beating.works.is_empty() && beating.next == seen;
+        seen = beating.next;
+        beating.is_parked = is_idle;
         drop(beating);
         match is_idle {
             true => std::thread::park(),
@@ -75,8 +82,10 @@ impl Heartbeat {
         let work = beating.next;
         beating.next += 1;
         beating.works.push((work, arenas));
+        let is_parked = std::mem::replace(&mut beating.is_parked, false);
         match &beating.thread {
-            Some(thread) => thread.unpark(),
+            Some(thread) if is_parked => thread.unpark(),
+            Some(_) => {}
             None => {
                 let thread = std::thread::Builder::new().name("heartbeat".to_owned());
                 beating.thread = thread.spawn(keep_beating).ok().map(|thread| thread.thread().clone());

@@ -13,10 +13,10 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use nanoprobe_symbols::{FileIdentity, Module};
+use nanoprobe_symbols::{FileIdentity, ImageBytes, Module};
 use nanoprobe_target::ProcessId;
 use nanoprobe_text::{Keeper, Read};
 
@@ -31,6 +31,8 @@ const SETTLED_SECONDS: u64 = 2;
 #[derive(Debug, Default)]
 pub struct KeptFiles {
     list: Mutex<Vec<Kept>>,
+    /// The last vDSO, with its contents.
+    vdso: Mutex<Option<(Arc<Vec<u8>>, Module)>>,
     read: AtomicU64,
     reused: AtomicU64,
 }
@@ -130,6 +132,10 @@ impl KeptFiles {
 }
 
 impl Keeper for KeptFiles {
+    fn known(&self, file: &File, path: &Path, pid: ProcessId) -> Option<Module> {
+        self.find(&Key::of(file, path, pid)?)
+    }
+
     fn module(&self, file: File, path: &Path, pid: ProcessId, read: &dyn Fn(File) -> Read) -> Read {
         let key = Key::of(&file, path, pid);
         if let Some(known) = key.as_ref().and_then(|key| self.find(key)) {
@@ -137,6 +143,18 @@ impl Keeper for KeptFiles {
         }
         let module = read(file)?;
         self.keep(key, &module);
+        Ok(module)
+    }
+
+    /// A kernel has one vDSO for all its programs, but it may have others for programs with other time (CLONE_NEWTIME).
+    fn vdso(&self, contents: Vec<u8>, read: &dyn Fn(ImageBytes) -> Read) -> Read {
+        let mut kept = self.vdso.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, module)) = kept.as_ref().filter(|(of, _)| **of == contents) {
+            return Ok(module.clone());
+        }
+        let contents = Arc::new(contents);
+        let module = read(contents.clone())?;
+        *kept = Some((contents, module.clone()));
         Ok(module)
     }
 }

@@ -25,6 +25,7 @@ use crate::acquire::{Acquired, Role};
 use crate::arena_memory::ArenaMemory;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
+use crate::holders::ArenaFile;
 
 /// An execve takes no longer. A thread may also never make the call: a signal handler may have left ours.
 const HELD_MAX: Duration = Duration::from_secs(10);
@@ -36,7 +37,7 @@ pub(crate) struct Requests {
     arena: Arc<ArenaMemory>,
     address: TargetAddress,
     /// Device and inode of the arena.
-    file: ((u32, u32), u64),
+    file: ArenaFile,
     /// The number of requests at the last look.
     seen: u32,
     /// The programs that were executed without an answer by then.
@@ -52,13 +53,11 @@ impl Requests {
         if !attachment.parameters.follows_programs {
             return None;
         }
-        let address = attachment.addresses.arena;
-        let map = attachment.process.map().ok()?;
-        let mapping = map.find(address)?;
+        let arena = attachment.arena.clone()?;
         Some(Requests {
-            arena: attachment.arena.clone()?,
-            address,
-            file: (mapping.device, mapping.inode),
+            address: attachment.addresses.arena,
+            file: arena.identity()?,
+            arena,
             seen: 0,
             alone: 0,
             sandboxed: 0,

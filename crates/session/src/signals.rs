@@ -30,7 +30,7 @@ use nanoprobe_arena::layout::{
 };
 use nanoprobe_arena::{Mapping, Memory as _, Structure as _};
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{SignalAction, Stopped};
+use nanoprobe_target::{Process, SignalAction, Stopped};
 
 use self::calls::{exchange, look_at, signals_of};
 use self::masks::unblock;
@@ -148,6 +148,10 @@ pub(crate) fn install(
     }
     let signals: Vec<i32> = wanted.iter().map(|(_, signal, _)| *signal).chain(caught).collect();
     let process = stopped.process().clone();
+    let known = match process.stands_at_start() {
+        true => actions_at_start(&process, &signals),
+        false => known,
+    };
     let mut ours_of = BTreeMap::new();
     let before = exchange(stopped, &signals, known, &mut |signal, before| {
         let Some((slot, _, handler)) = wanted.iter().find(|(_, wanted, _)| *wanted == signal) else {
@@ -205,6 +209,18 @@ fn caught_by_others(actions: &Actions, stopped: &Stopped) -> Vec<i32> {
         .filter(|signal| caught & 1 << (signal - 1) != 0)
         .filter(is_others)
         .collect()
+}
+
+/// The actions of a program that has executed nothing: execve(2) leaves those that ignore, and no flags.
+fn actions_at_start(process: &Process, signals: &[i32]) -> Known {
+    let Some(ignored) = signals_of(process.pid(), process.pid(), "SigIgn:") else {
+        return Known::new();
+    };
+    let action = |signal: &i32| SignalAction {
+        handler: ignored >> (signal - 1) & 1,
+        ..SignalAction::default()
+    };
+    signals.iter().map(|signal| (*signal, action(signal))).collect()
 }
 
 fn ours(agent: &Agent<'_>, signal: i32, handler: AgentFunction, before: &SignalAction) -> SignalAction {

@@ -106,6 +106,7 @@ fn seccomp_of_threads(pid: ProcessId, main: &Status) -> Seccomp {
     }
     let threads = threads::list(pid).unwrap_or_default().into_iter();
     threads
+        .filter(|tid| *tid != pid)
         .filter_map(|tid| Some(Status::of(tid).ok()?.seccomp))
         .find(|seccomp| *seccomp != Seccomp::Disabled)
         .unwrap_or_default()

@@ -64,7 +64,10 @@ impl Executing {
             }
             errno => errno.desc().to_owned(),
         })?;
-        let parent = Status::of(pid).map_or(0, |status| status.parent);
+        let parent = match tid == pid {
+            true => status.parent,
+            false => Status::of(pid).map_or(0, |status| status.parent),
+        };
         Ok(Executing {
             tid,
             pid,
@@ -151,7 +154,10 @@ impl Executing {
         let _ = raw::resume(self.pid, Resume::Continue, 0);
         let mut stopped = Stopped::new(process.clone(), true);
         match stopped.adopt(self.pid) {
-            Ok(()) if stopped.threads().next().is_some() => Execution::Executed(Box::new((process, stopped))),
+            Ok(()) if stopped.threads().next().is_some() => {
+                process.at_start().begin();
+                Execution::Executed(Box::new((process, stopped)))
+            }
             Ok(()) => Execution::Gone,
             Err(error) => Execution::Untraceable(error.to_string()),
         }

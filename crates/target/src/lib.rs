@@ -31,6 +31,7 @@
 
 #![allow(missing_docs, reason = "an item whose name says what it is has no comment")]
 
+mod at_start;
 mod attach;
 mod chain;
 mod child;
@@ -41,10 +42,12 @@ mod filter;
 mod holes;
 mod homing;
 mod images;
+mod limits;
 mod locks;
 mod map;
 mod memory;
 mod perf;
+pub mod precise;
 pub mod proc_file;
 mod process;
 mod processor;

@@ -10,15 +10,15 @@ use nix::errno::Errno;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 
+use crate::at_start::AtStart;
 use crate::attach::{self, Facts};
 use crate::chain::{self, Doubt};
 use crate::error::{AttachError, MemoryError};
-use crate::holes::HoleRules;
 use crate::map::Map;
 use crate::memory::Memory;
 use crate::proc_file;
 use crate::sandbox::Unreadable;
-use crate::status::{Seccomp, Stat, Status};
+use crate::status::{Seccomp, Status};
 use crate::unused::Unused;
 use crate::{ProcessId, ThreadId, threads};
 
@@ -58,6 +58,7 @@ struct Shared {
     kill_on_drop: AtomicBool,
     /// Whether the process was opened before the first instruction of its program.
     begins: bool,
+    at_start: AtStart,
     /// Whether the kernel fills and locks all memory that it maps: mlockall(MCL_FUTURE). The answer is found out
     /// when shared memory is made.
     locks_new_memory: AtomicBool,
@@ -146,6 +147,7 @@ impl Process {
                 is_our_child: examined.is_our_child,
                 is_child,
                 begins: is_tracee,
+                at_start: AtStart::default(),
                 kill_on_drop: AtomicBool::new(false),
                 locks_new_memory: AtomicBool::new(false),
                 has_late_threads: AtomicBool::new(false),
@@ -258,6 +260,15 @@ impl Process {
         self.shared.begins
     }
 
+    /// Whether the program stands before its first instruction, and has stood there since it was opened.
+    pub fn stands_at_start(&self) -> bool {
+        self.at_start().stands()
+    }
+
+    pub(crate) fn at_start(&self) -> &AtStart {
+        &self.shared.at_start
+    }
+
     pub(crate) fn locks_new_memory(&self) -> &AtomicBool {
         &self.shared.locks_new_memory
     }
@@ -268,10 +279,14 @@ impl Process {
     /// [`MemoryError::Gone`] when it has ended, [`MemoryError::Proc`].
     pub fn map(&self) -> Result<Map, MemoryError> {
         let pid = self.pid();
+        if let Some(known) = self.at_start().map().filter(|_| !self.has_ended()) {
+            return Ok(known);
+        }
         // The main thread shows the map as long as it lives, which is nearly always.
         let main = proc_file::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         let map = Map::parse(&main);
         if !map.mappings().is_empty() {
+            self.at_start().keep(&map);
             return Ok(map);
         }
         let living = threads::living(pid).ok_or(MemoryError::Gone { pid })?;
@@ -319,28 +334,6 @@ impl Process {
         is_readable(&self.shared.pidfd, Some(Duration::ZERO))
     }
 
-    /// The rules for holes that may hold near memory, by the limits of this system and process.
-    pub fn hole_rules(&self) -> HoleRules {
-        const PAGE: u64 = 4096;
-        const MIB: u64 = 1 << 20;
-        static MINIMUM: OnceLock<Option<u64>> = OnceLock::new();
-        let minimum = *MINIMUM.get_or_init(|| {
-            let text = proc_file::read_text("/proc/sys/vm/mmap_min_addr").ok()?;
-            text.trim().parse().ok()
-        });
-        let stack_limit = self.stack_limit().unwrap_or(0);
-        let break_start = threads::living(self.pid())
-            .and_then(|tid| Stat::of(tid).ok())
-            .map(|stat| stat.break_start)
-            .filter(|&start| start != 0);
-        HoleRules {
-            minimum: TargetAddress(minimum.unwrap_or(0x10000).max(PAGE)),
-            break_start: break_start.map(TargetAddress),
-            stack_guard: HoleRules::STACK_GUARD.max(stack_limit.saturating_add(MIB)),
-            ..HoleRules::default()
-        }
-    }
-
     /// The number of the process's seccomp filters, if they are known to be ours. This is found out once, because a
     /// process does not leave its container.
     fn kinship(&self) -> Result<u32, Doubt> {
@@ -377,31 +370,12 @@ impl Process {
         Status::of(self.living_thread()).is_ok_and(|status| status.seccomp != Seccomp::Disabled)
     }
 
-    /// The bytes of address space that the process may still map; `None` when there is no limit, or it is not
-    /// known.
-    pub fn spare_address_space(&self) -> Option<u64> {
-        let limit = self.soft_limit("Max address space")?;
-        let text = proc_file::read_text(format!("/proc/{}/statm", self.living_thread())).ok()?;
-        let pages: u64 = text.split_ascii_whitespace().next()?.parse().ok()?;
-        Some(limit.saturating_sub(pages.saturating_mul(4096)))
-    }
-
-    /// The soft limit of the stack in bytes; `None` when unlimited (the kernel then lays out memory bottom-up) or
-    /// unknown.
-    fn stack_limit(&self) -> Option<u64> {
-        self.soft_limit("Max stack size")
-    }
-
-    /// A line of /proc/PID/limits; `None` when unlimited or unknown.
-    fn soft_limit(&self, name: &str) -> Option<u64> {
-        let text = proc_file::read_text(format!("/proc/{}/limits", self.living_thread())).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_ascii_whitespace().next()?.parse().ok()
-    }
-
     /// The number under which /proc shows the process's memory and files: the process's number, or that of another
     /// thread if the main thread has ended.
     pub fn living_thread(&self) -> ThreadId {
+        if self.stands_at_start() {
+            return self.pid();
+        }
         threads::living(self.pid()).unwrap_or(self.pid())
     }
 

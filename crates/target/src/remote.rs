@@ -25,6 +25,7 @@ use crate::homing::HomingCode;
 use crate::process::Process;
 use crate::raw::{self, Event, Registers, Resume};
 use crate::sandbox::{Sandbox, sandbox_of};
+use crate::status::Seccomp;
 use crate::stop::{Patience, Progress, Stopped};
 use crate::{ThreadId, restart, threads};
 
@@ -70,7 +71,12 @@ impl Stopped {
         let saved = self.registers(tid)?;
         let saved_mask = self.signal_mask(tid)?;
         let pid = self.process().pid();
-        match sandbox_of(tid, || self.process().unreadable_filters()) {
+        let is_known = self.process().stands_at_start() && self.process().facts().seccomp == Seccomp::Disabled;
+        let sandbox = match is_known {
+            true => Sandbox::None,
+            false => sandbox_of(tid, || self.process().unreadable_filters()),
+        };
+        match sandbox {
             Sandbox::None | Sandbox::SameAsOurs | Sandbox::Insisted => {}
             // Filters that can be read can be suspended as well.
             Sandbox::Permits => raw::suspend_seccomp(tid).map_err(|errno| RemoteError::Sandboxed {
@@ -326,6 +332,7 @@ impl Remote<'_> {
     fn resume(&mut self, how: Resume, signal: i32) -> Result<(), RemoteError> {
         self.moved = true;
         self.stopped.count_resume();
+        self.process().at_start().note_call();
         match raw::resume(self.tid, how, signal) {
             Err(Errno::ESRCH) => Err(self.has_ended()),
             other => Ok(other.map_err(self.stopped.failed(self.tid, "PTRACE_SYSCALL"))?),

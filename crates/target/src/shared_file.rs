@@ -18,7 +18,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-use rustix::fs::{FlockOperation, flock, fstat};
+use rustix::fs::{FlockOperation, flock, fstat, major, minor};
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 
 use crate::status::{Seccomp, Status};
@@ -52,6 +52,12 @@ impl SharedFile {
             Ok(true)
         };
         self.is_marked = lock().unwrap_or(false);
+    }
+
+    /// Device and inode, as a map shows them.
+    pub fn identity(&self) -> Option<((u32, u32), u64)> {
+        let status = fstat(&self.file).ok()?;
+        Some(((major(status.st_dev), minor(status.st_dev)), status.st_ino))
     }
 
     /// Whether another process may have the memory mapped. `false` is a proof, unless the target itself has

@@ -95,6 +95,7 @@ impl Process {
             return Err(SpawnError::Ended { command });
         }
         child.armed = false;
+        process.at_start().begin();
         Ok(Spawned { process, stopped })
     }
 }

@@ -260,6 +260,7 @@ impl Stopped {
 
     /// Notes that the thread is no longer stopped.
     pub(crate) fn lost(&mut self, tid: ThreadId) {
+        self.process.at_start().end();
         self.threads.insert(tid, State::Running);
     }
 
@@ -397,6 +398,7 @@ impl Stopped {
     }
 
     fn let_go(&mut self) {
+        self.process.at_start().end();
         let mut stragglers = self.running();
         // ESRCH: the thread was killed while it stood still. Unless we collect its end, its parent is never told of it.
         let detach = |tid: &ThreadId| raw::resume(*tid, Resume::Detach, 0).is_err();

@@ -104,6 +104,9 @@ pub fn in_halves<T: Sync, R: Send>(pieces: &[T], work: impl Fn(&T) -> R + Sync) 
 
 /// The results of a few large pieces, in order. With several pieces and processors, other threads do some of the work.
 pub fn shared_out<T: Sync, R: Send>(pieces: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    if pieces.len() < 2 {
+        return pieces.iter().map(work).collect();
+    }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let results: Vec<Mutex<Option<R>>> = pieces.iter().map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);

@@ -3,20 +3,19 @@
 //! A module keeps its index for the session's life, also after it was unloaded: records and stacks still refer to
 //! it.
 
+mod reading;
+
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_symbols::{AddressRange, Bias, FileIdentity, FileOffset, ImageAddress, Module, ModuleKind, files};
+use nanoprobe_symbols::{AddressRange, Bias, FileIdentity, FileOffset, ImageAddress, Module, ModuleKind};
 use nanoprobe_target::{Image, Map, MappingKind, Memory, Process, ProcessId};
 
-use crate::ahead::shared_out;
-use crate::keeper::{Keeper, Read};
-use crate::mapped;
+use crate::keeper::Keeper;
 
 /// The modules of one process, in the order in which they were found.
 #[derive(Default)]
@@ -76,9 +75,6 @@ const HELD_BYTES_MAX: u64 = 8 << 30;
 
 /// How many images are read at once, before the room for more is looked at again.
 const BATCH: usize = 16;
-
-/// A larger vDSO is not read. On every kernel so far it has two pages.
-const VDSO_BYTES_MAX: u64 = 1 << 20;
 
 /// The modules of a process, the program first. The list is empty if the process has just ended, which the session
 /// reports.
@@ -203,9 +199,11 @@ impl Modules {
         // A single image is read without another thread: the library starts none in its program.
         let images_at_once = if self.are_own { 1 } else { BATCH };
         for batch in new.chunks(images_at_once) {
-            let read = shared_out(batch, |image| {
-                self.has_room_for(image).then(|| self.read(pid, image, memory))
-            });
+            let has_room = |image: &&Image| self.has_room_for(image);
+            let opened = batch
+                .iter()
+                .map(|image| Some(self.opened(pid, image, memory)).filter(|_| has_room(image)));
+            let read = self.read(pid, opened.collect());
             for (image, read) in batch.iter().zip(read) {
                 let is_part = is_part(image, &images);
                 match read.filter(|_| self.has_room_for(image)) {
@@ -372,39 +370,6 @@ fn is_part(image: &Image, images: &[Image]) -> bool {
 }
 
 impl Modules {
-    /// The module of the file that an image shows; `None` for a file that is no program, although it is mapped
-    /// executable.
-    fn read(&self, pid: ProcessId, image: &Image, memory: &Memory) -> Result<Option<Module>, String> {
-        let (path, deleted) = match image.kind() {
-            Some(MappingKind::Vdso) => return read_vdso(image, memory).map(Some),
-            Some(MappingKind::File { path, deleted }) => (path, *deleted),
-            _ => return Ok(None),
-        };
-        let root = PathBuf::from(format!("/proc/{pid}/root"));
-        let file = mapped::open(pid, image, path, deleted, memory)?;
-        let identity = file.metadata().ok().map(|metadata| FileIdentity::of(&metadata));
-        if let Some(known) = identity.and_then(|identity| self.known_of(identity, path)) {
-            return Ok(Some(known.clone().with_root(&root)));
-        }
-        let read = |file| self.module_of(file, &root, path);
-        let module = match &self.keeper {
-            Some(keeper) => keeper.module(file, path, pid, &read),
-            None => read(file),
-        };
-        match module {
-            Ok(module) => Ok(Some(module.with_root(&root))),
-            Err(nanoprobe_symbols::Error::NotElf { .. } | nanoprobe_symbols::Error::NotLoadable { .. }) => Ok(None),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
-    fn module_of(&self, file: File, root: &Path, path: &Path) -> Read {
-        if self.are_own {
-            return files::module_of_self(file, Path::new("/proc/self/root"), path);
-        }
-        files::module_of(file, root, path)
-    }
-
     /// Releases the bytes of large files. They are read again on demand.
     pub fn forget_bytes(&mut self) {
         let mut forgotten: Vec<(nanoprobe_symbols::Image, nanoprobe_symbols::Image)> = Vec::new();
@@ -431,15 +396,6 @@ impl Modules {
     }
 }
 
-fn read_vdso(image: &Image, memory: &Memory) -> Result<Module, String> {
-    let bytes = image.end().0.saturating_sub(image.base.0).min(VDSO_BYTES_MAX);
-    let mut contents = vec![0; bytes as usize];
-    memory
-        .read(image.base, &mut contents)
-        .map_err(|error| format!("the vDSO: {error}"))?;
-    Module::parse_vdso(Arc::new(contents)).map_err(|error| error.to_string())
-}
-
 /// A module at the place where an image shows it.
 fn placed(module: Module, image: &Image, is_part: bool) -> Module {
     let bias = image
@@ -462,6 +418,8 @@ fn placed(module: Module, image: &Image, is_part: bool) -> Module {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+    use nanoprobe_symbols::files;
 
     use super::*;
 

@@ -19,7 +19,9 @@ use crate::output::{detached, ended, message};
 use crate::places::OfProcess;
 use crate::{interrupt, service};
 
-/// How long a round waits while a thread is about to execute, or a program loads its libraries.
+/// How long a round waits while a thread executes a program: only a look shows that the program stands.
+const EXECUTING: Duration = Duration::from_micros(50);
+/// The same while a program loads its libraries.
 const HURRIED: Duration = Duration::from_micros(100);
 /// The same when nothing is to be expected, and the first process has ended.
 const IDLE: Duration = Duration::from_millis(1);
@@ -66,11 +68,14 @@ impl<'a> Trace<'a> {
         let is_hurried = members.are_hurried();
         let _alive = members.keep_alive_while_polled(attached);
         if is_hurried || attached.only_awaits_requests() {
-            let limit = if is_hurried { HURRIED } else { WAKEABLE + quiet };
+            let limit = match is_hurried {
+                true if members.programs.is_waiting() => EXECUTING,
+                true => HURRIED,
+                false => WAKEABLE + quiet,
+            };
             let sessions = members.list.iter().map(|member| &member.session);
             let is_early = Attached::wait_for_requests([&*attached].into_iter().chain(sessions), limit);
-            // A process may change the words without end.
-            if members.was_early.replace(is_early) && is_early {
+            if is_early && !members.early.is_allowed(Instant::now()) {
                 std::thread::sleep(HURRIED);
             }
             return attached.poll();

@@ -1,7 +1,6 @@
 //! The processes of a run that have sessions beside the first one: those of a set (`-p A,B`, `--exe`), and the programs
 //! that traced processes execute (`-x follow=exec`). All have one output and one set of aggregations.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -12,6 +11,7 @@ use nanoprobe_target::Process;
 
 use super::aggregating::{Aggregated, needs_aggregations};
 use super::anew::Root;
+use super::early::Early;
 use super::matches::{Unmatched, texts_of, without_match};
 use super::reporting::{Told, unplaced};
 use super::set::Set;
@@ -54,8 +54,8 @@ pub struct Members<'a> {
     unmatched: Option<Unmatched>,
     /// Whether no member has recorded anything in the last round.
     pub(super) are_quiet: bool,
-    /// Whether the last wait ended at once.
-    pub(super) was_early: Cell<bool>,
+    /// How often a wait may still end at once.
+    pub(super) early: Early,
     /// Whether a member has ended since memory was last given back.
     pub(super) have_ended: bool,
     /// Whether a clause that assigns a global variable has had probes in an executed program, which has a variable of
@@ -82,7 +82,7 @@ impl<'a> Members<'a> {
             compiled: pid.map(|pid| (pid, root.clone())).into_iter().collect(),
             unmatched: None,
             are_quiet: false,
-            was_early: Cell::new(false),
+            early: Early::new(),
             have_ended: false,
             has_own_variables: false,
             has_left: false,

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::precise;
+
 /// How long an interrupted thread takes to stop, and to be seen, if it is on a processor.
 const PROMPT: Duration = Duration::from_micros(40);
 
@@ -41,7 +43,10 @@ impl Patience {
             return true;
         }
         self.sleeps += 1;
-        std::thread::sleep(Duration::from_micros(if self.sleeps <= 200 { 30 } else { 1000 }));
+        match self.sleeps <= 200 {
+            true => precise::sleep(Duration::from_micros(30)),
+            false => std::thread::sleep(Duration::from_millis(1)),
+        }
         Instant::now() < self.deadline
     }
 

@@ -42,6 +42,8 @@ impl Presence {
         mut pauses: Pauses,
     ) -> Result<Begun, SessionError> {
         let started = stopped.is_whole_process();
+        // A program that stands at its start has no filter, and its shims see each new one.
+        let may_be_filtered = !stopped.process().stands_at_start();
         // A command that starts to run must find a fresh heartbeat, however long its probes took.
         let _heartbeat = self.heartbeat();
         // Before a program's first instruction, resolvers would choose by processor features that have not been
@@ -78,7 +80,9 @@ impl Presence {
         }
         pauses.add(&armed.pauses);
         self.look_at_made_code(tracing, true)?;
-        self.look_for_sandbox()?;
+        if may_be_filtered {
+            self.look_for_sandbox()?;
+        }
         match self.serve_returns(tracing) {
             Err(SessionError::Memory(_) | SessionError::Stop(_) | SessionError::Remote(_))
                 if tracing.known.target_is_gone() => {}
