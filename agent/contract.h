@@ -31,7 +31,7 @@ typedef int i32;
 typedef long i64;
 
 #define NP_MAGIC 0x424f52504f4e414eUL /* "NANOPROB", little endian */
-#define NP_VERSION 12
+#define NP_VERSION 13
 
 #include "contract/control.h"
 #include "contract/image.h"

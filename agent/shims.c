@@ -38,6 +38,7 @@
 #include "chain.h"
 #include "exec.h"
 #include "guard.h"
+#include "handlers.h"
 #include "held.h"
 #include "made.h"
 #include "sandbox.h"
@@ -208,6 +209,8 @@ static u64 shim_sigaction(struct np_registers *registers)
 			return 0;
 		copy_action(&new, (const volatile struct np_sigaction *)new_address);
 	}
+	if (new_address)
+		np_note_handler(np_table_of_process(), signal, &new);
 	int slot = np_slot_of(signal);
 	if (slot >= 0 && control->action_mask & 1u << slot)
 		return own_action(registers, (enum np_signal_slot)slot, new_address ? &new : 0);

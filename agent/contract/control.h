@@ -145,6 +145,10 @@ struct np_control {
 	u64 host;               /* address of the arena whose agent handles this one's signals; 0: its own agent */
 
 	u64 copies_mended;      /* made.c: copies of patched calls that were executed, and made whole again; atomic */
+
+	/* the program's signal handlers (handlers.c) */
+	u32 watches_handlers;   /* not 0: clauses fire where handlers begin, so the tracer must know them */
+	u32 handlers_unseen;    /* how often a handler was installed that has no probe: in a child, or without room; atomic */
 };
 /* The word of a speculation: free (0), taken (with the bytes of its records above the bit), or
  * ended. Nothing may be added to an ended speculation. The tracer frees it when it reads the record

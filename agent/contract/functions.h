@@ -114,6 +114,11 @@ void np_file_status(struct np_context *context, u64 descriptor, u64 part);
 void np_file_system(struct np_context *context, u64 descriptor, u64 part, u64 mounts);
 /* result = the bytes of the parts of `count` struct iovec. */
 void np_vector_bytes(struct np_context *context, u64 address, u64 count);
+/* result = where a signal handler begins: 0: something else than the delivery of `signal` has led the thread to `site`;
+ * NP_DELIVERED; NP_DELIVERED_WITH_INFORMATION: the handler's second argument is the address of a siginfo. `stack` is
+ * the stack pointer. `mixed` stands for the other registers, rcx + 3 r8 + 5 r9 + 7 r10 + 11 r11 + 13 rax. */
+enum { NP_DELIVERED = 1, NP_DELIVERED_WITH_INFORMATION = 2 };
+void np_signal_frame(struct np_context *context, u64 stack, u64 signal, u64 site, u64 mixed);
 /* result = of an internet socket, by its descriptor; 0 if it has no such part. Protocol: 6 for TCP, 17 for UDP, 0 for
  * everything else. Version: 4 or 6. Local, peer, named, connected: the port of this end. The peer is the kernel's, also
  * before and after a connection, else what is in the struct sockaddr at `given`; named: the other way round. Connected:

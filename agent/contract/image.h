@@ -267,6 +267,7 @@ enum np_held_state { NP_HELD_FREE = 0, NP_HELD_CLAIMED = 1, NP_HELD_THERE = 2 };
 #define NP_NESTED 1UL        /* bit of `began`: see np_inherited.nested */
 #define NP_INHERITED_ALIGNMENT 4096
 #define NP_ANCESTORS 31u
+#define NP_HANDLERS 128u     /* how many signal handlers the tracer can know */
 struct np_inherited {
 	struct np_sigaction actions[5]; /* the program's own; control->actions is a copy of the traced process's */
 	u64 sandboxed;          /* not 0: this process, or one from which it was forked, has entered seccomp (sandbox.h) */
@@ -274,6 +275,12 @@ struct np_inherited {
 	/* the followed children from which this child was forked, and this child, the oldest first */
 	u32 ancestor_count;
 	u32 ancestors[NP_ANCESTORS];
+	/* handlers.c */
+	u64 handlers[64];       /* the last handler that the program has set for signal k + 1, also if it was reset since */
+	u64 with_information;   /* bit k: it was set with SA_SIGINFO */
+	u32 handler_count;      /* how many places of `places` are taken; atomic */
+	u32 handlers_placed;    /* written by the tracer: it has seen to the probes of so many, from the first on */
+	u64 places[NP_HANDLERS]; /* the addresses of all handlers that were ever set; 0: it is just being written */
 };
 struct np_thread_table {
 	/* this field comes first, so that a detour indexes it from the table's address */

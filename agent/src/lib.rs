@@ -115,6 +115,8 @@ functions! {
     SocketAddress = np_socket_address,
     /// `np_message_bytes(context, address, count)`
     MessageBytes = np_message_bytes,
+    /// `np_signal_frame(context, stack, signal, site, mixed)`
+    SignalFrame = np_signal_frame,
     /// `np_rand(context)`
     Random = np_rand,
     /// `np_json(context, text, path)`

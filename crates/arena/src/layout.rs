@@ -28,4 +28,4 @@ pub use v8::*;
 pub const MAGIC: u64 = 0x424f_5250_4f4e_414e;
 
 /// Version of everything in this module except the frozen part.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;

@@ -262,6 +262,7 @@ fn layout_is_the_contracts() {
         ("NP_REDIRECT_EMULATION", REDIRECT_EMULATION),
         ("NP_REDIRECT_CALL", REDIRECT_CALL),
         ("NP_SYNCHRONOUS", SYNCHRONOUS),
+        ("NP_HANDLERS", HANDLERS as u64),
         (
             "__builtin_offsetof(struct np_control, missed_without_context)",
             FROZEN_BYTES as u64,

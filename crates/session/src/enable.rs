@@ -407,6 +407,7 @@ pub fn probe_kind(probe: &Probe, modules: &[Module]) -> Option<ProbeKind> {
         }
         Place::Address { module, address } => (module, address, ProbeKind::Offset),
         Place::Call { end, .. } => return Some(call_kind(end)),
+        Place::Handlers => return Some(ProbeKind::Offset),
         _ => return None,
     };
     let call = modules.get(module).and_then(|module| module.go_call(address));

@@ -25,7 +25,7 @@ mod matching;
 mod tests;
 mod tracer;
 
-pub use calls::means_calls;
+pub use calls::{means_calls, means_handlers};
 pub use description::{
     DescriptionError, Line, answers_to, describe, hint_for_elsewhere, hint_for_fields, is_target_provider,
     matching_name, means_inlined, named_process,
@@ -121,6 +121,9 @@ pub enum Place {
         /// Before or after the calls.
         end: End,
     },
+    /// In the target, where its signal handlers begin. Stands for the `Address` of each handler, as long as none is
+    /// known.
+    Handlers,
     /// In the target, at an instruction that a description names by its address.
     Address {
         /// Index of the module in the order of loading.

@@ -18,6 +18,7 @@
 
 mod calls;
 pub(crate) mod guests;
+pub(crate) mod handlers;
 mod masks;
 
 use std::collections::BTreeMap;

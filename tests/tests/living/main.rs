@@ -24,6 +24,7 @@ mod found;
 mod go_arguments;
 mod go_tasks;
 mod goroutines;
+mod handlers;
 mod ifuncs;
 mod latencies;
 mod left;

@@ -264,6 +264,10 @@ structure! {
         host: u64,
         /// How many copies of patched system calls were executed, and made whole again.
         copies_mended: u64,
+        /// Not 0: clauses fire where the program's signal handlers begin.
+        watches_handlers: u32,
+        /// How often a handler was installed that has no probe: in a child, or beside [`HANDLERS`] others.
+        handlers_unseen: u32,
     }
 }
 structure! {

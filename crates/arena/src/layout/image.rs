@@ -374,6 +374,8 @@ pub const TABLE_SHARED_POINTERS: usize = TABLE_MAGIC + 48;
 pub const NESTED: u64 = 1;
 /// The maximal number of ancestors of a followed child that are known.
 pub const ANCESTORS: usize = 31;
+/// The maximal number of signal handlers that the tracer can know.
+pub const HANDLERS: usize = 128;
 
 structure! {
     /// The data that a forked child inherits besides its parent's masks.
@@ -389,6 +391,16 @@ structure! {
         /// The followed children from which this process descends, and at last this process; the oldest comes
         /// first.
         ancestors: [u32; ANCESTORS],
+        /// The last handler that the program has set for each signal from 1 on, in two rows of 32; 0: none.
+        handlers: [[u64; 32]; 2],
+        /// Bit k: the last handler for signal k + 1 was set with `SA_SIGINFO`.
+        with_information: u64,
+        /// How many elements of `places` are taken.
+        handler_count: u32,
+        /// The tracer has seen to the probes of so many of them.
+        handlers_placed: u32,
+        /// The addresses of all handlers that were ever set, in rows of 32; 0: it is just being written.
+        places: [[u64; 32]; HANDLERS / 32],
     }
 }
 

@@ -173,6 +173,7 @@ fn agent_function(function: Function) -> Option<AgentFunction> {
         Function::Socket => AgentFunction::Socket,
         Function::SocketAddress => AgentFunction::SocketAddress,
         Function::MessageBytes => AgentFunction::MessageBytes,
+        Function::SignalFrame => AgentFunction::SignalFrame,
         Function::Speculation => AgentFunction::Speculation,
         Function::CopyOut => AgentFunction::CopyOut,
         Function::CopyOutString => AgentFunction::CopyOutString,

@@ -135,6 +135,7 @@ impl Checker {
             "__socket" => (Function::Socket, 0),
             "__socket_address" => (Function::SocketAddress, 0),
             "__message_bytes" => (Function::MessageBytes, 0),
+            "__signal_frame" => (Function::SignalFrame, 0),
             "__device_name" => (Function::Path, PATH_OF_DEVICE),
             "__program_name" => (Function::Path, PATH_OF_PROGRAM),
             _ => return Ok(None),

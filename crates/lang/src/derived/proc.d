@@ -238,6 +238,53 @@ proc:::signal-send
 	args[2] = (int)uregs[R_RSI];
 }
 
+/*
+ * Where a handler begins. Its arguments are the signal, the address of the siginfo (which the kernel writes only if the
+ * handler was set with SA_SIGINFO) and that of the ucontext.
+ */
+syscall:vmlinux:handle_signal:signal-handle
+{
+	this->frame = __signal_frame(uregs[R_RSP], uregs[R_RDI], uregs[R_RIP], uregs[R_RCX] + 3 * uregs[R_R8] +
+	    5 * uregs[R_R9] + 7 * uregs[R_R10] + 11 * uregs[R_R11] + 13 * uregs[R_RAX]);
+}
+
+proc:::signal-handle
+/this->frame != 0/
+{
+	this->siginfo = this->frame == 2 ? uregs[R_RSI] : 0;
+	arg0 = (int)uregs[R_RDI];
+	arg1 = this->siginfo;
+	arg2 = uregs[R_RIP];
+	args[0] = (int)uregs[R_RDI];
+	args[1] = (uint64_t)(this->siginfo);
+	args[1]->si_signo = (int)uregs[R_RDI];
+	args[1]->si_errno = *(int *)copyin(this->siginfo + 4, 4);
+	args[1]->si_code = *(int *)copyin(this->siginfo + 8, 4);
+	args[1]->si_pid = *(int *)copyin(this->siginfo + 16, 4);
+	args[1]->si_uid = *(uint32_t *)copyin(this->siginfo + 20, 4);
+	args[1]->si_addr = *(uint64_t *)copyin(this->siginfo + 16, 8);
+	args[1]->si_status = *(int *)copyin(this->siginfo + 24, 4);
+	args[1]->si_value = *(int64_t *)copyin(this->siginfo + 24, 8);
+	args[1]->si_band = *(int64_t *)copyin(this->siginfo + 16, 8);
+	args[1]->si_fd = *(int *)copyin(this->siginfo + 24, 4);
+	args[2] = uregs[R_RIP];
+}
+
+/* A signal that an instruction has raised: its siginfo is always there, and has a code above 0. */
+proc:::fault
+/(uregs[R_RDI] == SIGILL || uregs[R_RDI] == SIGTRAP || uregs[R_RDI] == SIGBUS || uregs[R_RDI] == SIGFPE ||
+    uregs[R_RDI] == SIGSEGV) && this->frame != 0 && *(int *)copyin(uregs[R_RSI] + 8, 4) > 0/
+{
+	arg0 = (int)uregs[R_RDI];
+	arg1 = uregs[R_RSI];
+	args[0] = (int)uregs[R_RDI];
+	args[1] = (uint64_t)uregs[R_RSI];
+	args[1]->si_signo = (int)uregs[R_RDI];
+	args[1]->si_errno = *(int *)copyin(uregs[R_RSI] + 4, 4);
+	args[1]->si_code = *(int *)copyin(uregs[R_RSI] + 8, 4);
+	args[1]->si_addr = *(uint64_t *)copyin(uregs[R_RSI] + 16, 8);
+}
+
 syscall:::entry
 {
 	begun = 1;

@@ -205,7 +205,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             | Function::VectorBytes
             | Function::Socket
             | Function::SocketAddress
-            | Function::MessageBytes => Err(ILLEGAL),
+            | Function::MessageBytes
+            | Function::SignalFrame => Err(ILLEGAL),
             Function::ThreadName => self.world().thread_name().map(Value::String),
             Function::Speculation => integer(self.world().speculation()),
         }

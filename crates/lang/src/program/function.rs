@@ -83,6 +83,9 @@ pub enum Function {
     SocketAddress,
     /// The bytes that were moved by an array of `struct mmsghdr`, by its address and length, for built-in texts.
     MessageBytes,
+    /// Whether the delivery of a signal has led to a handler, by the stack pointer, the signal, the address and the
+    /// other registers, for built-in texts: see `agent/contract/functions.h`.
+    SignalFrame,
     /// `speculation()` -> int: the number of a free speculation, 0: none.
     Speculation,
     /// `copyout(buffer, address, size)`: from scratch memory to the target's memory.
@@ -151,6 +154,7 @@ impl Function {
             Function::Socket => "__socket",
             Function::SocketAddress => "__socket_address",
             Function::MessageBytes => "__message_bytes",
+            Function::SignalFrame => "__signal_frame",
             Function::Speculation => "speculation",
             Function::CopyOut => "copyout",
             Function::CopyOutString => "copyoutstr",
@@ -185,6 +189,7 @@ impl Function {
                 &[Number, Number]
             }
             Function::Socket | Function::SocketAddress => &[Number, Number, Number],
+            Function::SignalFrame => &[Number, Number, Number, Number],
             Function::AddressToString6 => &[Address],
             Function::Swap16 | Function::Swap32 | Function::Swap64 => &[Number],
             Function::Random | Function::Speculation | Function::ThreadName => &[],

@@ -212,7 +212,7 @@ fn probes_of(known: &Known) -> Vec<(Name, ProbeIndex)> {
             let probe = known.probe(enabling.probe)?;
             match probe.place {
                 Place::CallSites { .. } => Some((hits::all_calls(), enabling.probe)),
-                Place::Call { .. } => None,
+                Place::Call { .. } | Place::Handlers => None,
                 _ => hits::is_in_target(probe).then(|| (hits::name_of(probe), enabling.probe)),
             }
         })

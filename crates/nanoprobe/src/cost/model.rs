@@ -163,7 +163,7 @@ impl Work {
                 arguments
                     + match function {
                         Function::CopyInString => STRING_NS,
-                        Function::CopyIn | Function::CopyInTo | Function::Allocate => MEMORY_NS,
+                        Function::CopyIn | Function::CopyInTo | Function::Allocate | Function::SignalFrame => MEMORY_NS,
                         Function::ThreadName | Function::FileStatus | Function::Socket | Function::SocketAddress => {
                             KERNEL_NS
                         }

@@ -2,8 +2,8 @@
 
 use nanoprobe_arena::layout::{CALL_NUMBERS, CALL_PROCESS_BEGINS, CALL_THREAD_BEGINS};
 use nanoprobe_lang::glob;
-use nanoprobe_lang::program::ProbeDescription;
-use nanoprobe_symbols::Module;
+use nanoprobe_lang::program::{DerivedProbe, ProbeDescription};
+use nanoprobe_symbols::{ImageAddress, Module};
 
 use super::{Labels, Place, ProbeIndex, ProbeList};
 use crate::calls::{End, MODULE, PROVIDER, name_of};
@@ -11,9 +11,19 @@ use crate::calls::{End, MODULE, PROVIDER, name_of};
 /// Where the kernel lets a new process or thread begin: the function of its probes, as in DTrace on Linux.
 const BEGINNING: &str = "schedule_tail";
 
+/// Where the kernel leads a thread to a signal handler: the function of the probes of handlers. No description of a
+/// program's names it.
+const HANDLING: &str = "handle_signal";
+const HANDLER: &str = "signal-handle";
+
 /// Whether a description may mean system calls.
 pub fn means_calls(description: &ProbeDescription) -> bool {
     !description.provider.is_empty() && glob::matches(&description.provider, PROVIDER)
+}
+
+/// Whether a description means the places where signal handlers begin.
+pub fn means_handlers(derived: Option<&DerivedProbe>, description: &ProbeDescription) -> bool {
+    derived.is_some() && description.function == HANDLING && description.name == HANDLER
 }
 
 impl ProbeList {
@@ -59,6 +69,22 @@ impl ProbeList {
         };
         let end = End::Return;
         Some(self.add_named(&labels, Place::Call { number, end }, end.name().into()))
+    }
+
+    /// The probes where signal handlers begin: those that are known, and the one that stands for all.
+    pub fn match_handlers(&mut self, known: &[(usize, ImageAddress)]) -> Vec<ProbeIndex> {
+        let labels = Labels {
+            provider: PROVIDER.into(),
+            module: MODULE.into(),
+            function: HANDLING.into(),
+        };
+        let known = known
+            .iter()
+            .map(|&(module, address)| Place::Address { module, address });
+        let places = [Place::Handlers].into_iter().chain(known);
+        places
+            .map(|place| self.add_named(&labels, place, HANDLER.into()))
+            .collect()
     }
 
     /// The probe of all system calls of a module.

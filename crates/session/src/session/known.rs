@@ -3,6 +3,7 @@
 
 mod demands;
 mod derived;
+mod handlers;
 mod hints;
 
 pub use hints::Stripped;
@@ -85,6 +86,7 @@ pub(super) struct Matches {
     name_errors: HashMap<(usize, usize), NameError>,
     /// Probes on instructions of IFUNCs whose choice is not known yet.
     pub(super) later: Vec<(usize, usize, Later)>,
+    handlers: handlers::SignalHandlers,
 }
 
 /// The changes in the list of modules.

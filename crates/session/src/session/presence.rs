@@ -4,6 +4,7 @@
 mod beside;
 pub(super) mod entering;
 mod errno;
+mod handlers;
 mod ifuncs;
 mod libraries;
 mod made;
@@ -42,6 +43,7 @@ pub(super) struct Presence {
     /// The places where unwinders, and the linker, are hooked.
     return_hooks: HashSet<u64>,
     warned_of_returns: bool,
+    told_of_handlers: bool,
     /// Whether the place of errno is known, or it is known that no library has an errno.
     errno_known: bool,
     /// Keeps other tracers out while this one attaches.
@@ -70,6 +72,7 @@ impl Presence {
             next_ranges: Instant::now(),
             return_hooks: HashSet::new(),
             warned_of_returns: false,
+            told_of_handlers: false,
             errno_known: false,
             claim: None,
             _present: Present::new(),

@@ -188,6 +188,7 @@ impl Attached {
         };
         presence.attachment.check_present()?;
         presence.attachment.beat()?;
+        presence.tell_unseen_handlers(&mut self.tracing)?;
         if self.exited.is_some() {
             return Ok(());
         }
@@ -226,6 +227,11 @@ impl Attached {
         // An error in the last samples, for example from a damaged arena, must not keep probes in the text.
         let sampled = self.timers.end(&mut self.tracing);
         self.look_for_exec();
+        // A damaged arena must not keep probes in the text.
+        let told = match &mut self.presence {
+            Some(presence) => presence.tell_unseen_handlers(&mut self.tracing),
+            None => Ok(()),
+        };
         let mut detached = match &mut self.presence {
             Some(presence) if self.exited.is_none() => presence.detach(),
             _ => Ok(Detached::default()),
@@ -251,6 +257,7 @@ impl Attached {
         }
         let detached = detached?;
         sampled?;
+        told?;
         if self.is_replaced {
             self.exited = self.tracing.known.process().and_then(Process::try_wait);
         }

@@ -20,7 +20,8 @@ use crate::error::SessionError;
 use crate::names::NameError;
 use crate::placement::{Refused, RefusedBecause, extent_of_choice};
 use crate::probes::{
-    Candidate, Later, Line, Matched, Place, ProbeIndex, ProbeList, describe, is_target_provider, may_match, means_calls,
+    Candidate, Later, Line, Matched, Place, ProbeIndex, ProbeList, describe, is_target_provider, may_match,
+    means_calls, means_handlers,
 };
 use crate::progress::Work;
 use crate::semaphores::Wanted;
@@ -139,7 +140,7 @@ impl Known {
     }
 
     /// A clause's descriptions, with their numbers, except those of other processes that the program traces.
-    fn own_descriptions(&self, clause: usize) -> Vec<(usize, ProbeDescription)> {
+    pub(super) fn own_descriptions(&self, clause: usize) -> Vec<(usize, ProbeDescription)> {
         if matches!(self.role, Role::Member { is_bare: true, .. }) {
             return Vec::new();
         }
@@ -186,6 +187,9 @@ impl Known {
             return Ok(());
         }
         let derived = self.derived(clause);
+        if means_handlers(derived.as_ref(), description) {
+            return self.match_handlers(clause, number, derived.as_ref());
+        }
         if derived
             .as_ref()
             .is_some_and(|derived| derived.only_executed && !self.executed)

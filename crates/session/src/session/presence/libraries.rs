@@ -96,6 +96,8 @@ impl Presence {
         if came {
             known.match_target(module)?;
         }
+        let handlers = self.take_handlers(tracing)?;
+        let known = &mut tracing.known;
         if self.listing {
             known.loaded |= came;
             return Ok(());
@@ -119,6 +121,7 @@ impl Presence {
                 pauses,
             });
         }
+        self.answer_handlers(tracing, handlers)?;
         if first_time {
             tracing.known.loaded = true;
             tracing.known.check_matches()?;

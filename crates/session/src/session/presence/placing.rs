@@ -73,7 +73,14 @@ impl Presence {
         if stopped.is_none() && self.takes_returns(&tracing.known) {
             pauses.add(&self.prepare_returns(tracing, std::mem::take(&mut hooks))?);
         }
-        let armed = self.place(tracing, first, 0, &hooks, stopped)?;
+        self.begin_to_watch_handlers(tracing)?;
+        let mut armed = self.place(tracing, first, 0, &hooks, stopped)?;
+        // A program that begins has no handlers yet.
+        if !started && !self.listing && tracing.known.watches_handlers() {
+            let of_handlers = self.place_in_handlers(tracing)?;
+            armed.pauses.add(&of_handlers.pauses);
+            armed.patches += of_handlers.patches;
+        }
         if self.attachment.actions.host.is_some() && self.attachment.parameters.follows_programs {
             let warning = "another nanoprobe traces this process: the programs that it executes are not followed";
             tracing.warn(warning.to_owned());
@@ -219,7 +226,7 @@ impl Presence {
         let mut coming: Vec<TargetAddress> = all.map(Replacement::syscall).collect();
         coming.sort_unstable();
         let mut placement = planned(known, &self.placed, &self.attachment, first, hooks, &coming, occupied)?;
-        let has_shims = !interrupt::requested() && self.wants_shims(&placement);
+        let has_shims = !interrupt::requested() && self.wants_shims(known, &placement);
         if has_shims {
             let found = found.unwrap_or_else(|| known.take_shims(&indexes));
             self.add_shims(known, &indexes, found, &mut placement);
@@ -228,7 +235,7 @@ impl Presence {
     }
 
     /// Whether the agent must stand before system calls.
-    fn wants_shims(&self, placement: &Placement) -> bool {
+    fn wants_shims(&self, known: &Known, placement: &Placement) -> bool {
         let attachment = &self.attachment;
         if attachment.actions.host.is_some() {
             // The host's shims watch the masks.
@@ -236,7 +243,7 @@ impl Presence {
         }
         let follows = attachment.parameters.follows_programs;
         let fires = !placement.changes.patches.is_empty() || !placement.shim_points.is_empty();
-        follows || attachment.shimmed.is_some() || fires
+        follows || attachment.shimmed.is_some() || fires || !self.listing && known.watches_handlers()
     }
 
     /// Adds the shims of modules to a placement.
