@@ -3,6 +3,7 @@
  *                           alternate stack, in threads, for its own faults; also called directly, and jumped to
  * handlers storm [signals]  two timers and a thread interrupt everything
  * handlers swap [signals]   a thread replaces the handler while the signal is handled
+ * handlers ignored [rounds]  signals that the program ignores, of itself and of children, and others
  * handlers fork [rounds]    children handle signals, and one installs a handler of its own */
 #include <pthread.h>
 #include <setjmp.h>
@@ -351,6 +352,28 @@ static int children(long rounds)
 	return finish(MIX_START);
 }
 
+/* ---- ignored ---------------------------------------------------------------------------------------------------- */
+
+static int ignored(long rounds)
+{
+	CHECK(signal(SIGUSR2, SIG_IGN) != SIG_ERR);
+	for (long round = 0; round < rounds; round++) {
+		raise(SIGUSR1);
+		raise(SIGUSR2);
+		raise(SIGURG);
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (child == 0)
+			_exit(kill(getppid(), SIGUSR2)); /* and its end is a SIGCHLD */
+		int status;
+		CHECK(waitpid(child, &status, 0) == child && status == 0);
+	}
+	CHECK(delivered[SIGUSR1] == rounds);
+	printf("ignored%d %ld\nignored%d %ld\nignored%d %ld\nof_children %ld\n", SIGUSR2, 2 * rounds, SIGCHLD, rounds,
+	       SIGURG, rounds, 2 * rounds);
+	return finish(MIX_START);
+}
+
 int main(int argc, char **argv)
 {
 	take_arguments(&argc, argv);
@@ -361,6 +384,8 @@ int main(int argc, char **argv)
 		return storm(number(argc, argv, 2, 1000));
 	if (strcmp(mode, "swap") == 0)
 		return swap(number(argc, argv, 2, 1000));
+	if (strcmp(mode, "ignored") == 0)
+		return ignored(number(argc, argv, 2, 3));
 	if (strcmp(mode, "fork") == 0)
 		return children(number(argc, argv, 2, 3));
 	return all_kinds(number(argc, argv, 1, 10));

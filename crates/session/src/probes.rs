@@ -146,6 +146,8 @@ pub enum SwitchKind {
     Preempt,
     /// `wakeup`: a thread of the target is woken. Fires in the waker.
     Wakeup,
+    /// `proc:::signal-discard`: a signal for a thread of the target is discarded. Fires in the sender.
+    Discard,
 }
 
 /// Which instructions of a function.

@@ -89,7 +89,7 @@ pub use sampling::kernel::{KernelStackError, check_kernel_stacks};
 pub use sampling::opening::SamplingError;
 pub use sampling::switching::{Asleep, Switch, SwitchWatch, Turn};
 pub use sampling::system::{Missing, Reach, SystemSampler};
-pub use sampling::waking::{Succession, SuccessionWatch, WakeWatch, Waking};
+pub use sampling::waking::{Discard, DiscardWatch, Succession, SuccessionWatch, WakeWatch, Waking};
 pub use sampling::{Sample, Sampler, Stacks, UserState};
 pub use sandbox::Sandbox;
 pub use shared::SharedMemory;

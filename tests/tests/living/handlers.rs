@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use nanoprobe_tests::left_out::{is_root_of_the_machine, left_out};
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program, program};
 use nanoprobe_tests::results::table;
-use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost};
+use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost, start_waiting_as};
 
 use crate::{missed, traced_from_start, traced_when_attached};
 
@@ -115,5 +116,47 @@ fn a_program_without_handlers_has_the_probe() {
         !traced.finished.stderr.contains("does not match"),
         "{}",
         traced.finished.stderr
+    );
+}
+
+const DISCARDS: &str = "#pragma D option quiet
+    #pragma D option follow=no
+    proc:::signal-discard { @[strjoin(\"ignored\", lltostr(args[2]))] = sum(args[1]->pr_pid == $target); }
+    proc:::signal-discard /pid != $target/ { @[\"of_children\"] = sum(arg2 == args[2] && args[0]->pr_lwpid == $target); }
+    END { printa(\"%s %@d\\n\", @); }";
+
+/// Each signal that the kernel discards counts, whoever sends it.
+#[test]
+fn ignored_signals_are_told_to_root() {
+    if !is_root_of_the_machine() {
+        left_out("proc:::signal-discard", "root of the machine is needed");
+        return;
+    }
+    let program = program("handlers.c");
+    let (target, traced) = traced_when_attached(Form::Default, DISCARDS, &program, "ignored 20");
+    assert_nothing_lost(&traced.finished.stderr);
+    const NAMES: [&str; 2] = ["ignored", "of_children"];
+    assert_eq!(
+        counts(&traced.results, &NAMES),
+        counts(&target.stdout, &NAMES),
+        "{}",
+        traced.finished.stderr
+    );
+}
+
+#[test]
+fn others_are_told_what_they_can_see() {
+    let mut target = start_waiting_as(&program("handlers.c"), "ignored 2", true);
+    let tracing = Tracer::new(Form::Default)
+        .clause(DISCARDS)
+        .as_ordinary_user()
+        .trace(target.pid());
+    target.go();
+    target.finish().success();
+    let stderr = tracing.finish().success().finished.stderr;
+    let told = "proc:::signal-discard sees no signals for process";
+    assert!(
+        stderr.contains(told) && stderr.contains("only root (CAP_PERFMON"),
+        "{stderr}"
     );
 }

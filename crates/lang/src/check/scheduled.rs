@@ -7,7 +7,7 @@ use crate::source::Span;
 use crate::syntax::Node;
 
 /// The probes that have these arguments.
-const PROBES: [&str; 2] = ["wakeup", "off-cpu"];
+const PROBES: [&str; 3] = ["wakeup", "off-cpu", "signal-discard"];
 
 impl Checker {
     /// Whether all probes of the clause have another thread.

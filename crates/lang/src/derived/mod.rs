@@ -75,6 +75,7 @@ const BUILT: &[Built] = &[
             "lwp-exit",
             "signal-send",
             "signal-handle",
+            "signal-discard",
             "signal-clear",
             "fault",
         ],

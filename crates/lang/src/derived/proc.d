@@ -125,6 +125,21 @@ proc:::exec-success
 	this->executed = 1;
 }
 
+/* A signal for a process that ignores it, in its sender: the kernel tells of it. */
+proc:::signal-discard
+{
+	this->at = "sched:::signal-discard";
+	arg2 = arg0;
+	args[0]->pr_lwpid = args[0]->pr_lwpid;
+	args[1]->pr_pid = args[1]->pr_pid;
+	args[1]->pr_ppid = args[1]->pr_ppid;
+	args[1]->pr_uid = args[1]->pr_uid;
+	args[1]->pr_gid = args[1]->pr_gid;
+	args[1]->pr_fname = args[1]->pr_fname;
+	args[1]->pr_psargs = args[1]->pr_psargs;
+	args[2] = (int)(arg0);
+}
+
 /* A thread that waits for signals has taken one: rt_sigtimedwait. */
 proc:::signal-clear
 /(int64_t)uregs[R_RAX] > 0/

@@ -1,10 +1,12 @@
 //! The probes that fire in the tracer: those of `dtrace`, `profile` and `sched`. Pure.
 
+use std::sync::Arc;
+
 use nanoprobe_lang::glob;
 use nanoprobe_lang::options::parse_interval;
 use nanoprobe_lang::program::ProbeDescription;
 
-use super::{DescriptionError, Place, ProbeIndex, ProbeList, SwitchKind, describe, is_target_provider};
+use super::{DescriptionError, Labels, Place, ProbeIndex, ProbeList, SwitchKind, describe, is_target_provider};
 
 /// The rates of the provider `profile` that a pattern matches: those of DTrace.
 const USUAL_RATES: [&str; 13] = [
@@ -31,6 +33,9 @@ const SWITCHES: [(&str, SwitchKind); 5] = [
     ("preempt", SwitchKind::Preempt),
     ("wakeup", SwitchKind::Wakeup),
 ];
+
+/// The place of `proc:::signal-discard`, which no description of a program's names.
+const DISCARD: &str = "signal-discard";
 
 /// Whether a description may mean the switches of threads.
 pub fn means_switches(description: &ProbeDescription) -> bool {
@@ -83,6 +88,14 @@ impl ProbeList {
             for (name, kind) in SWITCHES.into_iter().filter(|(name, _)| answers(name)) {
                 found.push(self.add_other("sched", name, None, Place::Switch(kind)));
             }
+        }
+        if self.derived.is_at_hand() && description.provider == "sched" && description.name == DISCARD {
+            let labels = Labels {
+                provider: "sched".into(),
+                module: Arc::default(),
+                function: Arc::default(),
+            };
+            found.push(self.add_named(&labels, Place::Switch(SwitchKind::Discard), DISCARD.into()));
         }
         if bare && description.provider == "profile" && is_pattern(&description.name) {
             let usual = USUAL_RATES.into_iter();

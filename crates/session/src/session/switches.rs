@@ -25,8 +25,8 @@ use std::time::Duration;
 
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{
-    Asleep, Process, Stacks, Succession, SuccessionWatch, Switch, SwitchWatch, ThreadId, Turn, UserState, WakeWatch,
-    Waking,
+    Asleep, Discard, DiscardWatch, Process, Stacks, Succession, SuccessionWatch, Switch, SwitchWatch, ThreadId, Turn,
+    UserState, WakeWatch, Waking,
 };
 
 use super::sleeps::Sleeps;
@@ -46,6 +46,8 @@ pub(super) enum Moment {
     Switch(Switch),
     /// Anybody has woken any thread.
     Waking(Box<Waking>),
+    /// A signal of anybody for any thread was discarded.
+    Discard(Box<Discard>),
     /// Who runs after a thread of the process: comes before the thread's switch.
     Succession(Succession),
 }
@@ -55,6 +57,7 @@ impl Moment {
         match self {
             Moment::Switch(switch) => switch.time_ns,
             Moment::Waking(waking) => waking.waker.time_ns,
+            Moment::Discard(discard) => discard.sender.time_ns,
             Moment::Succession(succession) => succession.time_ns,
         }
     }
@@ -62,7 +65,7 @@ impl Moment {
     fn switch(&self) -> Option<&Switch> {
         match self {
             Moment::Switch(switch) => Some(switch),
-            Moment::Waking(_) | Moment::Succession(_) => None,
+            Moment::Waking(_) | Moment::Discard(_) | Moment::Succession(_) => None,
         }
     }
 }
@@ -71,6 +74,7 @@ impl Moment {
 #[derive(Default)]
 pub(super) struct Others {
     pub(super) wakes: Option<WakeWatch>,
+    pub(super) discards: Option<DiscardWatch>,
     pub(super) successions: Option<SuccessionWatch>,
 }
 
@@ -200,6 +204,12 @@ impl Switches {
             lost += more;
             self.pending
                 .extend(wakings.into_iter().map(Box::new).map(Moment::Waking));
+        }
+        if let Some(watch) = &mut self.others.discards {
+            let (discards, more) = watch.take();
+            lost += more;
+            self.pending
+                .extend(discards.into_iter().map(Box::new).map(Moment::Discard));
         }
         if let Some(watch) = &mut self.others.successions {
             let (successions, more) = watch.take();

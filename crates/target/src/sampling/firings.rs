@@ -72,13 +72,17 @@ type Made<'m, T> = dyn Fn(&Tracepoint, Sample, &[u8]) -> Option<T> + 'm;
 type Failed = (Errno, bool);
 
 impl Firings {
-    /// Begins to watch a tracepoint of the scheduler.
-    pub fn of(process: &Process, name: &'static str, wanted: Wanted) -> Result<Firings, TracepointError> {
+    /// Begins to watch a tracepoint, by its group and its name.
+    pub fn of(
+        process: &Process,
+        (group, name): (&str, &'static str),
+        wanted: Wanted,
+    ) -> Result<Firings, TracepointError> {
         let namespace = std::fs::read_link("/proc/self/ns/pid");
         if namespace.is_ok_and(|of| of.to_str() != Some(OUTERMOST)) {
             return Err(TracepointError::OuterNumbers { name });
         }
-        let found = Tracepoint::find("sched", name);
+        let found = Tracepoint::find(group, name);
         let tracepoint = found.map_err(|reason| TracepointError::Unreadable { name, reason })?;
         let mut sizes = RING_PAGES.into_iter();
         let mut pages = sizes.next().unwrap_or(32);

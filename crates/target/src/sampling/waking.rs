@@ -1,5 +1,5 @@
-//! Who wakes a process's threads, and who runs after them, by the kernel's tracepoints `sched_waking` and
-//! `sched_switch`.
+//! Who wakes a process's threads, who runs after them, and who sends them signals that are discarded, by the kernel's
+//! tracepoints `sched_waking`, `sched_switch` and `signal_generate`.
 //!
 //! `sched_waking` fires in the waker: in the thread that makes another one runnable, or in an interrupt. So the events
 //! of the process's threads show what they wake, and those of the processors what others and interrupts wake.
@@ -11,6 +11,8 @@ use crate::{Process, ThreadId};
 
 /// `TRACE_FLAG_HARDIRQ` and `TRACE_FLAG_SOFTIRQ` of a record.
 const IN_INTERRUPT: u64 = 0x08 | 0x10;
+/// `TRACE_SIGNAL_IGNORED`: the result of a signal that its process ignores.
+const IGNORED: u64 = 1;
 
 /// A thread was woken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +22,19 @@ pub struct Waking {
     /// The waker; in an interrupt the thread that was interrupted.
     pub waker: Sample,
     /// An interrupt has woken the thread.
+    pub in_interrupt: bool,
+}
+
+/// A signal was discarded, because its process ignores it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discard {
+    /// The signal.
+    pub signal: u64,
+    /// The thread for which it was, or the first thread of the process. It may belong to any process.
+    pub recipient: ThreadId,
+    /// The sender; in an interrupt the thread that was interrupted.
+    pub sender: Sample,
+    /// An interrupt has sent it: a timer, a terminal.
     pub in_interrupt: bool,
 }
 
@@ -37,6 +52,10 @@ pub struct Succession {
 #[derive(Debug)]
 pub struct WakeWatch(Firings);
 
+/// Which signals are discarded. Dropping it ends the watch.
+#[derive(Debug)]
+pub struct DiscardWatch(Firings);
+
 /// Who runs after the process's threads. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct SuccessionWatch(Firings);
@@ -52,7 +71,19 @@ impl Process {
             stacks,
             everybody: true,
         };
-        Firings::of(self, "sched_waking", wanted).map(WakeWatch)
+        Firings::of(self, ("sched", "sched_waking"), wanted).map(WakeWatch)
+    }
+
+    /// Begins to watch which signals are discarded, with the stacks of senders of this process.
+    ///
+    /// # Errors
+    /// [`TracepointError`].
+    pub fn discards(&self, stacks: Stacks) -> Result<DiscardWatch, TracepointError> {
+        let wanted = Wanted {
+            stacks,
+            everybody: true,
+        };
+        Firings::of(self, ("signal", "signal_generate"), wanted).map(DiscardWatch)
     }
 
     /// Begins to watch who runs after the threads.
@@ -64,7 +95,7 @@ impl Process {
             stacks: Stacks::default(),
             everybody: false,
         };
-        Firings::of(self, "sched_switch", wanted).map(SuccessionWatch)
+        Firings::of(self, ("sched", "sched_switch"), wanted).map(SuccessionWatch)
     }
 }
 
@@ -80,6 +111,19 @@ impl WakeWatch {
     }
 }
 
+impl DiscardWatch {
+    /// Whether what some threads send may be missing, because new ones kept appearing while the watch began.
+    pub fn may_miss_threads(&self) -> bool {
+        self.0.may_miss_threads()
+    }
+
+    /// The discarded signals since the last call, by anybody, for any thread, and how many records were lost for lack
+    /// of room.
+    pub fn take(&mut self) -> (Vec<Discard>, u64) {
+        self.0.take(&discard)
+    }
+}
+
 impl SuccessionWatch {
     /// The successions since the last call, and how many records were lost for lack of room.
     pub fn take(&mut self) -> (Vec<Succession>, u64) {
@@ -92,6 +136,18 @@ fn waking(tracepoint: &Tracepoint, waker: Sample, raw: &[u8]) -> Option<Waking> 
         woken: tracepoint.integer(raw, "pid")? as ThreadId,
         in_interrupt: tracepoint.integer(raw, "common_flags")? & IN_INTERRUPT != 0,
         waker,
+    })
+}
+
+fn discard(tracepoint: &Tracepoint, sender: Sample, raw: &[u8]) -> Option<Discard> {
+    if tracepoint.integer(raw, "result")? != IGNORED {
+        return None;
+    }
+    Some(Discard {
+        signal: tracepoint.integer(raw, "sig")?,
+        recipient: tracepoint.integer(raw, "pid")? as ThreadId,
+        in_interrupt: tracepoint.integer(raw, "common_flags")? & IN_INTERRUPT != 0,
+        sender,
     })
 }
 

@@ -32,9 +32,11 @@ impl Known {
     pub(in crate::session) fn match_tracer(&mut self) -> Result<(), SessionError> {
         let provider = self.process.as_ref().map(|process| format!("pid{}", process.pid()));
         for clause in 0..self.compiled.program.clauses.len() {
+            let derived = self.derived(clause);
             for (number, description) in self.own_descriptions(clause) {
                 let found = {
-                    let matched = self.probes.match_tracer(&description, provider.as_deref());
+                    let matching = |probes: &mut ProbeList| probes.match_tracer(&description, provider.as_deref());
+                    let matched = self.probes.matching_for(derived.as_ref(), matching);
                     matched.map_err(|error| SessionError::from(error).at(&description))?
                 };
                 self.enable(clause, number, found)?;

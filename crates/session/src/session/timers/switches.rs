@@ -4,7 +4,7 @@
 use nanoprobe_lang::program::Builtin;
 use nanoprobe_target::{Sample, Switch, ThreadId, Turn};
 
-use super::wakings::{Wakers, fire_waking, watch_others};
+use super::wakings::{Act, Wakers, fire_act, watch_others};
 use super::{Timers, clause_of, own_number, stacks_of};
 use crate::error::SessionError;
 use crate::kernel_names;
@@ -97,7 +97,13 @@ impl Timers {
                 Moment::Waking(waking) => {
                     if switches.threads.contains(&waking.woken) {
                         switches.sleeps.is_woken(waking.woken);
-                        fire_waking(switches, rows, tracing, &waking, &mut wakers)?;
+                        let act = Act::of_waking(*waking);
+                        fire_act(switches, rows, tracing, act, &mut wakers)?;
+                    }
+                }
+                Moment::Discard(discard) => {
+                    if switches.threads.contains(&discard.recipient) {
+                        fire_act(switches, rows, tracing, Act::of_discard(*discard), &mut wakers)?;
                     }
                 }
                 Moment::Succession(of) => drop(switches.next.insert(of.thread, of.next)),

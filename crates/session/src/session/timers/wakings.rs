@@ -1,5 +1,5 @@
-//! Other threads, in clauses of `sched`. Clauses on `wakeup` fire for the waker of a thread of the target; those on
-//! `off-cpu` know who runs next.
+//! Other threads, in clauses of `sched`. Clauses on `wakeup` fire for the waker of a thread of the target, and those on
+//! `proc:::signal-discard` for the sender of a signal; those on `off-cpu` know who runs next.
 //!
 //! The waker is a thread of the target, a thread of another process, or an interrupt. What is not the target's has no
 //! stack here: the code of other processes has other names, and an interrupt belongs to no program.
@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use nanoprobe_codegen::SessionConstants;
 use nanoprobe_lang::program::Clause;
-use nanoprobe_target::{Process, ProcessId, Sample, ThreadId, Waking};
+use nanoprobe_target::{Discard, Process, ProcessId, Sample, ThreadId, Waking};
 
 use super::{clause_of, own_number, stacks_of};
 use crate::error::SessionError;
@@ -108,6 +108,39 @@ impl Wakers {
     }
 }
 
+/// What a thread, or an interrupt, does to a thread of the target.
+pub(super) struct Act {
+    kind: SwitchKind,
+    /// The thread of the target.
+    other: ThreadId,
+    by: Sample,
+    in_interrupt: bool,
+    /// `arg0`
+    word: u64,
+}
+
+impl Act {
+    pub(super) fn of_waking(waking: Waking) -> Act {
+        Act {
+            kind: SwitchKind::Wakeup,
+            other: waking.woken,
+            by: waking.waker,
+            in_interrupt: waking.in_interrupt,
+            word: 0,
+        }
+    }
+
+    pub(super) fn of_discard(discard: Discard) -> Act {
+        Act {
+            kind: SwitchKind::Discard,
+            other: discard.recipient,
+            by: discard.sender,
+            in_interrupt: discard.in_interrupt,
+            word: discard.signal,
+        }
+    }
+}
+
 /// Begins to watch other threads, if a clause asks for them.
 pub(super) fn watch_others(process: &Process, enablings: &[(SwitchKind, usize)], tracing: &mut Tracing) -> Others {
     let pid = process.pid();
@@ -132,6 +165,24 @@ pub(super) fn watch_others(process: &Process, enablings: &[(SwitchKind, usize)],
             Err(error) => tracing.warn(format!(
                 "sched:::wakeup sees nobody who wakes threads of process {pid}: {error}. Without that right, nanoprobe \
                  tool futexes shows the wakers of threads that wait by futex"
+            )),
+        }
+    }
+    if of_kind(SwitchKind::Discard).next().is_some() {
+        let stacks = stacks_of(&tracing.known, of_kind(SwitchKind::Discard).map(|(_, index)| index));
+        match process.discards(stacks) {
+            Ok(watch) => {
+                if watch.may_miss_threads() {
+                    tracing.warn(format!(
+                        "proc:::signal-discard may miss senders of process {pid}: new threads kept appearing while the \
+                         watch began"
+                    ));
+                }
+                others.discards = Some(watch);
+            }
+            Err(error) => tracing.warn(format!(
+                "proc:::signal-discard sees no signals for process {pid}: {error}. Without that right, \
+                 proc:::signal-send shows what the traced processes send, and proc:::signal-handle what is not discarded"
             )),
         }
     }
@@ -166,18 +217,18 @@ pub(super) fn tell_unseen(switches: &Switches, tracing: &mut Tracing) {
     }
 }
 
-/// Fires for a thread of the target that was woken.
-pub(super) fn fire_waking(
+/// Fires for what was done to a thread of the target.
+pub(super) fn fire_act(
     switches: &Switches,
     rows: &mut Rows,
     tracing: &mut Tracing,
-    waking: &Waking,
+    act: Act,
     wakers: &mut Wakers,
 ) -> Result<(), SessionError> {
-    let woken = inner_number(&tracing.known, waking.woken);
-    let is_own = tracing.known.process().map(Process::pid) == Some(waking.waker.process);
-    let mut waker = waking.waker.clone();
-    let (constants, tid) = match (waking.in_interrupt, is_own) {
+    let other = inner_number(&tracing.known, act.other);
+    let is_own = tracing.known.process().map(Process::pid) == Some(act.by.process);
+    let mut waker = act.by;
+    let (constants, tid) = match (act.in_interrupt, is_own) {
         (true, _) => {
             // The registers are those of whoever was interrupted.
             (waker.process, waker.thread, waker.user) = (0, 0, None);
@@ -187,15 +238,15 @@ pub(super) fn fire_waking(
         _ => {
             waker.user = None;
             wakers.learn(waker.process);
-            let other = wakers.others.get(&waker.process).unwrap_or(&wakers.interrupt);
-            (other, waker.thread.cast_unsigned())
+            let constants = wakers.others.get(&waker.process).unwrap_or(&wakers.interrupt);
+            (constants, waker.thread.cast_unsigned())
         }
     };
     let frames = match (&waker.user, switches.stacks.program) {
         (_, false) => Vec::new(),
         (Some(user), _) => frames_of(&tracing.known, rows, tracing.shared_arena(), user, waker.thread),
         (None, _) => {
-            let text = if waking.in_interrupt { INTERRUPT } else { ANOTHER };
+            let text = if act.in_interrupt { INTERRUPT } else { ANOTHER };
             vec![tracing.known.foreign.borrow_mut().number(text.to_owned(), None)]
         }
     };
@@ -208,11 +259,13 @@ pub(super) fn fire_waking(
         tid,
         frames: &frames,
         call: None,
-        other: Some((woken, Some(&wakers.own))),
+        other: Some((other, Some(&wakers.own))),
         constants,
     };
-    for (_, enabling) in switches.enablings.iter().filter(|(of, _)| *of == SwitchKind::Wakeup) {
-        tracing.fire(*enabling, [0; 10], Some(shown))?;
+    let mut arguments = [0; 10];
+    arguments[0] = act.word.cast_signed();
+    for (_, enabling) in switches.enablings.iter().filter(|(of, _)| *of == act.kind) {
+        tracing.fire(*enabling, arguments, Some(shown))?;
     }
     Ok(())
 }
