@@ -4,6 +4,7 @@
 //! |---|---|
 //! | nothing, or a glob | the names that it matches among `entry`, `return` and the offsets of all instructions |
 //! | `entry`, `return` | the function's first instruction; every exit of it |
+//! | `pause` | the instructions `pause` of the function, and of nameless code that it jumps to: where it spins |
 //! | hexadecimal | the instruction at that offset from the entry, modulo 2^64 ([`nanoprobe_text::code`]) |
 //! | hexadecimal, function `-` | the instruction at that address |
 //!
@@ -27,6 +28,8 @@ pub enum Name {
     Entry,
     /// `return`.
     Return,
+    /// `pause`.
+    Pauses,
     /// A number in hexadecimal.
     Offset(u64),
     /// Anything else.
@@ -45,6 +48,7 @@ impl Name {
         match literal.as_str() {
             "entry" => return Name::Entry,
             "return" => return Name::Return,
+            "pause" => return Name::Pauses,
             _ => {}
         }
         let digits = literal.strip_prefix("0x").unwrap_or(&literal);
@@ -70,6 +74,8 @@ pub struct NameError {
 pub enum Reason {
     /// The text is not the name of a probe.
     Invalid,
+    /// The function has no instruction `pause`.
+    NoPause,
     /// With the function `-` the name must be an address, and is not.
     NoAddress,
     /// No function is known around the address.
@@ -89,7 +95,7 @@ impl NameError {
     /// The tag, which does not change between versions.
     pub fn tag(&self) -> &'static str {
         match &self.reason {
-            Reason::Invalid | Reason::NoAddress => "D_PROC_NAME",
+            Reason::Invalid | Reason::NoAddress | Reason::NoPause => "D_PROC_NAME",
             Reason::NoFunctionOfLibrary => "D_PROC_LIB",
             Reason::NoFunction | Reason::Line(NoLine::NoCode { .. }) => "D_PROC_OFF",
             Reason::Line(_) => "D_PROC_LINE",
@@ -108,6 +114,7 @@ impl std::fmt::Display for NameError {
         write!(f, "[{}] {}: ", self.tag(), self.description)?;
         let (base, found) = match &self.reason {
             Reason::Invalid => return write!(f, "the name is neither entry nor return nor an offset in hexadecimal"),
+            Reason::NoPause => return write!(f, "the function has no instruction pause, so it never spins"),
             Reason::NoAddress => return write!(f, "after the function -, the name must be an address in hexadecimal"),
             Reason::NoFunction => return write!(f, "no function is known there, so neither are its instructions"),
             Reason::NoFunctionOfLibrary => {
@@ -168,6 +175,7 @@ mod tests {
             ("1?", Name::Glob("1?".to_owned())),
             ("entry", Name::Entry),
             ("return", Name::Return),
+            ("pause", Name::Pauses),
             ("0", Name::Offset(0)),
             ("1a", Name::Offset(0x1a)),
             ("1A", Name::Offset(0x1a)),

@@ -150,6 +150,27 @@ pub fn extent_around(module: &Module, address: ImageAddress) -> Option<(Range<u6
     Some((to_target(module, extent.start, extent.end), false))
 }
 
+/// The instructions `pause` of a function, by their addresses in the target: its own first, then those of code without
+/// a name that it jumps to.
+pub fn pauses(module: &Module, extent: &Range<u64>) -> Vec<u64> {
+    let own = parts(module, extent).unwrap_or_default();
+    let is_own = |address: TargetAddress| own.iter().any(|part| part.is_inside(address));
+    let targets = own.iter().flat_map(FunctionMap::outgoing_branch_targets);
+    let away: BTreeSet<ImageAddress> = targets
+        .filter(|target| !is_own(**target) && own.iter().any(|part| part.jumps_to(**target)))
+        .map(|target| module.bias().to_image(*target))
+        .collect();
+    let unnamed = away
+        .into_iter()
+        .filter_map(|target| match extent_around(module, target) {
+            Some((other, false)) if other.start == module.bias().to_target(target).0 => parts(module, &other),
+            _ => None,
+        });
+    let unnamed: Vec<FunctionMap> = unnamed.flatten().collect();
+    let all = own.iter().chain(&unnamed).flat_map(FunctionMap::pauses);
+    all.map(|address| address.0).collect()
+}
+
 /// The surroundings of functions: the padding of their neighbours, by extents.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {

@@ -24,6 +24,18 @@ const CLAUSES: &str = "#pragma D option quiet
     plockstat$target:::mutex-error /arg0 >= from && arg0 < to/
         { @[\"failed\"] = sum(1); @[strjoin(\"error\", lltostr(arg1))] = sum(1); }
     plockstat$target:::mutex-block /arg0 >= from && arg0 < to/ { @[\"blocked\"] = sum(1); }
+    plockstat$target:::mutex-spin /arg0 >= from && arg0 < to/ { @[\"spins\"] = sum(1); }
+    plockstat$target:::mutex-spun /arg0 >= from && arg0 < to/
+        { @[\"spun\"] = sum(1); @[\"by-spinning\"] = sum(arg1); @[\"pauses\"] = sum(arg2); @[\"unspun\"] = sum(!arg2);
+          pauses[tid] = arg2; }
+    plockstat$target:::mutex-acquire /arg0 >= from && arg0 < to/ { @[\"ended-pauses\"] = sum(arg2); pauses[tid] = 0; }
+    plockstat$target:::mutex-error /arg0 >= from && arg0 < to/ { @[\"ended-pauses\"] = sum(pauses[tid]); pauses[tid] = 0; }
+    plockstat$target:::mutex-spin /arg0 == to/ { @[\"busy-spins\"] = sum(1); }
+    plockstat$target:::mutex-spun /arg0 == to/
+        { @[\"busy-spun\"] = sum(1); @[\"busy-pauses\"] = sum(arg2); spun[tid] = !arg1; }
+    plockstat$target:::mutex-block /arg0 == to/ { spun[tid] = 0; }
+    plockstat$target:::mutex-acquire /arg0 == to/
+        { @[\"busy-acquired\"] = sum(1); @[\"busy-acquired-pauses\"] = sum(arg2); @[\"busy-unspun\"] = sum(spun[tid]); }
     plockstat$target:::rw-acquire /arg0 >= from && arg0 < to/ { @[arg1 ? \"writes\" : \"reads\"] = sum(1); }
     plockstat$target:::rw-release /arg0 >= from && arg0 < to/
         { @[arg1 ? \"writes-ended\" : \"reads-ended\"] = sum(1); }
@@ -54,8 +66,8 @@ live_tests! {
             assert_nothing_lost(&traced.finished.stderr);
             let (stdout, rows) = (&stdout, rows(&traced.results));
             for name in [
-                "acquired", "released", "failed", "blocked", "reads", "writes", "reads-ended", "writes-ended", "rw-failed",
-                "rw-blocked",
+                "acquired", "released", "failed", "blocked", "spins", "reads", "writes", "reads-ended", "writes-ended",
+                "rw-failed", "rw-blocked", "busy-acquired",
             ] {
                 assert_eq!(rows[name], said(stdout, name), "{name}: {}", traced.results);
             }
@@ -63,8 +75,15 @@ live_tests! {
             assert!(!rows.contains_key("unheld"), "{}", traced.results);
             // EBUSY, EDEADLK, EPERM
             let errors = [16, 35, 1].map(|error| rows[&format!("error{error}")]);
-            assert_eq!(errors, [rounds, 2 * rounds, rounds]);
+            assert_eq!(errors, [3 * rounds, 2 * rounds, rounds]);
             assert_eq!((rows["busy"], rows["as-reader"]), (2 * rounds, rounds));
+            // Each of these attempts spins, and then blocks or fails.
+            assert_eq!((rows["spun"], rows["by-spinning"], rows["unspun"]), (rows["spins"], 0, 0));
+            assert!(rows["pauses"] >= rows["spun"] && rows["pauses"] == rows["ended-pauses"], "{}", traced.results);
+            let by_chance = |name: &str| rows.get(name).copied().unwrap_or_default();
+            assert_eq!(by_chance("busy-spun"), by_chance("busy-spins"));
+            assert_eq!(by_chance("busy-pauses"), by_chance("busy-acquired-pauses"));
+            assert_eq!(rows["busy-unspun"], 0, "spun in vain, and did not block");
             assert_eq!((rows["waits"], rows["waited"]), (rows["futexes"], rows["futexes"]));
         }
     }

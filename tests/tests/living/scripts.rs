@@ -99,7 +99,8 @@ fn a_refusal_says_what_to_write() {
     for (clause, word) in [
         ("pid$target:a.out:nosuch*:entry", "no function there has such a name"),
         ("pid$target::nosuchfunction:entry", "no function there has such a name"),
-        ("plockstat$target:::mutex-spin", "mutex-acquire"),
+        ("plockstat$target:::mutex-spins", "mutex-acquire"),
+        ("pid$target:a.out:main:pause", "no instruction pause"),
         ("nosuch$target:::request-start", "static probes"),
         ("pid$target:malloc", "all four"),
         ("pid:libc:malloc:entry", "write pid$target"),

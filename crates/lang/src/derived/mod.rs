@@ -21,13 +21,14 @@
 //! | on a place, below derived probes | the places above them no longer count |
 //! | on all probes of the provider, `tcp:::` | arguments that each probe below it has, if it says nothing else |
 //! | on derived probes, with `this->at = "..."` | the probe at these places only |
-//! | any other | is added to the program, if a probe needs it: before the program's clauses, or after them if it stands
+//! | any other | is added to the program, if a probe reads what it keeps: before its clauses; after them if it stands
 //! after the probes |
 //!
 //! `this->executed` means: only in programs that a traced process has executed (`-x follow=exec`). The variables of a
 //! built-in text have names that no program can write. A program that uses no derived probe
 //! does not read these texts.
 
+mod kept;
 mod rewrite;
 mod text;
 
@@ -89,6 +90,8 @@ const BUILT: &[Built] = &[
             "mutex-release",
             "mutex-error",
             "mutex-block",
+            "mutex-spin",
+            "mutex-spun",
             "rw-acquire",
             "rw-release",
             "rw-error",
@@ -171,20 +174,26 @@ pub(crate) fn expand(items: Vec<Item>, is_library: &dyn Fn(u32) -> bool) -> Resu
         }
         providers.push((index, process, provider));
     }
+    let written = kept::written_in(&items);
     let mut program = Vec::new();
-    let mut keeping = vec![false; providers.len()];
+    let mut wanted = vec![kept::Names::new(); providers.len()];
     for item in items {
         match item {
             Item::Clause(clause) if !is_library(clause.span.source) => {
-                program.extend(clauses(clause, &providers, &mut keeping).into_iter().map(Item::Clause));
+                program.extend(
+                    clauses(clause, &providers, &written, &mut wanted)
+                        .into_iter()
+                        .map(Item::Clause),
+                );
             }
             other => program.push(other),
         }
     }
-    let kept = || providers.iter().zip(&keeping).filter(|(_, keeps)| **keeps);
-    expanded.extend(kept().flat_map(|((.., provider), _)| provider.before.iter().cloned().map(Item::Clause)));
+    let needed = providers.iter().zip(wanted);
+    let (before, after): (Vec<_>, Vec<_>) = needed.map(|((.., one), wanted)| kept::needed(one, wanted)).unzip();
+    expanded.extend(before.into_iter().flatten().map(Item::Clause));
     expanded.extend(program);
-    expanded.extend(kept().flat_map(|((.., provider), _)| provider.after.iter().cloned().map(Item::Clause)));
+    expanded.extend(after.into_iter().flatten().map(Item::Clause));
     Ok(expanded)
 }
 
@@ -215,21 +224,26 @@ fn answers(pattern: &str, name: &str) -> bool {
 }
 
 /// The clauses that a clause becomes. Its other descriptions stay together in the first one.
-/// `keeping`: for each provider, whether any of them needs what its hidden clauses keep.
-fn clauses(clause: Clause, providers: &[(usize, u32, Provider)], keeping: &mut [bool]) -> Vec<Clause> {
+/// `written`: the names in the program. `wanted`: for each provider, the variables of its text that are read.
+fn clauses(
+    clause: Clause,
+    providers: &[(usize, u32, Provider)],
+    written: &kept::Names,
+    wanted: &mut [kept::Names],
+) -> Vec<Clause> {
     let mut derived = Vec::new();
     let mut others = Vec::new();
     for description in &clause.probes {
         let before = derived.len();
         let mut is_provider = false;
-        for ((index, process, provider), keeps) in providers.iter().zip(keeping.iter_mut()) {
+        for ((index, process, provider), wanted) in providers.iter().zip(wanted.iter_mut()) {
             let Some(built) = BUILT.get(*index) else { continue };
             if process_of(built, description) != Some(*process) {
                 continue;
             }
             is_provider |= glob::is_literal(&description.provider);
             let found = provider.places.iter().filter(|place| means(description, place));
-            let found = found.inspect(|place| *keeps |= place.uses_kept);
+            let found = found.inspect(|place| wanted.extend(kept::read_at(place, written)));
             derived.extend(found.map(|place| at(&clause, description, place, named(built, *process))));
         }
         // A description that matches none of the provider's probes is refused as one of an unknown provider.

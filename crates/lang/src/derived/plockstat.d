@@ -14,6 +14,9 @@ self uintptr_t lock;
 /* Whether that function is pthread_mutex_timedlock() and was called by the program: musl's pthread_mutex_lock() calls
  * it, too. The same for reader-writer locks. */
 self int timed;
+/* How often the thread has executed `pause` in that function, and whether mutex-spun has fired for it. */
+self int spins;
+self int spun;
 /* Whether the thread is in pthread_mutex_trylock(), which musl's pthread_mutex_timedlock() has called. */
 self int tries;
 self uintptr_t freed;
@@ -29,6 +32,8 @@ pid::pthread_mutex_lock:entry
 	self->in_mutex = 1;
 	self->timed = 0;
 	self->tries = 0;
+	self->spins = 0;
+	self->spun = 0;
 }
 
 pid::pthread_mutex_trylock:entry
@@ -38,6 +43,13 @@ pid::pthread_mutex_trylock:entry
 	self->lock = arg0;
 }
 
+pid::pthread_mutex_trylock:entry
+/!self->tries/
+{
+	self->spins = 0;
+	self->spun = 0;
+}
+
 pid::pthread_mutex_timedlock:entry, pid::pthread_mutex_clocklock:entry
 /!self->in_mutex || self->lock != arg0/
 {
@@ -45,6 +57,16 @@ pid::pthread_mutex_timedlock:entry, pid::pthread_mutex_clocklock:entry
 	self->in_mutex = 1;
 	self->timed = 1;
 	self->tries = 0;
+	self->spins = 0;
+	self->spun = 0;
+}
+
+/* glibc's pthread_mutex_timedlock() and clocklock() jump to one function of its own, which has no name in a stripped
+ * library: its code then counts to the former. */
+pid::pthread_mutex_lock:pause, pid::pthread_mutex_timedlock:pause, pid::__pthread_mutex_clocklock_common:pause
+/self->in_mutex/
+{
+	self->spins++;
 }
 
 pid::pthread_mutex_lock:return, pid::pthread_mutex_trylock:return, pid::pthread_mutex_timedlock:return,
@@ -139,6 +161,7 @@ plockstat:::mutex-acquire
 {
 	this->at = "pid::pthread_mutex_lock:return, pid::pthread_mutex_trylock:return";
 	arg0 = self->lock;
+	arg2 = self->spins;
 }
 
 plockstat:::mutex-acquire
@@ -146,6 +169,7 @@ plockstat:::mutex-acquire
 {
 	this->at = "pid::pthread_mutex_timedlock:return, pid::pthread_mutex_clocklock:return";
 	arg0 = self->lock;
+	arg2 = self->spins;
 }
 
 plockstat:::mutex-acquire
@@ -197,6 +221,42 @@ plockstat:::mutex-block
 {
 	this->at = "syscall::futex:entry";
 	arg0 = self->lock;
+}
+
+/* No function spins again after it has waited. */
+plockstat:::mutex-spin
+/self->in_mutex && self->spins == 1/
+{
+	this->at = "pid::pthread_mutex_lock:pause, pid::pthread_mutex_timedlock:pause";
+	this->at = "pid::__pthread_mutex_clocklock_common:pause";
+	arg0 = self->lock;
+}
+
+plockstat:::mutex-spun
+/self->in_mutex && self->spins && !self->spun && (0x2241 >> (uregs[R_RSI] & 0x7f) & 1) != 0/
+{
+	this->at = "syscall::futex:entry";
+	arg0 = self->lock;
+	arg1 = 0;
+	arg2 = self->spins;
+}
+
+plockstat:::mutex-spun
+/self->spins && !self->spun/
+{
+	this->at = "pid::pthread_mutex_lock:return";
+	arg0 = self->lock;
+	arg1 = (int)arg1 == 0 || (int)arg1 == 130;
+	arg2 = self->spins;
+}
+
+plockstat:::mutex-spun
+/self->timed && self->spins && !self->spun/
+{
+	this->at = "pid::pthread_mutex_timedlock:return, pid::pthread_mutex_clocklock:return";
+	arg0 = self->lock;
+	arg1 = (int)arg1 == 0 || (int)arg1 == 130;
+	arg2 = self->spins;
 }
 
 plockstat:::rw-block
@@ -277,6 +337,12 @@ plockstat:::futex-wake
 	this->at = "syscall::futex:return";
 	arg0 = uregs[R_RDI];
 	arg1 = (int)uregs[R_RAX];
+}
+
+syscall::futex:entry
+/self->in_mutex && self->spins && (0x2241 >> (uregs[R_RSI] & 0x7f) & 1) != 0/
+{
+	self->spun = 1;
 }
 
 pid::pthread_rwlock_unlock:return

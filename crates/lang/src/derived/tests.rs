@@ -143,6 +143,23 @@ fn hidden_clauses_are_added_where_they_are_needed() {
     assert_eq!(hidden("plockstat7:::futex-wait { } proc:::exec { } io::: { }"), 0);
     assert_eq!(hidden("proc:::exec-success { }"), 1);
     assert!(hidden("plockstat7:::mutex-acquire { }") > 10);
+    // Where a function spins is of interest to those only who ask how often.
+    let at_pauses = |text: &str| {
+        let clauses = compiled(text).clauses.into_iter();
+        clauses
+            .flat_map(|clause| clause.probes)
+            .filter(|probe| probe.name == "pause")
+            .count()
+    };
+    assert_eq!(
+        at_pauses("plockstat7:::mutex-acquire,plockstat7:::mutex-block { trace(arg0); }"),
+        0
+    );
+    for asks in ["trace(arg2);", "this->spins = x;", "if (arg0) { trace(arg2); }"] {
+        let text = format!("inline int x = arg2; plockstat7:::mutex-acquire {{ {asks} }}");
+        assert_eq!(at_pauses(&text), 3, "{asks}");
+    }
+    assert_eq!(at_pauses("plockstat7:::mutex-spun { }"), 3);
     // No program can name what they keep.
     let text = "plockstat7:::mutex-acquire { trace(self->lock); }";
     let refused = compile(&[Source::new("test", text)], &MacroValues::default())

@@ -21,8 +21,6 @@ pub(super) struct Place {
     pub(super) probes: Vec<ProbeDescription>,
     pub(super) predicate: Option<Node>,
     pub(super) arguments: Vec<(DerivedArgument, Node)>,
-    /// Whether it reads a variable of the text.
-    pub(super) uses_kept: bool,
     /// Whether it fires only in programs that a traced process has executed.
     pub(super) only_executed: bool,
 }
@@ -174,8 +172,6 @@ impl Reader<'_> {
                 .map(|(argument, value)| (argument.clone(), self.with(&known, value)))
                 .collect();
             let is_call = probes.iter().all(|probe| probe.provider == "syscall");
-            let values = arguments.iter().map(|(_, value)| value).chain(&clause.predicate);
-            let uses_kept = values.into_iter().any(|value| self.reads_kept(value));
             for derived in &clause.probes {
                 self.provider.places.push(Place {
                     name: derived.name.clone(),
@@ -183,7 +179,6 @@ impl Reader<'_> {
                     probes: probes.clone(),
                     predicate: clause.predicate.as_ref().map(|value| self.with(&known, value)),
                     arguments: arguments.clone(),
-                    uses_kept,
                     only_executed: assigned.only_executed,
                 });
             }
@@ -249,23 +244,6 @@ impl Reader<'_> {
         };
         let kind = NodeKind::Identifier(hidden_name(self.name, name));
         self.globals.contains(name).then(|| Node::new(kind, node.span))
-    }
-
-    /// Whether an expression reads a variable of the text.
-    fn reads_kept(&self, node: &Node) -> bool {
-        let found = std::cell::Cell::new(false);
-        replaced(node, &|part: &Node| {
-            let is_local = matches!(
-                &part.kind,
-                NodeKind::Local {
-                    scope: LocalScope::Thread,
-                    ..
-                }
-            );
-            found.set(found.get() || is_local || self.global(part).is_some());
-            None
-        });
-        found.get()
     }
 
     /// An expression with what `this->` variables stand for, and with `self->` variables that no program can name.

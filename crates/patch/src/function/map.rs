@@ -119,6 +119,15 @@ impl FunctionMap {
             .map(|instruction| (self.address(instruction.offset), usize::from(instruction.length)))
     }
 
+    /// The instructions `pause` among them, ascending: a loop that waits for another processor has one.
+    pub fn pauses(&self) -> impl Iterator<Item = TargetAddress> + '_ {
+        const PAUSE: [u8; 2] = [0xf3, 0x90];
+        let all = self.instructions.iter();
+        let own = all.take_while(|instruction| instruction.offset < self.size);
+        own.filter(|instruction| !instruction.padding && self.bytes_of(**instruction) == PAUSE)
+            .map(|instruction| self.address(instruction.offset))
+    }
+
     /// Targets of direct branches and calls outside of this view. Add them to the maps of the functions in which they
     /// lie.
     pub fn outgoing_branch_targets(&self) -> &[TargetAddress] {

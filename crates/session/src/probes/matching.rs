@@ -1,13 +1,14 @@
 //! The matches of a description of the target's provider in modules. Pure.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use nanoprobe_lang::glob;
 use nanoprobe_lang::program::ProbeDescription;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module, ModuleKind};
-use nanoprobe_text::code::{Instructions, extent_around, extent_of};
+use nanoprobe_text::code::{Instructions, extent_around, extent_of, pauses};
 
 use super::{Labels, Place, ProbeIndex, ProbeList, Spot, answers_to, matching_name};
 use crate::interrupt;
@@ -141,7 +142,7 @@ impl ProbeList {
                     }
                 }
             }
-            Name::Offset(_) => {}
+            Name::Offset(_) | Name::Pauses => {}
         }
         let is_choice = candidate
             .module
@@ -158,8 +159,43 @@ impl ProbeList {
             return;
         }
         let extent = extent_of(candidate.module, function).unwrap_or_default();
+        if *name == Name::Pauses {
+            return self.match_pauses(candidate, function, &extent, labels, matched);
+        }
         let code = Instructions::of(candidate.module, &extent);
         self.match_offsets(name, (candidate.index, function), labels, &code, matched);
+    }
+
+    /// The probes where a function spins, also in code without a name that it jumps to.
+    fn match_pauses(
+        &mut self,
+        candidate: &Candidate<'_>,
+        function: usize,
+        extent: &Range<u64>,
+        labels: &Labels,
+        matched: &mut Matched,
+    ) {
+        let own = Instructions::of(candidate.module, extent);
+        let found = pauses(candidate.module, extent);
+        if found.is_empty() {
+            matched.refuse(labels, Reason::NoPause);
+        }
+        for address in found {
+            let module = candidate.index;
+            let offset = address.wrapping_sub(extent.start);
+            let place = match own.check(offset) {
+                Ok(()) => Place::Function {
+                    module,
+                    function,
+                    spot: Spot::Offset(offset),
+                },
+                Err(_) => Place::Address {
+                    module,
+                    address: candidate.module.bias().to_image(TargetAddress(address)),
+                },
+            };
+            matched.found.push(self.add_target(labels, place));
+        }
     }
 
     /// The probes on instructions of an IFUNC whose code is known now.
@@ -202,6 +238,7 @@ impl ProbeList {
                     .filter(|offset| every || glob::matches(pattern, &format!("{offset:x}")));
                 offsets.for_each(add);
             }
+            Name::Pauses => matched.refuse(labels, Reason::NoPause),
             Name::Entry | Name::Return | Name::Invalid => {}
         }
     }
