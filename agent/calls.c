@@ -16,6 +16,8 @@
  * stack: for them no call has begun, so no return fires either. Where the code shows that the call is fork, clone or
  * clone3, they begin there: a row of the table that no number has.
  *
+ * An int 0x80 makes calls by the numbers of 32-bit programs, and so do the tables of its sites number them.
+ *
  * An instruction after a call may also be reached by a branch. No call has begun then, and nothing fires. Nothing
  * begins where a branch leads to. */
 #include "agent.h"
@@ -23,6 +25,14 @@
 #include "threads.h"
 
 enum { NP_CALL_SIGRETURN = 15, NP_CALL_CLONE = 56, NP_CALL_FORK = 57, NP_CALL_VFORK = 58, NP_CALL_CLONE3 = 435 };
+/* By int 0x80. clone3 is the same. */
+enum {
+	NP_CALL_32_FORK = 2,
+	NP_CALL_32_SIGRETURN = 119,
+	NP_CALL_32_CLONE = 120,
+	NP_CALL_32_RT_SIGRETURN = 173,
+	NP_CALL_32_VFORK = 190
+};
 
 NP_INLINE const struct np_call_site *site_of(const struct np_context *context)
 {
@@ -45,12 +55,28 @@ NP_INLINE struct np_call *find(struct np_context *context, u64 stack, u64 syscal
 	return 0;
 }
 
+NP_INLINE int does_not_return(const struct np_call_site *site, u32 number)
+{
+	if (site->interrupt)
+		return number == NP_CALL_32_SIGRETURN || number == NP_CALL_32_RT_SIGRETURN;
+	return number == NP_CALL_SIGRETURN;
+}
+
+NP_INLINE int makes_child(const struct np_call_site *site, u64 number)
+{
+	if (number == NP_CALL_CLONE3)
+		return 1;
+	if (site->interrupt)
+		return number == NP_CALL_32_FORK || number == NP_CALL_32_CLONE || number == NP_CALL_32_VFORK;
+	return number == NP_CALL_CLONE || number == NP_CALL_FORK || number == NP_CALL_VFORK;
+}
+
 NP_ENTRY void np_call_begin(struct np_context *context)
 {
 	u64 stack = context->target_rsp, syscall = site_of(context)->syscall;
 	u32 number = (u32)rax_of(context);
-	if (number == NP_CALL_SIGRETURN)
-		return; /* it does not return here */
+	if (does_not_return(site_of(context), number))
+		return;
 	/* Usually no call is begun: then the first entry is free. */
 	struct np_call *call = &context->calls[0];
 	if (call->stack)
@@ -97,9 +123,7 @@ NP_ENTRY void np_call_end(struct np_context *context)
 		return;
 	}
 	u64 number = call->number;
-	int makes_child = number == NP_CALL_CLONE || number == NP_CALL_FORK || number == NP_CALL_VFORK ||
-			  number == NP_CALL_CLONE3;
-	if (makes_child && rax_of(context) == 0)
+	if (makes_child(site_of(context), number) && rax_of(context) == 0)
 		return;
 	call->stack = 0;
 	context->call_number = (u32)np_minimum(number, NP_CALL_NUMBERS);
@@ -146,7 +170,8 @@ NP_ENTRY void np_call_count(struct np_context *context, const struct np_call_sit
 }
 
 /* The handlers' entries; those of `entry`, `return` and `count` come from the code of a site, whose address is in rax.
- * A system call takes its fourth argument in r10, and a handler in rcx, which the system call changes. */
+ * A system call takes its fourth argument in r10, and a handler in rcx, which the system call changes. int 0x80 takes
+ * its arguments in ebx, ecx, edx, esi, edi, ebp. */
 __asm__(".text\n"
 	".globl np_call_begin_handler, np_call_end_handler, np_call_entry_handler, np_call_return_handler\n"
 	".globl np_call_count_handler\n"
@@ -173,8 +198,10 @@ __asm__(".text\n"
 	"	movq %r15, %rdi\n"
 	"	movq %rax, %rsi\n"
 	"	call np_call_select_entry\n"
+	"	cmpl $0, 128(%rsi)\n" /* site->interrupt */
 	"	popq %rsi\n"
 	"	popq %rdi\n"
+	"	jne 2f\n"
 	"	testq %rax, %rax\n"
 	"	je 1f\n"
 	"	pushq %rcx\n"
@@ -182,6 +209,27 @@ __asm__(".text\n"
 	"	call *%rax\n"
 	"	popq %rcx\n"
 	"1:	ret\n"
+	"2:	testq %rax, %rax\n"
+	"	je 1b\n"
+	"	pushq %rdi\n"
+	"	pushq %rsi\n"
+	"	pushq %rdx\n"
+	"	pushq %rcx\n"
+	"	pushq %r8\n"
+	"	pushq %r9\n"
+	"	movl %ebp, %r9d\n"
+	"	movl %edi, %r8d\n"
+	"	movl %ebx, %edi\n"
+	"	xchgl %ecx, %esi\n"
+	"	movl %edx, %edx\n"
+	"	call *%rax\n"
+	"	popq %r9\n"
+	"	popq %r8\n"
+	"	popq %rcx\n"
+	"	popq %rdx\n"
+	"	popq %rsi\n"
+	"	popq %rdi\n"
+	"	ret\n"
 	".size np_call_entry_handler, . - np_call_entry_handler\n"
 	".type np_call_return_handler, @function\n"
 	"np_call_return_handler:\n"
@@ -211,4 +259,5 @@ __asm__(".text\n"
 
 _Static_assert(__builtin_offsetof(struct np_call_site, agent) == 96, "CALL_SITE_CODE");
 _Static_assert(__builtin_offsetof(struct np_call_site, code) == 104, "CALL_SITE_CODE");
+_Static_assert(__builtin_offsetof(struct np_call_site, interrupt) == 128, "np_call_entry_handler");
 _Static_assert(sizeof(struct np_context) <= NP_CONTEXT_SLOTS, "np_context");

@@ -44,6 +44,7 @@ struct np_call_site {
 	u64 agent;              /* np_call_entry_handler, np_call_return_handler or np_call_count_handler */
 	u64 code[2];            /* lea rax, [this structure]; jmp [agent] */
 	u64 begins;             /* not 0: with a result of 0, a process or thread begins after the call */
+	u64 interrupt;          /* not 0: the instruction is int 0x80, with numbers and registers of 32-bit programs */
 };
 
 /* ---- a thread's context -------------------------------------------------------------------------------------- */

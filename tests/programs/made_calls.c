@@ -1,18 +1,10 @@
-/* System calls that no probe sees: of code that the program makes, by `int $0x80`, and what it submits to an io_uring.
+/* System calls that no probe sees: of code that the program makes, and what it submits to an io_uring.
  *
- *     made_calls [rounds] [what]   what: c the code, i int $0x80, u the io_uring; default: all */
+ *     made_calls [rounds] [what]   what: c the code, u the io_uring; default: all */
 #include <linux/io_uring.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include "check.h"
-
-/* getpid of 32-bit programs. */
-PROBED long by_interrupt(void)
-{
-	long result = 20;
-	__asm__ volatile("int $0x80" : "+a"(result) : : "r8", "r9", "r10", "r11", "memory");
-	return result;
-}
 
 /* A ring of one entry, which stays mapped. 0: the kernel permits none. */
 static int has_ring(void)
@@ -30,7 +22,7 @@ int main(int argc, char **argv)
 {
 	take_arguments(&argc, argv);
 	long rounds = number(argc, argv, 1, 10);
-	const char *what = argc > 2 ? argv[2] : "ciu";
+	const char *what = argc > 2 ? argv[2] : "cu";
 	/* mov $110, %eax; syscall; ret: getppid */
 	static const unsigned char code[] = { 0xb8, 110, 0, 0, 0, 0x0f, 0x05, 0xc3 };
 	unsigned char *page = NULL;
@@ -49,8 +41,6 @@ int main(int argc, char **argv)
 		CHECK(getppid() > 0);
 		if (page)
 			CHECK(made() == getppid());
-		if (strchr(what, 'i'))
-			CHECK(by_interrupt() == getpid());
 	}
 	printf("getppid %ld\nring %d\n", page ? 2 * rounds : rounds, ring);
 	return finish(mix(MIX_START, (uint64_t)rounds));

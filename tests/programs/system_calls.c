@@ -3,7 +3,6 @@
  * Some come from threads, some from signal handlers that interrupt others, some by numbers that only the program
  * knows. Prints `name number` for each. */
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,7 +15,7 @@
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
-#include "check.h"
+#include "asleep.h"
 
 #define UNASSIGNED 400 /* a number that no call has had for years, and none will have: x86-64 skips it */
 #define BEYOND 100000
@@ -82,29 +81,7 @@ static void set_handler(int signal, int flags)
 	CHECK(sigaction(signal, &action, NULL) == 0);
 }
 
-/* A read that a signal ends, and one that the kernel restarts. The sender sends until the signal has come, and waits
- * for the reader to sleep: its state is in /proc. */
-static void wait_until_asleep(pid_t pid)
-{
-	char path[64], text[512];
-	snprintf(path, sizeof path, "/proc/%d/stat", pid);
-	for (;;) {
-		int file = open(path, O_RDONLY);
-		CHECK(file >= 0);
-		/* Not read(2), which is counted. */
-		struct { char *base; size_t bytes; } part = { text, sizeof text - 1 };
-		long got = syscall(SYS_readv, file, &part, 1);
-		CHECK(got > 0);
-		text[got] = 0;
-		close(file);
-		char *state = strrchr(text, ')');
-		CHECK(state);
-		if (state[2] == 'S')
-			return;
-		usleep(1000);
-	}
-}
-
+/* A read that a signal ends, and one that the kernel restarts. The sender waits for the reader to sleep. */
 static void interrupted_reads(void)
 {
 	char byte;

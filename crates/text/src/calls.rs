@@ -1,8 +1,7 @@
 //! Where a module makes system calls. Pure.
 //!
-//! Every `syscall` in code that a symbol, call frame information or a file's section describes. `int 0x80` and
-//! `sysenter`, the calls of 32-bit programs, are refused: the first where a number is loaded before it, the second
-//! beside others.
+//! Every `syscall` in code that a symbol, call frame information or a file's section describes. Of the calls of 32-bit
+//! programs, `int 0x80` where a number is loaded before it, and `sysenter` beside others.
 
 use std::collections::BTreeMap;
 

@@ -26,6 +26,7 @@ mod go_tasks;
 mod goroutines;
 mod handlers;
 mod ifuncs;
+mod interrupts;
 mod latencies;
 mod left;
 mod loading;

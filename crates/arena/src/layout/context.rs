@@ -182,6 +182,8 @@ structure! {
         code: [u64; 2],
         /// Not 0: the code shows that the call makes a process or a thread. With a result of 0 it begins there.
         begins: u64,
+        /// Not 0: the instruction is `int 0x80`.
+        interrupt: u64,
     }
 }
 /// The code of a [`CallSite`], which has no addresses in it: `lea rax, [rip - 111]; jmp [rip - 21]; int3`s.

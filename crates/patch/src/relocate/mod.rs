@@ -125,6 +125,7 @@ pub(crate) fn relocate(
     match instruction.mnemonic() {
         Mnemonic::Xbegin => transaction::relocate(code, original),
         Mnemonic::Syscall => system::relocate(code, original),
+        Mnemonic::Int => Ok(system::interrupt(code, original)),
         Mnemonic::Int3 => Err(Refusal::Breakpoint {
             site: original.address(),
         }),

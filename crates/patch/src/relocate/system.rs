@@ -1,9 +1,11 @@
-//! `syscall`: the kernel remembers the address after it, and the processor puts it into rcx for the program.
+//! `syscall` and `int 0x80`. After a `syscall`, rcx has the address after it: the processor puts it there.
 //!
 //! ```text
 //!   syscall                  syscall                       rcx: after the copy
 //!                     here:  lea rcx, [rip + d]            after the original; leaves the flags alone
 //! ```
+//!
+//! An `int 0x80` changes neither register: its copy has nothing after it.
 //!
 //! A call that is interrupted and restarted starts again at the copy, whose length is the same. After `clone`, `fork`
 //! and `vfork` the child, too, comes to *here*. A thread that is stopped in the call stands there: it may be moved
@@ -13,6 +15,16 @@ use super::{Original, Relocated};
 use crate::assemble::Assembler;
 use crate::{Refusal, TargetAddress};
 
+/// `int n`.
+pub(super) fn interrupt(code: &mut Assembler, original: Original<'_>) -> Relocated {
+    code.bytes(original.bytes);
+    Relocated {
+        returns_to: Some(code.here()),
+        ..Relocated::default()
+    }
+}
+
+/// `syscall`.
 pub(super) fn relocate(code: &mut Assembler, original: Original<'_>) -> Result<Relocated, Refusal> {
     code.bytes(original.bytes);
     let returns_to = code.here();

@@ -16,23 +16,38 @@ use super::number::{SYSCALL, known_way, number};
 use crate::function::Kind;
 use crate::{FireCondition, FunctionMap, TargetAddress};
 
-/// clone, fork, clone3.
-const CLONE: u32 = 56;
-const FORK: u32 = 57;
-const CLONE3: u32 = 435;
-/// munmap, rt_sigreturn, exit.
-const MUNMAP: u32 = 11;
-const SIGRETURN: u32 = 15;
-const EXIT: u32 = 60;
+/// The numbers of the calls that do not just return.
+struct Numbers {
+    /// fork, clone, clone3.
+    begin: [u32; 3],
+    /// rt_sigreturn, and sigreturn.
+    sigreturn: [u32; 2],
+    munmap: u32,
+    exit: u32,
+}
+
+const NUMBERS: Numbers = Numbers {
+    begin: [57, 56, 435],
+    sigreturn: [15, 15],
+    munmap: 11,
+    exit: 60,
+};
+/// Of 32-bit programs.
+const NUMBERS_OF_32_BITS: Numbers = Numbers {
+    begin: [2, 120, 435],
+    sigreturn: [173, 119],
+    munmap: 91,
+    exit: 1,
+};
 /// How many instructions before an `exit` are searched for a `munmap` of the thread's own stack.
 const UNMAP_DISTANCE: usize = 6;
 
 /// An instruction that enters the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallInstruction {
     /// `syscall`
     Syscall,
-    /// `int 0x80`: a call of the 32-bit interface, which has other numbers. It is never counted as one of these calls.
+    /// `int 0x80`: a call of the 32-bit interface, which has other numbers, and its arguments in other registers.
     Interrupt,
     /// `sysenter`, of the 32-bit interface, too.
     Sysenter,
@@ -46,6 +61,13 @@ impl CallInstruction {
         CallInstruction::Sysenter,
     ];
 
+    fn numbers(self) -> &'static Numbers {
+        match self {
+            CallInstruction::Syscall => &NUMBERS,
+            CallInstruction::Interrupt | CallInstruction::Sysenter => &NUMBERS_OF_32_BITS,
+        }
+    }
+
     /// Its bytes.
     pub fn bytes(self) -> [u8; 2] {
         match self {
@@ -56,14 +78,14 @@ impl CallInstruction {
     }
 }
 
-/// One `syscall`, and the places at which probes before and after it fire.
+/// One system call, and the places at which probes before and after it fire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemCall {
     /// The instruction.
     pub syscall: TargetAddress,
-    /// Which instruction it is. Nothing fires at the others.
+    /// Which instruction it is. Nothing fires at a `sysenter`.
     pub instruction: CallInstruction,
-    /// The number, if the code loads a constant.
+    /// The number, if the code loads a constant: one of the instruction's own numbers.
     pub number: Option<u32>,
     /// Where and when the probes before the call fire. `None`: there may be no stack.
     pub before: Option<(TargetAddress, FireCondition)>,
@@ -87,7 +109,7 @@ impl SystemCall {
             let Some(kind) = kinds.find(|kind| bytes == kind.bytes() && !instruction.padding) else {
                 continue;
             };
-            if kind != CallInstruction::Syscall {
+            if kind == CallInstruction::Sysenter {
                 calls.push(SystemCall {
                     syscall: map.address(instruction.offset),
                     instruction: kind,
@@ -98,12 +120,12 @@ impl SystemCall {
                 });
                 continue;
             }
-            let mut call = SystemCall::at(map, index);
+            let mut call = SystemCall::at(map, index, kind);
             // A thread that unmaps its own stack ends at once (musl's __unmapself).
-            let unmaps = |call: &SystemCall| call.number == Some(MUNMAP);
+            let unmaps = |call: &SystemCall| call.number == Some(call.instruction.numbers().munmap);
             let is_near = last.is_some_and(|last| index - last <= UNMAP_DISTANCE);
             if let Some(unmap) = calls.last_mut().filter(|unmap| is_near && unmaps(unmap))
-                && call.number == Some(EXIT)
+                && call.number == Some(kind.numbers().exit)
             {
                 call.before = None;
                 unmap.after = None;
@@ -114,8 +136,9 @@ impl SystemCall {
         calls
     }
 
-    fn at(map: &FunctionMap, index: usize) -> SystemCall {
+    fn at(map: &FunctionMap, index: usize, instruction: CallInstruction) -> SystemCall {
         let code = map.code();
+        let numbers = instruction.numbers();
         let address = |index: usize| code.get(index).map(|instruction| map.address(instruction.offset));
         let syscall = address(index).unwrap_or_default();
         let end = code.get(index).map(|call| call.end());
@@ -132,13 +155,13 @@ impl SystemCall {
         };
         let after = code.get(index + 1).filter(|after| Some(after.offset) == end);
         let after = after.filter(|after| !after.padding && after.offset < map.code_size());
-        let returns = !matches!(number, Some(SIGRETURN | EXIT));
+        let returns = !number.is_some_and(|number| number == numbers.exit || numbers.sigreturn.contains(&number));
         let after = after.filter(|_| returns).map(|after| map.address(after.offset));
-        let begins =
-            matches!(number, Some(CLONE | FORK | CLONE3)) && after.is_some_and(|after| !map.is_branch_target(after));
+        let begins = number.is_some_and(|number| numbers.begin.contains(&number))
+            && after.is_some_and(|after| !map.is_branch_target(after));
         SystemCall {
             syscall,
-            instruction: CallInstruction::Syscall,
+            instruction,
             number,
             before: Some(before),
             after,
@@ -234,14 +257,26 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_32_bit_programs_have_no_places() {
+    fn calls_of_32_bit_programs_have_their_own_numbers() {
+        use FireCondition::{Always, Behind};
+        // mov eax, NUMBER; int 0x80; ret
+        let of = |number: u8| calls(&[0xb8, number, 0, 0, 0, 0xcd, 0x80, 0xc3]);
+        assert_eq!(of(20), [(5, Some((0, Behind)), Some(7))], "getpid");
+        assert_eq!(of(60), [(5, Some((0, Behind)), Some(7))], "umask, and not exit");
+        for ends in [1, 119, 173] {
+            assert_eq!(
+                of(ends),
+                [(5, Some((0, Behind)), None)],
+                "exit, sigreturn, rt_sigreturn"
+            );
+        }
         // int 0x80; sysenter; syscall; ret
         assert_eq!(
             calls(&[0xcd, 0x80, 0x0f, 0x34, 0x0f, 5, 0xc3]),
             [
-                (0, None, None),
+                (0, Some((0, Always)), Some(2)),
                 (2, None, None),
-                (4, Some((4, FireCondition::Always)), Some(6))
+                (4, Some((4, Always)), Some(6))
             ]
         );
     }

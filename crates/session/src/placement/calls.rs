@@ -13,6 +13,9 @@
 //! Where the code shows a call's number (`mov $39, %eax` in libc's getppid), only clauses that mean this number have
 //! something there.
 //!
+//! An `int 0x80` has tables of its own: its numbers are those of 32-bit programs. Derived probes read a call's
+//! registers, which are others there, so they do not fire.
+//!
 //! Sites and tables lie in the code block, where nothing that the program writes by mistake can change them. Where the
 //! agent itself stands before a call (a shim), the points become a part of the shim.
 
@@ -29,14 +32,14 @@ use nanoprobe_patch::{CallInstruction, Fire, FireCondition, FunctionMap, Point, 
 use super::groups::{Group, Located};
 use super::points::{point, spread};
 use super::{Planner, Refused, RefusedBecause};
-use crate::calls::{CallSite, Calls, End};
+use crate::calls::{CallSite, Calls, End, PROVIDER, rows_of};
 use crate::enable::{Enabling, call_kind};
 use crate::probes::{Place, Spot};
 use crate::small_stack::SmallStack;
 
-/// The tables of the clauses: by the clause, its description, and whether for entries or returns. A clause that counts
-/// in several places has several.
-pub type CallTables = HashMap<(usize, usize, End), Vec<TargetAddress>>;
+/// The tables of the clauses: by the clause, its description, whether for entries or returns, and the instruction. A
+/// clause that counts in several places has several.
+pub type CallTables = HashMap<(usize, usize, End, CallInstruction), Vec<TargetAddress>>;
 
 /// The probes before system calls at which shims stand, by the address of the `syscall`.
 pub type ShimPoints = HashMap<TargetAddress, Vec<Point>>;
@@ -85,6 +88,7 @@ impl Planner<'_> {
             return Vec::new();
         };
         let numbers = self.numbers_of(enabling, end);
+        let reads_registers = self.reads_registers(enabling, end);
         let mut addresses = BTreeSet::new();
         let mut refusals = Vec::new();
         for site in self
@@ -95,7 +99,11 @@ impl Planner<'_> {
             .filter(|site| may_make(&site.call, &numbers))
         {
             match site.refusal {
-                Some(_) if end == End::Return && site.call.after.is_none() && is_syscall(site) => {}
+                Some(_) if end == End::Return && site.call.after.is_none() && is_syscall(&site.call) => {}
+                None if reads_registers && !is_syscall(&site.call) => {
+                    let reason = "`int 0x80` has its arguments in other registers";
+                    refusals.push(Err(RefusedBecause::SystemCall(site.call.syscall, reason)));
+                }
                 Some(reason) => refusals.push(Err(RefusedBecause::SystemCall(site.call.syscall, reason))),
                 None => addresses.extend(self.roles(site, end).into_iter().map(|(address, ..)| address)),
             }
@@ -137,7 +145,9 @@ impl Planner<'_> {
         let here = TargetAddress(entry.0.wrapping_add(offset));
         let calls = self.calls.known;
         let numbers = self.numbers_of(enabling, end);
+        let reads_registers = self.reads_registers(enabling, end);
         let sites = calls.of(module).iter().filter(|site| site.refusal.is_none());
+        let sites = sites.filter(|site| is_syscall(&site.call) || !reads_registers);
         for site in sites.filter(|site| may_make(&site.call, &numbers)) {
             for (address, condition, role) in self.roles(site, end) {
                 if address != here {
@@ -226,7 +236,7 @@ impl Planner<'_> {
         {
             return Ok((counts, false));
         }
-        let tables = self.call_tables(enabling, end)?;
+        let tables = self.call_tables(enabling, end, call.instruction)?;
         let counts = self.only_counts(enabling, end);
         if end == End::Entry && counts {
             let counts = tables.into_iter().map(|table| Fire::CountByNumber { table });
@@ -298,6 +308,7 @@ impl Planner<'_> {
             agent: agent.0,
             code: CALL_SITE_CODE,
             begins: call.begins.into(),
+            interrupt: (!is_syscall(call)).into(),
         };
         Ok(self.room.code.put(layout.to_bytes(), 8)?)
     }
@@ -338,14 +349,29 @@ impl Planner<'_> {
         self.by_number(enabling, end).map(|(number, _)| number).collect()
     }
 
-    fn call_tables(&mut self, enabling: &Enabling, end: End) -> Result<Vec<TargetAddress>, RefusedBecause> {
-        let key = (enabling.clause, enabling.description, end);
+    /// Whether the probes of an enabling are derived ones.
+    fn reads_registers(&self, enabling: &Enabling, end: End) -> bool {
+        let mut probes = self.by_number(enabling, end);
+        probes.any(|(_, other)| {
+            self.probes
+                .get(other.probe)
+                .is_some_and(|probe| &*probe.provider != PROVIDER)
+        })
+    }
+
+    fn call_tables(
+        &mut self,
+        enabling: &Enabling,
+        end: End,
+        instruction: CallInstruction,
+    ) -> Result<Vec<TargetAddress>, RefusedBecause> {
+        let key = (enabling.clause, enabling.description, end, instruction);
         if let Some(known) = self.room.call_tables.get(&key) {
             return Ok(known.clone());
         }
         let tables = match self.only_counts(enabling, end) {
-            true => self.counter_tables(enabling, end),
-            false => vec![self.enabling_table(enabling, end)?],
+            true => self.counter_tables(enabling, end, instruction),
+            false => vec![self.enabling_table(enabling, end, instruction)?],
         };
         let mut addresses = Vec::new();
         for table in tables {
@@ -356,7 +382,7 @@ impl Planner<'_> {
     }
 
     /// For each counter of the clause, the offsets for all numbers.
-    fn counter_tables(&self, enabling: &Enabling, end: End) -> Vec<Vec<u8>> {
+    fn counter_tables(&self, enabling: &Enabling, end: End, instruction: CallInstruction) -> Vec<Vec<u8>> {
         let scrap = std::mem::offset_of!(Context, call_scrap) as u32;
         let mut tables: Vec<Vec<u32>> = Vec::new();
         for (number, of_number) in self.by_number(enabling, end) {
@@ -369,8 +395,10 @@ impl Planner<'_> {
                 if tables.len() <= index {
                     tables.push(vec![scrap; CALL_ROWS as usize]);
                 }
-                if let Some(entry) = tables.get_mut(index).and_then(|table| table.get_mut(number as usize)) {
-                    *entry = *offset;
+                for row in rows_of(number, instruction) {
+                    if let Some(entry) = tables.get_mut(index).and_then(|table| table.get_mut(row)) {
+                        *entry = *offset;
+                    }
                 }
             }
         }
@@ -379,7 +407,12 @@ impl Planner<'_> {
     }
 
     /// The addresses of the enablings of all numbers.
-    fn enabling_table(&mut self, enabling: &Enabling, end: End) -> Result<Vec<u8>, RefusedBecause> {
+    fn enabling_table(
+        &mut self,
+        enabling: &Enabling,
+        end: End,
+        instruction: CallInstruction,
+    ) -> Result<Vec<u8>, RefusedBecause> {
         let mut table = vec![0_u64; CALL_ROWS as usize];
         let numbers: Vec<(u32, Enabling)> = self
             .by_number(enabling, end)
@@ -398,16 +431,23 @@ impl Planner<'_> {
                 slot_base: of_number.slot_base,
                 ..EnablingLayout::default()
             };
-            if let Some(entry) = table.get_mut(number as usize) {
-                *entry = self.room.growth.put(layout.to_bytes(), 8)?.0;
+            let rows = rows_of(number, instruction);
+            if rows.is_empty() {
+                continue;
+            }
+            let address = self.room.growth.put(layout.to_bytes(), 8)?.0;
+            for row in rows {
+                if let Some(entry) = table.get_mut(row) {
+                    *entry = address;
+                }
             }
         }
         Ok(table.into_iter().flat_map(u64::to_le_bytes).collect())
     }
 }
 
-fn is_syscall(site: &CallSite) -> bool {
-    site.call.instruction == CallInstruction::Syscall
+fn is_syscall(call: &SystemCall) -> bool {
+    call.instruction == CallInstruction::Syscall
 }
 
 /// Whether a system call may have one of these numbers, or something begins after it that they mean.
