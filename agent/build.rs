@@ -17,6 +17,7 @@ const SOURCES: &[&str] = &[
     "calls",
     "chain",
     "clock",
+    "dispatch",
     "dynamic",
     "emulate",
     "enter",

@@ -18,6 +18,7 @@ enum {
 	NP_PR_SET_SECCOMP = 22,
 	NP_PR_SET_TSC = 26,
 	NP_PR_TSC_SIGSEGV = 2,
+	NP_PR_SET_SYSCALL_USER_DISPATCH = 59,
 	NP_SECCOMP_MODE_STRICT = 1,
 	NP_SECCOMP_SET_MODE_STRICT = 0,
 	NP_SYS_SECCOMP = 317,
@@ -26,5 +27,8 @@ enum {
 
 void np_note_sandbox(void);
 void np_note_no_clock(void);
+
+/* The thread is about to turn Syscall User Dispatch on, by this `syscall` (dispatch.c). */
+void np_shim_dispatch(const struct np_registers *registers, u64 syscall);
 
 #endif

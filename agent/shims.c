@@ -269,6 +269,8 @@ __attribute__((used)) struct np_shimmed np_shim(struct np_registers *registers, 
 			np_note_no_clock();
 		if ((u32)registers->rdi == NP_PR_SET_SECCOMP)
 			note_filter((u32)registers->rsi == NP_SECCOMP_MODE_STRICT);
+		if ((u32)registers->rdi == NP_PR_SET_SYSCALL_USER_DISPATCH && registers->rsi)
+			np_shim_dispatch(registers, syscall);
 		break;
 	case NP_SYS_SECCOMP:
 		note_filter((u32)registers->rdi == NP_SECCOMP_SET_MODE_STRICT);

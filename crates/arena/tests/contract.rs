@@ -166,6 +166,7 @@ fn layout_is_the_contracts() {
         ("NP_STATE_BUILDING", u64::from(STATE_BUILDING)),
         ("NP_STATE_ARMED", u64::from(STATE_ARMED)),
         ("NP_STATE_RESTORED", u64::from(STATE_RESTORED)),
+        ("NP_DISPATCH_BUSY", DISPATCH_BUSY),
         ("NP_STATE_COMPLETE", u64::from(STATE_COMPLETE)),
         ("NP_SEMAPHORE_GONE", u64::from(SEMAPHORE_GONE)),
         ("NP_SEMAPHORE_RAISING", u64::from(SEMAPHORE_RAISING)),

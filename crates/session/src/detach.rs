@@ -37,6 +37,7 @@ use crate::semaphores;
 use crate::signals::{self, guests};
 use crate::site_table::{site_of, springboard_sites};
 
+pub(crate) use dispatching::is_awaited as is_dispatch_awaited;
 pub(crate) use leaving::is_anyone_inside;
 pub use rehearsal::{Standing, rehearse_restore};
 pub use restore::restore;
@@ -45,6 +46,7 @@ pub use survey::{Carried, has_abandoned_arena, survey};
 pub use unmapping::has_arena;
 
 mod copies;
+mod dispatching;
 mod leaving;
 mod rehearsal;
 pub(crate) mod remains;

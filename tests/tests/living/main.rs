@@ -6,6 +6,7 @@ mod by_address;
 mod by_default;
 mod counted_by_strace;
 mod disk;
+mod dispatched;
 mod effects;
 mod embedded;
 mod ends;

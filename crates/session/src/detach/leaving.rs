@@ -8,6 +8,7 @@ use nanoprobe_arena::layout::{REGION_ARENA, REGION_RETURNS, Region, Site};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Process, Registers, RemoteError, Stopped};
 
+use super::dispatching;
 use super::sites::restore_sites;
 use super::stacks::OurCode;
 use super::unmapping::unmap;
@@ -121,7 +122,11 @@ pub(super) fn leave(
             put_back_addresses(process, pool, detached)?;
         }
         let threads: Vec<i32> = stopped.threads().collect();
-        let within = inside_of(process, &mut stopped, &threads, presence)?;
+        let mut within = inside_of(process, &mut stopped, &threads, presence)?;
+        let waiting = dispatching::waiting(&mut stopped, presence.arena, &presence.code, presence.departures)?;
+        if let Some((tid, _)) = &waiting {
+            within.remove(tid);
+        }
         let mut inside = !within.is_empty();
         if presence.is_guest {
             inside |= !parting.look(&mut stopped, presence, within, &mut put_back)?;
@@ -136,6 +141,10 @@ pub(super) fn leave(
         let late = Instant::now() > deadline;
         if !inside {
             restore_sites(process.memory(), presence.springboards, detached)?;
+        }
+        // It makes its call when all of ours have been made: the rest happens in this stop.
+        if let Some((tid, registers)) = waiting.filter(|_| !inside || late) {
+            stopped.set_registers(tid, &registers)?;
         }
         let mut stay = late;
         if (!inside || late) && !presence.is_guest {

@@ -26,6 +26,7 @@ use crate::heartbeat::Heartbeat;
 use crate::interrupt::Present;
 use crate::placement::{CallTables, Fired, Handlers};
 use crate::ranges::Publisher;
+use crate::session::tracing::Tracing;
 
 /// How often the map of readable memory is refreshed.
 const RANGES_PERIOD: Duration = Duration::from_millis(500);
@@ -108,5 +109,26 @@ impl Presence {
             let _ = ControlBlock::open(memory).and_then(|control| control.beat(0));
         }
         detach::detach(&mut self.attachment)
+    }
+
+    /// Leaves a process in which a thread is about to turn Syscall User Dispatch on, and waits for that
+    /// (`agent/dispatch.c`). Records are kept, and the process is followed to its end. Yields whether it was just left.
+    pub(super) fn leave_before_dispatch(&mut self, tracing: &mut Tracing) -> Result<bool, SessionError> {
+        if self.attachment.regions.is_empty() {
+            return Ok(false);
+        }
+        let control = ControlBlock::open(self.attachment.memory()?)?.read()?;
+        if !detach::is_dispatch_awaited(&control) {
+            return Ok(false);
+        }
+        let detached = self.detach()?;
+        self.attachment.leave_behind();
+        tracing.lost.calls += detached.abandoned_calls;
+        tracing.warn(format!(
+            "process {} turns Syscall User Dispatch on (prctl 59), which would send it signals for calls of \
+             nanoprobe's: its probes are gone",
+            self.attachment.process.pid()
+        ));
+        Ok(true)
     }
 }

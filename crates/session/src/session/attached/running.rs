@@ -192,6 +192,9 @@ impl Attached {
         if self.exited.is_some() {
             return Ok(());
         }
+        if presence.leave_before_dispatch(&mut self.tracing)? {
+            return Ok(());
+        }
         presence.take_libraries(&mut self.tracing)?;
         presence.look_at_made_code(&mut self.tracing, false)?;
         presence.look_beside(&mut self.tracing);

@@ -1,0 +1,113 @@
+//! A thread that waits to turn Syscall User Dispatch on (`agent/dispatch.c`) goes back to the program's own call.
+
+use std::collections::BTreeMap;
+use std::mem::offset_of;
+
+use nanoprobe_arena::layout::{Control, DISPATCH_BUSY, STATE_RESTORED};
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::{Memory, MemoryError, Registers, Stopped};
+
+use super::stacks::OurCode;
+use crate::error::SessionError;
+
+/// How far below its saved registers the thread's stack pointer may be.
+const STACK_BYTES_MAX: u64 = 16 << 10;
+/// struct np_registers, and the red zone above it.
+const WORDS: usize = 16;
+const ABOVE: u64 = 8 * WORDS as u64 + 128;
+/// The flags that `lahf` yields, and the overflow flag.
+const LOW_FLAGS: u64 = 0xd5;
+const OVERFLOW: u64 = 0x800;
+const TRAP: u64 = 0x100;
+
+/// What the agent has noted in the arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Waiting {
+    registers: u64,
+    syscall: u64,
+}
+
+impl Waiting {
+    fn read(memory: &Memory, arena: TargetAddress) -> Result<Option<Waiting>, MemoryError> {
+        let word = |field: usize| memory.read_u64(TargetAddress(arena.0.wrapping_add(field as u64)));
+        let registers = word(offset_of!(Control, dispatch_registers))?;
+        let syscall = word(offset_of!(Control, dispatch_syscall))?;
+        Ok((registers > DISPATCH_BUSY).then_some(Waiting { registers, syscall }))
+    }
+
+    /// Whether a thread is the one that waits: in the agent, and a little below its registers.
+    fn is(&self, registers: &Registers, code: &OurCode) -> bool {
+        let below = self.registers.wrapping_sub(registers.rsp);
+        let is_near = (1..STACK_BYTES_MAX).contains(&below);
+        is_near && code.image.contains(&registers.rip) && registers.eflags & TRAP == 0
+    }
+}
+
+/// The thread that waits, with the registers that it had before the shim, at its call. All threads are stopped, and the
+/// text is the program's.
+pub(super) fn waiting(
+    stopped: &mut Stopped,
+    arena: Option<TargetAddress>,
+    code: &OurCode,
+    departures: &BTreeMap<u64, u64>,
+) -> Result<Option<(i32, Registers)>, SessionError> {
+    // The arena may be gone.
+    let noted = arena.and_then(|arena| Waiting::read(stopped.process().memory(), arena).ok().flatten());
+    let Some(waiting) = noted else { return Ok(None) };
+    // A call of made code is made in its detour.
+    if code.holds(waiting.syscall) && departures.get(&waiting.syscall) != Some(&waiting.syscall) {
+        return Ok(None);
+    }
+    let threads: Vec<i32> = stopped.threads().collect();
+    for tid in threads {
+        let mut registers = stopped.registers(tid)?;
+        if waiting.is(&registers, code) && !stopped.has_queued_trap(tid) {
+            let mut bytes = [0; 8 * WORDS];
+            let read = stopped
+                .process()
+                .memory()
+                .read(TargetAddress(waiting.registers), &mut bytes);
+            set(&mut registers, &bytes, &waiting);
+            return Ok(read.is_ok().then_some((tid, registers)));
+        }
+    }
+    Ok(None)
+}
+
+/// The registers before the shim, at the call.
+fn set(registers: &mut Registers, saved: &[u8; 8 * WORDS], waiting: &Waiting) {
+    let (words, _) = saved.as_chunks::<8>();
+    let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
+    let mut next = || words.next().unwrap_or_default();
+    let flags = next();
+    for register in [
+        &mut registers.r15,
+        &mut registers.r14,
+        &mut registers.r13,
+        &mut registers.r12,
+        &mut registers.r11,
+        &mut registers.r10,
+        &mut registers.r9,
+        &mut registers.r8,
+        &mut registers.rbp,
+        &mut registers.rdi,
+        &mut registers.rsi,
+        &mut registers.rdx,
+        &mut registers.rcx,
+        &mut registers.rbx,
+        &mut registers.rax,
+    ] {
+        *register = next();
+    }
+    let overflow = if flags & 0xff == 0 { 0 } else { OVERFLOW };
+    registers.eflags = registers.eflags & !(LOW_FLAGS | OVERFLOW) | flags >> 8 & LOW_FLAGS | overflow;
+    registers.rsp = waiting.registers.wrapping_add(ABOVE);
+    registers.rip = waiting.syscall;
+    // The kernel must not restart the call in which the thread has waited.
+    registers.orig_rax = u64::MAX;
+}
+
+/// Whether a thread waits for the end of tracing.
+pub(crate) fn is_awaited(control: &Control) -> bool {
+    control.dispatch_registers > DISPATCH_BUSY && control.state != STATE_RESTORED
+}
