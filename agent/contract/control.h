@@ -150,12 +150,8 @@ struct np_control {
 	u32 watches_handlers;   /* not 0: clauses fire where handlers begin, so the tracer must know them */
 	u32 handlers_unseen;    /* how often a handler was installed that has no probe: in a child, or without room; atomic */
 
-	/* dispatch.c: the struct np_registers of the thread that waits for the end of tracing, and its `syscall`. 0: none
-	 * waits; NP_DISPATCH_BUSY: they are being written */
-	u64 dispatch_registers;
-	u64 dispatch_syscall;
+	u64 dispatch_waits;     /* not 0: a thread waits for the end of tracing (dispatch.c) */
 };
-#define NP_DISPATCH_BUSY 1
 /* The word of a speculation: free (0), taken (with the bytes of its records above the bit), or
  * ended. Nothing may be added to an ended speculation. The tracer frees it when it reads the record
  * of its end. */

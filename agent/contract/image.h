@@ -267,6 +267,7 @@ enum np_held_state { NP_HELD_FREE = 0, NP_HELD_CLAIMED = 1, NP_HELD_THERE = 2 };
 #define NP_NESTED 1UL        /* bit of `began`: see np_inherited.nested */
 #define NP_INHERITED_ALIGNMENT 4096
 #define NP_ANCESTORS 31u
+#define NP_DISPATCH_BUSY 1
 #define NP_HANDLERS 128u     /* how many signal handlers the tracer can know */
 struct np_inherited {
 	struct np_sigaction actions[5]; /* the program's own; control->actions is a copy of the traced process's */
@@ -281,6 +282,10 @@ struct np_inherited {
 	u32 handler_count;      /* how many places of `places` are taken; atomic */
 	u32 handlers_placed;    /* written by the tracer: it has seen to the probes of so many, from the first on */
 	u64 places[NP_HANDLERS]; /* the addresses of all handlers that were ever set; 0: it is just being written */
+	/* dispatch.c: the struct np_registers of the thread that waits for the end of tracing, and its `syscall`. 0: none
+	 * waits; NP_DISPATCH_BUSY: they are being written */
+	u64 dispatch_registers;
+	u64 dispatch_syscall;
 };
 struct np_thread_table {
 	/* this field comes first, so that a detour indexes it from the table's address */

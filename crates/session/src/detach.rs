@@ -37,7 +37,6 @@ use crate::semaphores;
 use crate::signals::{self, guests};
 use crate::site_table::{site_of, springboard_sites};
 
-pub(crate) use dispatching::is_awaited as is_dispatch_awaited;
 pub(crate) use leaving::is_anyone_inside;
 pub use rehearsal::{Standing, rehearse_restore};
 pub use restore::restore;

@@ -26,8 +26,6 @@ pub const STATE_BUILDING: u32 = 0;
 pub const STATE_ARMED: u32 = 1;
 /// [`Control::state`]: every site holds its original bytes again.
 pub const STATE_RESTORED: u32 = 2;
-/// The greatest value of `dispatch_registers` that is no address.
-pub const DISPATCH_BUSY: u64 = 1;
 /// As [`STATE_ARMED`], and every patch of the attach is in the text.
 pub const STATE_COMPLETE: u32 = 3;
 
@@ -270,10 +268,8 @@ structure! {
         watches_handlers: u32,
         /// How often a handler was installed that has no probe: in a child, or beside [`HANDLERS`] others.
         handlers_unseen: u32,
-        /// The registers of the thread that waits for the end of tracing; at most [`DISPATCH_BUSY`]: none waits.
-        dispatch_registers: u64,
-        /// The call that the thread is about to make.
-        dispatch_syscall: u64,
+        /// Not 0: a thread waits for the end of tracing, to turn Syscall User Dispatch on.
+        dispatch_waits: u64,
     }
 }
 structure! {

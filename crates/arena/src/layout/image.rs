@@ -374,6 +374,8 @@ pub const TABLE_SHARED_POINTERS: usize = TABLE_MAGIC + 48;
 pub const NESTED: u64 = 1;
 /// The maximal number of ancestors of a followed child that are known.
 pub const ANCESTORS: usize = 31;
+/// The greatest value of [`Inherited::dispatch_registers`] that is no address.
+pub const DISPATCH_BUSY: u64 = 1;
 /// The maximal number of signal handlers that the tracer can know.
 pub const HANDLERS: usize = 128;
 
@@ -401,6 +403,10 @@ structure! {
         handlers_placed: u32,
         /// The addresses of all handlers that were ever set, in rows of 32; 0: it is just being written.
         places: [[u64; 32]; HANDLERS / 32],
+        /// The registers of the thread that waits for the end of tracing; at most [`DISPATCH_BUSY`]: none waits.
+        dispatch_registers: u64,
+        /// The call that the thread is about to make.
+        dispatch_syscall: u64,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
-use nanoprobe_arena::layout::{Control, DISPATCH_BUSY, STATE_RESTORED};
+use nanoprobe_arena::layout::{DISPATCH_BUSY, Inherited, TABLE_INHERITANCE};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Memory, MemoryError, Registers, Stopped};
 
@@ -20,7 +20,8 @@ const LOW_FLAGS: u64 = 0xd5;
 const OVERFLOW: u64 = 0x800;
 const TRAP: u64 = 0x100;
 
-/// What the agent has noted in the arena.
+/// What the agent has noted in the thread table. The arena would not do: a child that was forked has it, too, and could
+/// choose where a thread of its parent's goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Waiting {
     registers: u64,
@@ -28,10 +29,13 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn read(memory: &Memory, arena: TargetAddress) -> Result<Option<Waiting>, MemoryError> {
-        let word = |field: usize| memory.read_u64(TargetAddress(arena.0.wrapping_add(field as u64)));
-        let registers = word(offset_of!(Control, dispatch_registers))?;
-        let syscall = word(offset_of!(Control, dispatch_syscall))?;
+    fn read(memory: &Memory, table: u64) -> Result<Option<Waiting>, MemoryError> {
+        let word = |field: usize| {
+            let offset = (TABLE_INHERITANCE + field) as u64;
+            memory.read_u64(TargetAddress(table.wrapping_add(offset)))
+        };
+        let registers = word(offset_of!(Inherited, dispatch_registers))?;
+        let syscall = word(offset_of!(Inherited, dispatch_syscall))?;
         Ok((registers > DISPATCH_BUSY).then_some(Waiting { registers, syscall }))
     }
 
@@ -47,13 +51,14 @@ impl Waiting {
 /// text is the program's.
 pub(super) fn waiting(
     stopped: &mut Stopped,
-    arena: Option<TargetAddress>,
+    table: u64,
     code: &OurCode,
     departures: &BTreeMap<u64, u64>,
 ) -> Result<Option<(i32, Registers)>, SessionError> {
-    // The arena may be gone.
-    let noted = arena.and_then(|arena| Waiting::read(stopped.process().memory(), arena).ok().flatten());
-    let Some(waiting) = noted else { return Ok(None) };
+    // The table may be gone.
+    let Ok(Some(waiting)) = Waiting::read(stopped.process().memory(), table) else {
+        return Ok(None);
+    };
     // A call of made code is made in its detour.
     if code.holds(waiting.syscall) && departures.get(&waiting.syscall) != Some(&waiting.syscall) {
         return Ok(None);
@@ -105,9 +110,4 @@ fn set(registers: &mut Registers, saved: &[u8; 8 * WORDS], waiting: &Waiting) {
     registers.rip = waiting.syscall;
     // The kernel must not restart the call in which the thread has waited.
     registers.orig_rax = u64::MAX;
-}
-
-/// Whether a thread waits for the end of tracing.
-pub(crate) fn is_awaited(control: &Control) -> bool {
-    control.dispatch_registers > DISPATCH_BUSY && control.state != STATE_RESTORED
 }

@@ -107,7 +107,7 @@ pub(super) fn leave(
     mut put_back: impl FnMut(&mut Stopped) -> Result<(), SessionError>,
     detached: &mut Detached,
 ) -> Result<(), SessionError> {
-    let Presence { arena, regions, .. } = *presence;
+    let regions = presence.regions;
     let deadline = Instant::now() + PATIENCE;
     let pool = regions.iter().find(|region| region.kind == REGION_RETURNS);
     let mut stopped = stopped;
@@ -123,7 +123,7 @@ pub(super) fn leave(
         }
         let threads: Vec<i32> = stopped.threads().collect();
         let mut within = inside_of(process, &mut stopped, &threads, presence)?;
-        let waiting = dispatching::waiting(&mut stopped, presence.arena, &presence.code, presence.departures)?;
+        let waiting = dispatching::waiting(&mut stopped, presence.table, &presence.code, presence.departures)?;
         if let Some((tid, _)) = &waiting {
             within.remove(tid);
         }
@@ -159,20 +159,7 @@ pub(super) fn leave(
             }
         }
         if !inside && detached.sandbox.is_none() {
-            // Nothing leads to our code any more, and no thread is inside: one thread is enough for the rest.
-            let tid = stopped.best_thread()?;
-            detached.pauses.add_whole(stopped.release_others(tid));
-            let unmapped = unmap(&mut stopped, arena, regions);
-            detached.pauses.add_single(tid, stopped.release());
-            match unmapped {
-                // A guest has no signal actions to put back, which would have shown it.
-                Err(SessionError::Remote(RemoteError::Sandboxed { sandbox, .. })) => {
-                    detached.sandbox = Some(sandbox);
-                    detached.left_bytes = bytes_left(regions);
-                    return Ok(());
-                }
-                other => return other,
-            }
+            return unmap_by_one_thread(stopped, presence, detached);
         }
         let stood = stopped.release();
         detached.pauses.add_whole(stood);
@@ -186,6 +173,23 @@ pub(super) fn leave(
         std::thread::sleep(until_next_look(stood, looks, left));
         sharers = process.sharers();
         stopped = process.stop()?;
+    }
+}
+
+/// The last step: nothing leads to our code any more, and no thread is inside, so one stopped thread is enough.
+fn unmap_by_one_thread(mut stopped: Stopped, presence: &Presence, detached: &mut Detached) -> Result<(), SessionError> {
+    let tid = stopped.best_thread()?;
+    detached.pauses.add_whole(stopped.release_others(tid));
+    let unmapped = unmap(&mut stopped, presence.arena, presence.regions);
+    detached.pauses.add_single(tid, stopped.release());
+    match unmapped {
+        // A guest has no signal actions to put back, which would have shown it.
+        Err(SessionError::Remote(RemoteError::Sandboxed { sandbox, .. })) => {
+            detached.sandbox = Some(sandbox);
+            detached.left_bytes = bytes_left(presence.regions);
+            Ok(())
+        }
+        other => other,
     }
 }
 

@@ -13,9 +13,11 @@ mod returns;
 mod suppress_hits;
 
 use std::collections::HashSet;
+use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
-use nanoprobe_arena::ControlBlock;
+use nanoprobe_arena::layout::Control;
+use nanoprobe_arena::{ControlBlock, Memory as _};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Claim;
 
@@ -117,8 +119,11 @@ impl Presence {
         if self.attachment.regions.is_empty() {
             return Ok(false);
         }
-        let control = ControlBlock::open(self.attachment.memory()?)?.read()?;
-        if !detach::is_dispatch_awaited(&control) {
+        let waits = self
+            .attachment
+            .memory()?
+            .load_u64(offset_of!(Control, dispatch_waits) as u64)?;
+        if waits == 0 {
             return Ok(false);
         }
         let detached = self.detach()?;
