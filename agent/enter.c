@@ -199,6 +199,7 @@ void np_note_shared_pointer(struct np_thread_table *table)
 	struct np_thread_slot *open, *marker, *own, *slot;
 	if (pointer <= NP_SLOT_ENDED || np_find_slot(table, pointer | NP_KEY_SHARED, &open))
 		return;
+	np_store(table->early_keys, 1);
 	own = number ? np_own_slot(table, number) : 0;
 	slot = np_find_slot(table, pointer, &open);
 	struct np_context *context = slot ? (struct np_context *)np_load_once(slot->context) : 0;
@@ -217,14 +218,23 @@ void np_note_shared_pointer(struct np_thread_table *table)
 static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_slot *slot, u64 key)
 {
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
-	struct np_context *own = take_earlier(table, key, (u64)&table->lent);
-	/* A static program's first thread had no thread pointer. */
-	if (!own)
-		own = take_earlier(table, key, NP_KEY_OF_NUMBER | np_pid_of(table));
+	struct np_context *own = 0;
+	/* Where no thread has had such a key, its slot is not looked at: in a child each page is a fault. */
+	if (np_load_once(table->early_keys)) {
+		own = take_earlier(table, key, (u64)&table->lent);
+		/* A static program's first thread had no thread pointer. */
+		if (!own)
+			own = take_earlier(table, key, NP_KEY_OF_NUMBER | np_pid_of(table));
+	}
 	struct np_context *ended = own ? 0 : take_ended(control);
 	struct np_context *context = own ? own : ended ? ended : take_new(control);
 	if (!context)
 		return missed(control, &control->missed_without_context);
+	/* Before the context is published under it. */
+	if (key == (u64)&table->lent || key & NP_KEY_OF_NUMBER)
+		np_store(table->early_keys, 1);
+	/* In a child, one read lets the kernel map the pages around, too, if they exist. A write would map one. */
+	(void)np_load_once(context->thread_key);
 	context->tid_address = tid_address(control, context, key);
 	identify_process(control, context, key);
 	if (ended)
@@ -269,8 +279,16 @@ static NP_COLD void end_if_left(struct np_context *context, u64 here)
 /* Whether hits count in this process, even if it is a child that has not taken its table. */
 NP_INLINE int is_traced(const struct np_thread_table *table)
 {
-	const struct np_control *control = (const struct np_control *)np_header.control;
-	return np_load_once(table->magic) == NP_MAGIC || control->follows;
+	return np_load_once(table->magic) == NP_MAGIC || np_follows();
+}
+
+/* Whether this may be the first hit of a followed child. The thread has no slot then, and takes the table without a
+ * look at its magic number: a page of a child that is read and then written is two faults. */
+NP_INLINE int may_be_first(struct np_thread_table *table)
+{
+	u64 pointer = np_follows() ? np_thread_pointer() : 0;
+	u32 first = (u32)(pointer * NP_TABLE_FACTOR >> (64 - NP_TABLE_BITS));
+	return pointer > NP_SLOT_ENDED && np_load_once(table->slots[first].key) == 0;
 }
 
 /* np_enter; `here`: the stack pointer at the site, or slightly below. */
@@ -278,11 +296,14 @@ __attribute__((visibility("hidden"), no_caller_saved_registers, used)) u64 np_en
 {
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
 	struct np_control *control = (struct np_control *)np_header.control;
+	/* A forked child that is not followed: the arena is its parent's. It comes here at each hit, and touches little. */
+	if (!np_follows() && np_unlikely(np_load_once(table->magic) != NP_MAGIC))
+		return 0;
 	/* Before a child takes its table, which reads the clock. */
 	if (np_unlikely(np_load_once(table->inherited.sandboxed) == NP_SANDBOXED_WITHOUT_CLOCK))
 		return is_traced(table) ? missed(control, &control->missed_without_context) : 0;
-	if (!np_is_usable(table))
-		return 0; /* a forked child that is not followed: the arena is its parent's */
+	if (!(may_be_first(table) ? np_take_table() : np_is_usable(table)))
+		return 0;
 	if (np_load_once(control->exit_requested))
 		return 0;
 	u64 key = np_context_key(table);

@@ -7,6 +7,8 @@
  *        handler, that comes meanwhile works without the table.
  *     2. find out the process's number, and, from the inherited part, which signals the thread that forked believes
  *        to block. A child begins with this thread alone, so the records of the parent's other threads are cleared.
+ *        A page that the child touches is a fault, which takes microseconds. So nothing is looked at that is known to
+ *        hold nothing, and nothing is written that is there already.
  *     3. publish the magic number. From here on hits claim slots and contexts as in the traced process.
  *
  * The inherited actions and their masks stay: a child inherits its parent's actions. */
@@ -29,6 +31,9 @@ NP_INLINE u32 own_pid(const struct np_control *control, u64 key)
 NP_INLINE u16 take_blocked(struct np_thread_table *table, u64 key)
 {
 	u16 blocked = 0;
+	/* The pages of these records are touched only where there are any. */
+	if (!table->inherited.blocks)
+		return 0;
 	for (u32 slot = 0; slot < NP_TABLE_SLOTS; slot++) {
 		if (!table->blocked[slot])
 			continue;
@@ -36,6 +41,7 @@ NP_INLINE u16 take_blocked(struct np_thread_table *table, u64 key)
 			blocked |= table->blocked[slot];
 		*(volatile u16 *)&table->blocked[slot] = 0;
 	}
+	table->inherited.blocks = 0;
 	return blocked;
 }
 
@@ -73,12 +79,14 @@ int np_take_table(void)
 	table->began = (__builtin_ia32_rdtsc() & ~NP_NESTED) | (table->inherited.nested ? NP_NESTED : 0);
 	table->lent = (u64)&table->lent;
 	u16 blocked = take_blocked(table, key);
-	if (table->parent != control->target_pid)
-		add_ancestor(&table->inherited, table->parent);
-	add_ancestor(&table->inherited, pid);
+	if (np_follows() == NP_FOLLOWS_ANCESTORS) {
+		if (table->parent != control->target_pid)
+			add_ancestor(&table->inherited, table->parent);
+		add_ancestor(&table->inherited, pid);
+	}
 	struct np_thread_slot *slot = blocked ? np_own_slot(table, key) : 0;
 	if (slot)
-		table->blocked[slot - table->slots] = blocked;
+		np_record_blocked(table, &table->blocked[slot - table->slots], blocked);
 	np_store(table->magic, NP_MAGIC);
 	return 1;
 }

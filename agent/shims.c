@@ -83,7 +83,7 @@ static u64 shim_sigprocmask(struct np_registers *registers)
 	 * can only fail because of `old_address`, and even then the kernel has changed the mask. */
 	int changes = after != before && blocked && np_is_traced(table);
 	if (changes)
-		*blocked = (u16)after;
+		np_record_blocked(table, blocked, (u16)after);
 	set &= ~NP_SYNCHRONOUS;
 	i64 result = np_syscall4(NP_SYS_RT_SIGPROCMASK, how, set_address ? (u64)&set : 0, old_address, 8);
 	if (result == 0 && old_address)
@@ -138,7 +138,7 @@ static void shim_clone(const struct np_registers *registers)
 	if (!slot && *blocked)
 		slot = np_own_slot(traced, key);
 	if (slot && &traced->blocked[slot - traced->slots] != blocked) {
-		traced->blocked[slot - traced->slots] = *blocked;
+		np_record_blocked(traced, &traced->blocked[slot - traced->slots], *blocked);
 		np_store(traced->waits[slot - traced->slots].state, NP_WAIT_NONE);
 	}
 }
@@ -169,7 +169,7 @@ static u64 own_action(struct np_registers *registers, enum np_signal_slot slot, 
 	const struct np_thread_table *own = (const struct np_thread_table *)np_header.table;
 	struct np_thread_table *table = np_table_of_process();
 	/* A signal handler may have interrupted the taking of a child's table. Handlers of D will run in this child. */
-	int taking = !table && control->follows && np_load_once(own->magic) == NP_TAKING;
+	int taking = !table && np_follows() && np_load_once(own->magic) == NP_TAKING;
 	int traced = taking || np_is_traced(table);
 	/* No D handler runs in a child, so no guarded load faults there; but its text still has traps. */
 	int replaces = new && !traced && (slot == NP_SLOT_SEGV || slot == NP_SLOT_BUS || slot == NP_SLOT_FPE);

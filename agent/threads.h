@@ -72,7 +72,10 @@ static NP_COLD __attribute__((unused)) struct np_thread_slot *np_claim_slot(stru
 		if (found > NP_SLOT_ENDED ||
 		    !__atomic_compare_exchange_n(&open->key, &found, key, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			continue;
-		np_store(table->keys[open - table->slots], key);
+		/* A child has a copy of the keys, and finds its own there: a write would copy the page. */
+		u64 *kept = &table->keys[open - table->slots];
+		if (np_load_once(*kept) != key)
+			np_store(*kept, key);
 		/* The tracer frees slots of the traced process only. */
 		if (np_load_once(table->magic) == NP_MAGIC && !table->began)
 			__atomic_fetch_add(&((struct np_control *)np_header.control)->slots_claimed, 1, __ATOMIC_RELAXED);
@@ -108,11 +111,16 @@ __attribute__((visibility("hidden"), no_caller_saved_registers)) int np_take_tab
 /* enter.c: the calling thread's pointer will be that of another process, too, which runs beside it. */
 void np_note_shared_pointer(struct np_thread_table *table);
 
+/* enum np_follows. */
+NP_INLINE u64 np_follows(void)
+{
+	return np_load_once(*(u64 *)&np_header.follows);
+}
+
 /* Whether the thread table may be used: not in a forked child, whose table was wiped, unless children are followed. */
 NP_INLINE int np_is_usable(struct np_thread_table *table)
 {
-	const struct np_control *control = (const struct np_control *)np_header.control;
-	return np_likely(np_load_once(table->magic) == NP_MAGIC) || (control->follows && np_take_table());
+	return np_likely(np_load_once(table->magic) == NP_MAGIC) || (np_follows() && np_take_table());
 }
 
 /* The thread table; 0: it may not be used. */
@@ -148,6 +156,14 @@ NP_INLINE void np_forget_thread(struct np_context *context)
 {
 	if (context && context->tid_address == (u64)&context->tid)
 		np_store(context->tid_address, (u64)&np_header.magic);
+}
+
+/* Records which signals the thread of a slot believes to block. */
+NP_INLINE void np_record_blocked(struct np_thread_table *table, u16 *blocked, u16 signals)
+{
+	if (signals && !np_load_once(table->inherited.blocks))
+		np_store(table->inherited.blocks, 1);
+	*(volatile u16 *)blocked = signals;
 }
 
 /* The index of the calling thread's slot; NP_TABLE_SLOTS: the thread has no slot. */

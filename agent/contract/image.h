@@ -33,7 +33,16 @@ struct np_image {
 	/* Several tracers (docs/design/several-tracers.md). The first one's agent is the host: it handles the signals and
 	   the shims for all. */
 	u64 host_table;         /* address of the host's struct np_thread_table; 0: this is the host, or the only agent */
+	/* enum np_follows. It is here, and not in the arena, because a child that is not followed asks at each hit, and the
+	   arena's page would be one more that a fork has to make for it */
+	u64 follows;
 	u64 guests[NP_GUESTS];  /* np_on_signal_of_host of each other agent, the latest last; 0: free */
+};
+
+enum np_follows {
+	NP_FOLLOWS_NOT = 0,       /* forked children record nothing */
+	NP_FOLLOWS = 1,           /* forked children record in the arena, too */
+	NP_FOLLOWS_ANCESTORS = 2, /* and keep a list of the processes from which they were forked */
 };
 
 /* The current tables. When a table grows it is written anew elsewhere. A table has its own length
@@ -276,6 +285,8 @@ struct np_inherited {
 	/* the followed children from which this child was forked, and this child, the oldest first */
 	u32 ancestor_count;
 	u32 ancestors[NP_ANCESTORS];
+	/* not 0: an element of `blocked` is, or was, not 0. It is set before the element, and a child sets it anew */
+	u64 blocks;
 	/* handlers.c */
 	u64 handlers[64];       /* the last handler that the program has set for signal k + 1, also if it was reset since */
 	u64 with_information;   /* bit k: it was set with SA_SIGINFO */
@@ -298,7 +309,7 @@ struct np_thread_table {
 	u64 began;              /* for a followed child: TSC when it took its table, with NP_NESTED; 0: this is the target */
 	u32 pid, parent;        /* for a followed child: its number and its parent's, as the child sees them */
 	u64 shared_pointers;    /* not 0: a slot may have a key with NP_KEY_SHARED */
-	u64 reserved;
+	u64 early_keys;         /* not 0: a context was found by a key that its thread may lose: take_earlier in enter.c */
 	struct np_step steps[NP_TABLE_SLOTS]; /* the instruction that the thread of this slot is stepping */
 	struct np_lent_masks lent_masks[NP_TABLE_SLOTS];
 	struct np_wait waits[NP_TABLE_SLOTS];

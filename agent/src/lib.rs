@@ -251,6 +251,8 @@ pub struct ImageHeader {
     pub host_table: u64,
     /// Whether system calls of code that the program has made may trap.
     pub made_calls: bool,
+    /// `FOLLOWS_*`: whether forked children record, too.
+    pub follows: u64,
 }
 
 /// Offset of `fault_hook` in the image, which [`image_with`] leaves 0.
@@ -330,6 +332,7 @@ pub fn image_with(header: ImageHeader) -> Vec<u8> {
         header.stacks,
         u64::from(header.made_calls),
         header.host_table,
+        header.follows,
     ];
     let mut image = IMAGE.to_vec();
     // The magic stays unchanged; these words come after it.

@@ -195,6 +195,7 @@ fn the_header_is_where_the_contract_says() {
         stacks: 0xb000,
         host_table: 0xc000,
         made_calls: true,
+        follows: 2,
     };
     let image = image_with(header);
     let expected = Image {
@@ -216,6 +217,7 @@ fn the_header_is_where_the_contract_says() {
         stacks: header.stacks,
         made_calls: 1,
         host_table: header.host_table,
+        follows: 2,
         guests: [0; GUESTS],
     };
     assert_eq!(Image::from_bytes(&image), Some(expected));

@@ -11,8 +11,8 @@ use std::sync::Barrier;
 use common::{Options, Target, in_child};
 use nanoprobe_agent::Function;
 use nanoprobe_arena::layout::{
-    CONTEXT_SLOTS, Context, Control, KEY_FSBASE, KEY_TLS_SELF, SLOT_ENDED, TABLE_BITS, TABLE_FACTOR, TABLE_LENT,
-    TABLE_SLOTS,
+    CONTEXT_SLOTS, Context, Control, KEY_FSBASE, KEY_TLS_SELF, SLOT_ENDED, TABLE_BITS, TABLE_EARLY_KEYS, TABLE_FACTOR,
+    TABLE_LENT, TABLE_SLOTS,
 };
 use nanoprobe_arena::{ControlBlock, Memory};
 
@@ -268,6 +268,7 @@ fn a_thread_that_gets_its_thread_pointer_keeps_its_context() {
             assert_eq!(*slots.add(first(pointer)), [pointer, context]);
             *slots.add(first(pointer)) = [0, 0];
             *slots.add(first(lent)) = [lent, context];
+            *((target.table + TABLE_EARLY_KEYS as u64) as *mut u64) = 1;
         }
         target.set(context, offset_of!(Context, thread_key), lent);
         let locals = target.get(context, offset_of!(Context, locals)) - target.arena;

@@ -5,10 +5,13 @@
  *     tree daemon [calls]           a double fork; the last process calls after the first one has ended
  *     tree outlive [calls]          the same, and the last process waits for the end of the input
  *     tree faults [children]        children with actions and masks of their own, whose own faults must reach them
+ *     tree masked                   all signals blocked before the tracing; a bare fork's child asks for its mask
+ *     tree touch                    a child that prints how many page faults its first call was: `faults N`
  *     tree sleep [children]         children that call, and wait for the end of the input */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include "check.h"
@@ -94,6 +97,46 @@ static void fault(void)
 	_exit(7);
 }
 
+/* The tracer has found this mask when it attached. No call has told the agent of it. */
+static void masked(void)
+{
+	sigset_t old;
+	pid_t child = (pid_t)syscall(SYS_fork);
+	CHECK(child >= 0);
+	if (child == 0) {
+		call(3);
+		CHECK(sigprocmask(SIG_SETMASK, NULL, &old) == 0 && sigismember(&old, SIGTRAP) && sigismember(&old, SIGSEGV));
+		say(3);
+		_exit(7);
+	}
+	wait_for_all();
+}
+
+static long page_faults(void)
+{
+	struct rusage usage;
+	CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
+	return usage.ru_minflt;
+}
+
+/* The second child gets memory that the first one has used, if the tracer has looked meanwhile. */
+static void touch(void)
+{
+	if (forked() == 0) {
+		char line[64];
+		long before = page_faults();
+		before = page_faults();
+		uint64_t value = called(1);
+		long faults = page_faults() - before;
+		CHECK(value == 38);
+		int length = snprintf(line, sizeof line, "faults %ld\n", faults);
+		CHECK(write(1, line, (size_t)length) == length);
+		_exit(7);
+	}
+	wait_for_all();
+	usleep(50000);
+}
+
 static void end_daemon(long calls, int outlives)
 {
 	if (forked() != 0)
@@ -116,6 +159,9 @@ static void end_daemon(long calls, int outlives)
 
 int main(int argc, char **argv)
 {
+	sigset_t all;
+	sigfillset(&all);
+	CHECK(strcmp(argv[argc - 1], "masked") != 0 || sigprocmask(SIG_SETMASK, &all, NULL) == 0);
 	begin(&argc, argv);
 	const char *kind = argc > 1 ? argv[1] : "fork";
 	long children = number(argc, argv, 2, 3), calls = number(argc, argv, 3, 1000);
@@ -131,6 +177,17 @@ int main(int argc, char **argv)
 	}
 	call(1);
 	say(1);
+	if (strcmp(kind, "masked") == 0) {
+		masked();
+		printf("OK\n");
+		return 0;
+	}
+	if (strcmp(kind, "touch") == 0) {
+		for (int child = 0; child < 4; child++)
+			touch();
+		printf("OK\n");
+		return 0;
+	}
 	for (long child = 0; child < children; child++) {
 		if (forked() == 0) {
 			if (strcmp(kind, "faults") == 0)

@@ -218,6 +218,9 @@ fn layout_is_the_contracts() {
         ("NP_HANDLER_STACKS", HANDLER_STACKS),
         ("NP_KEY_TLS_CHECKED", KEY_TLS_CHECKED),
         ("NP_TABLE_BITS", u64::from(TABLE_BITS)),
+        ("NP_FOLLOWS_NOT", FOLLOWS_NOT),
+        ("NP_FOLLOWS", FOLLOWS),
+        ("NP_FOLLOWS_ANCESTORS", FOLLOWS_ANCESTORS),
         ("NP_NESTED", NESTED),
         ("NP_ANCESTORS", ANCESTORS as u64),
         ("NP_TABLE_SLOTS", TABLE_SLOTS as u64),
@@ -232,6 +235,14 @@ fn layout_is_the_contracts() {
         (
             "__builtin_offsetof(struct np_thread_table, shared_pointers)",
             TABLE_SHARED_POINTERS as u64,
+        ),
+        (
+            "__builtin_offsetof(struct np_thread_table, early_keys)",
+            TABLE_EARLY_KEYS as u64,
+        ),
+        (
+            "__builtin_offsetof(struct np_thread_table, inherited.blocks)",
+            TABLE_BLOCKS as u64,
         ),
         ("__builtin_offsetof(struct np_thread_table, keys)", TABLE_KEYS as u64),
         (

@@ -34,7 +34,7 @@ use nanoprobe_target::{Map, Process};
 use nanoprobe_text::space::Space;
 use nanoprobe_text::{Patch, origins, redirects};
 
-use self::places::{far_place, without};
+use self::places::{far_place, one_after_another, without};
 use self::published::Published;
 use crate::arena_memory::ArenaMemory;
 use crate::clock::{Clock, tsc};
@@ -97,6 +97,8 @@ pub struct Parameters {
     pub active_calls: u32,
     /// Whether forked children are traced, too.
     pub follows: bool,
+    /// Whether the program asks from which processes a followed child was forked.
+    pub follows_ancestors: bool,
     /// Whether the programs that the process and its children execute are traced, too.
     pub follows_programs: bool,
     /// Whether system calls of code that the program makes may be patched.
@@ -187,8 +189,7 @@ impl Attachment {
         layout: ArenaLayout,
         parameters: Parameters,
     ) -> Result<Attachment, SessionError> {
-        let rules = process.hole_rules();
-        let holes = map.holes(&rules);
+        let holes = map.holes(&process.hole_rules());
         let table_bytes = round_up(TABLE_BYTES as u64, PAGE_BYTES);
         let pool_bytes = round_up(RETURN_POOL_BYTES, PAGE_BYTES);
         let stack_bytes = if parameters.small_stacks {
@@ -211,25 +212,23 @@ impl Attachment {
             None => layout,
         };
         let wanted = layout.bytes + table_bytes + layout.code_bytes + pool_bytes + stack_bytes + 4 * PAGE_BYTES;
-        let arena = far_place(&holes, wanted).ok_or(SessionError::NoRoom { bytes: wanted })?;
-        let table = TargetAddress(arena.0 + layout.bytes + PAGE_BYTES);
-        let code = TargetAddress(table.0 + table_bytes + PAGE_BYTES);
-        let pool = TargetAddress(code.0 + layout.code_bytes + PAGE_BYTES);
-        let stacks = TargetAddress(pool.0 + pool_bytes + PAGE_BYTES);
-        let ours = arena.0..stacks.0 + stack_bytes;
+        let start = far_place(&holes, wanted).ok_or(SessionError::NoRoom { bytes: wanted })?;
+        let sizes = [table_bytes, layout.code_bytes, layout.bytes, pool_bytes];
+        let [table, code, arena, pool, stacks] = one_after_another(start, sizes);
+        let ours = table.0..stacks.0 + stack_bytes;
         let near = holes
             .iter()
             .flat_map(|hole| without(hole.start.0..hole.end.0, &ours))
             .collect();
-        let growth = TargetAddress(arena.0 + layout.growth_offset);
-        let mut code_space = Space::new(code, layout.code_bytes);
+        // The thunks come last, so that image, handlers and tables are neighbours.
+        let thunks = layout.code_bytes - u64::from(RETURN_INSTANCES) * RETURN_THUNK_BYTES;
+        let mut code_space = Space::new(code, thunks);
         // The agent's image comes first in the code block. It is written when its header is known.
         code_space.reserve(nanoprobe_agent::IMAGE.len() as u64, 64)?;
-        let thunks = code_space.reserve(u64::from(RETURN_INSTANCES) * RETURN_THUNK_BYTES, 64)?;
         let published = Published::reserve(&mut code_space)?;
         let returns = Returns {
             pool,
-            thunks,
+            thunks: TargetAddress(code.0 + thunks),
             maxactive: parameters.active_calls,
             mapped: false,
             written: false,
@@ -243,15 +242,15 @@ impl Attachment {
                 code,
                 stacks: parameters.small_stacks.then_some(stacks),
             },
-            layout,
             parameters,
             arena: None,
             room: Room {
                 code: code_space,
-                growth: Space::new(growth, GROWTH_BYTES),
+                growth: Space::new(TargetAddress(arena.0 + layout.growth_offset), GROWTH_BYTES),
                 near: NearSpace::new(near, PAGE_BYTES),
                 resolvers_stack: None,
             },
+            layout,
             tables: AgentTables {
                 published,
                 tabled: collecting::Tabled::default(),
@@ -355,6 +354,7 @@ impl Attachment {
                 stacks: self.addresses.stacks.map_or(0, |stacks| stacks.0),
                 host_table: self.actions.host.map_or(0, |host| host.table),
                 made_calls: self.parameters.made_calls,
+                follows: self.parameters.follows_in_agent(),
             };
             pieces.push((self.addresses.code, image_with(header).into()));
         }

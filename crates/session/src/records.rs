@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::mem::offset_of;
 
 use nanoprobe_arena::layout::{
-    LENT_MASKS_BYTES, LentMask, SYNCHRONOUS, TABLE_ACTION_MASKS, TABLE_BITS, TABLE_BLOCKED, TABLE_FACTOR, TABLE_KEYS,
-    TABLE_LENT_MASKS, TABLE_SLOTS, ThreadSlot,
+    LENT_MASKS_BYTES, LentMask, SYNCHRONOUS, TABLE_ACTION_MASKS, TABLE_BITS, TABLE_BLOCKED, TABLE_BLOCKS, TABLE_FACTOR,
+    TABLE_KEYS, TABLE_LENT_MASKS, TABLE_SLOTS, ThreadSlot,
 };
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Memory, MemoryError, Registers, Stopped};
@@ -45,6 +45,13 @@ pub(crate) fn blocked_place(
         }
     }
     Ok(None)
+}
+
+/// Notes that a thread may have a record of blocked signals: a forked child then looks for its own
+/// (`np_inherited.blocks`).
+pub(crate) fn note_blocking(table: TargetAddress, stopped: &Stopped) -> Result<(), MemoryError> {
+    let place = TargetAddress(table.0 + TABLE_BLOCKS as u64);
+    stopped.process().memory().write(place, &1_u64.to_le_bytes())
 }
 
 pub(crate) fn action_place(table: TargetAddress, signal: i32) -> TargetAddress {

@@ -39,7 +39,7 @@ const REGION_BYTES: u64 = 24;
 const SITE_BYTES: u64 = 48;
 const IMAGE_TABLES: u64 = 24;
 const IMAGE_ROWS: u64 = 32;
-const IMAGE_GUESTS: u64 = 144;
+const IMAGE_GUESTS: u64 = 152;
 const GUESTS_MAX: u64 = 15;
 
 impl Memory {

@@ -136,6 +136,26 @@ live_tests! {
         assert_eq!(value(&traced.results), said_by_processes(&traced.finished.stdout).values().sum::<i64>());
     }
 
+    /// The tracer finds the mask of a program that runs already. A child has it, too.
+    fn a_mask_from_before_the_attach_is_the_childs_too(form) {
+        let target = start_waiting(&program("tree.c"), "masked");
+        let (stdout, traced) = finished(following(form).clause(SUM).trace(target.pid()), target);
+        assert!(stdout.ends_with("OK\n"), "{stdout}");
+        assert_eq!(value(&traced), 4);
+    }
+
+    /// Each page is a fault, and a fault is microseconds. By a trap, a hit has more to do.
+    fn the_first_hit_of_a_child_touches_few_pages(form) {
+        const FAULTS_MAX: i64 = 8;
+        let traced = following(form).clause(SUM).command(&program("tree.c"), "touch").run().complete();
+        let faults = traced.finished.stdout.lines().filter_map(|line| line.strip_prefix("faults "));
+        let faults: Vec<i64> = faults.filter_map(|faults| faults.parse().ok()).collect();
+        assert_eq!(faults.len(), 4);
+        assert_eq!(value(&traced.results), 5);
+        let least = faults.iter().min().copied().unwrap_or_default();
+        assert!(form == Form::Trap || least <= FAULTS_MAX, "{faults:?}");
+    }
+
     fn the_text_of_children_is_restored_at_the_end(form) {
         let mut target = start_waiting(&program("tree.c"), "sleep 3 10");
         let snapshot = Snapshot::take(target.pid());

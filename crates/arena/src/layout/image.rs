@@ -102,6 +102,8 @@ structure! {
         made_calls: u64,
         /// Address of the host's thread table; 0: this agent is the host, or the only one.
         host_table: u64,
+        /// Whether forked children record, too: [`FOLLOWS_NOT`], [`FOLLOWS`] or [`FOLLOWS_ANCESTORS`].
+        follows: u64,
         /// The guests' functions for signals, the latest last; 0: free.
         guests: [u64; GUESTS],
     }
@@ -370,6 +372,9 @@ pub const TABLE_BEGAN: usize = TABLE_MAGIC + 32;
 pub const TABLE_PID: usize = TABLE_MAGIC + 40;
 /// Offset of `shared_pointers` in `struct np_thread_table`: a u64, not 0 if a slot may have a key with [`KEY_SHARED`].
 pub const TABLE_SHARED_POINTERS: usize = TABLE_MAGIC + 48;
+/// Offset of `early_keys` in `struct np_thread_table`: a u64, not 0 if a context was found by a key that its thread may
+/// lose.
+pub const TABLE_EARLY_KEYS: usize = TABLE_MAGIC + 56;
 /// Bit of [`Context::process_began`](super::context::Context::process_began): see [`Inherited::nested`].
 pub const NESTED: u64 = 1;
 /// The maximal number of ancestors of a followed child that are known.
@@ -393,6 +398,8 @@ structure! {
         /// The followed children from which this process descends, and at last this process; the oldest comes
         /// first.
         ancestors: [u32; ANCESTORS],
+        /// Not 0: an element of `blocked` is, or was, not 0.
+        blocks: u64,
         /// The last handler that the program has set for each signal from 1 on, in two rows of 32; 0: none.
         handlers: [[u64; 32]; 2],
         /// Bit k: the last handler for signal k + 1 was set with `SA_SIGINFO`.
@@ -409,6 +416,16 @@ structure! {
         dispatch_syscall: u64,
     }
 }
+
+/// Offset of [`Inherited::blocks`] in `struct np_thread_table`.
+pub const TABLE_BLOCKS: usize = TABLE_INHERITANCE + core::mem::offset_of!(Inherited, blocks);
+
+/// [`Image::follows`]: forked children record nothing.
+pub const FOLLOWS_NOT: u64 = 0;
+/// [`Image::follows`]: forked children record in the arena, too.
+pub const FOLLOWS: u64 = 1;
+/// [`Image::follows`]: and keep a list of the processes from which they were forked.
+pub const FOLLOWS_ANCESTORS: u64 = 2;
 
 /// SIGILL, SIGTRAP, SIGBUS and SIGSEGV, as bits of a signal mask: no thread may block them while we rely on them.
 pub const SYNCHRONOUS: u64 = 0x458;

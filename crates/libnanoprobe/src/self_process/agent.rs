@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nanoprobe_agent::{EVENT_HOOK_OFFSET, FAULT_HOOK_OFFSET, Function, IMAGE, ImageHeader, READERS_OFFSET, image_with};
 use nanoprobe_arena::layout::{
-    Control, KEY_TLS_SELF, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_POOL_HIGHEST, RETURN_THUNK_BYTES,
-    Returns as ReturnsHead, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SYNCHRONOUS, SignalAction, TABLE_BYTES,
-    TABLE_INHERITANCE, TABLE_MAGIC, Tables, VERSION,
+    Control, FOLLOWS_NOT, KEY_TLS_SELF, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_POOL_HIGHEST,
+    RETURN_THUNK_BYTES, Returns as ReturnsHead, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SYNCHRONOUS,
+    SignalAction, TABLE_BYTES, TABLE_INHERITANCE, TABLE_MAGIC, Tables, VERSION,
 };
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;
@@ -149,6 +149,7 @@ impl Agent {
             thunks: agent.thunks,
             stacks: 0,
             host_table: 0,
+            follows: FOLLOWS_NOT,
             made_calls: false,
         });
         let hooks = [

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use nanoprobe_arena::layout::{
-    Control, MAGIC, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_STACKS, REGION_TABLE, RETURN_POOL_BYTES, Region,
-    STATE_RESTORED, TABLE_BYTES, TABLE_INHERITED, TABLE_MAGIC,
+    Control, FOLLOWS, FOLLOWS_ANCESTORS, FOLLOWS_NOT, MAGIC, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_STACKS,
+    REGION_TABLE, RETURN_POOL_BYTES, Region, STATE_RESTORED, TABLE_BYTES, TABLE_INHERITED, TABLE_MAGIC,
 };
 use nanoprobe_arena::{ControlBlock, Memory as _};
 use nanoprobe_patch::{TargetAddress, ThreadKey};
@@ -14,7 +14,7 @@ use nanoprobe_target::{Process, Protection, Remote, SharedFile, Stopped};
 use nanoprobe_text::{NearMemory, map_missing};
 
 use super::places::without;
-use super::{Attachment, LENT_THREAD_POINTER, MADV_DONTDUMP, MADV_WIPEONFORK, stacks_bytes};
+use super::{Attachment, LENT_THREAD_POINTER, MADV_DONTDUMP, MADV_WIPEONFORK, Parameters, stacks_bytes};
 use crate::arena_memory::ArenaMemory;
 use crate::clock::Clock;
 use crate::error::SessionError;
@@ -35,6 +35,17 @@ impl NearMemory for TargetMemory<'_, '_> {
         let TargetMemory { attachment, remote } = self;
         attachment.map_known(remote, REGION_CODE, region.start, bytes)?;
         Ok(true)
+    }
+}
+
+impl Parameters {
+    /// `follows` of the agent's image.
+    pub(super) fn follows_in_agent(&self) -> u64 {
+        match (self.follows, self.follows_ancestors) {
+            (false, _) => FOLLOWS_NOT,
+            (true, false) => FOLLOWS,
+            (true, true) => FOLLOWS_ANCESTORS,
+        }
     }
 }
 

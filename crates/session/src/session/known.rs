@@ -99,19 +99,21 @@ pub(super) struct ModuleChanges {
     pub(super) warnings: Vec<String>,
 }
 
+/// Whether a clause calls this function.
+fn asks(compiled: &Compiled, function: Function) -> bool {
+    let mut clauses = compiled.program.clauses.iter();
+    clauses.any(|clause: &Clause| clause.calls(function))
+}
+
 /// What the process is, as far as the program asks for it.
 fn constants_of(compiled: &Compiled, process: &Process) -> SessionConstants {
     let pid = process.pid() as u32;
-    let asks = |function: Function| {
-        let mut clauses = compiled.program.clauses.iter();
-        clauses.any(|clause: &Clause| clause.calls(function))
-    };
-    let mounts = match asks(Function::FileSystem) {
+    let mounts = match asks(compiled, Function::FileSystem) {
         true => mounts::of_process(pid),
         false => String::new(),
     };
     // A file of /proc for each of them.
-    let ancestors = match asks(Function::ProgenyOf) {
+    let ancestors = match asks(compiled, Function::ProgenyOf) {
         true => identity::ancestors_of(pid),
         false => Vec::new(),
     };

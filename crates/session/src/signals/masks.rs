@@ -11,7 +11,7 @@ use super::calls::{Known, exchange, look_at, signals_of};
 use crate::detach::stacks::{block_behind_handlers, mask_after_handlers, unblock_behind_handlers};
 use crate::error::SessionError;
 use crate::held::{Blocking, give_back};
-use crate::records::{action_place, blocked_place, recorded_actions, recorded_bits};
+use crate::records::{action_place, blocked_place, note_blocking, recorded_actions, recorded_bits};
 use crate::thread_key;
 
 /// The key by which the agent knows this thread.
@@ -49,6 +49,7 @@ pub(super) fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(),
     }
     for (key, bits) in believed.into_iter().filter(|(_, bits)| *bits != 0) {
         if let Some(place) = blocked_place(table, stopped, key, true)? {
+            note_blocking(table, stopped)?;
             stopped.process().memory().write(place, &(bits as u16).to_le_bytes())?;
         }
     }

@@ -3,13 +3,13 @@
 
 use nanoprobe_arena::layout::{RING_FILL, RING_OVERWRITE, RING_SWITCH};
 use nanoprobe_lang::options::{BufferPolicy, ReturnForm};
-use nanoprobe_lang::program::Stack;
+use nanoprobe_lang::program::{Function, Stack};
 use nanoprobe_patch::{TargetAddress, ThreadKey};
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Linking, Module, ModuleKind};
 use nanoprobe_target::{Process, Seccomp};
 use nanoprobe_text::returns::{ReturnRefusal, check_module, has_shadow_stack};
 
-use super::Known;
+use super::{Known, asks};
 use crate::attachment::Parameters;
 use crate::enable::Enabling;
 use crate::error::SessionError;
@@ -83,6 +83,7 @@ impl Known {
             follows_programs: self.compiled.options.tracing.follow.programs(),
             made_calls: self.compiled.options.tracing.made_calls,
             follows: self.compiled.options.tracing.follow.forks(),
+            follows_ancestors: asks(&self.compiled, Function::ProgenyOf),
             parent: self.codegen.constants.ppid,
         })
     }
