@@ -52,9 +52,13 @@ pub(crate) fn note_handlers(
     }
     inherited.handler_count = used as u32;
     let bytes = inherited.to_bytes();
-    let from = offset_of!(Inherited, handlers);
+    // The rest is not ours to write: the agent's threads change it.
+    let (from, to) = (
+        offset_of!(Inherited, handlers),
+        offset_of!(Inherited, dispatch_registers),
+    );
     let place = place_of(table, from);
-    Ok(process.memory().write(place, bytes.get(from..).unwrap_or_default())?)
+    Ok(process.memory().write(place, bytes.get(from..to).unwrap_or_default())?)
 }
 
 /// The handlers on the list.

@@ -1,5 +1,6 @@
 //! The places where the program's signal handlers begin.
 
+use nanoprobe_arena::layout::HANDLERS;
 use nanoprobe_lang::program::DerivedProbe;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_symbols::ImageAddress;
@@ -12,10 +13,19 @@ use crate::probes::{Place, ProbeList, means_handlers};
 /// The signal handlers of a process.
 #[derive(Default)]
 pub(super) struct SignalHandlers {
-    /// All addresses that the program has ever set.
+    /// The addresses that the program has ever set, at most [`HANDLERS`]. The list is the program's memory: it could show
+    /// others at each look, without end.
     known: Vec<TargetAddress>,
     /// Those among them that lie in no instruction of a file, and were told.
     told: Vec<TargetAddress>,
+}
+
+impl SignalHandlers {
+    fn add(&mut self, handler: TargetAddress) {
+        if self.known.len() < HANDLERS && !self.known.contains(&handler) {
+            self.known.push(handler);
+        }
+    }
 }
 
 impl Known {
@@ -33,9 +43,7 @@ impl Known {
         handlers: &[TargetAddress],
     ) -> Result<Vec<TargetAddress>, SessionError> {
         for handler in handlers {
-            if !self.matches.handlers.known.contains(handler) {
-                self.matches.handlers.known.push(*handler);
-            }
+            self.matches.handlers.add(*handler);
         }
         for clause in 0..self.compiled.program.clauses.len() {
             let derived = self.derived(clause);
@@ -80,5 +88,20 @@ impl Known {
             Instructions::of(module, &extent).check(offset).ok()?;
             Some((index, address))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_changes_without_end_fills_no_memory() {
+        let mut handlers = SignalHandlers::default();
+        for address in 0..10 * HANDLERS as u64 {
+            handlers.add(TargetAddress(address / 2));
+        }
+        let first: Vec<_> = (0..HANDLERS as u64).map(TargetAddress).collect();
+        assert_eq!(handlers.known, first);
     }
 }
