@@ -42,7 +42,7 @@ impl Presence {
         mut pauses: Pauses,
     ) -> Result<Begun, SessionError> {
         let started = stopped.is_whole_process();
-        // A program that stands at its start has no filter, and its shims see each new one.
+        // A program that stands at its start has the filters with which it was opened, and its shims see each new one.
         let may_be_filtered = !stopped.process().stands_at_start();
         // A command that starts to run must find a fresh heartbeat, however long its probes took.
         let _heartbeat = self.heartbeat();
