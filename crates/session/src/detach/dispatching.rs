@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
-use nanoprobe_arena::layout::{DISPATCH_BUSY, Inherited, TABLE_INHERITANCE};
+use nanoprobe_arena::Structure as _;
+use nanoprobe_arena::layout::{DISPATCH_BUSY, Inherited, Registers as Saved, TABLE_INHERITANCE};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Memory, MemoryError, Registers, Stopped};
 
@@ -12,9 +13,8 @@ use crate::error::SessionError;
 
 /// How far below its saved registers the thread's stack pointer may be.
 const STACK_BYTES_MAX: u64 = 16 << 10;
-/// struct np_registers, and the red zone above it.
-const WORDS: usize = 16;
-const ABOVE: u64 = 8 * WORDS as u64 + 128;
+/// The saved registers, and the red zone above them.
+const ABOVE: u64 = Saved::BYTES as u64 + 128;
 /// The flags that `lahf` yields, and the overflow flag.
 const LOW_FLAGS: u64 = 0xd5;
 const OVERFLOW: u64 = 0x800;
@@ -67,47 +67,44 @@ pub(super) fn waiting(
     for tid in threads {
         let mut registers = stopped.registers(tid)?;
         if waiting.is(&registers, code) && !stopped.has_queued_trap(tid) {
-            let mut bytes = [0; 8 * WORDS];
-            let read = stopped
-                .process()
-                .memory()
-                .read(TargetAddress(waiting.registers), &mut bytes);
-            set(&mut registers, &bytes, &waiting);
-            return Ok(read.is_ok().then_some((tid, registers)));
+            let mut bytes = [0; Saved::BYTES];
+            let memory = stopped.process().memory();
+            let read = memory.read(TargetAddress(waiting.registers), &mut bytes).is_ok();
+            let Some(saved) = Saved::from_bytes(&bytes).filter(|_| read) else {
+                return Ok(None);
+            };
+            set(&mut registers, saved, &waiting);
+            return Ok(Some((tid, registers)));
         }
     }
     Ok(None)
 }
 
 /// The registers before the shim, at the call.
-fn set(registers: &mut Registers, saved: &[u8; 8 * WORDS], waiting: &Waiting) {
-    let (words, _) = saved.as_chunks::<8>();
-    let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
-    let mut next = || words.next().unwrap_or_default();
-    let flags = next();
-    for register in [
-        &mut registers.r15,
-        &mut registers.r14,
-        &mut registers.r13,
-        &mut registers.r12,
-        &mut registers.r11,
-        &mut registers.r10,
-        &mut registers.r9,
-        &mut registers.r8,
-        &mut registers.rbp,
-        &mut registers.rdi,
-        &mut registers.rsi,
-        &mut registers.rdx,
-        &mut registers.rcx,
-        &mut registers.rbx,
-        &mut registers.rax,
-    ] {
-        *register = next();
-    }
+fn set(registers: &mut Registers, saved: Saved, waiting: &Waiting) {
+    let Saved { flags, .. } = saved;
     let overflow = if flags & 0xff == 0 { 0 } else { OVERFLOW };
-    registers.eflags = registers.eflags & !(LOW_FLAGS | OVERFLOW) | flags >> 8 & LOW_FLAGS | overflow;
-    registers.rsp = waiting.registers.wrapping_add(ABOVE);
-    registers.rip = waiting.syscall;
-    // The kernel must not restart the call in which the thread has waited.
-    registers.orig_rax = u64::MAX;
+    *registers = Registers {
+        r15: saved.r15,
+        r14: saved.r14,
+        r13: saved.r13,
+        r12: saved.r12,
+        r11: saved.r11,
+        r10: saved.r10,
+        r9: saved.r9,
+        r8: saved.r8,
+        rbp: saved.rbp,
+        rdi: saved.rdi,
+        rsi: saved.rsi,
+        rdx: saved.rdx,
+        rcx: saved.rcx,
+        rbx: saved.rbx,
+        rax: saved.rax,
+        eflags: registers.eflags & !(LOW_FLAGS | OVERFLOW) | flags >> 8 & LOW_FLAGS | overflow,
+        rsp: waiting.registers.wrapping_add(ABOVE),
+        rip: waiting.syscall,
+        // The kernel must not restart the call in which the thread has waited.
+        orig_rax: u64::MAX,
+        ..*registers
+    };
 }
