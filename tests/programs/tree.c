@@ -62,11 +62,26 @@ static void on_fault(int signal)
 	siglongjmp(before_fault, signal);
 }
 
+/* All signals are blocked: a child that is created by the bare system call blocks them, too. */
+static void fork_blocked(void)
+{
+	sigset_t mask;
+	pid_t child = (pid_t)syscall(SYS_fork);
+	CHECK(child >= 0);
+	if (child == 0) {
+		call(3);
+		CHECK(sigprocmask(SIG_SETMASK, NULL, &mask) == 0 && sigismember(&mask, SIGTRAP) &&
+		      sigismember(&mask, SIGSEGV));
+		say(3);
+		_exit(7);
+	}
+}
+
 /* A child's own handler, and its own mask, while its calls are probed. */
 static void fault(void)
 {
 	struct sigaction action = { .sa_handler = on_fault };
-	sigset_t all, old;
+	sigset_t all;
 	volatile int *volatile nowhere = (volatile int *)8;
 	CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
 	CHECK(sigaction(SIGTRAP, &action, NULL) == 0);
@@ -80,17 +95,9 @@ static void fault(void)
 		CHECK(got == SIGSEGV);
 	}
 	CHECK(sigaction(SIGSEGV, NULL, &action) == 0 && action.sa_handler == on_fault);
-	/* All signals blocked, and a child that is created by the bare system call: it blocks them, too. */
 	sigfillset(&all);
 	CHECK(sigprocmask(SIG_SETMASK, &all, NULL) == 0);
-	pid_t child = (pid_t)syscall(SYS_fork);
-	CHECK(child >= 0);
-	if (child == 0) {
-		call(3);
-		CHECK(sigprocmask(SIG_SETMASK, NULL, &old) == 0 && sigismember(&old, SIGTRAP) && sigismember(&old, SIGSEGV));
-		say(3);
-		_exit(7);
-	}
+	fork_blocked();
 	call(5);
 	wait_for_all();
 	say(105);
@@ -100,15 +107,7 @@ static void fault(void)
 /* The tracer has found this mask when it attached. No call has told the agent of it. */
 static void masked(void)
 {
-	sigset_t old;
-	pid_t child = (pid_t)syscall(SYS_fork);
-	CHECK(child >= 0);
-	if (child == 0) {
-		call(3);
-		CHECK(sigprocmask(SIG_SETMASK, NULL, &old) == 0 && sigismember(&old, SIGTRAP) && sigismember(&old, SIGSEGV));
-		say(3);
-		_exit(7);
-	}
+	fork_blocked();
 	wait_for_all();
 }
 

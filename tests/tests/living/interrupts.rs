@@ -2,10 +2,10 @@
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
-use nanoprobe_tests::results::{said, table};
+use nanoprobe_tests::results::said;
 use nanoprobe_tests::tracer::{Form, assert_nothing_lost};
 
-use crate::{traced_from_start, traced_when_attached};
+use crate::{assert_calls_are_counted_once, traced_when_attached};
 
 /// The calls that nothing but the program makes.
 const NAMES: [&str; 6] = ["getppid", "getpid", "unknown", "copy_file_range", "getsid", "fork"];
@@ -17,22 +17,7 @@ fn arguments(form: Form) -> String {
 live_tests! {
     /// A clause that only counts has no handler before a call.
     fn calls_by_interrupt_are_counted_once(form) {
-        let clause = "syscall:::entry { @[probefunc] = count(); }";
-        let program = program("interrupts.c");
-        for attached in [false, true] {
-            let (stdout, traced) = if attached {
-                let (target, traced) = traced_when_attached(form, clause, &program, &arguments(form));
-                (target.stdout, traced)
-            } else {
-                let traced = traced_from_start(form, clause, &program, &arguments(form));
-                (traced.finished.stdout.clone(), traced)
-            };
-            let rows = table(&traced.results);
-            for name in NAMES {
-                assert_eq!(rows[name], said(&stdout, name), "{name}");
-            }
-            assert_nothing_lost(&traced.finished.stderr);
-        }
+        assert_calls_are_counted_once(form, &program("interrupts.c"), &arguments(form), &NAMES);
     }
 
     /// Handlers before and after each call, with its arguments, results and errors.

@@ -68,12 +68,33 @@ mod waits;
 use std::path::Path;
 
 use nanoprobe_tests::command::{Finished, run};
-use nanoprobe_tests::tracer::{Form, Traced, Tracer, start_waiting};
+use nanoprobe_tests::results::{said, table};
+use nanoprobe_tests::tracer::{Form, Traced, Tracer, assert_nothing_lost, start_waiting};
 
 /// The output of the unprobed run.
 #[track_caller]
 fn unprobed(program: &Path, arguments: &str) -> Finished {
     run(std::process::Command::new(program).args(arguments.split_whitespace()))
+}
+
+/// Counts all system calls of a program, from its start and when attached. Asserts that those with these names are as
+/// many as the program itself says.
+fn assert_calls_are_counted_once(form: Form, program: &Path, arguments: &str, names: &[&str]) {
+    let clause = "syscall:::entry { @[probefunc] = count(); }";
+    for attached in [false, true] {
+        let (stdout, traced) = if attached {
+            let (target, traced) = traced_when_attached(form, clause, program, arguments);
+            (target.stdout, traced)
+        } else {
+            let traced = traced_from_start(form, clause, program, arguments);
+            (traced.finished.stdout.clone(), traced)
+        };
+        let rows = table(&traced.results);
+        for name in names {
+            assert_eq!(rows[*name], said(&stdout, name), "{name}");
+        }
+        assert_nothing_lost(&traced.finished.stderr);
+    }
 }
 
 /// Traces a program from its start by `-c`, and asserts that its output is that of the unprobed run.

@@ -8,7 +8,7 @@ use nanoprobe_tests::results::{said, table};
 use nanoprobe_tests::text::{Snapshot, read};
 use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost, start_waiting};
 
-use crate::{traced_from_start, traced_when_attached};
+use crate::{assert_calls_are_counted_once, traced_from_start, traced_when_attached};
 
 /// The calls that nothing but the program makes.
 const NAMES: [&str; 13] = [
@@ -40,22 +40,7 @@ fn arguments(form: Form) -> String {
 live_tests! {
     /// A clause that only counts has no handler before a call.
     fn each_call_is_counted_once(form) {
-        let clause = "syscall:::entry { @[probefunc] = count(); }";
-        let program = program("system_calls.c");
-        for attached in [false, true] {
-            let (stdout, traced) = if attached {
-                let (target, traced) = traced_when_attached(form, clause, &program, &arguments(form));
-                (target.stdout, traced)
-            } else {
-                let traced = traced_from_start(form, clause, &program, &arguments(form));
-                (traced.finished.stdout.clone(), traced)
-            };
-            let rows = table(&traced.results);
-            for name in NAMES {
-                assert_eq!(rows[name], said(&stdout, name), "{name}");
-            }
-            assert_nothing_lost(&traced.finished.stderr);
-        }
+        assert_calls_are_counted_once(form, &program("system_calls.c"), &arguments(form), &NAMES);
     }
 
     /// Handlers before and after the call, with their keys, results and errors.
