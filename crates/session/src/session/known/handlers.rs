@@ -13,8 +13,8 @@ use crate::probes::{Place, ProbeList, means_handlers};
 /// The signal handlers of a process.
 #[derive(Default)]
 pub(super) struct SignalHandlers {
-    /// The addresses that the program has ever set, at most [`HANDLERS`]. The list is the program's memory: it could show
-    /// others at each look, without end.
+    /// The addresses that the program has ever set, at most [`HANDLERS`]. The list is the program's memory: it could
+    /// show others at each look, without end.
     known: Vec<TargetAddress>,
     /// Those among them that lie in no instruction of a file, and were told.
     told: Vec<TargetAddress>,
