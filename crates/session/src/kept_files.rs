@@ -245,4 +245,21 @@ mod tests {
         assert!(has_settled(&metadata, SystemTime::now() + Duration::from_secs(60)));
         assert!(!has_settled(&metadata, UNIX_EPOCH), "the clock was set back");
     }
+
+    #[test]
+    fn a_vdso_is_read_once_and_another_one_anew() {
+        let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let other = [program.clone(), vec![0]].concat();
+        let files = KeptFiles::default();
+        let count = AtomicU64::new(0);
+        let read = |contents: ImageBytes| {
+            count.fetch_add(1, Ordering::Relaxed);
+            Module::parse_vdso(contents)
+        };
+        for contents in [&program, &program, &other, &other, &program] {
+            let bytes = files.vdso(contents.clone(), &read).unwrap().image().bytes();
+            assert_eq!(bytes, contents.len() as u64);
+        }
+        assert_eq!(count.into_inner(), 3);
+    }
 }
