@@ -180,7 +180,14 @@ struct np_region {
 	u32 kind;               /* enum np_region_kind */
 	u32 reserved;
 };
-enum np_region_kind { NP_REGION_CODE = 1, NP_REGION_TABLE = 2, NP_REGION_ARENA = 3, NP_REGION_RETURNS = 4, NP_REGION_STACKS = 5 };
+enum np_region_kind {
+	NP_REGION_CODE = 1,
+	NP_REGION_TABLE = 2,
+	NP_REGION_ARENA = 3,
+	NP_REGION_RETURNS = 4,
+	NP_REGION_STACKS = 5,
+	NP_REGION_TEXT = 6,     /* the program's text, in mappings of its own by madvise */
+};
 
 /* A static probe's semaphore that we have raised: a u16 at `address` in the program's data. It counts tracers, and
  * we have added 1. The entry is published before the program's memory is touched. Frozen.

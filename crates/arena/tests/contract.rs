@@ -183,6 +183,7 @@ fn layout_is_the_contracts() {
         ("NP_REGION_ARENA", u64::from(REGION_ARENA)),
         ("NP_REGION_RETURNS", u64::from(REGION_RETURNS)),
         ("NP_REGION_STACKS", u64::from(REGION_STACKS)),
+        ("NP_REGION_TEXT", u64::from(REGION_TEXT)),
         ("NP_RETURN_INSTANCES", u64::from(RETURN_INSTANCES)),
         ("NP_RETURN_CHUNK", u64::from(RETURN_CHUNK)),
         ("NP_RETURN_THUNK_BYTES", RETURN_THUNK_BYTES),

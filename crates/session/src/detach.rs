@@ -237,7 +237,8 @@ fn leave_to_others(attachment: &mut Attachment, detached: &mut Detached) -> Resu
     let gone = attachment.set_armed(false, &mut |_| true)?;
     detached.pauses.add(&gone.pauses);
     detached.restored += gone.patches;
-    detached.left_bytes = attachment.regions.iter().map(|region| region.bytes).sum();
+    let ours = attachment.regions.iter().filter(|region| unmapping::is_ours(region));
+    detached.left_bytes = ours.map(|region| region.bytes).sum();
     attachment.process.set_scratch(None);
     attachment.regions.clear();
     attachment.patches.clear();

@@ -26,6 +26,7 @@
 
 mod acquire;
 mod aggregations;
+mod apart;
 mod arena_memory;
 mod arming;
 mod attachment;

@@ -40,7 +40,7 @@ const CALLS: [(libc::c_long, &str); 12] = [
 /// Calls with the arguments by which filters tell them apart: pages that may be executed, and shared ones. A filter
 /// that answers one of them by an error does no harm, because it is suspended; a filter that kills would kill if we
 /// died in the middle of the call.
-const SHAPES: [(libc::c_long, &str, [u64; 6]); 6] = [
+const SHAPES: [(libc::c_long, &str, [u64; 6]); 8] = [
     (
         libc::SYS_mmap,
         "mmap of pages that may be executed",
@@ -70,6 +70,16 @@ const SHAPES: [(libc::c_long, &str, [u64; 6]); 6] = [
         libc::SYS_madvise,
         "madvise(MADV_WIPEONFORK)",
         [0, 4096, libc::MADV_WIPEONFORK as u64, 0, 0, 0],
+    ),
+    (
+        libc::SYS_madvise,
+        "madvise(MADV_RANDOM)",
+        [0, 4096, libc::MADV_RANDOM as u64, 0, 0, 0],
+    ),
+    (
+        libc::SYS_madvise,
+        "madvise(MADV_NORMAL)",
+        [0, 4096, libc::MADV_NORMAL as u64, 0, 0, 0],
     ),
 ];
 const READ_EXECUTE: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;

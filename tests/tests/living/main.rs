@@ -1,5 +1,6 @@
 //! Live programs: whatever the target does, its results are the same as in an unprobed run, and the counts are exact.
 
+mod apart;
 mod blocked;
 mod buffers;
 mod by_address;

@@ -50,6 +50,8 @@ pub const REGION_ARENA: u32 = 3;
 pub const REGION_RETURNS: u32 = 4;
 /// [`Region::kind`]: the handler stacks.
 pub const REGION_STACKS: u32 = 5;
+/// [`Region::kind`]: pages of the program's text that have mappings of their own. They are not ours to unmap.
+pub const REGION_TEXT: u32 = 6;
 
 /// [`Site::tactic`]: the instruction is at least five bytes long.
 pub const TACTIC_JUMP: u32 = 1;

@@ -198,7 +198,7 @@ impl Attachment {
         Ok(mapped?)
     }
 
-    pub(super) fn publish(&mut self, kind: u32, address: TargetAddress, bytes: u64) -> Result<(), SessionError> {
+    pub(crate) fn publish(&mut self, kind: u32, address: TargetAddress, bytes: u64) -> Result<(), SessionError> {
         let region = Region {
             address: address.0,
             bytes,

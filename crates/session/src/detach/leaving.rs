@@ -11,7 +11,7 @@ use nanoprobe_target::{Map, Process, Registers, RemoteError, Stopped};
 use super::dispatching;
 use super::sites::restore_sites;
 use super::stacks::OurCode;
-use super::unmapping::unmap;
+use super::unmapping::{is_ours, unmap};
 use super::{Detached, PATIENCE, carried_jump};
 use crate::error::SessionError;
 use crate::records;
@@ -220,7 +220,9 @@ fn inside_of(
 
 /// The memory that stays mapped, besides the arena.
 fn bytes_left(regions: &[Region]) -> u64 {
-    let ours = regions.iter().filter(|region| region.kind != REGION_ARENA);
+    let ours = regions
+        .iter()
+        .filter(|region| region.kind != REGION_ARENA && is_ours(region));
     ours.map(|region| region.bytes).sum()
 }
 

@@ -12,7 +12,7 @@ use super::remains::{self, Remains};
 use super::restore::{Taken, lower_semaphores, restorer_of, say_restored, take_back_sites};
 use super::sites::restore_sites;
 use super::stacks::Restorer;
-use super::unmapping::{is_arena, mapped_parts};
+use super::unmapping::{is_arena, is_ours, mapped_parts};
 use super::{Detached, our_code, put_back_returns};
 use crate::error::SessionError;
 use crate::records;
@@ -93,7 +93,8 @@ fn take_back(
         restore_sites(memory, &hosts, detached)?;
         restore_sites(memory, &springboards, detached)?;
     }
-    let parts = regions.iter().flat_map(|region| mapped_parts(map, region));
+    let ours = regions.iter().filter(|region| is_ours(region));
+    let parts = ours.flat_map(|region| mapped_parts(map, region));
     detached.left_bytes = parts.fold(0, |sum: u64, (start, end)| sum.saturating_add(end - start));
     Ok(())
 }

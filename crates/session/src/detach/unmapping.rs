@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::mem::offset_of;
 
-use nanoprobe_arena::layout::{Control, REGION_ARENA, REGION_RETURNS, REGION_STACKS, REGION_TABLE, Region};
+use nanoprobe_arena::layout::{
+    Control, REGION_ARENA, REGION_RETURNS, REGION_STACKS, REGION_TABLE, REGION_TEXT, Region,
+};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Mapping, MappingKind, Permissions, Stopped};
 
@@ -47,8 +49,15 @@ pub(super) fn unmap(
             break;
         }
         for (start, end) in mapped_parts(&map, region) {
-            if gone.insert((start, end)) {
-                remote.unmap(TargetAddress(start), end - start)?;
+            let (address, bytes) = (TargetAddress(start), end - start);
+            if !gone.insert((start, end)) {
+                continue;
+            }
+            if is_ours(region) {
+                remote.unmap(address, bytes)?;
+            } else {
+                // An error means that the mapping stays split.
+                let _ = remote.advise(address, bytes, libc::MADV_NORMAL);
             }
         }
         if let Some(arena) = arena.filter(|_| region.kind != REGION_ARENA) {
@@ -60,7 +69,12 @@ pub(super) fn unmap(
     Ok(remote.finish()?)
 }
 
-/// The parts of a region that are still mapped, and look like our mappings.
+/// Whether we have mapped the region; the program's text was only set apart ([`crate::apart`]).
+pub(super) fn is_ours(region: &Region) -> bool {
+    region.kind != REGION_TEXT
+}
+
+/// The parts of a region that are still mapped, and look like our mappings, or like text that was set apart.
 pub(super) fn mapped_parts(map: &Map, region: &Region) -> Vec<(u64, u64)> {
     let end = region.address.saturating_add(region.bytes);
     // A region that was just being mapped when the tracer was killed has no access rights, if the process locks its
@@ -88,6 +102,7 @@ fn is_like(mapping: &Mapping, kind: u32) -> bool {
     let private = mapping.kind == MappingKind::Anonymous && !may.shared;
     match kind {
         REGION_ARENA => is_arena(mapping),
+        REGION_TEXT => matches!(mapping.kind, MappingKind::File { .. }) && !may.shared && may.execute && !may.write,
         REGION_TABLE | REGION_RETURNS | REGION_STACKS => private && may.read && may.write && !may.execute,
         _ => private && may.read && !may.write && may.execute,
     }
