@@ -17,24 +17,26 @@
 //!
 //! The time between two looks stays open: see docs/design/beside-uprobes.md.
 
+mod pages;
+
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use nanoprobe_patch::{BREAKPOINT, TargetAddress};
-use nanoprobe_target::{Memory, Pauses};
+use nanoprobe_target::Pauses;
 use nanoprobe_text::Patch;
 use nanoprobe_text::together::Links;
 
+use self::pages::{Pages, pages_of};
 use crate::arming::ranges;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
-use crate::layout::PAGE_BYTES;
 use crate::others::Others;
 use crate::site_table::site_of;
 
 /// How often the text is looked at.
 const PERIOD: Duration = Duration::from_millis(5);
-/// How many pages of text are read in one look: 0.1 ms of the tracer's time. A larger text takes several looks.
+/// How many pages of text are read in one look. A larger text takes several looks.
 const PAGES_MAX: usize = 128;
 
 /// For how long the text must be the original one before a patch is written again. The kernel removes a uprobe's
@@ -101,8 +103,11 @@ impl Affected {
     }
 
     /// Adds a patch if its text was changed.
-    fn add(&mut self, patch: &Patch, page: &mut Page, memory: &Memory) {
-        match found(patch, &mut |address| page.byte_at(address, memory)) {
+    fn add(&mut self, patch: &Patch, pages: &Pages) {
+        if pages.holds(patch.built.address, &patch.built.patched) {
+            return;
+        }
+        match found(patch, &mut |address| pages.byte_at(address)) {
             Found::Others(breakpoints) => {
                 self.by_others.insert(patch.built.address, breakpoints);
             }
@@ -147,10 +152,7 @@ impl Attachment {
             return Ok(Changed::default());
         }
         self.beside.last = Some(now);
-        let pages = if all { usize::MAX } else { PAGES_MAX };
-        // Before and after the look: a debugger takes its breakpoints away before it goes.
-        let was_debugged = self.process.is_debugged();
-        let mut affected = self.affected(pages);
+        let mut affected = self.affected(all);
         // Another tracer that is at work writes breakpoints, too.
         let claim = match affected.is_empty() && self.beside.suspended.is_empty() {
             true => None,
@@ -160,6 +162,8 @@ impl Attachment {
                 claim => claim,
             },
         };
+        // Before and after the second look: a debugger takes its breakpoints away before it goes.
+        let was_debugged = !affected.is_empty() && self.process.is_debugged();
         if !affected.is_empty() {
             affected = self.affected_by_strangers(&affected)?;
         }
@@ -184,29 +188,45 @@ impl Attachment {
         Ok(changed)
     }
 
-    /// Patches in which other programs have changed bytes, from the cursor on.
-    fn affected(&mut self, pages_max: usize) -> Affected {
+    /// Patches in which other programs have changed bytes, from the cursor on, or with `all` among all patches.
+    fn affected(&mut self, all: bool) -> Affected {
         let mut affected = Affected::default();
-        let mut pages = 0;
-        let mut page = Page::default();
-        let first = self.beside.cursor.min(self.patches.len());
-        let (behind, from) = self.patches.split_at(first);
-        let mut cursor = first;
-        for patch in from.iter().chain(behind) {
-            if pages >= pages_max {
+        let mut left = self.patches.len();
+        while left > 0 {
+            let (chosen, passed) = self.next_patches(left);
+            let pages = Pages::of(&chosen, self.process.memory());
+            chosen.iter().for_each(|patch| affected.add(patch, &pages));
+            self.beside.cursor = (self.beside.cursor + passed) % self.patches.len();
+            left -= passed;
+            if !all {
                 break;
             }
-            cursor += 1;
+        }
+        affected
+    }
+
+    /// The patches from the cursor on that lie in so many pages as are read at once, of the next `limit` patches, and
+    /// how many patches were passed.
+    fn next_patches(&self, limit: usize) -> (Vec<&Patch>, usize) {
+        let (behind, from) = self.patches.split_at(self.beside.cursor.min(self.patches.len()));
+        let (mut chosen, mut passed) = (Vec::new(), 0);
+        let (mut pages, mut last) = (0, None);
+        for patch in from.iter().chain(behind).take(limit) {
+            if pages >= PAGES_MAX {
+                break;
+            }
+            passed += 1;
             // A patch that must stay is not taken out for a breakpoint, and a patch that is out of the text does not
             // matter.
             if patch.stays() || self.is_disarmed(patch) {
                 continue;
             }
-            affected.add(patch, &mut page, self.process.memory());
-            pages += std::mem::take(&mut page.came);
+            let touched = pages_of(patch);
+            pages += touched.clone().filter(|page| last != Some(*page)).count();
+            last = touched.last();
+            chosen.push(patch);
         }
-        self.beside.cursor = cursor % self.patches.len().max(1);
-        affected
+        (chosen, passed)
     }
 
     /// Looks at these patches again, while no other tracer is at work. Leaves out those on which another tracer's
@@ -220,7 +240,7 @@ impl Attachment {
             let mut site = vec![site_of(patch)];
             others.keep_covered(&own, &mut site);
             if !site.is_empty() {
-                affected.add(patch, &mut Page::default(), self.process.memory());
+                affected.add(patch, &Pages::of(&[patch], self.process.memory()));
             }
         }
         Ok(affected)
@@ -309,30 +329,5 @@ fn found(patch: &Patch, byte_at: &mut dyn FnMut(u64) -> Option<u8>) -> Found {
         true if is_new && count > 1 => Found::New,
         true => Found::Others(breakpoints),
         false => Found::Ours,
-    }
-}
-
-/// The page that was read last.
-#[derive(Default)]
-struct Page {
-    start: Option<u64>,
-    bytes: Vec<u8>,
-    /// How many pages have been read.
-    came: usize,
-}
-
-impl Page {
-    fn byte_at(&mut self, address: u64, memory: &Memory) -> Option<u8> {
-        let start = address & !(PAGE_BYTES - 1);
-        if self.start != Some(start) {
-            self.bytes.resize(PAGE_BYTES as usize, 0);
-            self.start = memory
-                .read(TargetAddress(start), &mut self.bytes)
-                .is_ok()
-                .then_some(start);
-            self.came += 1;
-            self.start?;
-        }
-        self.bytes.get((address - start) as usize).copied()
     }
 }

@@ -3,7 +3,8 @@
 //! Writes go through /proc/PID/mem, which needs no stopped thread, ignores page protection (a private page is copied,
 //! so the file stays unchanged), and works on the vDSO. The descriptor is bound to the process's address space at its
 //! opening: after an execve it reaches nothing, so bytes meant for the old program can never land in the new one. Reads
-//! use process_vm_readv, which respects the process's own protection, and fall back to the same descriptor.
+//! use process_vm_readv, which respects the process's own protection, and fall back to the same descriptor. What is
+//! read again and again is read through the descriptor only ([`Memory::read_shared`]).
 
 use std::fs::File;
 use std::ops::Range;
@@ -92,6 +93,20 @@ impl Memory {
             }
         }
         Ok(done)
+    }
+
+    /// Fills `into` as far as memory is mapped, and yields the number of bytes. Pages that the process shares with
+    /// children that it has forked stay shared: process_vm_readv pins pages, and the kernel copies a shared one before
+    /// it is pinned (`gup_must_unshare` in its mm/gup.c).
+    pub fn read_shared(&self, address: TargetAddress, into: &mut [u8]) -> usize {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.file.read_at(rest, address.0.saturating_add(done as u64)) {
+                Ok(read) if read > 0 => done += read,
+                _ => break,
+            }
+        }
+        done
     }
 
     /// Whether the address space that was opened no longer exists. If the process still lives, it has executed another

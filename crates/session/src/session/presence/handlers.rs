@@ -83,11 +83,15 @@ impl Presence {
 
     /// Tells once that handlers were installed that have no probe.
     pub(in crate::session) fn tell_unseen_handlers(&mut self, tracing: &mut Tracing) -> Result<(), SessionError> {
-        if self.told_of_handlers || !tracing.known.watches_handlers() {
+        if self.told_of_handlers {
             return Ok(());
         }
-        let memory = self.attachment.memory()?;
-        if memory.load_u32(offset_of!(Control, handlers_unseen) as u64)? > 0 {
+        let unseen = self
+            .attachment
+            .memory()?
+            .load_u32(offset_of!(Control, handlers_unseen) as u64)?;
+        // The question is asked last: it goes through all probes.
+        if unseen > 0 && tracing.known.watches_handlers() {
             self.told_of_handlers = true;
             tracing.warn(format!(
                 "proc:::signal-handle and proc:::fault do not fire in all signal handlers: a forked child has installed \
