@@ -17,16 +17,21 @@
 #include "handlers.h"
 #include "guard.h"
 #include "made.h"
+#include "redirects.h"
 #include "syscalls.h"
 #include "threads.h"
 
 #define NP_SA_SIGINFO 4UL
 
-/* mov $15, %rax; syscall, without its last byte, which is NP_SYSCALL_END; mov $15, %eax; syscall, 7 bytes. */
-#define NP_RESTORER_START 0x0f0000000fc0c748UL
-#define NP_SHORT_RESTORER 0x00050f0000000fb8UL
-#define NP_SHORT_RESTORER_MASK 0x00ffffffffffffffUL
-#define NP_SYSCALL_END 0x05u
+/* mov $15, %rax, and mov $15, %eax: what ends a signal has one of them before its `syscall`. */
+#define NP_RESTORER 0x0000000fc0c748UL
+#define NP_RESTORER_BYTES 7
+#define NP_SHORT_RESTORER 0x0000000fb8UL
+#define NP_SHORT_RESTORER_BYTES 5
+#define NP_SYSCALL_CODE 0x050fu
+#define NP_INT3 0xccu
+#define NP_JUMP 0xe9u
+#define NP_JUMP_BYTES 5
 
 /* The index of a handler on the list; NP_HANDLERS: it is not there. */
 static u32 index_of(const struct np_inherited *own, u64 handler)
@@ -74,15 +79,38 @@ void np_note_handler(struct np_thread_table *table, u64 signal, const struct np_
 		__atomic_fetch_add(&control->handlers_unseen, 1, __ATOMIC_RELAXED);
 }
 
-/* Whether the code at an address ends a signal. */
-NP_INLINE int is_restorer(u64 address)
+/* Where the instruction at an address is now: a probe of rt_sigreturn displaces the load of its number. A detour
+ * begins with the instruction that it displaces. */
+static u64 displaced_to(u64 address, u64 code)
 {
-	u64 code, end;
+	struct np_redirect found;
+	if ((u8)code == NP_JUMP)
+		return address + NP_JUMP_BYTES + (u64)(i64)(i32)(code >> 8);
+	if ((u8)code == NP_INT3 && np_redirect_before(address, &found) && found.from == address &&
+	    !(found.to & (NP_REDIRECT_EMULATION | NP_REDIRECT_CALL)))
+		return found.to;
+	return 0;
+}
+
+/* Whether this code loads the number of rt_sigreturn, and the call stands behind it in the program's own text. */
+NP_INLINE int ends_signal(u64 address, u64 code)
+{
+	u64 call;
+	u64 bytes = (code & ((1UL << 8 * NP_RESTORER_BYTES) - 1)) == NP_RESTORER ? NP_RESTORER_BYTES :
+		    (code & ((1UL << 8 * NP_SHORT_RESTORER_BYTES) - 1)) == NP_SHORT_RESTORER ? NP_SHORT_RESTORER_BYTES : 0;
+	return bytes && np_guarded_u16(address + bytes, &call) && call == NP_SYSCALL_CODE;
+}
+
+/* Whether the code at an address ends a signal. */
+static int is_restorer(u64 address)
+{
+	u64 code, displaced;
 	if (!np_guarded_u64(address, &code))
 		return 0;
-	if (code == NP_RESTORER_START)
-		return np_guarded_u8(address + sizeof(u64), &end) && end == NP_SYSCALL_END;
-	return (code & NP_SHORT_RESTORER_MASK) == NP_SHORT_RESTORER;
+	if (ends_signal(address, code))
+		return 1;
+	displaced = displaced_to(address, code);
+	return displaced && np_guarded_u64(displaced, &code) && ends_signal(address, code);
 }
 
 /* What `mixed` is while the registers are those that the kernel has saved; yields whether these can be read. */

@@ -68,6 +68,17 @@ live_tests! {
         }
     }
 
+    /// A probe of the call that ends a handler displaces the code by which a delivery is known.
+    fn beside_probes_where_handlers_end(form) {
+        let clauses = format!("{CLAUSES} syscall::rt_sigreturn:entry {{ @[\"ends\"] = sum(1); }}");
+        let rounds = form.scale(50, 10);
+        let program = program("handlers.c");
+        let (target, traced) = traced_when_attached(form, &clauses, &program, &rounds.to_string());
+        assert_nothing_lost(&traced.finished.stderr);
+        assert_counted(&target.stdout, &traced.results, i64::try_from(rounds).expect("few"));
+        assert!(counts(&traced.results, &["ends"])["ends"] > 0, "{}", traced.results);
+    }
+
     /// Each is counted, or missed where it interrupts the clause itself.
     fn storms(form) {
         let signals = form.scale(3000, 500);
