@@ -29,6 +29,7 @@ const SOURCES: &[&str] = &[
     "held",
     "hotspot",
     "image",
+    "interrupts",
     "json",
     "key",
     "library",

@@ -42,6 +42,7 @@
 #include "held.h"
 #include "made.h"
 #include "sandbox.h"
+#include "shims.h"
 #include "syscalls.h"
 #include "threads.h"
 #include "waits.h"
@@ -61,7 +62,7 @@ static u16 *blocked_of_thread(struct np_thread_table *table)
 	return own == NP_TABLE_SLOTS ? 0 : &table->blocked[own];
 }
 
-static u64 shim_sigprocmask(struct np_registers *registers)
+u64 np_shim_sigprocmask(struct np_registers *registers)
 {
 	u32 how = (u32)registers->rdi;
 	u64 set_address = registers->rsi, old_address = registers->rdx, set = 0;
@@ -196,7 +197,7 @@ static u64 own_action(struct np_registers *registers, enum np_signal_slot slot, 
 	return 1;
 }
 
-static u64 shim_sigaction(struct np_registers *registers)
+u64 np_shim_sigaction(struct np_registers *registers)
 {
 	const struct np_control *control = (const struct np_control *)np_header.control;
 	u64 signal = (u32)registers->rdi, new_address = registers->rsi, old_address = registers->rdx;
@@ -240,14 +241,16 @@ NP_INLINE void note_filter(int is_strict)
 struct np_shimmed np_shim(struct np_registers *registers, u64 lends, u64 syscall);
 __attribute__((used)) struct np_shimmed np_shim(struct np_registers *registers, u64 lends, u64 syscall)
 {
+	if (lends & NP_SHIM_INTERRUPT)
+		return (struct np_shimmed){ np_shim_interrupt(registers), 0 };
 	u32 number = (u32)registers->rax; /* the kernel uses only 32 bits of rax */
 	struct np_shimmed shimmed = np_shim_wait(registers, lends, syscall);
 	switch (number) {
 	case NP_SYS_RT_SIGACTION:
-		shimmed.made = shim_sigaction(registers);
+		shimmed.made = np_shim_sigaction(registers);
 		break;
 	case NP_SYS_RT_SIGPROCMASK:
-		shimmed.made = shim_sigprocmask(registers);
+		shimmed.made = np_shim_sigprocmask(registers);
 		break;
 	case NP_SYS_RT_SIGPENDING:
 		shimmed.made = shim_sigpending(registers);

@@ -211,8 +211,10 @@ typedef int (*np_event_hook)(const void *siginfo, void *ucontext, u64 original, 
 /* Called before a system call of the program that concerns, or may concern, signals, seccomp or a new thread
  * (shims.c). It has the ordinary calling convention, and runs in any thread and any process. `lends`: no code
  * reads the register with the address of the call's mask after the call, so that register may be changed.
+ * Or NP_SHIM_INTERRUPT: the call is made by `int $0x80` (interrupts.c).
  * `syscall`: the instruction's address. 0: make the system call, with the current registers. 1: the call was made,
  * and rax is its result. */
+#define NP_SHIM_INTERRUPT 2UL
 u64 np_shim_syscall(struct np_registers *registers, u64 lends, u64 syscall);
 
 #endif

@@ -3,6 +3,9 @@
 //! and calls by which a program puts itself under seccomp. Where programs are followed, also calls that execute another
 //! program. Pure.
 //!
+//! Of the calls by `int 0x80`, those that change the signal mask or a signal's action, where the number is loaded right
+//! before.
+//!
 //! If the number is not known beforehand, as in syscall(3), the agent checks every call. Two kinds of calls are not
 //! found: a `syscall` without room for a jump on the straight way to it, and a `syscall` in code that no file
 //! describes.
@@ -10,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use nanoprobe_patch::order::gather;
-use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, Replacement, Shift, analyze};
+use nanoprobe_patch::{CallInstruction, CodeView, FunctionExtent, FunctionMap, Replacement, Shift, analyze};
 use nanoprobe_symbols::{Bias, ImageAddress, Module, ModuleKind};
 
 /// rt_sigaction, rt_sigprocmask, clone, rt_sigpending, rt_sigtimedwait, prctl, seccomp, clone3.
@@ -90,12 +93,18 @@ fn candidate_ranges(module: &Module, calls: &[u32]) -> Vec<(u64, u64)> {
 /// Places that look like a `syscall` of interest, each with the place at which its number is loaded, if that can be
 /// found.
 fn candidates(text: &[u8], calls: &[u32]) -> Vec<(usize, Option<usize>)> {
-    let pairs = text.windows(SYSCALL.len()).enumerate();
-    let places = pairs.filter_map(|(offset, pair)| (pair == SYSCALL).then_some(offset));
+    let interrupt = CallInstruction::Interrupt.bytes();
+    let pairs = text.array_windows::<2>().enumerate();
+    let places = pairs.filter_map(|(offset, pair)| [SYSCALL, interrupt].contains(pair).then_some((offset, *pair)));
     places
-        .filter_map(|call| {
+        .filter_map(|(call, pair)| {
             let from = call.saturating_sub(DISTANCE_MAX);
             match Replacement::load_in_front(text.get(from..call)?) {
+                // By chance, its bytes are in much code.
+                load if pair == interrupt => {
+                    let (load, _) = load.filter(|(_, number)| Replacement::is_met_by_interrupt(*number))?;
+                    Some((call, Some(from + load)))
+                }
                 Some((_, number)) if !calls.contains(&number) && !Replacement::is_wait(number) => None,
                 load => Some((call, load.map(|(load, _)| from + load))),
             }

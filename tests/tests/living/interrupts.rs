@@ -52,3 +52,22 @@ live_tests! {
         assert_eq!((rows["int 80"], rows["read.-4"], rows["read.7"]), (1, 1, 1), "{rows:?}");
     }
 }
+
+live_tests! {
+    /// The program blocks the signals of traps by `int 0x80`, and ignores them, and reads that back. Its functions are
+    /// probed meanwhile.
+    fn masks_that_are_set_by_interrupt_block_no_trap(form) {
+        let clause = "#pragma D option quiet
+            pid$target:a.out:probed:entry { @[\"probed\"] = sum(1); }
+            pid$target:a.out:probed:return { @[\"returned\"] = sum(1); }
+            syscall::unknown:entry { @[\"unknown\"] = sum(1); }
+            END { printa(\"%s %@d\\n\", @); }";
+        let rounds = form.scale(200, 20).to_string();
+        let (target, traced) = traced_when_attached(form, clause, &program("low_masks.c"), &rounds);
+        assert_nothing_lost(&traced.finished.stderr);
+        let right = |name: &str| said(&target.stdout, name);
+        assert_eq!(said(&traced.results, "probed"), right("probed"));
+        assert_eq!(said(&traced.results, "returned"), right("probed"));
+        assert_eq!(said(&traced.results, "unknown"), right("unknown"));
+    }
+}

@@ -28,7 +28,7 @@ use crate::{
 /// A flag in [`Redirect::to`] (`NP_REDIRECT_CALL`): the trap is [`PATCHED`], and nothing else.
 pub const REDIRECT_CALL: u64 = 1 << 62;
 
-const ORIGINAL: [u8; 2] = super::SYSCALL;
+const ORIGINAL: [u8; 2] = super::number::SYSCALL;
 /// A `syscall` whose first byte traps.
 const PATCHED: [u8; 2] = [0xcc, 0x05];
 

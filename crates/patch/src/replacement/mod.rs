@@ -32,6 +32,9 @@
 //! Points may fire in this detour, too: before the registers are pushed, and before `restart`. So a call that is made
 //! again fires once.
 //!
+//! An `int 0x80` has a function before it where the straight way shows that it changes the signal mask or a signal's
+//! action, by the numbers of 32-bit programs. It changes no register but rax.
+//!
 //! The call's number is known if the straight way loads a constant. If the number comes from elsewhere (as in
 //! syscall(3), or from a register), it may be any call, and the function checks rax.
 
@@ -45,7 +48,7 @@ pub use made::{MadeCall, REDIRECT_CALL, is_likely_call};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
-use number::{SYSCALL, kept_numbers, known_way, number};
+use number::{kept_numbers, known_way, number};
 
 use crate::assemble::{Assembled, Assembler, Label};
 use crate::detour::fires::{Block, emit_block};
@@ -65,6 +68,10 @@ const BEFORE_MAX: usize = 12;
 /// rt_sigtimedwait, exit.
 const SIGTIMEDWAIT: u32 = 128;
 const EXIT: u32 = 60;
+/// sigaction, sigprocmask, rt_sigaction and rt_sigprocmask of 32-bit programs.
+const BY_INTERRUPT: [u32; 4] = [67, 126, 174, 175];
+/// What the function is told of an `int 0x80`, besides whether it may lend.
+const TOLD_INTERRUPT: u8 = 2;
 /// The words on the stack during the call of the function: the red zone and `struct np_registers`. By this number, the
 /// agent's handlers recognise a thread that is about to make the call (agent/waits.c).
 const SAVED_WORDS: u8 = (RED_ZONE / 8 + 16) as u8;
@@ -78,6 +85,7 @@ pub struct Replacement {
     /// The instructions from the displaced one up to the `syscall`, which is not included.
     instructions: Vec<(TargetAddress, Vec<u8>)>,
     syscall: TargetAddress,
+    instruction: CallInstruction,
     /// Whether the function may change the register that points to the mask.
     lends: bool,
     /// Whether a thread that sleeps in the call, while the patch is made, must not bypass the function when it
@@ -113,10 +121,13 @@ impl Replacement {
             .collect()
     }
 
-    /// The replacement before the instruction of this index, if it is a `syscall`.
+    /// The replacement before the instruction of this index, if it is a `syscall` or an `int 0x80`.
     fn at(map: &FunctionMap, index: usize, numbers: &[u32]) -> Option<Replacement> {
         let code = map.code();
-        let call = code.get(index).filter(|call| map.bytes_of(**call) == SYSCALL)?;
+        let call = code.get(index)?;
+        let mut kinds = [CallInstruction::Syscall, CallInstruction::Interrupt].into_iter();
+        let instruction = kinds.find(|kind| map.bytes_of(*call) == kind.bytes())?;
+        let by_interrupt = instruction == CallInstruction::Interrupt;
         let mut first = index;
         let mut behind = call;
         while let Some(before) = first.checked_sub(1).and_then(|before| code.get(before)) {
@@ -134,10 +145,11 @@ impl Replacement {
                 .map(|instruction| map.bytes_of(*instruction)),
         );
         let is_other = match number {
+            _ if by_interrupt => !number.is_some_and(Replacement::is_met_by_interrupt),
             Some(number) => !numbers.contains(&number),
             None => kept_numbers(map, straight).is_some_and(|kept| kept.iter().all(|number| !numbers.contains(number))),
         };
-        let lends = waits::can_lend(map, index, number);
+        let lends = !by_interrupt && waits::can_lend(map, index, number);
         if is_other && !(lends && number.is_some_and(waits::is_wait)) {
             return None;
         }
@@ -154,8 +166,9 @@ impl Replacement {
                 .map(|instruction| (map.address(instruction.offset), map.bytes_of(*instruction).to_vec()))
                 .collect(),
             syscall: map.address(call.offset),
+            instruction,
             lends,
-            restarts: lends || number.is_none_or(|number| number == SIGTIMEDWAIT),
+            restarts: lends || (!by_interrupt && number.is_none_or(|number| number == SIGTIMEDWAIT)),
             is_bypassed: is_bypassed(map, straight, &run, call),
             fires: None,
             run,
@@ -173,6 +186,7 @@ impl Replacement {
                 .map(|(address, bytes)| (shift.address(*address), bytes.clone()))
                 .collect(),
             syscall: shift.address(self.syscall),
+            instruction: self.instruction,
             lends: self.lends,
             restarts: self.restarts,
             is_bypassed: self.is_bypassed,
@@ -219,6 +233,11 @@ impl Replacement {
         waits::is_wait(number)
     }
 
+    /// Whether an `int 0x80` of this number changes the signal mask, or a signal's action.
+    pub fn is_met_by_interrupt(number: u32) -> bool {
+        BY_INTERRUPT.contains(&number)
+    }
+
     /// The run, for [`crate::NearSpace::place`].
     pub fn run(&self) -> &RunPlan {
         &self.run
@@ -230,7 +249,7 @@ impl Replacement {
         self.is_bypassed
     }
 
-    /// The `syscall` instruction.
+    /// The `syscall`, or the `int 0x80`.
     pub fn syscall(&self) -> TargetAddress {
         self.syscall
     }
@@ -347,13 +366,18 @@ impl Replacement {
         let entry = code.here();
         let done = code.label();
         emit_pushes(&mut code);
-        code.bytes(&[0xbe, u8::from(self.lends), 0, 0, 0]); // mov esi, lends
+        let by_interrupt = self.instruction == CallInstruction::Interrupt;
+        let told = u8::from(self.lends) + TOLD_INTERRUPT * u8::from(by_interrupt);
+        code.bytes(&[0xbe, told, 0, 0, 0]); // mov esi, told
         code.external(&[0x48, 0x8d, 0x15], self.syscall); // lea rdx, [syscall]
         let called = emit_call(&mut code, function, done);
         let to_syscall = code.here();
         code.external(&[0xe9], self.syscall);
         code.bind(done);
-        emit_pops_of_done(&mut code, behind);
+        match by_interrupt {
+            true => emit_pops(&mut code),
+            false => emit_pops_of_done(&mut code, behind),
+        }
         let to_behind = code.here();
         code.external(&[0xe9], behind);
         if let Some((_, runtime)) = &self.fires {
