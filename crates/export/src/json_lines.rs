@@ -150,7 +150,7 @@ impl Sink for JsonLines {
         members.extend(pid.map(|pid| ("pid", Json::from(pid))));
         match how {
             Ended::Status(status) => members.push(("status", status.into())),
-            Ended::Signal(signal) => members.push(("signal", signal.into())),
+            Ended::Signal { number, .. } => members.push(("signal", number.into())),
             Ended::Unknown => {}
         }
         line(out, "exited", members)

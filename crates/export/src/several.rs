@@ -72,6 +72,10 @@ impl Sink for Several {
         self.each(|sink| sink.exited(out, pid, how))
     }
 
+    fn child_exited(&mut self, out: &mut dyn Console, pid: i32, how: Ended) -> Result<(), Error> {
+        self.each(|sink| sink.child_exited(out, pid, how))
+    }
+
     fn interrupted(&mut self, out: &mut dyn Console) -> Result<(), Error> {
         self.each(|sink| sink.interrupted(out))
     }

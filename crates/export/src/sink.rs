@@ -107,7 +107,10 @@ pub struct Loss {
 pub enum Ended {
     Status(i32),
     /// A signal ended it.
-    Signal(i32),
+    Signal {
+        number: i32,
+        dumped_core: bool,
+    },
     /// How the process ended is not known.
     Unknown,
 }
@@ -192,6 +195,12 @@ pub trait Sink {
 
     /// The traced process has ended.
     fn exited(&mut self, out: &mut dyn Console, pid: Option<i32>, how: Ended) -> Result<(), Error> {
+        let _ = (out, pid, how);
+        Ok(())
+    }
+
+    /// Another process than the first one has ended, and how is known.
+    fn child_exited(&mut self, out: &mut dyn Console, pid: i32, how: Ended) -> Result<(), Error> {
         let _ = (out, pid, how);
         Ok(())
     }

@@ -4,27 +4,27 @@
 //! thread 7: ENTRY openat | RETURN's memory: the path | RETURN openat      -> a line
 //! thread 7: ENTRY read   | ENTRY write, by a signal's handler | RETURN write | RETURN read
 //! thread 7: ENTRY read   | thread 8: ...                      | RETURN read              -> a line in two parts
+//! thread 7: SIGNAL                                                                       -> a line
 //! ```
 //!
 //! A line has its place where its call begins, and is printed when its call has returned ([`order`]). A call that is
 //! left (exit, a signal's handler) ends with the next record of its thread, or at the end.
 
 mod order;
+mod sink;
 mod stamps;
 mod summary;
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use nanoprobe_lang::interpret::{ClauseFault, Value};
+use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::options::Options;
-use nanoprobe_syscalls::capture::{ENTRY, RETURN};
-use nanoprobe_syscalls::{Interfaces, Line, Made, Outcome, Part, signal_name};
+use nanoprobe_syscalls::{Interfaces, Line, Made, Outcome, Part, signal_name, signals};
 
 use crate::Error;
 use crate::console::Console;
-use crate::event::{Event, ProbeName};
-use crate::sink::{Action, Ended, Loss, Sink, Unplaced, View};
+use crate::sink::Ended;
 use crate::text::Text;
 use order::{Id, Next, Order, What};
 pub use stamps::Stamps;
@@ -129,11 +129,7 @@ impl Strace {
         let mut made = Made::new(name, std::array::from_fn(|index| self.integer(5 + index) as u64));
         made.interfaces = Interfaces(interface);
         let process = self.integer(2);
-        self.has_several |= *self.first.get_or_insert(thread) != thread;
-        self.living.entry(process).or_default().insert(thread);
-        if thread == process {
-            self.ended.remove(&process);
-        }
+        self.saw(thread, process);
         let status = made.arguments[0] & 0xff;
         let id = self.count;
         self.count += 1;
@@ -158,6 +154,28 @@ impl Strace {
             let oldest = calls.remove(0);
             self.ends(oldest, Outcome::Left, began);
         }
+    }
+
+    /// A thread has done something.
+    fn saw(&mut self, thread: i64, process: i64) {
+        self.has_several |= *self.first.get_or_insert(thread) != thread;
+        self.living.entry(process).or_default().insert(thread);
+        if thread == process {
+            self.ended.remove(&process);
+        }
+    }
+
+    /// A handler of the program begins.
+    fn handles(&mut self, thread: i64) {
+        let moment = Moment {
+            monotonic: Some(self.integer(3)),
+            wall: self.integer(4),
+        };
+        self.saw(thread, self.integer(2));
+        let has_information = self.integer(6) != 0;
+        let information = self.values.get(7).map(Value::as_bytes);
+        let line = signals::line(self.integer(5) as i32, information.filter(|_| has_information));
+        self.tells(thread, moment, line);
     }
 
     /// The place of a moment in the order.
@@ -212,6 +230,28 @@ impl Strace {
         } else if let Some(living) = self.living.get_mut(&process).filter(|_| thread != process) {
             living.remove(&thread);
         }
+    }
+
+    /// A process has ended; of one that has ended itself this is told before ([`Strace::exits`]).
+    fn process_ends(&mut self, process: i64, how: Ended) {
+        let moment = Moment::now();
+        self.unfinished(Some(process), moment);
+        let threads = self.living.remove(&process).unwrap_or_default();
+        let has_line = self.ended.remove(&process);
+        let text = match how {
+            Ended::Status(status) if !has_line => format!("+++ exited with {status} +++"),
+            Ended::Signal { number, dumped_core } => {
+                let core = if dumped_core { " (core dumped)" } else { "" };
+                format!("+++ killed by {}{core} +++", signal_name(number))
+            }
+            Ended::Status(_) | Ended::Unknown => return,
+        };
+        // A signal ends all threads, the first one as the last.
+        let others = threads.into_iter().rev().filter(|thread| *thread != process);
+        for thread in others.filter(|_| matches!(how, Ended::Signal { .. })) {
+            self.tells(thread, moment, text.clone());
+        }
+        self.tells(process, moment, text);
     }
 
     /// If the thread's last call is one that does not return: the thread is past it.
@@ -408,88 +448,4 @@ fn interface(index: u32) -> Option<String> {
 /// Calls of which no return is seen, if they succeed.
 fn may_not_return(made: &Made) -> bool {
     ["rt_sigreturn", "execve", "execveat"].contains(&made.name.as_str())
-}
-
-impl Sink for Strace {
-    fn refused(&mut self, out: &mut dyn Console, new: &[Unplaced]) -> Result<(), Error> {
-        self.text.refused(out, new)
-    }
-
-    fn record_begins(&mut self, _: &mut dyn Console, _: &Options, _: &Event<'_>) -> Result<(), Error> {
-        self.values.clear();
-        Ok(())
-    }
-
-    fn action(&mut self, _: &mut dyn Console, view: &mut View<'_>, action: Action<'_>) -> Result<(), Error> {
-        self.clock.local = view.local;
-        self.values
-            .extend(action.recorded.iter().map(|(_, value)| value.clone()));
-        Ok(())
-    }
-
-    fn record_ends(&mut self, out: &mut dyn Console, options: &Options, event: &Event<'_>) -> Result<(), Error> {
-        let (number, thread) = (self.integer(0) as u64, self.integer(1));
-        let name = event.probe.function.as_str();
-        match (number, Part::of_number(number)) {
-            (ENTRY, _) => self.entered(thread, name),
-            (RETURN, _) => self.returned(thread, name),
-            (_, Some(part)) => self.memory(thread, name, part, options.limits().strsize as usize),
-            _ => {}
-        }
-        self.flush(out, false)
-    }
-
-    /// An address that leads nowhere is printed as an address.
-    fn fault(&mut self, _: &mut dyn Console, _: u32, _: &ProbeName, _: &ClauseFault) -> Result<(), Error> {
-        Ok(())
-    }
-
-    /// A call that waits does not hold back others for ever, even if nothing more happens.
-    fn rested(&mut self, out: &mut dyn Console) -> Result<(), Error> {
-        let now = Instant::now();
-        let step = now.duration_since(self.rested).min(STEP);
-        self.rested = now;
-        let step = i64::try_from(step.as_nanos()).unwrap_or_default();
-        self.order.passed(self.order.latest().saturating_add(step));
-        self.flush(out, false)
-    }
-
-    fn warning(&mut self, out: &mut dyn Console, text: &str) -> Result<(), Error> {
-        self.text.warning(out, text)
-    }
-
-    fn losses(&mut self, out: &mut dyn Console, losses: &[Loss]) -> Result<(), Error> {
-        self.text.losses(out, losses)
-    }
-
-    fn exited(&mut self, out: &mut dyn Console, pid: Option<i32>, how: Ended) -> Result<(), Error> {
-        let Some(pid) = pid.map(i64::from) else { return Ok(()) };
-        let moment = Moment::now();
-        self.unfinished(Some(pid), moment);
-        self.living.remove(&pid);
-        let has_line = self.ended.remove(&pid);
-        match how {
-            Ended::Status(status) if !has_line => self.tells(pid, moment, format!("+++ exited with {status} +++")),
-            Ended::Signal(signal) => self.tells(pid, moment, format!("+++ killed by {} +++", signal_name(signal))),
-            Ended::Status(_) | Ended::Unknown => {}
-        }
-        self.flush(out, false)
-    }
-
-    fn ended(&mut self, out: &mut dyn Console) -> Result<(), Error> {
-        self.unfinished(None, Moment::now());
-        self.flush(out, true)?;
-        if self.style.has_summary {
-            write!(out, "{}", self.summary.table())?;
-        }
-        Ok(())
-    }
-
-    fn unplaced(&mut self, out: &mut dyn Console, first: &Unplaced) -> Result<(), Error> {
-        self.text.unplaced(out, first)
-    }
-
-    fn nothing_seen(&mut self, out: &mut dyn Console, text: &str) -> Result<(), Error> {
-        self.text.nothing_seen(out, text)
-    }
 }

@@ -233,7 +233,7 @@ impl Sink for Text {
         let how = match how {
             Ended::Status(0) | Ended::Unknown => String::new(),
             Ended::Status(status) => format!(" (status {status})"),
-            Ended::Signal(signal) => format!(" (killed by signal {signal})"),
+            Ended::Signal { number, .. } => format!(" (killed by signal {number})"),
         };
         if let (Some(pid), false) = (pid, self.is_quiet) {
             out.tell(&format!("pid {pid} has exited{how}"));

@@ -314,7 +314,7 @@ pub fn detached(detached: &Detached) {
 pub fn ended(exit: Exit) -> Ended {
     match exit {
         Exit::Status(status) => Ended::Status(status),
-        Exit::Signal(signal) => Ended::Signal(signal),
+        Exit::Signal { number, dumped_core } => Ended::Signal { number, dumped_core },
         Exit::Unknown => Ended::Unknown,
     }
 }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use nanoprobe_arena::layout::{Context, Control, NESTED, TABLE_BEGAN};
 use nanoprobe_arena::{ControlBlock, Memory as _};
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::Process;
 use nanoprobe_target::proc_file;
+use nanoprobe_target::{Ending, Exit, Process};
 
 use crate::arena_memory::ArenaMemory;
 use crate::attachment::Attachment;
@@ -44,6 +44,9 @@ const QUIET_SEARCH: u32 = 2;
 /// The time between two searches that found no child.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// The most children whose ends are watched for.
+const WATCHED_MAX: usize = 256;
+
 /// A followed child: its process number, as the child itself sees it, and `began` of its thread table.
 type Identity = (u32, u64);
 
@@ -61,6 +64,10 @@ pub(crate) struct Followed {
     /// When the target was made, in the kernel's ticks: its children are no older.
     since: u64,
     known: BTreeSet<Identity>,
+    /// Of those of `known` that are in our pid namespace.
+    watched: BTreeMap<Identity, Ending>,
+    /// Those that have ended, until it is known how.
+    ending: Vec<(u32, Ending)>,
     contexts: u64,
     told_of_libraries: bool,
     next: Instant,
@@ -80,6 +87,8 @@ impl Followed {
             is_elsewhere: attachment.process.facts().in_other_pid_namespace,
             since: attachment.process.facts().start_time,
             known: BTreeSet::new(),
+            watched: BTreeMap::new(),
+            ending: Vec::new(),
             contexts: 0,
             told_of_libraries: false,
             next: Instant::now(),
@@ -127,6 +136,7 @@ impl Followed {
         for (identity, contexts) in &owned {
             if self.known.insert(*identity) {
                 came.push(identity.0);
+                self.watch(*identity, attachment.addresses.table);
             }
             if !gone.contains(identity) {
                 self.contexts += contexts.len() as u64;
@@ -134,6 +144,13 @@ impl Followed {
         }
         self.known
             .retain(|identity| owned.contains_key(identity) && !gone.contains(identity));
+        for identity in &gone {
+            let ending = self.watched.remove(identity);
+            // Others execute another program, and have a session of their own.
+            let ending = ending.filter(|ending| ending.has_ended() && self.ending.len() < WATCHED_MAX);
+            self.ending.extend(ending.map(|ending| (identity.0, ending)));
+        }
+        self.watched.retain(|identity, _| self.known.contains(identity));
         let searched = match nobody_has_it {
             true => {
                 self.empty_searches = EMPTY_SEARCHES;
@@ -149,6 +166,25 @@ impl Followed {
         };
         self.next = Instant::now() + pause;
         Ok(came)
+    }
+
+    /// Opens a child, to learn how it ends.
+    fn watch(&mut self, identity: Identity, table: TargetAddress) {
+        if self.is_elsewhere || identity.1 & NESTED != 0 || self.watched.len() >= WATCHED_MAX {
+            return;
+        }
+        // It may have ended before, and its number may be another process's.
+        let ending = Ending::open(identity.0.cast_signed()).filter(|_| lives(identity.0, identity, table));
+        self.watched.extend(ending.map(|ending| (identity, ending)));
+    }
+
+    /// The children that have ended in a way that is known now. A parent that collects its child late tells it late.
+    pub fn ends(&mut self) -> Vec<(u32, Exit)> {
+        let ended = |(pid, ending): &mut (u32, Ending)| ending.exit().map(|exit| (*pid, exit));
+        let known: Vec<(u32, Exit)> = self.ending.iter_mut().filter_map(ended).collect();
+        self.ending
+            .retain(|(pid, _)| !known.iter().any(|(ended, _)| ended == pid));
+        known
     }
 
     /// Whether a child has loaded or unloaded libraries. Yields true only once.

@@ -12,6 +12,7 @@
 mod frame;
 mod messages;
 mod paths;
+mod signals;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -45,6 +46,8 @@ pub struct Part {
 /// The numbers of the records that are no piece of memory.
 pub const ENTRY: u64 = 0;
 pub const RETURN: u64 = 1;
+/// Above those of all pieces.
+pub const SIGNAL: u64 = (2 + 2 * ARGUMENTS * PARTS) as u64;
 
 const ARGUMENTS: usize = 6;
 /// The most pieces of one argument: those of several messages, and a path.
@@ -148,6 +151,8 @@ pub struct Wish {
     pub has_paths: bool,
     /// Whether only the calls and their results are wanted.
     pub has_no_memory: bool,
+    /// The signals whose handling is recorded: a bit for each number, from 1 on.
+    pub signals: u64,
 }
 
 /// The program that records these calls. An empty list means all.
@@ -186,6 +191,7 @@ pub fn program(names: &[String], wish: Wish) -> String {
     if is_meant("rt_sigreturn") {
         text += &frame::clause();
     }
+    text += &signals::clause(wish.signals);
     // The last record of a call completes it.
     let _ = writeln!(
         text,
@@ -459,7 +465,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!((Part::of_number(ENTRY), Part::of_number(RETURN)), (None, None));
+        assert_eq!([ENTRY, RETURN, SIGNAL].map(Part::of_number), [None; 3]);
         assert_eq!(Part::of_number(u64::MAX), None);
     }
 
@@ -471,6 +477,7 @@ mod tests {
                 buffer: 32,
                 has_paths: false,
                 has_no_memory: false,
+                signals: 0,
             },
         );
         assert!(
@@ -481,6 +488,6 @@ mod tests {
             text.contains("tracemem(copyin(uregs[R_RSI], this->bytes), 32);"),
             "{text}"
         );
-        assert!(!text.contains("write"), "{text}");
+        assert!(!text.contains("write") && !text.contains("signal"), "{text}");
     }
 }

@@ -8,6 +8,7 @@
 //!                     structures  bytes of structures, by the layouts of the crate libc
 //!                     sockets, messages, tasks, controls   the arguments of calls that differ from each other
 //!                     text        strings with escapes
+//!                   signals       a signal with its recorded siginfo -> a line as strace writes it
 //! ```
 //!
 //! Bytes in, text out: nothing here touches a process. What was recorded is hostile: a structure may be cut, and a
@@ -23,6 +24,7 @@ pub mod meaning;
 mod messages;
 mod names;
 pub mod prototypes;
+pub mod signals;
 mod sockets;
 mod structures;
 mod tasks;
@@ -33,4 +35,4 @@ pub use capture::{End, Part};
 pub use line::{Line, line};
 pub use made::{Interfaces, Made, Outcome};
 pub use prototypes::{Call, Parameter, call};
-pub use values::signal as signal_name;
+pub use values::{signal as signal_name, signal_number};

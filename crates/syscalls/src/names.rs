@@ -1,5 +1,5 @@
-//! The names of constants, in the order in which strace prints them. Their values are those of the crate libc, except
-//! for the few that it does not have.
+//! The names of constants, in the order in which strace prints them. Their values are those of the crates libc and
+//! linux-raw-sys, except for the few that these do not have.
 
 /// A name and its value.
 pub(crate) type Name = (&'static str, u64);
@@ -8,6 +8,13 @@ pub(crate) type Name = (&'static str, u64);
 macro_rules! names {
     ($($name:ident),* $(,)?) => {
         &[$((stringify!($name), libc::$name as i64 as u64)),*]
+    };
+}
+
+/// Constants of the kernel's headers that the crate libc does not have.
+macro_rules! kernel {
+    ($($name:ident),* $(,)?) => {
+        &[$((stringify!($name), linux_raw_sys::general::$name as i64 as u64)),*]
     };
 }
 

@@ -141,6 +141,17 @@ pub fn signal(number: i32) -> String {
     }
 }
 
+/// The number of a signal by its name, with or without `SIG`, or in digits.
+#[must_use]
+pub fn signal_number(name: &str) -> Option<i32> {
+    let name = name.to_ascii_uppercase();
+    let is_meant = |number: &i32| {
+        let known = signal(*number);
+        known == name || known.strip_prefix("SIG") == Some(&name) || name.parse() == Ok(*number)
+    };
+    (1..=64).find(is_meant)
+}
+
 /// A set of signals. If most are in it, those that are not are shown.
 pub(crate) fn signal_set(bits: u64) -> String {
     let (inverse, bits) = if bits.count_ones() > 42 {
@@ -219,6 +230,9 @@ mod tests {
             wait_status(0x8b),
             "WIFSIGNALED(s) && WTERMSIG(s) == SIGSEGV && WCOREDUMP(s)"
         );
+        let numbers = ["SIGUSR1", "usr1", "10", "RT_2", "RTMIN", "SIG", "0", "65"].map(signal_number);
+        let rest = [Some(34), Some(32), None, None, None];
+        assert_eq!((&numbers[..3], &numbers[3..]), (&[Some(10); 3][..], &rest[..]));
         assert_eq!(error(2), "ENOENT (No such file or directory)");
     }
 }

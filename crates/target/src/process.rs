@@ -13,6 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open
 use crate::at_start::AtStart;
 use crate::attach::{self, Facts};
 use crate::chain::{self, Doubt};
+use crate::ending::{self, Exit, is_readable};
 use crate::error::{AttachError, MemoryError};
 use crate::map::Map;
 use crate::memory::Memory;
@@ -27,17 +28,6 @@ const LAST_MOMENTS: Duration = Duration::from_secs(10);
 
 /// How long a process may show no living thread while it ends, or executes another program.
 const LAST_THREADS: Duration = Duration::from_millis(500);
-
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Exit {
-    /// The process called exit with this status.
-    Status(i32),
-    /// This signal killed the process.
-    Signal(i32),
-    /// The process is not our child: the kernel tells only the parent how a process ended.
-    Unknown,
-}
 
 /// A process that may be traced. A clone is cheap; holding one does nothing to the process.
 #[derive(Clone, Debug)]
@@ -413,7 +403,11 @@ impl Process {
         // A main thread that ended while it was being stopped is still traced, and its parent waits until we collect
         // it. Usually there is no such thread, and the call fails.
         let _ = crate::raw::poll_event(self.pid(), self.keeps_end(self.pid()));
-        Some(self.collect().unwrap_or(Exit::Unknown))
+        // The status of a process that is not our child is known or not, as its parent is quick or slow. Who is told it
+        // one time in two relies on it; so only a signal counts.
+        let is_signal = |exit: &Exit| matches!(exit, Exit::Signal { .. });
+        let told = || ending::exit(self.pidfd(), self.pid()).filter(is_signal);
+        Some(self.collect().or_else(told).unwrap_or(Exit::Unknown))
     }
 
     /// Waits for the end, or until one of the descriptors is readable. Yields whether the descriptors can be waited for
@@ -435,10 +429,12 @@ impl Process {
         // leaves the status for the next call. The drop of the last clone collects it.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::PidFd(self.pidfd()), options).ok().flatten()?;
-        status
-            .exit_status()
-            .map(Exit::Status)
-            .or_else(|| status.terminating_signal().map(Exit::Signal))
+        status.exit_status().map(Exit::Status).or_else(|| {
+            Some(Exit::Signal {
+                number: status.terminating_signal()?,
+                dumped_core: status.dumped(),
+            })
+        })
     }
 }
 
@@ -457,18 +453,5 @@ impl Drop for Shared {
             WaitId::PidFd(self.pidfd.as_fd()),
             WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
         );
-    }
-}
-
-fn is_readable(pidfd: &OwnedFd, timeout: Option<Duration>) -> bool {
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
-    loop {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], left.as_ref()) {
-            Err(rustix::io::Errno::INTR) => {}
-            Ok(count) => return count > 0,
-            Err(_) => return false,
-        }
     }
 }

@@ -91,7 +91,11 @@ fn words_and_environment_arrive() {
     let script = r#"test "$1" = "a b" && test "$PROBE" = "x y" && test -z "$HOME" && kill -TERM $$"#;
     let spawned = Process::spawn(&words(&["sh", "-c", script, "sh", "a b"]), Some(&environment)).unwrap();
     drop(spawned.stopped);
-    assert_eq!(spawned.process.wait_exit(None), Some(Exit::Signal(libc::SIGTERM)));
+    let killed = Exit::Signal {
+        number: libc::SIGTERM,
+        dumped_core: false,
+    };
+    assert_eq!(spawned.process.wait_exit(None), Some(killed));
 }
 
 #[test]

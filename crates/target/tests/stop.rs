@@ -241,7 +241,11 @@ fn a_process_killed_while_it_stands_is_reported_and_collected() {
     until("ended", || process.try_wait().is_some());
     assert!(matches!(spawned.stopped.registers(tid), Err(StopError::Ptrace { .. })));
     drop(spawned);
-    assert_eq!(process.wait_exit(None), Some(Exit::Signal(libc::SIGKILL)));
+    let killed = Exit::Signal {
+        number: libc::SIGKILL,
+        dumped_core: false,
+    };
+    assert_eq!(process.wait_exit(None), Some(killed));
     assert!(matches!(process.stop(), Err(StopError::Gone { .. })));
 }
 

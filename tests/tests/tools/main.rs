@@ -5,6 +5,7 @@ mod calls;
 mod real;
 mod runtimes;
 mod strace;
+mod strace_signals;
 mod system_calls;
 
 use std::process::Command;

@@ -8,6 +8,7 @@
 //!
 //! The beginning of a call is held back until its end is there, because the memory of its arguments comes with the
 //! end. It is not held longer than [`HELD`] if something else waits behind it: then it is printed with what is known.
+//! What a signal's handler does in the same thread waits as long itself.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -108,7 +109,14 @@ impl<T> Order<T> {
                 What::Begins(id) => Some(Next::Begun(id)),
             };
         };
-        let is_old = self.latest.saturating_sub(self.window).saturating_sub(HELD) > place.0;
+        // A handler in the same thread has interrupted the call, which soon ends.
+        let behind = self
+            .items
+            .iter()
+            .nth(1)
+            .filter(|(_, behind)| behind.thread == item.thread);
+        let since = behind.map_or(place.0, |(behind, _)| behind.0);
+        let is_old = self.latest.saturating_sub(self.window).saturating_sub(HELD) > since;
         let is_whole = match self.ends.get(&id) {
             Some(end) if is_due(end.0) => self.is_alone(place, *end, item.thread),
             // Nothing waits for it.
@@ -161,6 +169,22 @@ mod tests {
         order.add(3, 7, What::Ends(1));
         order.add(4, 7, What::Ends(0));
         assert_eq!(all(&mut order, false), [Next::Whole(0), Next::Whole(1)]);
+    }
+
+    #[test]
+    fn a_call_that_a_signal_ends_is_whole_however_long_it_has_waited() {
+        let mut order = Order::new(0);
+        order.add(1, 7, What::Begins(0));
+        order.passed(1 + 2 * HELD);
+        order.add(2 + 2 * HELD, 7, What::Other("signal"));
+        assert_eq!(all(&mut order, false), []);
+        order.add(3 + 2 * HELD, 7, What::Ends(0));
+        assert_eq!(all(&mut order, false), [Next::Whole(0), Next::Other("signal")]);
+        order.add(4 + 2 * HELD, 7, What::Begins(1));
+        order.add(5 + 2 * HELD, 7, What::Other("signal"));
+        order.passed(6 + 3 * HELD);
+        let expected = [Next::Begun(1), Next::Other("signal")];
+        assert_eq!(all(&mut order, false), expected, "the call goes on");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use nanoprobe_export::{Stamps, StraceStyle};
 use nanoprobe_syscalls::capture::{Wish, program};
 use nanoprobe_syscalls::prototypes::{calls, set};
+use nanoprobe_syscalls::signal_number;
 
 use super::{Tool, Wanted};
 use crate::arguments::{ProgramText, parse_tool};
@@ -26,6 +27,8 @@ struct Asked {
     buffer: Option<u32>,
     /// The calls of `-e`; empty: all.
     names: Vec<String>,
+    /// The signals of `-e signal=`, a bit for each number from 1 on; `None`: all.
+    signals: Option<u64>,
     follows: bool,
     /// `-y`
     has_paths: bool,
@@ -55,6 +58,10 @@ pub fn parse(tool: &Tool, words: &[String]) -> Result<Wanted, clap::Error> {
         buffer: asked.buffer.unwrap_or(BUFFER).max(1),
         has_paths: asked.has_paths && !asked.style.has_no_lines,
         has_no_memory: asked.style.has_no_lines,
+        signals: match asked.style.has_no_lines {
+            true => 0,
+            false => asked.signals.unwrap_or(u64::MAX),
+        },
     };
     arguments.tool.strace = Some(asked.style);
     arguments.programs.push(ProgramText::Carried {
@@ -83,7 +90,13 @@ fn own_flags(words: &[String], rest: &mut Vec<String>) -> Result<Asked, String> 
             "-T" => asked.style.has_durations = true,
             "-C" | "--summary" => asked.style.has_summary = true,
             "--summary-only" => (asked.style.has_summary, asked.style.has_no_lines) = (true, true),
-            flag if flag.starts_with("-e") => asked.names = names(&value(&flag[2..])?)?,
+            flag if flag.starts_with("-e") => {
+                let given = value(&flag[2..])?;
+                match given.strip_prefix("signal=").or(given.strip_prefix("signals=")) {
+                    Some(list) => asked.signals = Some(signals(list)?),
+                    None => asked.names = names(&given)?,
+                }
+            }
             flag if flag.starts_with("-s") => {
                 let given = value(&flag[2..])?;
                 let bytes = given.parse().ok().filter(|bytes| *bytes <= BUFFER_MAX);
@@ -127,6 +140,24 @@ fn names(given: &str) -> Result<Vec<String>, String> {
     }
 }
 
+/// The signals that `-e signal=` means: `SIGUSR1,INT`, `!CHLD`, `all`, `none`.
+fn signals(list: &str) -> Result<u64, String> {
+    let (is_inverse, list) = match list.strip_prefix('!') {
+        Some(list) => (true, list),
+        None => (false, list),
+    };
+    let mut meant = 0;
+    for word in list.split(',') {
+        meant |= match (word, signal_number(word)) {
+            ("all", _) => u64::MAX,
+            ("none", _) => 0,
+            (_, Some(number)) => 1 << (number - 1),
+            (_, None) => return Err(format!("`{word}` is no signal (SIGUSR1, USR1, 10, all, none)")),
+        };
+    }
+    Ok(if is_inverse { !meant } else { meant })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +186,19 @@ mod tests {
         assert!(style("-C").has_summary && !style("-C").has_no_lines && style("--summary-only").has_no_lines);
         assert_eq!(asked("-c -f").unwrap().1, ["-c", "-f"]);
         assert!(asked("-s 1m").is_err() && asked("-s").is_err());
+    }
+
+    #[test]
+    fn signals_are_a_set_of_their_own() {
+        let (found, _) = asked("-e signal=SIGUSR1,chld -e read").unwrap();
+        assert_eq!(
+            (found.signals, &found.names[..]),
+            (Some(1 << 9 | 1 << 16), &["read".to_owned()][..])
+        );
+        assert_eq!(signals("!USR1"), Ok(!(1 << 9)));
+        assert_eq!((signals("none"), signals("all")), (Ok(0), Ok(u64::MAX)));
+        assert!(signals("USR3").is_err_and(|what| what.contains("`USR3`")));
+        assert_eq!(asked("-f").unwrap().0.signals, None);
     }
 
     #[test]

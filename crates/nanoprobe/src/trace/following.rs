@@ -381,19 +381,23 @@ impl<'a> Trace<'a> {
         detached(&gone);
         told.losses(ended.tracing(), self.printer.sink(), &mut self.out)?;
         self.seen.counted(ended.tracing().losses()? != Losses::default());
-        if self.is_set {
-            self.told_end(&ended)?;
-        }
+        self.told_end(&ended)?;
         drop(ended);
         members.forget(root);
         members.have_ended = true;
         Ok(())
     }
 
-    /// Says that a process of a set is traced no more.
+    /// Says that a process of a set is traced no more, or how another one has ended.
     fn told_end(&mut self, member: &nanoprobe_session::Ended) -> Result<(), anyhow::Error> {
         let known = member.tracing().known();
         let pid = known.process().map(Process::pid);
+        if !self.is_set {
+            if let (Some(how), Some(pid)) = (member.exited(), pid) {
+                self.printer.sink().child_exited(&mut self.out, pid, ended(how))?;
+            }
+            return Ok(());
+        }
         match (member.exited().map(ended), pid) {
             (Some(how), pid) if !self.arguments.format.is_for_people => {
                 self.printer.sink().exited(&mut self.out, pid, how)?;

@@ -355,6 +355,10 @@ impl<'a> Trace<'a> {
                     let text = pid.map_or_else(|| text.clone(), |pid| format!("process {pid}: {text}"));
                     self.printer.sink().warning(&mut self.out, &text)?;
                 }
+                Output::ChildExited { pid, exit } => {
+                    let pid = pid.cast_signed();
+                    self.printer.sink().child_exited(&mut self.out, pid, ended(exit))?;
+                }
                 Output::Exited(exit) => {
                     let pid = tracing.known().process().map(Process::pid);
                     self.printer.sink().exited(&mut self.out, pid, ended(exit))?;

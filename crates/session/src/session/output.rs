@@ -38,6 +38,13 @@ pub enum Output {
         /// Its number, as `pid` shows it.
         pid: u32,
     },
+    /// Such a process ended, and how is known.
+    ChildExited {
+        /// Its number, as `pid` shows it.
+        pid: u32,
+        /// How it ended.
+        exit: Exit,
+    },
     /// Something could not be placed, or read.
     Warning(String),
     /// The target ended.

@@ -190,4 +190,52 @@ pub(super) static ONE: &[(&str, &[Name])] = &[
             libc::OVERLAYFS_SUPER_MAGIC as u64, SYSFS_MAGIC = libc::SYSFS_MAGIC as u64
         },
     ),
+    // Why a signal was sent: the codes of all signals, and those of each.
+    (
+        "code",
+        kernel! {
+            SI_USER, SI_KERNEL, SI_QUEUE, SI_TIMER, SI_MESGQ, SI_ASYNCIO, SI_SIGIO, SI_TKILL, SI_DETHREAD, SI_ASYNCNL
+        },
+    ),
+    (
+        "SIGILL",
+        kernel! {
+            ILL_ILLOPC, ILL_ILLOPN, ILL_ILLADR, ILL_ILLTRP, ILL_PRVOPC, ILL_PRVREG, ILL_COPROC, ILL_BADSTK, ILL_BADIADDR
+        },
+    ),
+    (
+        "SIGFPE",
+        kernel! {
+            FPE_INTDIV, FPE_INTOVF, FPE_FLTDIV, FPE_FLTOVF, FPE_FLTUND, FPE_FLTRES, FPE_FLTINV, FPE_FLTSUB, FPE_FLTUNK,
+            FPE_CONDTRAP
+        },
+    ),
+    (
+        "SIGSEGV",
+        kernel! {
+            SEGV_MAPERR, SEGV_ACCERR, SEGV_BNDERR, SEGV_PKUERR, SEGV_ACCADI, SEGV_ADIDERR, SEGV_ADIPERR, SEGV_MTEAERR,
+            SEGV_MTESERR, SEGV_CPERR
+        },
+    ),
+    (
+        "SIGBUS",
+        kernel! { BUS_ADRALN, BUS_ADRERR, BUS_OBJERR, BUS_MCEERR_AR, BUS_MCEERR_AO },
+    ),
+    (
+        "SIGTRAP",
+        kernel! { TRAP_BRKPT, TRAP_TRACE, TRAP_BRANCH, TRAP_HWBKPT, TRAP_UNK, TRAP_PERF },
+    ),
+    (
+        "SIGCHLD",
+        kernel! { CLD_EXITED, CLD_KILLED, CLD_DUMPED, CLD_TRAPPED, CLD_STOPPED, CLD_CONTINUED },
+    ),
+    (
+        "SIGIO",
+        kernel! { POLL_IN, POLL_OUT, POLL_MSG, POLL_ERR, POLL_PRI, POLL_HUP },
+    ),
+    ("SIGSYS", kernel! { SYS_SECCOMP, SYS_USER_DISPATCH }),
+    (
+        "architecture",
+        values! { AUDIT_ARCH_X86_64 = 0xc000_003e, AUDIT_ARCH_I386 = 0x4000_0003 },
+    ),
 ];

@@ -119,6 +119,7 @@ impl Attached {
         let tracing = &mut self.tracing;
         let mut take = |contexts: &[usize]| tracing.take_from_contexts(contexts);
         let came = followed.look(&presence.attachment, self.exited.is_some(), &mut take)?;
+        let ends = followed.ends();
         if followed.has_new_libraries(&presence.attachment)? {
             self.tracing.warn(
                 "a forked child has changed its list of libraries: libraries that a child loads have no probes there",
@@ -127,6 +128,8 @@ impl Attached {
         self.tracing
             .outputs
             .extend(came.into_iter().map(|pid| Output::Child { pid }));
+        let ends = ends.into_iter().map(|(pid, exit)| Output::ChildExited { pid, exit });
+        self.tracing.outputs.extend(ends);
         Ok(())
     }
 
