@@ -59,6 +59,7 @@
 //! each byte may come alone. `nanoprobe restore` accepts each byte by itself.
 
 mod giving_way;
+mod in_children;
 mod live;
 mod made;
 mod text;
@@ -168,7 +169,7 @@ impl Attachment {
         armed.refuse(&torn, &RefusedBecause::SuccessorGone);
         self.patches.extend(new);
         for patch in &replaced {
-            self.disarmed.remove(&patch.built.address);
+            self.off.disarmed.remove(&patch.built.address);
         }
         // A thread may still be in the detour of a replaced patch, or on its way there from a trap.
         self.retired.extend(replaced);
@@ -284,14 +285,8 @@ impl Attachment {
         signals::install(&mut self.actions, &agent, known, stopped)
     }
 
-    /// Takes patches out of the text, or puts them back in, while the session goes on: no detour is built anew, no
-    /// count is lost. Changes the patches that `selected` accepts, and yields how many were changed. Two things are
-    /// left alone: a place that another program has changed, and the hooks that keep unwinders from meeting a replaced
-    /// return address.
-    ///
-    /// # Errors
-    /// The target cannot be stopped or written.
-    pub fn set_armed(&mut self, armed: bool, selected: &mut dyn FnMut(&Patch) -> bool) -> Result<Armed, SessionError> {
+    /// Does what [`Attachment::set_armed`] says in the target's text.
+    fn change_armed(&mut self, armed: bool, selected: &mut dyn FnMut(&Patch) -> bool) -> Result<Armed, SessionError> {
         let _claim = self.process.claim()?;
         let candidates = self
             .patches
@@ -321,7 +316,7 @@ impl Attachment {
         // The patches are recorded before the first byte is written: if writing fails half-way, detaching looks at each
         // patch.
         for patch in &chosen {
-            self.disarmed.remove(&patch.built.address);
+            self.off.disarmed.remove(&patch.built.address);
         }
         let (old, new): (Vec<TextRange>, Vec<Patch>) = match armed {
             true => (Vec::new(), chosen.iter().copied().cloned().collect()),
@@ -343,18 +338,23 @@ impl Attachment {
         }
         self.beside.complete();
         if !armed || !is_written {
-            self.disarmed.extend(chosen.iter().map(|patch| patch.built.address));
+            self.off.disarmed.extend(chosen.iter().map(|patch| patch.built.address));
         }
         Ok(done)
     }
 
     /// Leaves out patches that cannot be written, or taken back, without another patch that shares bytes with them.
     pub(crate) fn keep_together<P: Borrow<Patch>>(&self, armed: bool, chosen: &mut Vec<P>) {
+        self.keep_together_of(&self.patches, armed, chosen);
+    }
+
+    /// The same among these patches.
+    fn keep_together_of<P: Borrow<Patch>>(&self, all: &[Patch], armed: bool, chosen: &mut Vec<P>) {
         let address = |patch: &P| patch.borrow().built.address;
         let changes: HashSet<TargetAddress> = chosen.iter().map(address).collect();
-        let there = self.patches.iter().filter(|patch| !self.is_disarmed(patch));
+        let there = all.iter().filter(|patch| !self.is_disarmed(patch));
         let there: HashSet<TargetAddress> = there.map(|patch| patch.built.address).collect();
-        let links = Links::of(&self.patches);
+        let links = Links::of(all);
         let left = if armed {
             links.torn(|successor| there.contains(&successor) || changes.contains(&successor))
         } else {
@@ -373,14 +373,14 @@ impl Attachment {
         if few || self.parameters.stop == StopPolicy::Always {
             return Ok(0);
         }
-        let gone = self.set_armed(false, &mut |_| true)?;
+        let gone = self.change_armed(false, &mut |_| true)?;
         pauses.add(&gone.pauses);
         Ok(gone.patches)
     }
 
     /// Whether a patch is out of the text for the time being.
     pub fn is_disarmed(&self, patch: &Patch) -> bool {
-        self.disarmed.contains(&patch.built.address)
+        self.off.disarmed.contains(&patch.built.address)
     }
 
     /// Writes everything while all threads are stopped.

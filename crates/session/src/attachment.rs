@@ -11,6 +11,7 @@
 
 mod among;
 mod collecting;
+mod forgetting;
 mod mapping;
 mod places;
 mod published;
@@ -25,7 +26,7 @@ use std::time::Duration;
 use nanoprobe_agent::{Function as AgentFunction, ImageHeader, image_with, redirect_table};
 use nanoprobe_arena::layout::{
     Control, HANDLER_STACK_BYTES, HANDLER_STACKS, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_THUNK_BYTES,
-    Region, STATE_BUILDING, TABLE_BYTES, TABLE_LENT, Tables, UnwindModule, VERSION,
+    Region, STATE_BUILDING, Site, TABLE_BYTES, TABLE_LENT, Tables, UnwindModule, VERSION,
 };
 use nanoprobe_arena::{ContextPlan, ControlBlock, Memory as _, Structure as _};
 use nanoprobe_lang::options::StopPolicy;
@@ -132,6 +133,17 @@ pub(crate) struct AgentTables {
     pub(crate) sites: u64,
 }
 
+/// Patches that are out of the target's text, and what children have of them.
+#[derive(Default)]
+pub(crate) struct Off {
+    /// The addresses of the patches that are out of the text for the time being.
+    pub disarmed: HashSet<TargetAddress>,
+    /// Sites that are turned off, and that forked children may still have.
+    pub in_children: Vec<Site>,
+    /// The patches of a program that executes another one: its forked children still have them.
+    pub left_behind: Vec<Patch>,
+}
+
 /// The things that a session owns in its target.
 pub struct Attachment {
     /// The target.
@@ -152,8 +164,8 @@ pub struct Attachment {
     reserved: Range<u64>,
     /// The patches that the session has made.
     pub patches: Vec<Patch>,
-    /// The addresses of the patches that are out of the text for the time being.
-    pub(crate) disarmed: HashSet<TargetAddress>,
+    /// The patches that are out of the text.
+    pub(crate) off: Off,
     /// Patches that newer ones have replaced. Their detours stay, and a thread that has met one of their traps is still
     /// sent to its detour.
     pub retired: Vec<Patch>,
@@ -260,7 +272,7 @@ impl Attachment {
             },
             reserved: ours,
             patches: Vec::new(),
-            disarmed: HashSet::new(),
+            off: Off::default(),
             retired: Vec::new(),
             gone: Vec::new(),
             beside: crate::beside::Beside::default(),
@@ -389,28 +401,6 @@ impl Attachment {
     /// The table is full; the target cannot be read or written.
     pub fn raise_semaphores(&self, wanted: &[semaphores::Wanted]) -> Result<(), SessionError> {
         semaphores::raise(&self.process, self.memory()?, wanted)
-    }
-
-    /// Forgets the patches in this range of addresses, where the text is no longer mapped.
-    pub fn forget(&mut self, range: &Range<u64>) {
-        let gone = |patch: &mut Patch| range.contains(&patch.built.address.0);
-        let before = self.gone.len();
-        self.gone.extend(self.patches.extract_if(.., gone));
-        self.gone.extend(self.retired.extract_if(.., gone));
-        self.tables.are_old |= self.gone.len() > before;
-        self.disarmed.retain(|address| !range.contains(&address.0));
-        // A damaged arena is reported by the code that reads it.
-        let _ = self.memory().and_then(|arena| semaphores::forget(arena, range));
-    }
-
-    /// Forgets all patches and mappings, because the whole address space is gone.
-    pub fn leave_behind(&mut self) {
-        self.process.set_scratch(None);
-        self.regions.clear();
-        self.gone.append(&mut self.patches);
-        self.gone.append(&mut self.retired);
-        self.disarmed.clear();
-        self.parameters.reads_memory = false;
     }
 
     /// Writes the tracer's heartbeat.

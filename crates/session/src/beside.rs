@@ -177,7 +177,7 @@ impl Attachment {
             // The text holds neither a byte of these patches nor a foreign breakpoint, so they are written again at
             // once.
             let since = now.checked_sub(QUIET);
-            self.disarmed.extend(&affected.new);
+            self.off.disarmed.extend(&affected.new);
             self.beside
                 .suspended
                 .extend(affected.new.iter().map(|address| (*address, since)));
@@ -263,7 +263,7 @@ impl Attachment {
         self.take_back_but(&old, &kept, &mut Pauses::default())?;
         self.beside.complete();
         let addresses: Vec<TargetAddress> = chosen.iter().map(|patch| patch.built.address).collect();
-        self.disarmed.extend(&addresses);
+        self.off.disarmed.extend(&addresses);
         self.beside
             .suspended
             .extend(addresses.iter().map(|address| (*address, None)));
@@ -292,12 +292,12 @@ impl Attachment {
         let _heartbeat = self.heartbeat();
         self.beside.begin();
         for address in &addresses {
-            self.disarmed.remove(address);
+            self.off.disarmed.remove(address);
         }
         let is_written = self.put_back_beside(&chosen, &mut Pauses::default())?;
         self.beside.complete();
         if !is_written {
-            self.disarmed.extend(&addresses);
+            self.off.disarmed.extend(&addresses);
             let again = addresses.into_iter().map(|address| (address, None));
             self.beside.suspended.extend(again);
             return Ok(Vec::new());

@@ -40,7 +40,7 @@ use crate::site_table::{site_of, springboard_sites};
 pub(crate) use leaving::is_anyone_inside;
 pub use rehearsal::{Standing, rehearse_restore};
 pub use restore::restore;
-pub(crate) use restore::restore_child;
+pub(crate) use restore::{restore_child, turn_off_in_child};
 pub use survey::{Carried, has_abandoned_arena, survey};
 pub use unmapping::has_arena;
 

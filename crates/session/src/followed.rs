@@ -5,6 +5,8 @@
 //! only if /proc shows no process with the number, or shows one with another thread table. docs/design/trees.md has the
 //! argument.
 
+mod turning_off;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::ErrorKind;
@@ -50,6 +52,14 @@ const WATCHED_MAX: usize = 256;
 /// A followed child: its process number, as the child itself sees it, and `began` of its thread table.
 type Identity = (u32, u64);
 
+/// What remains to be done until the patches that are off in the target have left its children.
+#[derive(Debug, Default)]
+struct TurningOff {
+    next: Option<Instant>,
+    /// How often these children could not be changed.
+    refused: BTreeMap<i32, u32>,
+}
+
 /// See the module's description.
 pub(crate) struct Followed {
     memory: Option<Arc<ArenaMemory>>,
@@ -73,6 +83,7 @@ pub(crate) struct Followed {
     next: Instant,
     /// How many searches in a row have found no process, since the target ended.
     empty_searches: u32,
+    turning_off: TurningOff,
 }
 
 impl Followed {
@@ -93,6 +104,7 @@ impl Followed {
             told_of_libraries: false,
             next: Instant::now(),
             empty_searches: 0,
+            turning_off: TurningOff::default(),
         })
     }
 
@@ -271,10 +283,7 @@ impl Followed {
                 break;
             }
             let holders = self.holders(arena).into_iter();
-            let is_new = |pid: &i32| {
-                let (process, is_alive) = target;
-                !done.contains(pid) && !(is_alive && (*pid == process.pid() || process.is_shared_with(*pid)))
-            };
+            let is_new = |pid: &i32| !done.contains(pid) && !is_targets_own(target, *pid);
             let found: Vec<i32> = holders.filter(is_new).collect();
             if found.is_empty() {
                 empty_searches += 1;
@@ -307,6 +316,11 @@ impl Followed {
         }
         messages
     }
+}
+
+/// Whether a process has the memory of the target itself, which is traced (`true`).
+fn is_targets_own((target, is_traced): (&Process, bool), pid: i32) -> bool {
+    is_traced && (pid == target.pid() || target.is_shared_with(pid))
 }
 
 /// The contexts of children, grouped by process.

@@ -62,6 +62,7 @@ mod thread_keys;
 mod threads;
 mod told;
 mod trees;
+mod turned_off;
 mod unseen_calls;
 mod users;
 mod waits;

@@ -24,11 +24,12 @@ use nanoprobe_arena::layout::{
     TABLE_LENT, TACTIC_SHIM, VERSION,
 };
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Map, Memory, Process, Stopped, WayHome, is_file_locked};
+use nanoprobe_target::{Map, Memory, Process, StopError, Stopped, WayHome, is_file_locked};
 
 use super::copies;
 use super::leaving::{Presence, leave};
 use super::remains::{self, Arenas, Remains, is_child};
+use super::sites::are_original;
 use super::stacks::Restorer;
 use super::unmapping::{ARENA_NAME, mapped_parts};
 use super::{Detached, PATIENCE, bytes_of, is_code, is_host, is_springboard, our_code, restore_sites};
@@ -133,6 +134,46 @@ pub(crate) fn restore_child(process: &Process, arena: TargetAddress) -> Result<D
     take_back(process, stopped, remains, &mut detached)?;
     sweep(process);
     Ok(detached)
+}
+
+/// Takes some patches of a live session out of a forked child, in which the others go on. Yields whether there were
+/// any. All who execute the child's text stand still meanwhile, so what is compared is what is written over.
+///
+/// # Errors
+/// The child cannot be stopped or written now.
+pub(crate) fn turn_off_in_child(process: &Process, arena: TargetAddress, sites: &[Site]) -> Result<bool, SessionError> {
+    // Most children were forked later, and have none.
+    if are_original(process.memory(), sites)? {
+        return Ok(false);
+    }
+    let busy = || StopError::Busy { pid: process.pid() };
+    let _claim = process.claim_now().ok_or_else(busy)?;
+    let Some(found) = remains::at(process, &process.map()?, arena) else {
+        return Ok(false);
+    };
+    let mut sites = sites.to_vec();
+    let others = Others::of(process, Some(arena))?;
+    if !others.are_none() {
+        let remains = remains::read(process.memory(), &found, true)?;
+        others.keep_covered(&remains.own(arena.0), &mut sites);
+    }
+    let stopped = process.stop()?;
+    let mut sharers = Vec::new();
+    for other in process.sharers() {
+        sharers.push(Process::open(other)?.stop()?);
+    }
+    let map = process.map()?;
+    let is_text = |site: &Site| {
+        let mapping = map.find(TargetAddress(site.address));
+        mapping.is_some_and(|mapping| mapping.permissions.execute)
+    };
+    sites.retain(is_text);
+    let mut detached = Detached::default();
+    restore_sites(process.memory(), &sites, &mut detached)?;
+    for standing in sharers.into_iter().chain([stopped]) {
+        standing.release();
+    }
+    Ok(detached.restored > 0)
 }
 
 /// Takes back what other tracers, which are gone, have left because this one needed it.

@@ -69,6 +69,22 @@ pub(super) fn restore_sites(memory: &Memory, sites: &[Site], detached: &mut Deta
     writes.flush(memory)
 }
 
+/// Whether all sites that are mapped have their original bytes.
+///
+/// # Errors
+/// The text cannot be read.
+pub(super) fn are_original(memory: &Memory, sites: &[Site]) -> Result<bool, SessionError> {
+    let mut text = Text::default();
+    for site in sites {
+        let (original, _) = bytes_of(site);
+        let now = text.read(memory, site.address, original.len())?;
+        if now.is_some_and(|now| now != original) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 fn site_at(sites: &[Site], index: u32) -> Option<&Site> {
     sites.get(usize::try_from(index).ok()?)
 }

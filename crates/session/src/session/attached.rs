@@ -105,15 +105,34 @@ impl Attached {
         presence.map_or(&[], |presence| &presence.attachment.patches)
     }
 
+    /// The patches of the target, or of the children that it has left when it executed another program.
+    fn inherited(&self) -> &[Patch] {
+        let presence = self.presence.as_ref();
+        presence.map_or(&[], |presence| presence.attachment.inherited())
+    }
+
     /// Takes patches out of the text (`armed` is false) or puts them back, while the session goes on. It changes
     /// those that `selected` accepts (see [`Attached::patches`]). Their counts and detours stay, and the program is
-    /// not stopped. The result says how many patches changed.
+    /// not stopped. Patches that are taken out leave followed children, too. The result says how many patches changed.
     ///
     /// # Errors
     /// There is no target, or it cannot be written.
     pub fn set_armed(&mut self, armed: bool, selected: &mut dyn FnMut(&Patch) -> bool) -> Result<Armed, SessionError> {
         let presence = self.presence.as_mut().ok_or(SessionError::NotAttached)?;
-        presence.attachment.set_armed(armed, selected)
+        let changed = match self.exited {
+            Some(_) if !armed => presence.attachment.turn_off_in_children(selected),
+            _ => presence.attachment.set_armed(armed, selected)?,
+        };
+        self.turn_off_in_children();
+        Ok(changed)
+    }
+
+    /// Takes patches that are off in the target out of its children.
+    fn turn_off_in_children(&mut self) {
+        if let (Some(followed), Some(presence)) = (&mut self.followed, &mut self.presence) {
+            let messages = followed.turn_off(&mut presence.attachment, self.exited.is_none());
+            messages.into_iter().for_each(|text| self.tracing.warn(text));
+        }
     }
 
     pub(super) fn plan(&self) -> Result<Changes, SessionError> {

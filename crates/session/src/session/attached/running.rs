@@ -113,6 +113,7 @@ impl Attached {
 
     /// Frees what ended children have left, and finds out after the target's end whether children live.
     fn look_at_children(&mut self) -> Result<(), SessionError> {
+        self.turn_off_in_children();
         let (Some(followed), Some(presence)) = (&mut self.followed, &self.presence) else {
             return Ok(());
         };

@@ -37,7 +37,7 @@ impl Attached {
                     here && (patch.takes_return || patch.sites.iter().any(|site| !named.contains(&site.0)))
                 }
             };
-            let patches = || self.patches().iter().filter(|patch| !patch.shim);
+            let patches = || self.inherited().iter().filter(|patch| !patch.shim);
             let mut of_spots: Vec<&Patch> = patches()
                 .filter(|patch| spots.iter().any(|spot| fires(patch, spot)))
                 .collect();
