@@ -1,6 +1,6 @@
 /* Signals of all kinds with what comes with them, in the words of strace, and ends of all kinds.
  * signalled            handles each signal once, and prints what its handler was given
- * signalled kill       ends by SIGKILL, with two threads more
+ * signalled kill       ends by SIGKILL, with one thread more, which waits
  * signalled child      a child waits until it is killed; its number is printed; the parent ends with 7 after that */
 #include <pthread.h>
 #include <setjmp.h>
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include "check.h"
+#include "asleep.h"
 
 static siginfo_t given;
 static volatile int handled;
@@ -113,9 +113,11 @@ static void faults(void)
 	raised("SIGILL", "ILL_ILLOPN");
 }
 
+static volatile pid_t waiting;
+
 static void *waits(void *nothing)
 {
-	handled++;
+	waiting = gettid();
 	for (;;)
 		pause();
 	return nothing;
@@ -137,8 +139,9 @@ static int ends(const char *way)
 		return 7;
 	}
 	CHECK(!strcmp(way, "kill") && pthread_create(&thread, NULL, waits, NULL) == 0);
-	while (!handled)
+	while (!waiting)
 		;
+	wait_until_asleep(waiting);
 	kill(getpid(), SIGKILL);
 	return 1;
 }
