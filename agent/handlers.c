@@ -92,7 +92,7 @@ static u64 displaced_to(u64 address, u64 code)
 	return 0;
 }
 
-/* Whether this code loads the number of rt_sigreturn, and the call stands behind it in the program's own text. */
+/* Whether this code loads the number of rt_sigreturn, and the call stands after it in the program's own text. */
 NP_INLINE int ends_signal(u64 address, u64 code)
 {
 	u64 call;

@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::ProcessId;
 use crate::proc_file;
 
-/// The place of the status behind the state in /proc/PID/stat.
+/// The place of the status after the state in /proc/PID/stat.
 const STATUS: usize = 49;
 
 /// How a process ended.

@@ -137,7 +137,8 @@ pub(crate) fn restore_child(process: &Process, arena: TargetAddress) -> Result<D
 }
 
 /// Takes some patches of a live session out of a forked child, in which the others go on. Yields whether there were
-/// any. All who execute the child's text stand still meanwhile, so what is compared is what is written over.
+/// any. All threads that execute the child's text stand still meanwhile, so the bytes that are compared are those that
+/// are written over.
 ///
 /// # Errors
 /// The child cannot be stopped or written now.
