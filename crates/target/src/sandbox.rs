@@ -61,27 +61,15 @@ const SHAPES: [(libc::c_long, &str, [u64; 6]); 8] = [
         "mprotect to write",
         [0, 4096, (libc::PROT_READ | libc::PROT_WRITE) as u64, 0, 0, 0],
     ),
-    (
-        libc::SYS_madvise,
-        "madvise(MADV_DONTDUMP)",
-        [0, 4096, libc::MADV_DONTDUMP as u64, 0, 0, 0],
-    ),
-    (
-        libc::SYS_madvise,
-        "madvise(MADV_WIPEONFORK)",
-        [0, 4096, libc::MADV_WIPEONFORK as u64, 0, 0, 0],
-    ),
-    (
-        libc::SYS_madvise,
-        "madvise(MADV_RANDOM)",
-        [0, 4096, libc::MADV_RANDOM as u64, 0, 0, 0],
-    ),
-    (
-        libc::SYS_madvise,
-        "madvise(MADV_NORMAL)",
-        [0, 4096, libc::MADV_NORMAL as u64, 0, 0, 0],
-    ),
+    advice("madvise(MADV_DONTDUMP)", libc::MADV_DONTDUMP),
+    advice("madvise(MADV_WIPEONFORK)", libc::MADV_WIPEONFORK),
+    advice("madvise(MADV_RANDOM)", libc::MADV_RANDOM),
+    advice("madvise(MADV_NORMAL)", libc::MADV_NORMAL),
 ];
+const fn advice(name: &'static str, advice: i32) -> (libc::c_long, &'static str, [u64; 6]) {
+    (libc::SYS_madvise, name, [0, 4096, advice as u64, 0, 0, 0])
+}
+
 const READ_EXECUTE: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
 const ANONYMOUS_AT: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
 
