@@ -21,6 +21,7 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_symbols::Module;
 use nanoprobe_target::Stopped;
 use nanoprobe_text::Patch;
+use nanoprobe_text::modules::Modules;
 
 use crate::arming::ranges;
 use crate::attachment::Attachment;
@@ -44,7 +45,7 @@ impl Attachment {
     pub(crate) fn make_room(
         &mut self,
         stopped: &mut Stopped,
-        modules: &[Module],
+        modules: &Modules,
         changes: &Changes,
     ) -> Result<(), SessionError> {
         self.map_regions(stopped, &changes.regions)?;
@@ -56,9 +57,12 @@ impl Attachment {
     ///
     /// # Errors
     /// The thread cannot be led home.
-    fn set_apart(&mut self, stopped: &mut Stopped, modules: &[Module], patches: &[Patch]) -> Result<(), SessionError> {
+    fn set_apart(&mut self, stopped: &mut Stopped, modules: &Modules, patches: &[Patch]) -> Result<(), SessionError> {
         let pages = pages_of(patches);
-        let parts = modules.iter().filter_map(text_of).flat_map(|text| parts(text, &pages));
+        // Where a library was unloaded, other memory may lie now.
+        let loaded = modules.list().iter().enumerate();
+        let loaded = loaded.filter_map(|(index, module)| modules.is_loaded(index).then_some(module));
+        let parts = loaded.filter_map(text_of).flat_map(|text| parts(text, &pages));
         let parts: Vec<Range<u64>> = parts.collect();
         if parts.is_empty() {
             return Ok(());

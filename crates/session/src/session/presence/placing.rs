@@ -142,7 +142,7 @@ impl Presence {
         let (process, mut pauses) = (attachment.process.clone(), Pauses::default());
         let takes_returns = placement.patches.iter().any(|patch| patch.takes_return) && !attachment.returns.mapped;
         let map = |attachment: &mut Attachment, stopped: &mut Stopped| {
-            attachment.make_room(stopped, known.modules.list(), &placement)?;
+            attachment.make_room(stopped, &known.modules, &placement)?;
             match takes_returns {
                 true => attachment.map_returns(stopped),
                 false => Ok(()),
