@@ -161,10 +161,9 @@ impl Modules {
         let Some(extent) = self.extents.get(index) else {
             return false;
         };
-        map.images().iter().any(|image| {
-            let code = image.executable().map(|mapping| (mapping.start, mapping.end));
-            image.base == extent.base && file_of(image) == extent.file && code.eq(extent.code.iter().copied())
-        })
+        map.images()
+            .iter()
+            .any(|image| image.base == extent.base && file_of(image) == extent.file && code_of(image) == extent.code)
     }
 
     /// The place of a module, also after it is unloaded.
@@ -251,7 +250,7 @@ impl Modules {
             start: image.mappings.first().map_or(image.base, |first| first.start),
             end: image.end(),
             file: file_of(image),
-            code: image.executable().map(|mapping| (mapping.start, mapping.end)).collect(),
+            code: code_of(image),
             path,
             is_part,
             loaded: true,
@@ -394,6 +393,18 @@ impl Modules {
         let mut whole = known.filter(|(_, extent)| extent.loaded && !extent.is_part && extent.path == path);
         whole.find_map(|(module, _)| Some(module).filter(|module| module.identity() == Some(identity)))
     }
+}
+
+/// Where an image's code is mapped. Neighbouring mappings are one: a tracer may have set pages apart.
+fn code_of(image: &Image) -> Vec<(TargetAddress, TargetAddress)> {
+    let mut code: Vec<(TargetAddress, TargetAddress)> = Vec::new();
+    for mapping in image.executable() {
+        match code.last_mut() {
+            Some((_, end)) if *end == mapping.start => *end = mapping.end,
+            _ => code.push((mapping.start, mapping.end)),
+        }
+    }
+    code
 }
 
 /// A module at the place where an image shows it.
