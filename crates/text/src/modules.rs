@@ -460,4 +460,26 @@ mod tests {
         let list: Vec<Module> = [&program, &libc, &libc, &linker].map(|path| module(path)).into();
         assert_eq!(permanent(&list), HashSet::from([0, 3]));
     }
+
+    #[test]
+    fn code_that_was_set_apart_is_as_it_was() {
+        let code = |text: &[u8]| Map::parse(text).images().iter().map(code_of).collect::<Vec<_>>();
+        let whole = code(
+            b"1000-2000 r--p 00000000 fe:00 12 /usr/lib/a.so\n\
+              2000-9000 r-xp 00001000 fe:00 12 /usr/lib/a.so\n",
+        );
+        let apart = code(
+            b"1000-2000 r--p 00000000 fe:00 12 /usr/lib/a.so\n\
+              2000-4000 r-xp 00001000 fe:00 12 /usr/lib/a.so\n\
+              4000-5000 r-xp 00003000 fe:00 12 /usr/lib/a.so\n\
+              5000-9000 r-xp 00004000 fe:00 12 /usr/lib/a.so\n",
+        );
+        assert_eq!(whole, [[(TargetAddress(0x2000), TargetAddress(0x9000))]]);
+        assert_eq!(apart, whole);
+        let two = code(
+            b"2000-4000 r-xp 00001000 fe:00 12 /usr/lib/a.so\n\
+              5000-9000 r-xp 00004000 fe:00 12 /usr/lib/a.so\n",
+        );
+        assert_ne!(two, whole);
+    }
 }
